@@ -125,7 +125,7 @@ async function readCluster(
   const { readObjects } = await import("./conntrack/service-snapshot.js");
   try {
     const sink = await readObjects(config, manifests, await createLogger("error"));
-    return { sink, objects: objectFacts(sink.model, families, sink.missing) };
+    return { sink, objects: objectFacts(sink.model, families, sink) };
   } catch (error) {
     if (manifests !== undefined || !(error instanceof UserError)) throw error;
     return { objects: { away: reasonOf(error) } };

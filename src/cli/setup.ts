@@ -6,7 +6,7 @@ import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
 import { type DecoderOptions, ObjectDecoder } from "../source/decode/decoder.js";
-import { type ManifestRemainder, ManifestSource } from "../source/manifests/source.js";
+import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink, ObjectSource } from "../source/types.js";
 import type { Clock } from "../table/index.js";
 import { UserError } from "./stdio.js";
@@ -66,22 +66,23 @@ export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"])
 
 /**
  * The directory as a source; what it cannot read is logged.
- * @param onMissing called for each file of which nothing can be read.
+ * @param onProblem called for each problem.
  */
 export function manifestSource(
   directory: string,
   decoder: ObjectDecoder,
   watch: boolean,
   log: Logger,
-  onMissing: (file: string) => void = () => undefined,
+  onProblem: (problem: ManifestProblem) => void = () => undefined,
 ): ManifestSource {
   return new ManifestSource({
     directory,
     decoder,
     watch,
-    onProblem: ({ served, file, line, column, reason, remedy, unknown }) => {
+    onProblem: (problem) => {
+      const { served, file, line, column, reason, remedy, unknown } = problem;
       log.warn({ file, line, column, ...unknown, reason, remedy }, MANIFEST_PROBLEMS[served]);
-      if (served === "nothing") onMissing(file);
+      onProblem(problem);
     },
     onNote: (note) => log.info(note),
   });

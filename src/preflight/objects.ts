@@ -13,6 +13,8 @@ export type ObjectFacts =
       readonly unbalanced: readonly Problem[];
       /** Manifests of which nothing can be read. */
       readonly missing: readonly string[];
+      /** What else is wrong with manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+      readonly ignored: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
       readonly serviceCIDRs: readonly string[];
       readonly isClusterIP: (family: IpFamily, address: string) => boolean;
@@ -24,7 +26,7 @@ export type ObjectFacts =
 export function objectFacts(
   model: ServiceModel,
   families: readonly IpFamily[],
-  missing: readonly string[],
+  { missing, ignored }: { readonly missing: readonly string[]; readonly ignored: readonly string[] },
 ): ObjectFacts {
   const { services } = model.takeDirty();
   const views = families.map((family) => {
@@ -36,6 +38,7 @@ export function objectFacts(
     lostClaims: [...model.lostClaims()],
     unbalanced: [...model.unbalanced()],
     missing,
+    ignored,
     serviceCIDRs: families.flatMap((family) => model.serviceCIDRs(family)),
     isClusterIP: (family, address) => model.isClusterIP(family, address),
     counts: families.map((family) => ({ family, ...model.counts(family) })),
@@ -52,7 +55,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
       "--manifests DIR, or a configuration or --kubeconfig that leads to the API server, has them looked at";
     return of("objects", "objects", note(`services were not looked at: ${facts.away}`, remedy));
   }
-  const { problems, lostClaims, unbalanced, missing, counts } = facts;
+  const { problems, lostClaims, unbalanced, missing, ignored, counts } = facts;
   const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
   const served = counts.map(
     ({ family, services, endpoints }) =>
@@ -63,6 +66,9 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
     "objects",
     ...missing.map((file) =>
       problem(`manifest ${file} cannot be read: nothing in it would be served`, "`nft-proxier validate` says why"),
+    ),
+    ...few(ignored, "parts of manifests are ignored", (what) =>
+      problem(`manifest ${what}; ignored`, "`nft-proxier validate` shows where"),
     ),
     ...few(problems, "objects have fields that cannot be served", (one) =>
       problem(`${text(one)}; not served as it is written`, "correct the field, or remove it"),
@@ -77,7 +83,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
   );
 }
 
-function few(all: readonly Problem[], what: string, said: (one: Problem) => Said): Said[] {
+function few<T>(all: readonly T[], what: string, said: (one: T) => Said): Said[] {
   const first = all.slice(0, MOST_NAMED).map(said);
   const [one] = first;
   if (one === undefined || all.length <= MOST_NAMED) return first;

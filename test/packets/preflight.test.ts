@@ -446,6 +446,14 @@ describe("objects", () => {
     expect(saying(good.findings, "ok", "objects")).toEqual([
       expect.stringMatching(/2 services with \d+ endpoints by IPv4/),
     ]);
+    const misspelt = { name: "web", n: 1, endpoints: ["a"], spec: { externalIps: ["203.0.113.7"] } };
+    const ignored = await look(["--manifests", await manifests([misspelt])]);
+    expect([ignored.code, saying(ignored.findings, "problem")]).toEqual([
+      1,
+      [
+        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; ignored",
+      ],
+    ]);
     const bad = await look(["--manifests", await manifests([web, wrong])]);
     expect(bad.code).toBe(1);
     expect(saying(bad.findings, "problem")).toEqual([

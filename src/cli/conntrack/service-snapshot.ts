@@ -54,6 +54,8 @@ export class SnapshotSink implements ObjectSink {
   readonly onPod = (address: string, pod: string): void => void this.pods.set(address, pod);
   /** Manifests of which nothing is known. */
   readonly missing: string[] = [];
+  /** What is ignored of others: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+  readonly ignored: string[] = [];
   node: V1Node | undefined;
 
   constructor(name: string, log: Logger) {
@@ -224,9 +226,12 @@ export async function readObjects(
 }
 
 async function fromManifests(directory: string, config: ProxyConfig, sink: SnapshotSink, log: Logger): Promise<void> {
-  const source = manifestSource(directory, decoderFor(config, sink.onPod), false, log, (file) =>
-    sink.missing.push(file),
-  );
+  const source = manifestSource(directory, decoderFor(config, sink.onPod), false, log, (problem) => {
+    const { file, served, reason, unknown } = problem;
+    if (served === "nothing") return void sink.missing.push(file);
+    const field = unknown === undefined ? "" : `${unknown.object}: ${unknown.field}: `;
+    sink.ignored.push(`${file}: ${field}${reason}`);
+  });
   try {
     await startSource(source, sink);
   } finally {

@@ -60,7 +60,7 @@ describe("countElements", () => {
     const { model } = newModel();
     model.upsertService(service("web", spec));
     model.upsertSlice(slice("web-1", "web", endpoints));
-    const facts = objectFacts(model, ["ip"], []);
+    const facts = objectFacts(model, ["ip"], { missing: [], ignored: [] });
     const services = "views" in facts ? (facts.views.get("ip") ?? new Map<string, never>()) : new Map<string, never>();
     return countElements({ family: "ip", options: OPTIONS, services });
   };
