@@ -212,7 +212,7 @@ test("another program's chain drops: by policy or by a rule; one that lets servi
   const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
   const wall =
     "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }";
-  const told = /chain wall-forward \(hook forward\) of table inet wall drops packets of pods/;
+  const told = /chain wall-forward \(hook forward\) of table inet wall drops packets to default\/web: by policy/;
   await isTold(() => nft(wall), told, /nft insert rule inet wall wall-forward ct status dnat accept/);
   // What the remedy says, done.
   await cluster.lab.node.mustRun([
