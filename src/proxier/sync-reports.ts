@@ -17,9 +17,12 @@ export interface SyncReportsOptions {
 /** Changes that are in the desired table, and not yet known to be in the kernel's. */
 interface UnderWay {
   readonly triggers: number[];
-  /** As the model gave them: one list, unless a write has failed. */
-  readonly services: (readonly string[])[];
+  /** As the model gave them, or a set after a write has failed: the same services may change again and again. */
+  services: readonly string[] | Set<string>;
 }
+
+/** While the kernel refuses writes, the first this many are kept: the ones that wait longest. */
+const MOST_TRIGGERS = 65_536;
 
 function newUnderWay(): UnderWay {
   return { triggers: [], services: [] };
@@ -38,8 +41,11 @@ export class SyncReports {
   /** What the next write of a family is about, beside what an earlier one failed to write. */
   underWay(family: IpFamily, triggers: readonly number[], services: readonly string[]): void {
     const underWay = this.#underWay[family];
-    underWay.triggers.push(...triggers);
-    if (services.length > 0) underWay.services.push(services);
+    underWay.triggers.push(...triggers.slice(0, MOST_TRIGGERS - underWay.triggers.length));
+    if (services.length === 0) return;
+    const before = underWay.services;
+    if (before instanceof Set) for (const service of services) before.add(service);
+    else underWay.services = before.length === 0 ? services : new Set([...before, ...services]);
   }
 
   /**
@@ -93,11 +99,11 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
 
 /** Of the services whose changes were under way, those that are in force, and those released from quarantine. */
 function inForce(
-  lists: readonly (readonly string[])[],
+  services: UnderWay["services"],
   { quarantined, released }: Extract<FamilyOutcome, { ok: true }>,
 ): readonly string[] {
-  if (quarantined.length === 0 && released.length === 0 && lists.length <= 1) return lists[0] ?? [];
-  const all = new Set([...lists.flat(), ...released]);
+  if (quarantined.length === 0 && released.length === 0) return services instanceof Set ? [...services] : services;
+  const all = new Set([...services, ...released]);
   for (const service of quarantined) all.delete(service);
   return [...all];
 }
