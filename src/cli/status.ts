@@ -4,7 +4,6 @@ import {
   type ApiStatus,
   type EventList,
   type FamilyStatus,
-  type HealthzStatus,
   nodePortPlaces,
   type StatusProblem,
   type StatusReport,
@@ -140,7 +139,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
     ["last change by others", repair],
     ...notes.map((note) => ["under way", note]),
-    ["health", healthText(report.healthz)],
+    ["health", healthText(report)],
   ];
   return linesText([...lines, ...columns(rows)]);
 }
@@ -195,7 +194,9 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
   return linesText([...problemLines(problems), ...columns(rows)]);
 }
 
-function healthText({ code, reason }: HealthzStatus): string {
+function healthText({ healthy, healthz }: StatusReport): string {
+  if (healthz === undefined) return healthy ? "ok (no health port)" : "changes have waited too long";
+  const { code, reason } = healthz;
   return reason === undefined ? `ok (/healthz ${code})` : `/healthz ${code}: ${reason}`;
 }
 

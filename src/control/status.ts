@@ -48,6 +48,8 @@ export interface StatusBoardOptions {
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** How the node stands beside the rules; default: nothing is looked at. */
   readonly lookAtNode?: (served: ServedPackets) => Promise<NodeLook>;
+  /** A health port is served (healthzBindAddress). Default false. */
+  readonly servesHealthz?: boolean;
   /** Undefined: there is no API server. */
   readonly api?: () => ApiStatus | undefined;
   /** What this kernel lacks. Default: nothing. */
@@ -182,7 +184,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Never rejects. */
   async status(): Promise<StatusReport> {
-    const { version, nodeName, families, model, health, lookAtNode, missingFeatures } = this.#options;
+    const { version, nodeName, families, model, health, lookAtNode, missingFeatures, servesHealthz } = this.#options;
     const [look, missing] = await Promise.all([lookAtNode?.(this.#served()), missingFeatures?.()]);
     const ignored = await this.#ignored();
     const api = this.#options.api?.();
@@ -195,7 +197,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       nodeName,
       uptimeMs: Math.round(performance.now()),
       healthy: health.healthy,
-      healthz: this.#healthz(),
+      ...(servesHealthz && { healthz: this.#healthz() }),
       families: families.map((family) => ({
         family,
         inForce: this.#inForce.has(family),

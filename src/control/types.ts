@@ -231,7 +231,8 @@ export interface StatusReport {
   readonly uptimeMs: number;
   /** What /livez answers: no change has waited too long. */
   readonly healthy: boolean;
-  readonly healthz: HealthzStatus;
+  /** Absent if no health port is served. */
+  readonly healthz?: HealthzStatus;
   readonly families: readonly FamilyStatus[];
   /** Services whose change is not in the desired table yet. */
   readonly pendingServices: number;

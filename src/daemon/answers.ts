@@ -93,7 +93,7 @@ export class Answers {
   }
 
   #statusBoard(): StatusBoard {
-    const { kernel, version, nodeName, manifests } = this.#options;
+    const { kernel, version, nodeName, manifests, config } = this.#options;
     const { proxier, cluster, observation, ports, overlaps } = this.#parts;
     const { masqueradeBit } = this.#options.config.nftables;
     const legacy = {
@@ -107,6 +107,7 @@ export class Answers {
       families: this.#options.families.families,
       model: proxier.model,
       health: observation.health,
+      servesHealthz: this.#options.node !== undefined && config.healthzBindAddress !== "",
       lookAtNode: async (served) => {
         const [look, overlapping] = await Promise.all([node.look(served), overlaps.problems()]);
         return { ...look, problems: [...look.problems, ...overlapping] };

@@ -218,6 +218,11 @@ test("-o wide lists the endpoints of all services, and what is left on those tha
   expect(lines.at(-2)).toEqual(["2 endpoints terminate; connections left: 14 open, 2 half open"]);
 });
 
+test("without a health port nothing is said of /healthz", async () => {
+  expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
+  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have waited too long$/m);
+});
+
 test("the table, and whose an address is", async () => {
   const { model, services, board, told, write } = setUp();
   model.upsertService(service("web", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }));
