@@ -209,5 +209,6 @@ test("of answers that nobody takes those that hold most memory go first; others 
   closing.push(() => sockets.map((socket) => socket.destroy()));
   await sleep(500);
   expect(await ask(port, "/")).toMatchObject({ status: 200, body: "ok" });
-  expect(process.memoryUsage.rss() - before).toBeLessThan(100 << 20);
+  // All together would take 240 MiB. What was freed may not be collected yet.
+  expect(process.memoryUsage.rss() - before).toBeLessThan(160 << 20);
 });
