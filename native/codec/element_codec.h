@@ -65,7 +65,7 @@ struct ElementCounter {
 // Calls `visit` with key and counter of each element in a message that has both; the key is valid during the call.
 void ForEachCounter(const nlmsghdr* message, const std::function<void(std::string_view, const ElementCounter&)>& visit);
 
-// What an element has beside its packed record.
+// The parts of an element that its packed record cannot hold.
 struct ElementExtra {
   uint32_t record = 0;
   std::string object;  // name of the stateful object that it maps to; empty: none

@@ -26,7 +26,7 @@ struct ConnectionOptions {
   static constexpr size_t kMostNameBytes = 15;
 
   std::string netns;  // empty: the caller's
-  // Of the thread while it commits: the kernel tells it every listener of events (NFTA_GEN_PROC_NAME).
+  // Name of the thread while it commits: the kernel reports it to every listener of events (NFTA_GEN_PROC_NAME).
   std::string name = "nft-proxier";
   size_t send_buffer = 0;
   size_t receive_buffer = 0;

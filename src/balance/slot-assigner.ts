@@ -17,7 +17,7 @@ export function isBalanced(view: ServicePortView): view is BalancedView {
 /**
  * Slots of the view. Where chance draws, endpoints keep theirs. Ports of a service that have the same endpoints have the same slots.
  * @param known ports of the same service, before or now, or as `prepareSlots` told.
- * @param former the port as it was; undefined: it has just come, and `stood` tells what an earlier run has left.
+ * @param former the port as it was. If undefined, the port is new, and `stood` returns what an earlier run left.
  */
 export function assignSlots(
   view: BalancedView,
@@ -47,7 +47,7 @@ async function prepareLong(views: readonly BalancedView[], before: readonly Slot
   const prepared: SlottedPort[] = [];
   for (const view of views) {
     if (sameSlots(view, prepared) !== undefined) continue;
-    // What takes long is not drawn by chance: it does not matter what stood where.
+    // Only assignments by hash take long. They do not depend on the former slots.
     const work = slotsOf(view, () => () => -1, portIn(before, view)?.slots);
     prepared.push({ view, slots: await runInSlices(work) });
   }

@@ -68,7 +68,7 @@ function isCredential(word: string): boolean {
 const PEM_BEGIN = String.raw`-----BEGIN [^-\r\n]*-----`;
 const PEM_END = String.raw`-----END [^-\r\n]*-----`;
 const LINE_END = String.raw`(?:\r?\n|\\r|\\n)`;
-/** Of PEM without an end: its headers, and lines that are nothing but base64. */
+/** The rest of a PEM block without an end: its headers, and lines of base64 alone. */
 const PEM_LINE = String.raw`(?:(?:Proc-Type|DEK-Info|Version|Comment):.*?(?=${LINE_END}|$)|[\w+/=]+(?=[ \t]*(?:${LINE_END}|["']|$)))`;
 const MOST_PEM = 32_768;
 const WHOLE_PEM = new RegExp(`${PEM_BEGIN}(?:(?!${PEM_BEGIN})[^]){0,${MOST_PEM}}?${PEM_END}`, "g");

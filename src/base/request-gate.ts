@@ -11,7 +11,7 @@ import type { TakingTurns } from "./time-slice.js";
 const CR = 13;
 const LF = 10;
 
-/** Of a socket's input, bytes that Node keeps before it stops reading: up to one read, 64 KiB, comes on top. */
+/** Bytes of a socket's input that Node keeps before it stops reading. One more read, up to 64 KiB, may follow. */
 const READ_AHEAD = 16 * 1024;
 
 const GATE_OPTIONS: DuplexOptions = { decodeStrings: false, readableHighWaterMark: READ_AHEAD };
@@ -27,7 +27,7 @@ export class RequestGate extends Duplex {
   #inHead = true;
   /** Only line breaks so far: they may precede a request. */
   #atStart = true;
-  /** Of the blank line that ends a head: 1 after a line feed, 2 if a carriage return follows it. */
+  /** Progress through the blank line that ends a head: 1 after a line feed, 2 if a carriage return follows it. */
   #blank = 0;
   #answered = false;
   #shut = false;

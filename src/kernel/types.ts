@@ -221,7 +221,7 @@ export interface BaseChain {
   readonly devices?: readonly string[];
 }
 
-/** What an element has beside its packed record. */
+/** The parts of an element that its packed record cannot hold. */
 export interface ElementExtra {
   /** Index of the element's record. */
   readonly record: number;

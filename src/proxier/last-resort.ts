@@ -11,7 +11,7 @@ const REFUSALS = 2;
 /** Until the next try when the kernel refuses that, too, ms: the first, and the longest. */
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 300_000;
-/** What a table that is written from scratch would be refused for as well, or what passes. */
+/** Errors that a table written from scratch would meet as well, or that pass. */
 const NOT_THE_TABLE: ReadonlySet<string> = new Set(["EPERM", "ENOMEM", "ENOBUFS", "EAGAIN", "EINTR"]);
 
 export class LastResort {
