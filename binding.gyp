@@ -35,6 +35,7 @@
         "native/js/conntrack_values.cc",
         "native/js/end_signals.cc",
         "native/js/exprs.cc",
+        "native/js/inotify.cc",
         "native/js/legacy_tables.cc",
         "native/js/messages.cc",
         "native/js/monitor.cc",

@@ -14,6 +14,7 @@
 #include "js/conntrack.h"
 #include "js/end_signals.h"
 #include "js/handle.h"
+#include "js/inotify.h"
 #include "js/legacy_tables.h"
 #include "js/monitor.h"
 #include "js/reader.h"
@@ -294,6 +295,7 @@ Napi::Object Init(Napi::Env env, Napi::Object exports) {
   AddLegacyTables(env, exports);
   AddConntrack(env, exports);
   AddEndSignals(env, exports);
+  AddInotify(env, exports);
   return exports;
 }
 

@@ -1,139 +1,207 @@
 /** When a directory changes. */
-import { watch, type FSWatcher } from "node:fs";
 import { basename, dirname, resolve } from "node:path";
-import { isNoEntry, reasonOf } from "./unknown.js";
+import { reasonOf } from "./unknown.js";
+
+/** An event of inotify(7). */
+export interface InotifyEvent {
+  /** Descriptor of the watch; -1 for an overflow. */
+  readonly watch: number;
+  readonly mask: number;
+  /** Of the file in the watched directory; "" for the directory itself. */
+  readonly name: string;
+}
+
+/** An inotify instance. */
+export interface Inotify {
+  /** Returns the watch descriptor, the same for the same inode, or undefined if there is no such directory. Throws. */
+  add(path: string, mask: number): number | undefined;
+  /** Succeeds if there is no such watch. */
+  remove(watch: number): void;
+  /** No event is told afterwards. */
+  close(): void;
+}
+
+/** `onEvents` gets events in order. Throws if the system refuses another instance. */
+export type OpenInotify = (onEvents: (events: readonly InotifyEvent[]) => void) => Inotify;
+
+/** include/uapi/linux/inotify.h. Not IN_MODIFY: a log file beside ours would wake us at each write. */
+const In = {
+  closeWrite: 0x8,
+  movedFrom: 0x40,
+  movedTo: 0x80,
+  create: 0x100,
+  delete: 0x200,
+  deleteSelf: 0x400,
+  moveSelf: 0x800,
+  overflow: 0x4000,
+  ignored: 0x8000,
+  onlyDir: 0x0100_0000,
+  maskAdd: 0x2000_0000,
+} as const;
+
+const NAMES = In.movedFrom | In.movedTo | In.create | In.delete;
+const SELF = In.deleteSelf | In.moveSelf | In.ignored;
+/** Watches share an inode, and so its mask, if a directory is, say, its own parent. */
+const WATCH = In.deleteSelf | In.moveSelf | In.onlyDir | In.maskAdd;
 
 /** How often to look where the kernel cannot tell of changes, ms. */
 const POLL_MS = 1000;
-/**
- * How often to look although the kernel tells of changes, ms. Its queue holds fs.inotify.max_queued_events (16,384) for all watches of a
- * process; what comes when it is full is dropped, and libuv passes over the event that says so (IN_Q_OVERFLOW, watch -1).
- */
+/** How often to look although the kernel tells of changes, ms: file systems exist whose changes it does not see. */
 const LOOK_EVERY_MS = 2 * 60_000;
-/** Events without a pause between them after which some may have been dropped: a look costs little beside what they brought. */
-const BURST_EVENTS = 512;
-/** Without an event for so long, ms, a burst is over. */
-const BURST_OVER_MS = 100;
+
+interface Watched {
+  readonly directory: string;
+  readonly mask: number;
+  /** A file in it came, went or was written. */
+  readonly changed: (file: string) => void;
+  /** Undefined: the directory is not there, or cannot be watched. */
+  watch: number | undefined;
+}
+
+export interface DirectoryWatchOptions {
+  readonly directory: string;
+  readonly inotify: OpenInotify;
+  /** A file may have changed; undefined: all of them may. */
+  readonly changed: (file: string | undefined) => void;
+  /** Receives what is worth a line in the log. */
+  readonly note: (note: string) => void;
+  /** Whether changes of a file of this name are told. */
+  readonly relevant: (file: string) => boolean;
+  /** How often it tells "look at all of them" by itself. Default two minutes. */
+  readonly lookEveryMs?: number | undefined;
+}
 
 /**
- * Tells which files of a directory may have changed: a name, or undefined for "look at all of them". Watches directories,
- * not files: one inotify watch for any number of files, and a file that is replaced by rename needs no new one. Follows
- * links out of the directory (`follow`), such as those of a mounted ConfigMap, and the directory itself being replaced.
+ * Tells which files of a directory may have changed. Watches directories, not files: one inotify watch for any number of
+ * files, and a file that is replaced by rename needs no new one. Follows links out of the directory (`follow`), such as those of
+ * a mounted ConfigMap, and the directory itself being replaced.
  */
 export class DirectoryWatch {
-  readonly #directory: string;
-  readonly #changed: (file: string | undefined) => void;
-  readonly #note: (note: string) => void;
-  readonly #relevant: (file: string) => boolean;
-  #own: FSWatcher | undefined;
-  #parent: FSWatcher | undefined;
-  readonly #linked = new Map<string, FSWatcher>();
-  readonly #lookEveryMs: number;
-  #poll: NodeJS.Timeout | undefined;
+  readonly #options: DirectoryWatchOptions;
+  readonly #own: Watched;
+  readonly #parent: Watched;
+  #linked: readonly Watched[] = [];
+  /** Undefined: the system refuses one. */
+  #inotify: Inotify | undefined;
   #look: NodeJS.Timeout | undefined;
-  /** Events since the last pause, and what runs when the next one comes. */
-  #events = 0;
-  #burstOver: NodeJS.Timeout | undefined;
+  /** Runs while a directory cannot be watched. */
+  #poll: NodeJS.Timeout | undefined;
+  /** Runs while a directory is not there. */
+  #return: NodeJS.Timeout | undefined;
   #closed = false;
 
-  /**
-   * @param relevant names of the files whose changes are told.
-   * @param lookEveryMs how often it tells "look at all of them" by itself.
-   */
-  constructor(
-    directory: string,
-    changed: (file: string | undefined) => void,
-    note: (note: string) => void,
-    relevant: (file: string) => boolean,
-    lookEveryMs = LOOK_EVERY_MS,
-  ) {
-    this.#lookEveryMs = lookEveryMs;
-    this.#relevant = relevant;
-    this.#directory = resolve(directory);
-    this.#changed = changed;
-    this.#note = note;
+  constructor(options: DirectoryWatchOptions) {
+    this.#options = options;
+    const directory = resolve(options.directory);
+    this.#own = { directory, mask: NAMES | In.closeWrite, changed: (file) => this.#told(file), watch: undefined };
+    this.#parent = {
+      directory: dirname(directory),
+      mask: NAMES,
+      changed: (file) => void (file === basename(directory) && this.#replaced()),
+      watch: undefined,
+    };
   }
 
   open(): void {
-    this.#openOwn();
-    this.#look = setInterval(() => this.#changed(undefined), this.#lookEveryMs);
-    const name = basename(this.#directory);
-    this.#parent = this.#watch(dirname(this.#directory), (file) => {
-      if (file !== name) return;
-      this.#own?.close();
-      this.#openOwn();
-      this.#changed(undefined);
-    });
+    const { inotify, changed, lookEveryMs = LOOK_EVERY_MS } = this.#options;
+    try {
+      this.#inotify = inotify((events) => this.#receive(events));
+    } catch (error) {
+      this.#startPolling(this.#own.directory, error);
+    }
+    this.#renew();
+    this.#look = setInterval(() => {
+      this.#renew();
+      changed(undefined);
+    }, lookEveryMs);
   }
 
-  /** Watches exactly these directories besides. */
-  follow(directories: ReadonlySet<string>): void {
-    for (const [directory, watcher] of this.#linked) {
-      if (directories.has(directory)) continue;
-      watcher.close();
-      this.#linked.delete(directory);
-    }
-    for (const directory of directories) {
-      if (this.#linked.has(directory)) continue;
-      const watcher = this.#watch(directory, () => this.#changed(undefined));
-      if (watcher !== undefined) this.#linked.set(directory, watcher);
-    }
+  /** Watches exactly these files besides: names by directory. */
+  follow(files: ReadonlyMap<string, ReadonlySet<string>>): void {
+    const former = this.#linked;
+    this.#linked = Array.from(files, ([directory, names]) => ({
+      directory,
+      mask: NAMES | In.closeWrite,
+      changed: (file) => void (names.has(file) && this.#options.changed(undefined)),
+      watch: undefined,
+    }));
+    for (const watched of this.#linked) this.#watch(watched);
+    for (const watched of former) this.#unwatch(watched);
   }
 
   close(): void {
     this.#closed = true;
     clearInterval(this.#poll);
     clearInterval(this.#look);
-    clearTimeout(this.#burstOver);
-    this.#own?.close();
-    this.#parent?.close();
-    this.follow(new Set());
+    clearTimeout(this.#return);
+    this.#inotify?.close();
   }
 
-  #openOwn(): void {
-    this.#own = this.#watch(this.#directory, (file) => {
-      if (file === null) this.#changed(undefined);
-      else if (this.#relevant(file)) this.#changed(file);
-      // A mounted ConfigMap changes by its link ..data being replaced; the names of its files stay.
-      else if (file.startsWith("..")) this.#changed(undefined);
-    });
-  }
-
-  #watch(directory: string, changed: (file: string | null) => void): FSWatcher | undefined {
-    const failed = (error: unknown) => {
-      // A directory that is gone is told by its parent.
-      if (isNoEntry(error)) return;
-      this.#startPolling(directory, error);
-    };
-    try {
-      const watcher = watch(directory, (_event, file) => {
-        if (this.#closed) return;
-        this.#count();
-        changed(file);
-      });
-      watcher.on("error", failed);
-      return watcher;
-    } catch (error) {
-      failed(error);
-      return undefined;
+  #receive(events: readonly InotifyEvent[]): void {
+    for (const { watch, mask, name } of events) {
+      if (this.#closed) return;
+      if ((mask & In.overflow) !== 0) this.#replaced();
+      for (const watched of this.#all()) {
+        if (watched.watch !== watch) continue;
+        if ((mask & In.ignored) !== 0) watched.watch = undefined;
+        if ((mask & SELF) !== 0) this.#replaced();
+        else if ((mask & watched.mask) !== 0) watched.changed(name);
+      }
     }
   }
 
-  #count(): void {
-    this.#events++;
-    if (this.#burstOver !== undefined) return void this.#burstOver.refresh();
-    this.#burstOver = setTimeout(() => {
-      this.#burstOver = undefined;
-      const many = this.#events >= BURST_EVENTS;
-      this.#events = 0;
-      if (many) this.#changed(undefined);
-    }, BURST_OVER_MS);
+  #told(file: string): void {
+    if (this.#options.relevant(file)) this.#options.changed(file);
+    // A mounted ConfigMap changes by its link ..data being replaced; the names of its files stay.
+    else if (file.startsWith("..")) this.#options.changed(undefined);
+  }
+
+  /** A directory went, came, or is another one now; or events were lost. */
+  #replaced(): void {
+    this.#renew();
+    this.#options.changed(undefined);
+  }
+
+  /** Watches what the paths lead to now. Looks again later if one leads nowhere. */
+  #renew(): void {
+    for (const watched of this.#all()) this.#watch(watched);
+    if (this.#inotify === undefined || this.#return !== undefined) return;
+    if (this.#own.watch !== undefined && this.#parent.watch !== undefined) return;
+    this.#return = setTimeout(() => {
+      this.#return = undefined;
+      const before = this.#own.watch;
+      this.#renew();
+      if (this.#own.watch !== before) this.#options.changed(undefined);
+    }, POLL_MS);
+  }
+
+  #watch(watched: Watched): void {
+    if (this.#closed || this.#inotify === undefined) return;
+    let watch: number | undefined;
+    try {
+      watch = this.#inotify.add(watched.directory, watched.mask | WATCH);
+    } catch (error) {
+      this.#startPolling(watched.directory, error);
+    }
+    if (watch === watched.watch) return;
+    this.#unwatch(watched);
+    watched.watch = watch;
+  }
+
+  #unwatch(watched: Watched): void {
+    const { watch } = watched;
+    watched.watch = undefined;
+    if (watch !== undefined && this.#all().every((other) => other.watch !== watch)) this.#inotify?.remove(watch);
+  }
+
+  #all(): readonly Watched[] {
+    return [this.#own, this.#parent, ...this.#linked];
   }
 
   #startPolling(directory: string, error: unknown): void {
     if (this.#poll !== undefined || this.#closed) return;
     const reason = reasonOf(error);
-    this.#note(`${directory} cannot be watched (${reason}): looking every ${POLL_MS} ms instead`);
-    this.#poll = setInterval(() => this.#changed(undefined), POLL_MS);
+    this.#options.note(`${directory} cannot be watched (${reason}): looking every ${POLL_MS} ms instead`);
+    this.#poll = setInterval(() => this.#options.changed(undefined), POLL_MS);
   }
 }

@@ -4,6 +4,7 @@ import { type LoadedConfig, toYAML } from "../config/index.js";
 import { watchConfig } from "../config/watch.js";
 import { LogTail } from "../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
+import { openInotify } from "../kernel/inotify.js";
 import { UserError } from "./stdio.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./go-flags.js";
@@ -52,6 +53,7 @@ function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, c
   const { path } = file;
   return watchConfig({
     path,
+    inotify: openInotify,
     text: loaded.text,
     document: loaded.document,
     parse: (text) => parseConfigFile(file, text),

@@ -28,7 +28,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
   const config = await readConfig(options.config, log);
   const families: readonly IpFamily[] = options.family === undefined ? ["ip", "ip6"] : [options.family];
   const objects = new ManifestObjects(config, families, log);
-  const source = manifestSource(options.manifests, decoderFor(config), false, log);
+  const source = manifestSource(options.manifests, decoderFor(config), undefined, log);
   try {
     await startSource(source, objects);
     const { model } = objects;

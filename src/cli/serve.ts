@@ -2,6 +2,7 @@ import type { GcInterval } from "../conntrack/service.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
 import type { ConfigDocument, ProxyConfig } from "../config/index.js";
 import { defaultSocketPath } from "../control/socket-path.js";
+import { openInotify } from "../kernel/inotify.js";
 import { nameProcess } from "../node/processes.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
 import { ListenError } from "../observe/http-server.js";
@@ -96,7 +97,9 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const families = availableFamilies(log);
     const shared = { config, nodeName: nodeName(config), kernel, families, log, clock: MONOTONIC_CLOCK };
     const manifests =
-      own.manifests === undefined ? undefined : manifestSource(own.manifests, decoderFor(config), !once, log);
+      own.manifests === undefined
+        ? undefined
+        : manifestSource(own.manifests, decoderFor(config), once ? undefined : openInotify, log);
     const { ownTable, allowIncomplete, serviceCounters = "service", connectionSeries } = own;
     const onTables = { ownTable, allowIncomplete, serviceCounters };
     if (once && manifests !== undefined) {

@@ -1,4 +1,5 @@
 import { hostname, networkInterfaces } from "node:os";
+import type { OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
 import { parseAddress } from "../base/ip.js";
@@ -66,12 +67,13 @@ export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"])
 
 /**
  * The directory as a source; what it cannot read is logged.
+ * @param watch see ManifestSourceOptions.
  * @param onProblem called for each problem.
  */
 export function manifestSource(
   directory: string,
   decoder: ObjectDecoder,
-  watch: boolean,
+  watch: OpenInotify | undefined,
   log: Logger,
   onProblem: (problem: ManifestProblem) => void = () => undefined,
 ): ManifestSource {

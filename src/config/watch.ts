@@ -1,7 +1,7 @@
 /** Watches a configuration file: a ConfigMap's links, editors' renames, deletion and return included. */
 import { readFile, realpath } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
-import { DirectoryWatch } from "../base/directory-watch.js";
+import { DirectoryWatch, type OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
@@ -12,6 +12,7 @@ const SETTLE_MS = 100;
 
 export interface ConfigWatchOptions {
   readonly path: string;
+  readonly inotify: OpenInotify;
   /** The content that is in use. */
   readonly text: string;
   /** What it means. */
@@ -49,12 +50,13 @@ class ConfigWatch {
     this.#path = resolve(options.path);
     this.#seen = options.text;
     const name = basename(this.#path);
-    this.#directory = new DirectoryWatch(
-      dirname(this.#path),
-      () => this.#schedule(),
-      options.onNote,
-      (file) => file === name,
-    );
+    this.#directory = new DirectoryWatch({
+      directory: dirname(this.#path),
+      inotify: options.inotify,
+      changed: () => this.#schedule(),
+      note: options.onNote,
+      relevant: (file) => file === name,
+    });
   }
 
   open(): void {
@@ -98,7 +100,8 @@ class ConfigWatch {
     const real = await realpath(this.#path).catch(() => this.#path);
     const own = await realpath(dirname(this.#path)).catch(() => dirname(this.#path));
     if (this.#closed) return;
-    this.#directory.follow(new Set([dirname(real)].filter((directory) => directory !== own)));
+    const directory = dirname(real);
+    this.#directory.follow(new Map(directory === own ? [] : [[directory, new Set([basename(real)])]]));
   }
 
   /** Undefined: there is nothing that can be read. */

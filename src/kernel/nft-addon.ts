@@ -33,6 +33,10 @@ export interface NativeMonitor {
   readonly brand: "monitor";
 }
 
+export interface NativeInotify {
+  readonly brand: "directory watcher";
+}
+
 export interface NativeOpenOptions {
   readonly netns?: string;
   /** Of the thread that commits. */
@@ -169,4 +173,15 @@ export interface NativeNftAddon {
    * that had its default action while the other had a handler: Node handles both as it boots, for one signal each (SA_RESETHAND), so this one came.
    */
   exitAtEndSignals(): "SIGTERM" | "SIGINT" | undefined;
+  /** An inotify instance. `ready` is called on the main thread, once for each `inotifyAwait`. */
+  inotifyOpen(ready: () => void): NativeInotify;
+  /** Watches a file or directory; its watch descriptor. Returns undefined if there is none. */
+  inotifyAdd(inotify: NativeInotify, path: string, mask: number): number | undefined;
+  /** Succeeds if there is no such watch. */
+  inotifyRemove(inotify: NativeInotify, watch: number): void;
+  /** Has `ready` called when there are events. Keeps the event loop alive until then. */
+  inotifyAwait(inotify: NativeInotify): void;
+  /** Events that are there, 32 KiB of them at most. */
+  inotifyRead(inotify: NativeInotify): { readonly watch: number; readonly mask: number; readonly name: string }[];
+  inotifyClose(inotify: NativeInotify): void;
 }

@@ -92,6 +92,23 @@ test("the addon's own handles cannot be mistaken for one another, nor used after
   expect(() => addon.generation(connection)).toThrow("closed");
 });
 
+test("an inotify instance that is closed, or is none, is refused; what it is asked to watch is checked", async () => {
+  const addon = loadAddon();
+  expect(() => addon.inotifyOpen(undefined as never)).toThrow("expected a function");
+  const inotify = addon.inotifyOpen(() => undefined);
+  expect(() => addon.inotifyRead({} as never)).toThrow("expected a directory watcher");
+  expect(() => addon.inotifyAdd(inotify, "a\0b", 1)).toThrow("path");
+  expect(() => addon.inotifyAdd(inotify, "/", -1)).toThrow("mask");
+  expect(() => addon.inotifyAdd(inotify, "/", 0)).toThrow("EINVAL");
+  expect(addon.inotifyAdd(inotify, "/nowhere", 1)).toBeUndefined();
+  expect(addon.inotifyRead(inotify)).toEqual([]);
+  addon.inotifyRemove(inotify, 4711);
+  addon.inotifyAwait(inotify);
+  addon.inotifyClose(inotify);
+  expect(() => addon.inotifyAwait(inotify)).toThrow("closed");
+  expect(() => addon.inotifyClose(inotify)).toThrow("closed");
+});
+
 test("worker threads load it, end and are ended", async () => {
   const result = await child("worker.mjs", [], ["unshare", "--net"]);
   // 1: ended from outside, in the middle of a commit.

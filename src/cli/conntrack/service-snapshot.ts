@@ -226,7 +226,7 @@ export async function readObjects(
 }
 
 async function fromManifests(directory: string, config: ProxyConfig, sink: SnapshotSink, log: Logger): Promise<void> {
-  const source = manifestSource(directory, decoderFor(config, sink.onPod), false, log, (problem) => {
+  const source = manifestSource(directory, decoderFor(config, sink.onPod), undefined, log, (problem) => {
     const { file, served, reason, unknown } = problem;
     if (served === "nothing") return void sink.missing.push(file);
     const field = unknown === undefined ? "" : `${unknown.object}: ${unknown.field}: `;

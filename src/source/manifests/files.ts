@@ -1,7 +1,7 @@
 /** A directory of manifest files: what is in it, and in them. */
 import { type BigIntStats, constants } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
-import { dirname, extname, join } from "node:path";
+import { basename, dirname, extname, join } from "node:path";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import { mebibytes } from "./documents.js";
 
@@ -41,18 +41,20 @@ export function isManifest(file: string): boolean {
 export interface Listing {
   /** Manifest files by name, sorted. */
   readonly files: readonly string[];
-  /** Directories outside this one that files here are links into. */
-  readonly linked: ReadonlySet<string>;
+  /** Files outside this directory that files here are links to: names by directory. */
+  readonly linked: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
 /** Throws what readdir throws. */
 export async function listDirectory(directory: string): Promise<Listing> {
   const entries = await readdir(directory, { withFileTypes: true });
   const files = entries.filter((entry) => isManifest(entry.name) && !entry.isDirectory());
-  const linked = new Set<string>();
+  const linked = new Map<string, Set<string>>();
   for (const { name } of files.filter((entry) => entry.isSymbolicLink())) {
     const target = await realpath(join(directory, name)).catch(() => undefined);
-    if (target !== undefined) linked.add(dirname(target));
+    if (target === undefined) continue;
+    const names = linked.get(dirname(target)) ?? new Set();
+    linked.set(dirname(target), names.add(basename(target)));
   }
   linked.delete(await realpath(directory));
   return { files: files.map(({ name }) => name).sort(), linked };

@@ -1,7 +1,7 @@
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { DirectoryWatch } from "../../base/directory-watch.js";
+import { DirectoryWatch, type OpenInotify } from "../../base/directory-watch.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
@@ -56,8 +56,8 @@ export interface ManifestGaps {
 export interface ManifestSourceOptions {
   readonly directory: string;
   readonly decoder: ObjectDecoder;
-  /** Follow changes after the first full list. Default false. */
-  readonly watch?: boolean;
+  /** Follows changes after the first full list with this; absent: there is no following. */
+  readonly watch?: OpenInotify | undefined;
   onProblem(problem: ManifestProblem): void;
   /** Called once for every kind of object that is skipped, and for how the directory is watched when not as usual. */
   onNote(note: string): void;
@@ -175,17 +175,17 @@ export class ManifestSource implements ObjectSource {
 
   /** The first list: file by file in order of their names, so that no more than a few are in memory at a time. */
   async #loadAll(sink: ObjectSink): Promise<void> {
-    const { directory, lookEveryMs } = this.#options;
+    const { directory, lookEveryMs, watch: inotify } = this.#options;
     if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
-    if (this.#options.watch === true) {
-      const changed = (file: string | undefined): void => this.#changed(file);
-      this.#watch = new DirectoryWatch(
+    if (inotify !== undefined) {
+      this.#watch = new DirectoryWatch({
         directory,
-        changed,
-        (note) => this.#options.onNote(note),
-        isManifest,
+        inotify,
+        changed: (file) => this.#changed(file),
+        note: (note) => this.#options.onNote(note),
+        relevant: isManifest,
         lookEveryMs,
-      );
+      });
       // Before the first list, so that nothing falls between the two.
       this.#watch.open();
     }

@@ -285,6 +285,14 @@ const rest = {
         return addon.conntrackOpen();
     }
   },
+  "inotify instances, closed by hand": async (_lab, i) => {
+    const inotify = addon.inotifyOpen(() => undefined);
+    addon.inotifyAdd(inotify, "/", 0x100);
+    if (i % 2 === 0) addon.inotifyAwait(inotify);
+    addon.inotifyRead(inotify);
+    addon.inotifyClose(inotify);
+    await new Promise(setImmediate);
+  },
   "bytes encoded and decoded, right and wrong": async ({ ref, random }) => {
     const ops = [
       { op: "add", kind: "rule", ...ref, chain: "leaf", exprs: kernelSamples.map(({ expr }) => expr) },

@@ -6,6 +6,8 @@ import { runWorkers } from "./workers.mjs";
 async function work(number) {
   const connection = await addon.open();
   const monitor = await addon.monitor(connection, {}, () => undefined);
+  const inotify = addon.inotifyOpen(() => undefined);
+  addon.inotifyAwait(inotify);
   parentPort.postMessage("ready");
   for (let round = 0; round < (workerData.endless ? Infinity : 3); round++) {
     const { ops, ref } = load(2000, `worker-${number}-${round}`);
@@ -13,6 +15,7 @@ async function work(number) {
     await addon.commit(connection, prepared([{ op: "delete", kind: "table", ...ref }]));
   }
   addon.closeMonitor(monitor);
+  addon.inotifyClose(inotify);
 }
 
 if (isMainThread) {

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { parseConfig } from "../../../src/config/index.js";
 import { watchConfig } from "../../../src/config/watch.js";
+import { openInotify } from "../../../src/kernel/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -37,6 +38,7 @@ afterEach(async () => {
 function start(path: string): void {
   stop = watchConfig({
     path,
+    inotify: openInotify,
     text: BEFORE,
     document: parseConfig(BEFORE, path).document,
     parse: (text) => parseConfig(text, path),

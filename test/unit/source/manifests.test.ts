@@ -9,6 +9,7 @@ import {
   type ManifestProblem,
   type ManifestSourceOptions,
 } from "../../../src/source/manifests/source.js";
+import { openInotify } from "../../../src/kernel/inotify.js";
 import type { KubeObject, ObjectSink } from "../../../src/source/types.js";
 import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";
 
@@ -93,7 +94,7 @@ function put(files: Readonly<Record<string, unknown>>): void {
 /** Starts with these files there, watching, and forgets the first list. */
 async function watching(files: Readonly<Record<string, unknown>>, options: Partial<ManifestSourceOptions> = {}) {
   put(files);
-  await make({ watch: true, ...options }).start(sink);
+  await make({ watch: openInotify, ...options }).start(sink);
   sink.calls.length = 0;
 }
 
@@ -128,7 +129,7 @@ describe("ManifestSource: the first list", () => {
   ])("%s is an error", async (_name, prepare, reason) => {
     const path = join(directory, "sub");
     await prepare(path);
-    for (const watch of [false, true]) {
+    for (const watch of [undefined, openInotify]) {
       const failing = make({ directory: path, watch });
       await expect(failing.start(sink)).rejects.toMatchObject({
         code: "EMANIFESTS",
@@ -376,7 +377,7 @@ describe("ManifestSource: changes", () => {
     };
     fill("..10.0.0.1", "web", "db");
     for (const name of ["web", "db"]) await symlink(join("..data", `${name}.json`), join(directory, `${name}.json`));
-    await make({ watch: true }).start(sink);
+    await make({ watch: openInotify }).start(sink);
     expect(await sink.next()).toEqual(["+ Service default/db", "+ Service default/web", "synced", "flush"]);
     fill("..10.0.0.2", "web", "db");
     await rm(join(directory, "..10.0.0.1"), { recursive: true });
@@ -420,7 +421,7 @@ describe("ManifestSource: changes", () => {
 
   test("a change while the first list is read is not lost", async () => {
     put(Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`${i}.json`, svc(`s${i}`)])));
-    const started = make({ watch: true }).start({
+    const started = make({ watch: openInotify }).start({
       upsert: (object) => sink.upsert(object),
       remove: (kind, name) => sink.remove(kind, name),
       synced: () => sink.synced(),

@@ -1,0 +1,11 @@
+// The addon's functions for events of directories, inotify(7).
+#pragma once
+
+#include <napi.h>
+
+namespace nftp {
+
+// Adds them to the addon's exports; src/kernel/nft-addon.ts says what they do.
+void AddInotify(Napi::Env env, Napi::Object exports);
+
+}  // namespace nftp

@@ -1,0 +1,260 @@
+/** On the real kernel: what other programs do in and beside a directory, and what the event loop sees of it. */
+import { execFile } from "node:child_process";
+import { closeSync, openSync, writeFileSync, writeSync } from "node:fs";
+import { mkdir, mkdtemp, rename, rm, symlink, unlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { performance } from "node:perf_hooks";
+import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { DirectoryWatch, type InotifyEvent, type OpenInotify } from "../../../src/base/directory-watch.js";
+import { openInotify } from "../../../src/kernel/inotify.js";
+import { eventually } from "../../lab/eventually.ts";
+
+const run = promisify(execFile);
+
+/** Longer than an event takes; what has not come by then does not come. */
+const QUIET_MS = 300;
+/** IN_Q_OVERFLOW. */
+const OVERFLOW = 0x4000;
+
+let root: string;
+let directory: string;
+let watch: DirectoryWatch | undefined;
+let told: (string | undefined)[];
+let notes: string[];
+/** What the kernel said, a batch for each time that the event loop was woken. */
+let batches: (readonly InotifyEvent[])[];
+
+const recorded: OpenInotify = (onEvents) =>
+  openInotify((events) => {
+    batches.push(events);
+    onEvents(events);
+  });
+
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "directory-watch-"));
+  directory = join(root, "watched");
+  await mkdir(directory);
+  [told, notes, batches] = [[], [], []];
+});
+afterEach(async () => {
+  watch?.close();
+  watch = undefined;
+  await rm(root, { recursive: true, force: true });
+});
+
+function open(inotify = recorded): DirectoryWatch {
+  watch = new DirectoryWatch({
+    directory,
+    inotify,
+    changed: (file) => told.push(file),
+    note: (note) => notes.push(note),
+    relevant: (file) => file === "config",
+  });
+  watch.open();
+  return watch;
+}
+
+const put = (name: string, text = "x"): void => writeFileSync(join(directory, name), text);
+const tells = (what: unknown): Promise<void> => eventually(() => expect(told).toContainEqual(what));
+
+/** Does `work`, and sees that something is told because of it. Returns what. */
+async function tellsAfter(work: () => Promise<unknown> | void): Promise<(string | undefined)[]> {
+  await sleep(QUIET_MS);
+  told.length = 0;
+  await work();
+  await eventually(() => expect(told).not.toEqual([]));
+  return told;
+}
+
+/** Times that the event loop took up something. */
+const loopEvents = (): number => performance.nodeTiming.uvMetricsInfo.events;
+
+/** Another process writes to a file again and again. Returns how often the event loop of this one was woken meanwhile. */
+async function wakeUps(script: string): Promise<number> {
+  await sleep(QUIET_MS);
+  const before = loopEvents();
+  await run(process.execPath, ["--input-type=module", "-e", script], { cwd: directory });
+  return loopEvents() - before;
+}
+
+describe("a busy file beside the one that matters", () => {
+  test("100,000 writes to a log that stays open wake nobody", async () => {
+    open();
+    put("config");
+    const script = `
+      import { openSync, writeSync } from "node:fs";
+      const [beside, above] = [openSync("log", "a"), openSync("../log", "a")];
+      for (let i = 0; i < 50_000; i++) [beside, above].map((file) => writeSync(file, "a line of a log\\n"));`;
+    // The child's own start and end, and the two files that it makes.
+    expect(await wakeUps(script)).toBeLessThan(50);
+    expect(told).toEqual(expect.arrayContaining(["config"]));
+    expect(told.every((file) => file === "config")).toBe(true);
+  });
+
+  test("100,000 times opened, written and closed: a few wake-ups a second, and changes are told meanwhile", async () => {
+    open();
+    const start = performance.now();
+    const writing = wakeUps(`
+      import { appendFileSync } from "node:fs";
+      for (let i = 0; i < 100_000; i++) appendFileSync("log", "a line of a log\\n");`);
+    await sleep(2 * QUIET_MS);
+    put("config");
+    // The queue is full of the log: what is lost makes everything be looked at.
+    await eventually(() => expect(told).not.toEqual([]));
+    const count = await writing;
+    const seconds = (performance.now() - start) / 1000;
+    expect(count).toBeLessThan(100 + 40 * seconds);
+    expect(batches.length).toBeLessThan(20 + 25 * seconds);
+    for (const events of batches) expect(events.length).toBeLessThanOrEqual(1024);
+  });
+});
+
+describe("what is noticed", () => {
+  test("a file written in place, when it is closed", async () => {
+    put("config");
+    open();
+    const file = openSync(join(directory, "config"), "w");
+    writeSync(file, "half");
+    await sleep(QUIET_MS);
+    expect(told).toEqual([]);
+    closeSync(file);
+    await tells("config");
+  });
+
+  test("an editor that moves the file away, writes it again, or renames another one", async () => {
+    put("config");
+    open();
+    const path = join(directory, "config");
+    expect(await tellsAfter(() => rename(path, `${path}~`))).toContain("config");
+    expect(await tellsAfter(() => put("config", "y"))).toContain("config");
+    put(".config.swp", "z");
+    expect(await tellsAfter(() => rename(join(directory, ".config.swp"), path))).toEqual(["config"]);
+  });
+
+  test("a file that is deleted, and comes back", async () => {
+    put("config");
+    open();
+    expect(await tellsAfter(() => unlink(join(directory, "config")))).toEqual(["config"]);
+    expect(await tellsAfter(() => put("config"))).toContain("config");
+  });
+
+  test("a ConfigMap's link ..data that is swapped", async () => {
+    for (const version of ["..v1", "..v2"]) await mkdir(join(directory, version));
+    await symlink("..v1", join(directory, "..data"));
+    open();
+    expect(
+      await tellsAfter(async () => {
+        await symlink("..v2", join(directory, "..data_tmp"));
+        await rename(join(directory, "..data_tmp"), join(directory, "..data"));
+      }),
+    ).toContain(undefined);
+  });
+
+  test("a file elsewhere that a link leads to, and no other file there", async () => {
+    const elsewhere = join(root, "elsewhere");
+    await mkdir(elsewhere);
+    const opened = open();
+    opened.follow(new Map([[elsewhere, new Set(["real"])]]));
+    await sleep(QUIET_MS);
+    told.length = 0;
+    writeFileSync(join(elsewhere, "other"), "x");
+    await sleep(QUIET_MS);
+    expect(told).toEqual([]);
+    expect(await tellsAfter(() => writeFileSync(join(elsewhere, "real"), "x"))).toContain(undefined);
+    opened.follow(new Map());
+    told.length = 0;
+    writeFileSync(join(elsewhere, "real"), "y");
+    await sleep(QUIET_MS);
+    expect(told).toEqual([]);
+  });
+});
+
+describe("the directory itself", () => {
+  test.each([
+    ["is removed and made again", () => rm(directory, { recursive: true }), () => mkdir(directory)],
+    [
+      "is moved away, and another one takes its place",
+      () => rename(directory, join(root, "old")),
+      async () => {
+        await mkdir(join(root, "next"));
+        await rename(join(root, "next"), directory);
+      },
+    ],
+    [
+      "goes with the one that holds it",
+      () => rm(root, { recursive: true }),
+      () => mkdir(directory, { recursive: true }),
+    ],
+  ])("%s: changes in the new one are told", async (_, goes, comes) => {
+    put("config");
+    open();
+    expect(await tellsAfter(goes)).toContain(undefined);
+    expect(await tellsAfter(comes)).toContain(undefined);
+    expect(await tellsAfter(() => put("config"))).toContain("config");
+    expect(notes).toEqual([]);
+  });
+
+  test("is a link that is swapped: what the former one holds is told no more", async () => {
+    const [first, second] = [join(root, "first"), join(root, "second")];
+    await Promise.all([mkdir(first), mkdir(second), rm(directory, { recursive: true })]);
+    await symlink(first, directory);
+    open();
+    const swap = async (): Promise<void> => {
+      await symlink(second, join(root, "next"));
+      await rename(join(root, "next"), directory);
+    };
+    expect(await tellsAfter(swap)).toContain(undefined);
+    expect(await tellsAfter(() => put("config"))).toEqual(expect.arrayContaining(["config"]));
+    told.length = 0;
+    writeFileSync(join(first, "config"), "x");
+    await sleep(QUIET_MS);
+    expect(told).toEqual([]);
+  });
+
+  test("is not there yet when the watch is opened", async () => {
+    await rm(directory, { recursive: true });
+    open();
+    expect(await tellsAfter(() => mkdir(directory))).toContain(undefined);
+    expect(await tellsAfter(() => put("config"))).toContain("config");
+  });
+
+  test("is the root of the file system, and so its own parent", async () => {
+    directory = "/";
+    open();
+    const made = join("/", `${basename(dirname(root))}-${process.pid}`);
+    writeFileSync(made, "x");
+    await unlink(made);
+    await eventually(() => expect(batches.flat().map(({ name }) => name)).toContain(basename(made)));
+    expect({ told, notes }).toEqual({ told: [], notes: [] });
+  });
+});
+
+test("a queue that overflows: everything is looked at", async () => {
+  let tell: (events: readonly InotifyEvent[]) => void = () => undefined;
+  open((onEvents) => {
+    tell = onEvents;
+    return openInotify(onEvents);
+  });
+  tell([{ watch: -1, mask: OVERFLOW, name: "" }]);
+  expect(told).toEqual([undefined]);
+});
+
+test("a system that refuses to watch: the directory is looked at again and again, and a note says so", async () => {
+  open(() => {
+    throw new Error("inotify_init1: EMFILE (Too many open files)");
+  });
+  expect(notes).toEqual([
+    `${directory} cannot be watched (inotify_init1: EMFILE (Too many open files)): looking every 1000 ms instead`,
+  ]);
+  await tells(undefined);
+});
+
+test("nothing is told after close", async () => {
+  open().close();
+  put("config");
+  await sleep(QUIET_MS);
+  expect(told).toEqual([]);
+});
