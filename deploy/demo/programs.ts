@@ -94,7 +94,8 @@ export class ProxierProcess {
 
   /** @param page with kube-proxy's ports, the status page on the metrics port; else `run`, which listens on nothing. */
   constructor(node: Namespace, manifests: string, config: string, page: boolean) {
-    const own = page ? ["--hostname-override=node-a"] : ["run"];
+    // Each write is logged.
+    const own = page ? ["--hostname-override=node-a", "-v=2"] : ["run", "--log-level", "debug"];
     const command = [process.execPath, MAIN, ...own, "--manifests", manifests, "--config", config];
     this.#child = node.spawn(command, { stdio: ["ignore", "inherit", "pipe"] });
     this.#child.once("exit", (code, signal) => (this.#ended = `ended with ${signal ?? `code ${code}`}`));

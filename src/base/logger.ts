@@ -1,9 +1,11 @@
 /** Structured log, one line a message: JSON, or logfmt for people. Fields are named as Kubernetes' components name them. */
-import type { Level, Logger, LoggerOptions } from "pino";
+import type { Level as PinoLevel, Logger as PinoLogger, LoggerOptions } from "pino";
 import type { LogTail } from "./log-tail.js";
 import { printable, printableLines } from "./printable.js";
 
-export type { Logger } from "pino";
+/** Between info and debug: klog's -v=2. Its lines have the level info. */
+type Level = PinoLevel | "verbose";
+export type Logger = PinoLogger<"verbose">;
 
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -12,14 +14,15 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFormat = "" | "text" | "json";
 
 /** klog's verbosity of what is no warning and no error. */
-const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, debug: 4, trace: 6 };
+const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, verbose: 2, debug: 4, trace: 6 };
 /** SGR codes of the levels on a terminal. */
 const COLOURS: Readonly<Record<string, number>> = { trace: 90, debug: 90, info: 32, warn: 33, error: 31 };
 
-/** The level that stands for a verbosity of klog's (-v): 0 to 3 info, 4 and 5 debug, 6 and up trace. */
-export function levelOf(verbosity: number): LogLevel {
+/** The level that stands for a verbosity of klog's (-v): 0 and 1 info, 2 and 3 verbose, 4 and 5 debug, 6 and up trace. */
+export function levelOf(verbosity: number): LogLevel | "verbose" {
   if (verbosity >= 6) return "trace";
-  return verbosity >= 4 ? "debug" : "info";
+  if (verbosity >= 4) return "debug";
+  return verbosity >= 2 ? "verbose" : "info";
 }
 
 /** Fields of a line about a service, of its "namespace/name". */
@@ -29,15 +32,16 @@ export function serviceFields(name: string): { readonly namespace: string; reado
 }
 
 /** How lines are written: `level` as a word, `v`, `ts` in RFC 3339, `msg`, and `err` in the error's words. */
-export function loggerOptions(level: Level | "silent"): LoggerOptions {
+export function loggerOptions(level: Level | "silent"): LoggerOptions<"verbose"> {
   return {
     level,
+    customLevels: { verbose: 25 },
     base: null,
     timestamp: () => `,"ts":"${new Date().toISOString()}"`,
     formatters: {
       level: (label) => {
         const v = VERBOSITY[label as Level];
-        return { level: label, ...(v !== undefined && { v }) };
+        return { level: label === "verbose" ? "info" : label, ...(v !== undefined && { v }) };
       },
       log: ({ err, ...fields }) => (err instanceof Error ? { ...fields, ...errorFields(err) } : { ...fields, err }),
     },
@@ -54,7 +58,11 @@ function errorFields(error: Error): Record<string, unknown> {
  * A logger that writes to stderr. stdout stays free for output.
  * @param tail gets every line as it is written, without colours.
  */
-export async function createLogger(level: LogLevel, format: LogFormat = "", tail?: LogTail): Promise<Logger> {
+export async function createLogger(
+  level: LogLevel | "verbose",
+  format: LogFormat = "",
+  tail?: LogTail,
+): Promise<Logger> {
   // Help and versions need the names of the levels alone.
   const { pino } = await import("pino");
   const stderr = pino.destination({ dest: 2, sync: true });

@@ -95,7 +95,7 @@ const ROWS = [
 
 // prettier-ignore
 const LOGGING_ROWS_BESIDE_CONFIG = [
-  ["v", "integer", "level", "logging.verbosity", "", "verbosity: 4 and up debug messages, 6 and up all"],
+  ["v", "integer", "level", "logging.verbosity", "", "verbosity: 2 and up each write, 4 and up debug messages, 6 and up all"],
   ["vmodule", "levels", "pattern=level,...", "logging.vmodule", "", "unused: names source files of kube-proxy"],
   ["logging-format", "string", "format", "logging.format", "", '"text" or "json"; by default text on a terminal, else json'],
   ["log-flush-frequency", "duration", "duration", "logging.flushFrequency", "5s", "unused: every line is written at once"],

@@ -367,6 +367,7 @@ export class Proxier implements ObjectSink {
     for (const family of this.#families) family.close();
     await this.#watcher?.close();
     this.#contention.close();
+    this.#reports.flush();
   }
 
   #updateServiceCIDRs(changed: boolean): void {

@@ -5,6 +5,7 @@ import type { IpFamily } from "../model/types.js";
 import type { ApplyResult, Clock } from "../table/index.js";
 import type { FamilyOutcome } from "./family.js";
 import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
+import { SyncLog } from "./sync-log.js";
 
 export interface SyncReportsOptions {
   readonly log: Logger;
@@ -33,9 +34,16 @@ export class SyncReports {
   /** What the next write that succeeds brings into force. */
   readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
   readonly #written = new Set<IpFamily>();
+  readonly #writes: SyncLog;
 
   constructor(options: SyncReportsOptions) {
     this.#options = options;
+    this.#writes = new SyncLog(options.log);
+  }
+
+  /** Logs what has been counted of writes. */
+  flush(): void {
+    this.#writes.flush();
   }
 
   /** What the next write of a family is about, beside what an earlier one failed to write. */
@@ -79,17 +87,10 @@ export class SyncReports {
   }
 
   #log(family: IpFamily, result: ApplyResult, started: number, since: number): void {
-    const fields = {
-      family,
-      transactions: result.transactions,
-      operations: result.total,
-      bytes: result.bytes,
-      ms: round(performance.now() - started),
-      kernelMs: round(result.kernelNs / 1e6),
-      latencyMs: round(this.#options.clock.now() - since),
-    };
-    if (result.transactions === 0) this.#options.log.debug(fields, "nothing written");
-    else this.#options.log.info(fields, "synced");
+    const { transactions, total: operations, bytes } = result;
+    const ms = performance.now() - started;
+    const [kernelMs, latencyMs] = [result.kernelNs / 1e6, this.#options.clock.now() - since];
+    this.#writes.wrote(family, { transactions, operations, bytes, ms, kernelMs, latencyMs });
   }
 }
 
@@ -106,8 +107,4 @@ function inForce(
   const all = new Set([...services, ...released]);
   for (const service of quarantined) all.delete(service);
   return [...all];
-}
-
-function round(ms: number): number {
-  return Math.round(ms * 1000) / 1000;
 }

@@ -71,7 +71,11 @@ try {
   const socket = join(directory, "socket");
   let synced: LogLine[] = [];
   const note = (line: LogLine): boolean => isSync(line) && synced.push(line) > 0;
-  const program = await Program.start(["run", "--manifests", manifests, "--control-socket", socket], true, note);
+  const program = await Program.start(
+    ["run", "--manifests", manifests, "--control-socket", socket, "--log-level", "debug"],
+    true,
+    note,
+  );
   program.follow(note);
   /** Of all transactions since the last call. */
   const taken = async (): Promise<Write> => {

@@ -75,7 +75,7 @@ async function start(): Promise<void> {
   const config = join(directory, "config");
   await writeFile(config, JSON.stringify(configuration()));
   log = "";
-  daemon = cluster.start(["run", "--manifests", directory, "--config", config]);
+  daemon = cluster.start(["run", "--manifests", directory, "--config", config, "--log-level", "debug"]);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await expect.poll(() => lines("synced").length).toBe(2);
 }

@@ -5,6 +5,7 @@ import type { ChildProcess } from "node:child_process";
 import { pino } from "pino";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
+import { loggerOptions } from "../../src/base/logger.ts";
 import { Flowtable } from "../../src/flowtable/flowtable.ts";
 import { createTable, FLOWTABLE_REF } from "../../src/flowtable/operations.ts";
 import { NftKernel } from "../../src/kernel/nft-kernel.ts";
@@ -116,7 +117,7 @@ where(`with a flowtable${because}`, () => {
   beforeAll(async () => {
     tracked = await Tracked.start(cluster);
     kernel = await NftKernel.open({ netns: `/run/netns/${cluster.node.name}` });
-    const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
+    const log = pino(loggerOptions("warn"), { write: (line: string) => void lines.push(line) });
     flowtable = new Flowtable({ kernel, log, interfaces: INTERFACES.split(","), checkIntervalMs: 200 });
     await flowtable.start();
   });

@@ -135,7 +135,7 @@ const SYSTEM: readonly ParityRow[] = [
 ];
 
 const LOG: readonly ParityRow[] = [
-  { flags: ["v"], ours: "same", note: "4 and up debug messages, 6 and up all" },
+  { flags: ["v"], ours: "same", note: "2 and up each write, 4 and up debug messages, 6 and up all" },
   { flags: ["logging-format"], ours: "same", note: "not set: text on a terminal, else JSON (kube-proxy: text)" },
   {
     fields: ["logging.vmodule.filePattern", "logging.vmodule.verbosity"],

@@ -8,10 +8,10 @@ export interface LogLine {
   readonly [field: string]: unknown;
 }
 
-export const SILENT: Logger = pino({ level: "silent" });
+export const SILENT: Logger = pino(loggerOptions("silent"));
 
 /** A log whose lines are added to `lines`, as the program writes them. */
-export function keptIn(lines: { push(line: LogLine): unknown }, level: Level = "debug"): Logger {
+export function keptIn(lines: { push(line: LogLine): unknown }, level: Level | "verbose" = "debug"): Logger {
   return pino(loggerOptions(level), { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
 }
 

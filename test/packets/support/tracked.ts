@@ -9,6 +9,7 @@ import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/tab
 import { plainEntry } from "../../../src/conntrack/table/decode.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
+import { loggerOptions } from "../../../src/base/logger.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";
 import type { KubeKind } from "../../../src/source/types.ts";
 import { type ApiObject, decoded } from "../../support/decoded.ts";
@@ -57,7 +58,7 @@ export class Tracked {
     const netns = `/run/netns/${cluster.lab.node.name}`;
     const kernel = await NftKernel.open({ netns });
     const table = await NetlinkConntrack.open({ netns });
-    const log = pino({ level: "warn" }, pino.destination({ dest: 2, sync: true }));
+    const log = pino(loggerOptions("warn"), pino.destination({ dest: 2, sync: true }));
     const clock = { now: () => performance.now() };
     const options = { config, nodeName: NODE, families: FAMILIES, kernel, log, clock, trackReleased: true };
     const tracked = new Tracked(kernel, table, new Proxier(options), more);

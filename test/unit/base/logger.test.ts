@@ -5,8 +5,9 @@ import { levelOf, logfmt, type Logger, loggerOptions, serviceFields } from "../.
 
 test.each([
   [0, "info"],
-  [2, "info"],
-  [3, "info"],
+  [1, "info"],
+  [2, "verbose"],
+  [3, "verbose"],
   [4, "debug"],
   [5, "debug"],
   [6, "trace"],
@@ -36,6 +37,10 @@ describe("a line of JSON", () => {
       service: "web",
       msg: "synced",
     });
+  });
+
+  test("of -v=2 has the level info", () => {
+    expect(JSON.parse(line((log) => log.verbose("done")))).toMatchObject({ level: "info", v: 2 });
   });
 
   test.each([

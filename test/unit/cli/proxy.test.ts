@@ -179,7 +179,8 @@ describe("beside --config", () => {
   });
 
   it.each<[string[], [string, string]]>([
-    [["--v=3"], ["info", ""]],
+    [["--v=1"], ["info", ""]],
+    [["--v=3"], ["verbose", ""]],
     [["--v=4"], ["debug", ""]],
     [
       ["--v=6", "--logging-format=json"],

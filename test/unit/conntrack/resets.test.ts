@@ -2,6 +2,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
+import { loggerOptions } from "../../../src/base/logger.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
 import { newModel, service, slice } from "../model/objects.js";
@@ -15,15 +16,12 @@ afterEach(async () => {
 /** A node where the setting reads so, and how often it was looked at. */
 function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<ConntrackServiceOptions> = {}) {
   const warnings: string[] = [];
-  const log = pino(
-    { level: "warn" },
-    {
-      write: (line: string) => {
-        const { msg, namespace, service } = JSON.parse(line) as Record<string, string>;
-        warnings.push(`${namespace}/${service}: ${msg}`);
-      },
+  const log = pino(loggerOptions("warn"), {
+    write: (line: string) => {
+      const { msg, namespace, service } = JSON.parse(line) as Record<string, string>;
+      warnings.push(`${namespace}/${service}: ${msg}`);
     },
-  );
+  });
   const { model } = newModel({ trackReleased: true });
   let looks = 0;
   const conntrack = new ConntrackService({

@@ -359,6 +359,8 @@ describe("/debug", () => {
       expect(answer).toMatchObject({ status: 406, body: "unsupported http method\n" });
     }
     expect((await put("2")).status).toBe(200);
+    expect(book.log.level).toBe("verbose");
+    expect((await put("1")).status).toBe(200);
     expect(book.log.level).toBe("info");
   });
 });
