@@ -1,10 +1,11 @@
-/** What /livez and /healthz say (kube-proxy: pkg/proxy/healthcheck/proxy_health.go). */
+/** What /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz say. */
 import type { V1Node } from "@kubernetes/client-node";
 import type { IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { Clock } from "../table/index.js";
 import type { ProbeCode } from "./metrics.js";
 
+const FAMILY_NAMES = { ip: "IPv4", ip6: "IPv6" } as const;
 /** Set by the cluster autoscaler on a node that it is about to remove. */
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
@@ -35,6 +36,8 @@ interface FamilyState {
   underWay: number | undefined;
   /** When another process changed the table, unless that has been undone. */
   drifted: number | undefined;
+  /** Of the first write since the start: it has not been tried yet, the kernel refused it, or it is done. */
+  first: "waits" | "refused" | "done";
   /** Unix ms. */
   lastUpdated: number;
 }
@@ -59,6 +62,7 @@ export class ProxyHealth implements ProxierObserver {
         waiting: undefined,
         underWay: undefined,
         drifted: undefined,
+        first: "waits",
         lastUpdated: this.#now(),
       });
     }
@@ -89,7 +93,9 @@ export class ProxyHealth implements ProxierObserver {
 
   synced({ family, ok, settled, repairPending = false }: SyncReport): void {
     const state = this.#states.get(family);
-    if (state === undefined || !ok) return;
+    if (state === undefined) return;
+    if (state.first !== "done") state.first = ok ? "done" : "refused";
+    if (!ok) return;
     state.lastUpdated = this.#now();
     if (settled) state.underWay = undefined;
     if (!repairPending) state.drifted = undefined;
@@ -129,11 +135,29 @@ export class ProxyHealth implements ProxierObserver {
     return this.#reply(this.healthy, {});
   }
 
+  /** Whether the rules are in force: of each family the first write since the start is done. Later failures are for livez. */
+  readyz(): ProbeReply {
+    const reason = this.#unreadyReason;
+    return { code: reason === undefined ? 200 : 503, body: JSON.stringify({ ready: reason === undefined, reason }) };
+  }
+
   healthz(): ProbeReply {
     const nodeIneligibleReason = this.nodeIneligibleReason;
     const nodeEligible = nodeIneligibleReason === undefined;
     // JSON drops what is undefined; kube-proxy has no reason there.
     return this.#reply(this.healthy && nodeEligible, { nodeEligible, nodeIneligibleReason });
+  }
+
+  get #unreadyReason(): string | undefined {
+    const families = (first: FamilyState["first"]): string => {
+      const those = [...this.#states].filter(([, state]) => state.first === first);
+      return those.map(([family]) => FAMILY_NAMES[family]).join(" and ");
+    };
+    const [refused, waiting] = [families("refused"), families("waits")];
+    if (refused !== "") return `the kernel refuses the ${refused} rules: see the log`;
+    if (waiting === "") return undefined;
+    const unseen = this.#node === undefined ? this.nodeIneligibleReason : undefined;
+    return `no ${waiting} rules have been written since the start: ${unseen ?? "nft-proxier status says what is waited for"}`;
   }
 
   #inTime(family: IpFamily): boolean {
@@ -157,7 +181,7 @@ export class ProxyHealth implements ProxierObserver {
       healthy: this.healthy,
       status: Object.fromEntries(
         families.map(({ family, state, healthy }) => [
-          family === "ip" ? "IPv4" : "IPv6",
+          FAMILY_NAMES[family],
           { lastUpdated: rfc3339(state.lastUpdated), healthy },
         ]),
       ),

@@ -50,7 +50,7 @@ export interface ServedPort {
   close(): Promise<void>;
 }
 
-/** The health port (`healthzBindAddress`): /livez for the kubelet, /healthz for load balancers. Throws a TypeError for an address that is none. */
+/** The health port (`healthzBindAddress`): /livez and /readyz for the kubelet, /healthz for load balancers. Throws a TypeError for an address that is none. */
 export function healthPort(options: PortOptions, health: ProxyHealth, metrics: Metrics): ServedPort {
   return servedPort(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
 }
@@ -116,6 +116,11 @@ function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
         return probe("livez", health.livez());
       case "/healthz":
         return probe("healthz", health.healthz());
+      // kube-proxy has no such path, and so no metric of its answers.
+      case "/readyz": {
+        const { code, body } = health.readyz();
+        return { status: code, type: JSON_TYPE, body };
+      }
       default:
         return NOT_FOUND;
     }

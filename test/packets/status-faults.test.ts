@@ -132,6 +132,13 @@ async function answers(): Promise<void> {
   await eventually(() => ask(socket, "status"));
 }
 
+/** Status and body of /readyz. */
+async function readyz(): Promise<string> {
+  const url = `http://127.0.0.1:${HEALTH_PORT}/readyz`;
+  const script = `const answer = await fetch("${url}"); console.log(answer.status, await answer.text())`;
+  return (await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script])).trim();
+}
+
 /** No problem, but for what is given, of which a minute is told. */
 async function isWell(but?: RegExp): Promise<void> {
   await eventually(async () => {
@@ -163,6 +170,7 @@ test("the daemon was restarted while the API server is away: commands tell what 
   );
   expect(status).not.toContain("kernel serves 0 VIPs");
   expect(status).toMatch(/^health +\/healthz 503: no Node object named node-1 has been seen/m);
+  expect(await readyz()).toMatch(/^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*no Node object named node-1/);
   const services = await command("services");
   expect([services.code, services.stdout]).toEqual([0, expect.stringContaining(`${clusterAddress(web.n).ip}:80`)]);
   expect(services.stderr).toContain("it has written no rules since its start");
@@ -178,6 +186,7 @@ test("the daemon was restarted while the API server is away: commands tell what 
   await isWell();
   expect((await command("status")).stdout).toMatch(/^health +ok \(\/healthz 200\)$/m);
   expect((await command("services")).stdout).toContain("in-force");
+  expect(await readyz()).toBe('200 {"ready":true}');
 });
 
 test("a VIP that another service has", async () => {

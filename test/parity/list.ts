@@ -67,7 +67,7 @@ const SERVERS: readonly ParityRow[] = [
   {
     flags: ["healthz-bind-address", "healthz-port", "metrics-bind-address", "metrics-port"],
     ours: "same",
-    note: "defaults and the completion of a missing port included; a port 0 turns a server off; an empty address is the default, with a warning",
+    note: "defaults and the completion of a missing port included; a port 0 turns a server off; an empty address is the default, with a warning; the health port also has `/readyz`, which is 503 until the first write is done",
   },
   { flags: ["bind-address-hard-fail"], ours: "same" },
   {

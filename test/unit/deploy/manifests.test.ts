@@ -199,7 +199,7 @@ describe("the pod", () => {
     const { config } = parseConfig(configMap.data?.["config.conf"] ?? "", "config.conf");
     const port = Number(config.healthzBindAddress.split(":").at(-1));
     expect(main.livenessProbe?.httpGet).toEqual({ path: "/livez", port });
-    expect(main.readinessProbe?.httpGet).toEqual({ path: "/healthz", port });
+    expect(main.readinessProbe?.httpGet).toEqual({ path: "/readyz", port });
   });
 });
 

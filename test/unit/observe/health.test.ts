@@ -44,6 +44,41 @@ function node(parts: Partial<Record<"metadata" | "spec", unknown>> = {}): V1Node
   return { metadata: { name: "n1" }, ...parts } as V1Node;
 }
 
+describe("readyz", () => {
+  const readyz = (): unknown[] => {
+    const { code, body } = health.readyz();
+    return [code, JSON.parse(body)];
+  };
+  const unready = (reason: string): unknown[] => [503, { ready: false, reason }];
+  const STATUS = "nft-proxier status says what is waited for";
+
+  test("503 until both families are written, with what is waited for; then 200", () => {
+    expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since the start: ${STATUS}`));
+    synced("ip");
+    expect(readyz()).toEqual(unready(`no IPv6 rules have been written since the start: ${STATUS}`));
+    synced("ip6");
+    expect(readyz()).toEqual([200, { ready: true }]);
+  });
+
+  test("names the Node that has not been seen", () => {
+    health = make({ families: ["ip"], nodeName: "n1" });
+    expect(readyz()).toEqual(
+      unready(expect.stringContaining("start: no Node object named n1 has been seen") as string),
+    );
+    health.node(node());
+    expect(readyz()).toEqual(unready(expect.stringContaining(STATUS) as string));
+  });
+
+  test("says that the kernel refuses the first write; a later refusal is no matter of readiness", () => {
+    synced("ip");
+    synced("ip6", false);
+    expect(readyz()).toEqual(unready("the kernel refuses the IPv6 rules: see the log"));
+    synced("ip6");
+    synced("ip", false);
+    expect(readyz()).toEqual([200, { ready: true }]);
+  });
+});
+
 describe("livez", () => {
   test("well while it starts, however long that takes", () => {
     elapsed = 10 * TIMEOUT;

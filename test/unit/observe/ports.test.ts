@@ -100,6 +100,18 @@ describe("health port", () => {
     }
   });
 
+  test("/readyz: 503 with a reason until the first write is done", async () => {
+    const port = await started(makeHealth());
+    const early = await ask(port, "/readyz");
+    expect(early).toMatchObject({ status: 503, headers: { "content-type": "application/json" } });
+    expect(JSON.parse(early.body)).toEqual({
+      ready: false,
+      reason: expect.stringContaining("since the start") as string,
+    });
+    health.synced({ family: "ip", ok: true, full: true, ms: 1, settled: true, triggers: [], services: [] });
+    expect(await ask(port, "/readyz")).toMatchObject({ status: 200, body: '{"ready":true}' });
+  });
+
   test.each(["OPTIONS", "POST", "PUT", "HEAD"])(
     "%s: as GET, and counted; load balancers probe so too",
     async (method) => {
@@ -133,7 +145,7 @@ describe("health port", () => {
 
   test("nothing else", async () => {
     const port = await started(makeHealth());
-    for (const path of ["/", "/metrics", "/healthz/", "/readyz"]) {
+    for (const path of ["/", "/metrics", "/healthz/", "/readyz/"]) {
       expect((await ask(port, path)).status).toBe(404);
     }
   });
