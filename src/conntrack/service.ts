@@ -45,6 +45,8 @@ export interface ConntrackServiceOptions {
   /** This node's addresses: where node ports answer when they answer everywhere. */
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   readonly log: Logger;
+  /** What services gave up. Default: nothing yet. */
+  readonly former?: FormerTargets;
   /** The kernel's, looked at when a service asks for resets. Default: taken to be right. */
   readonly settings?: ResetSettings;
   readonly observers?: readonly ConntrackObserver[];
@@ -64,7 +66,7 @@ const MOST_GONE = 8;
 
 export class ConntrackService implements ProxierObserver {
   readonly #options: ConntrackServiceOptions;
-  readonly #former = new FormerTargets();
+  readonly #former: FormerTargets;
   readonly #drains: Drains;
   readonly #reconciler: Reconciler;
   readonly #collector: GarbageCollector;
@@ -78,7 +80,8 @@ export class ConntrackService implements ProxierObserver {
 
   constructor(options: ConntrackServiceOptions) {
     this.#options = options;
-    const { table, families, log, gcInterval = "adaptive", observers = [] } = options;
+    const { table, families, log, gcInterval = "adaptive", observers = [], former = new FormerTargets() } = options;
+    this.#former = former;
     this.#drains = new Drains({
       model: options.model,
       onOver: (family, service, endpoints) => this.#reconciler.request(family, [[service, endpoints]], []),

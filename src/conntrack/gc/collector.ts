@@ -298,7 +298,7 @@ class FamilyRun {
     await this.#remove(purged);
   }
 
-  #meetFormer({ original }: ConntrackEntry): void {
+  #meetFormer({ original, reply }: ConntrackEntry): void {
     const protocol = protocolName(original.protocol);
     if (protocol === undefined) return;
     const at = (address: string): Claim => ({
@@ -307,7 +307,8 @@ class FamilyRun {
       protocol: protocol satisfies Protocol,
       port: original.destinationPort,
     });
-    this.#options.former.meet(at(original.destination));
-    this.#options.former.meet(at(""));
+    const endpoint = `${reply.source} ${reply.sourcePort}`;
+    this.#options.former.meet(at(original.destination), endpoint);
+    this.#options.former.meet(at(""), endpoint);
   }
 }

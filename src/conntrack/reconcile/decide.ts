@@ -41,7 +41,7 @@ export interface FormerTarget {
   /** `found`: in the table that was taken over, and no service has it. */
   readonly cause: "deleted" | "changed" | "found";
   /** "address port" of the endpoints that its entries may have; undefined: not known, any. */
-  readonly endpoints: ReadonlySet<string> | undefined;
+  readonly endpoints: Pick<ReadonlySet<string>, "has"> | undefined;
 }
 
 /** Knowledge of one family's services, asked for one original destination at a time. Addresses are canonical. */

@@ -15,16 +15,27 @@ export interface Claim {
 
 /** Complete passes that must meet none of its entries before one is forgotten: a packet under way may bring one more. */
 const QUIET_PASSES = 2;
-/** As many as are remembered; the oldest go first. */
+/** As many claims are remembered, with as many endpoints; the oldest go first. */
 const MAX_FORMER = 1 << 14;
+const MAX_ENDPOINTS = 1 << 17;
+/** Of one claim that is given up again and again, the last times are remembered. */
+const MAX_TIMES = 8;
+
+/** One time that a claim was given up. */
+interface Time {
+  /** "address port" of the endpoints that its entries may have; undefined: any. */
+  readonly endpoints: ReadonlySet<string> | undefined;
+  quiet: number;
+  seen: boolean;
+}
 
 interface Remembered {
   readonly claim: Claim;
-  readonly target: FormerTarget;
+  readonly cause: FormerTarget["cause"];
   /** "namespace/name" of who had it; "" when not known. */
   readonly service: string;
-  quiet: number;
-  seen: boolean;
+  /** Oldest first; never empty. Its entries may be of any of them. */
+  readonly times: readonly Time[];
 }
 
 export function claimKey({ family, address, protocol, port }: Claim): string {
@@ -36,32 +47,46 @@ export class FormerTargets {
   /** "family namespace/name" → keys. */
   readonly #byService = new Map<string, Set<string>>();
   readonly #max: number;
+  readonly #maxEndpoints: number;
+  #endpoints = 0;
 
-  constructor(max = MAX_FORMER) {
+  constructor(max = MAX_FORMER, maxEndpoints = MAX_ENDPOINTS) {
     this.#max = max;
+    this.#maxEndpoints = maxEndpoints;
   }
 
   get size(): number {
     return this.#all.size;
   }
 
-  add(claim: Claim, target: FormerTarget, service = ""): void {
+  /** How many endpoints are remembered, of all claims. */
+  get endpoints(): number {
+    return this.#endpoints;
+  }
+
+  add(
+    claim: Claim,
+    { cause, endpoints }: { cause: FormerTarget["cause"]; endpoints: Time["endpoints"] },
+    service = "",
+  ): void {
     const key = claimKey(claim);
-    const before = this.#all.get(key)?.target;
-    // Given up twice within one memory: its entries may be of either time.
-    const endpoints = before === undefined ? target.endpoints : union(before.endpoints, target.endpoints);
+    const others = this.#all.get(key)?.times.filter((time) => !equal(time.endpoints, endpoints)) ?? [];
+    const times = [...others, { endpoints, quiet: 0, seen: false }].slice(-MAX_TIMES);
+    // Again, so that it is the youngest.
     this.#delete(key);
-    this.#all.set(key, { claim, target: { cause: target.cause, endpoints }, service, quiet: 0, seen: false });
-    const own = this.#byService.get(`${claim.family} ${service}`);
-    if (own === undefined) this.#byService.set(`${claim.family} ${service}`, new Set([key]));
-    else own.add(key);
-    if (this.#all.size <= this.#max) return;
-    const oldest = this.#all.keys().next();
-    if (oldest.done !== true) this.#delete(oldest.value);
+    this.#set(key, { claim, cause, service, times });
+    while (this.#all.size > this.#max || (this.#endpoints > this.#maxEndpoints && this.#all.size > 1)) {
+      const oldest = this.#all.keys().next();
+      if (oldest.done !== true) this.#delete(oldest.value);
+    }
   }
 
   get(claim: Claim): FormerTarget | undefined {
-    return this.#all.get(claimKey(claim))?.target;
+    const one = this.#all.get(claimKey(claim));
+    if (one === undefined) return undefined;
+    const { cause, times } = one;
+    if (times.some(({ endpoints }) => endpoints === undefined)) return { cause, endpoints: undefined };
+    return { cause, endpoints: { has: (endpoint) => times.some((time) => mayHave(time, endpoint)) } };
   }
 
   claims(family: IpFamily): Claim[] {
@@ -83,10 +108,9 @@ export class FormerTargets {
     return found;
   }
 
-  /** A pass meets an entry of this one. */
-  meet(claim: Claim): void {
-    const one = this.#all.get(claimKey(claim));
-    if (one !== undefined) one.seen = true;
+  /** A pass meets an entry of this one, with this endpoint ("address port"). */
+  meet(claim: Claim, endpoint: string): void {
+    for (const time of this.#all.get(claimKey(claim))?.times ?? []) time.seen ||= mayHave(time, endpoint);
   }
 
   /** A pass that looked at every entry of `claims` is over: what it met none of, and the one before neither, is forgotten. */
@@ -95,16 +119,36 @@ export class FormerTargets {
       const key = claimKey(claim);
       const one = this.#all.get(key);
       if (one === undefined) continue;
-      one.quiet = one.seen ? 0 : one.quiet + 1;
-      one.seen = false;
-      if (one.quiet >= QUIET_PASSES) this.#delete(key);
+      for (const time of one.times) {
+        time.quiet = time.seen ? 0 : time.quiet + 1;
+        time.seen = false;
+      }
+      const times = one.times.filter(({ quiet }) => quiet < QUIET_PASSES);
+      if (times.length === 0) this.#delete(key);
+      // In its place among the others: it has not been given up again.
+      else this.#replace(key, one, { ...one, times });
     }
+  }
+
+  #set(key: string, one: Remembered): void {
+    this.#all.set(key, one);
+    this.#endpoints += endpointsOf(one);
+    const of = `${one.claim.family} ${one.service}`;
+    const own = this.#byService.get(of);
+    if (own === undefined) this.#byService.set(of, new Set([key]));
+    else own.add(key);
+  }
+
+  #replace(key: string, before: Remembered, after: Remembered): void {
+    this.#all.set(key, after);
+    this.#endpoints += endpointsOf(after) - endpointsOf(before);
   }
 
   #delete(key: string): void {
     const one = this.#all.get(key);
     if (one === undefined) return;
     this.#all.delete(key);
+    this.#endpoints -= endpointsOf(one);
     const of = `${one.claim.family} ${one.service}`;
     const own = this.#byService.get(of);
     own?.delete(key);
@@ -112,9 +156,14 @@ export class FormerTargets {
   }
 }
 
-function union(
-  a: ReadonlySet<string> | undefined,
-  b: ReadonlySet<string> | undefined,
-): ReadonlySet<string> | undefined {
-  return a === undefined || b === undefined ? undefined : new Set([...a, ...b]);
+function endpointsOf({ times }: Remembered): number {
+  return times.reduce((sum, { endpoints }) => sum + (endpoints?.size ?? 0), 0);
+}
+
+function mayHave({ endpoints }: Time, endpoint: string): boolean {
+  return endpoints === undefined || endpoints.has(endpoint);
+}
+
+function equal(a: Time["endpoints"], b: Time["endpoints"]): boolean {
+  return a === b || (a !== undefined && b !== undefined && a.size === b.size && [...a].every((one) => b.has(one)));
 }

@@ -284,13 +284,14 @@ export class Reconciler {
     return decision.action === "delete" ? decision.reason : undefined;
   }
 
-  #meetFormer({ family, original }: ConntrackEntry): void {
+  #meetFormer({ family, original, reply }: ConntrackEntry): void {
     const protocol = protocolName(original.protocol);
     if (protocol === undefined) return;
     const { former } = this.#options;
     const port = original.destinationPort;
-    former.meet({ family, address: original.destination, protocol, port });
-    former.meet({ family, address: "", protocol, port });
+    const endpoint = `${reply.source} ${reply.sourcePort}`;
+    former.meet({ family, address: original.destination, protocol, port }, endpoint);
+    former.meet({ family, address: "", protocol, port }, endpoint);
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
+import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/types.js";
@@ -382,4 +383,37 @@ describe("failures", () => {
     await vi.advanceTimersByTimeAsync(4 * RETRY_MS);
     expect(world.table.calls.length).toBe(calls);
   });
+});
+
+describe("memory of what services gave up", () => {
+  test.each([
+    ["UDP", 2],
+    // No pass of the reconciler is about it.
+    ["TCP", 8],
+  ])(
+    "1,000 times deleted and made again with another endpoint, %s: at most %d endpoints are kept",
+    async (protocol, most) => {
+      const former = new FormerTargets();
+      const world = setUp({ former });
+      const { model, sync, settled } = world;
+      const ports = [{ port: 53, protocol }];
+      model.upsertService(service("other", { clusterIP: "10.0.0.2", ports }));
+      sync();
+      await settled();
+      let peak = 0;
+      for (let i = 0; i < 1000; i++) {
+        model.upsertService(service("s1", { clusterIP: "10.0.0.1", ports }));
+        model.upsertSlice(slice("s1-1", "s1", [`10.1.${i >> 8}.${i & 255}`], { ports }));
+        sync();
+        model.removeService("default/s1");
+        model.removeSlice("default/s1-1");
+        sync();
+        await world.conntrack.idle();
+        peak = Math.max(peak, former.endpoints);
+      }
+      expect(peak).toBeLessThanOrEqual(most);
+      await settled();
+      if (protocol === "UDP") expect([former.size, former.endpoints]).toEqual([0, 0]);
+    },
+  );
 });
