@@ -1,3 +1,4 @@
+import { counted } from "../base/counted.js";
 import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import {
@@ -14,6 +15,8 @@ import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
 
+/** What the maps of the kernel hold. */
+const [ENTRY, ENTRIES] = ["VIP or node port", "VIPs and node ports"] as const;
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
 /** The daemon's answer. Rejects with a UserError where it is away, of another version, or knows nothing of it. */
@@ -80,30 +83,10 @@ export async function statusCommand({ output, events = false, socket }: StatusOp
     lacking,
     async (kernel, away) => (await import("./kernel-view.js")).kernelStatus(kernel, away),
   );
-  const report = "daemon" in answer ? await withKernelEntries(answer.daemon) : answer.kernel;
+  const report = "daemon" in answer ? answer.daemon : answer.kernel;
   if (output === "json") await writeOut(jsonText(report));
   else await writeOut(report.kind === "Status" ? statusText(report) : kernelStatusText(report));
   return report.problems.length === 0 ? 0 : 1;
-}
-
-/** Adds what the kernel serves of families that the daemon has not written yet. */
-async function withKernelEntries(report: StatusReport): Promise<StatusReport> {
-  if (report.families.every(({ inForce }) => inForce)) return report;
-  const [{ openKernel }, { kernelServices }] = await Promise.all([
-    import("./open-kernel.js"),
-    import("./kernel-view.js"),
-  ]);
-  const kernel = await openKernel();
-  try {
-    const items = (await kernelServices(kernel))?.items ?? [];
-    const entries = (family: string): number => items.filter((item) => item.family === family).length;
-    const families = report.families.map((each) =>
-      each.inForce ? each : { ...each, kernelEntries: entries(each.family) },
-    );
-    return { ...report, families };
-  } finally {
-    await kernel.close();
-  }
 }
 
 export function jsonText(value: unknown): string {
@@ -131,12 +114,17 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     ["daemon", `nft-proxier ${version}, up ${durationText(uptimeMs)}, Linux ${kernel}`],
     ["API server", apiText(api)],
     ...families.map((family) => [FAMILY[family.family], familyText(family)]),
-    ["pending", pendingServices === 0 ? "nothing" : `${pendingServices} services`],
+    ["pending", pendingServices === 0 ? "nothing" : counted(pendingServices, "service")],
     ...families.map((family) => [`${FAMILY[family.family]} node ports`, nodePortsText(family)]),
     ["conntrack", fillText(conntrack)],
     ["other firewalls", firewallText(report)],
     ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
-    ["ignored", ignored === 0 ? "nothing" : `${ignored} objects or fields cannot be served`],
+    [
+      "ignored",
+      ignored === 0
+        ? "nothing"
+        : counted(ignored, "object or field cannot be served", "objects or fields cannot be served"),
+    ],
     ["last change by others", repair],
     ...notes.map((note) => ["under way", note]),
     ["health", healthText(report)],
@@ -164,7 +152,7 @@ function nodePortsText(family: FamilyStatus): string {
 function fillText(fill: StatusReport["conntrack"]): string {
   if (fill === undefined) return "not loaded";
   const { entries, max } = fill;
-  return `${entries} of ${max} entries (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
+  return `${entries} of ${counted(max, "entry", "entries")} (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
 }
 
 /** What was not looked at is said, too. */
@@ -173,7 +161,7 @@ function firewallText({ firewalls: check, families }: StatusReport): string {
   if (check === undefined && !families.some(({ inForce }) => inForce)) return "not checked: no services are known yet";
   if (check === undefined) return "none in the way of services";
   const { checked, services, unjudged, unjudgedRule, unread } = check;
-  const parts = [`${checked} of ${services} services checked`];
+  const parts = [`${checked} of ${counted(services, "service")} checked`];
   if (unjudged > 0) {
     parts.push(
       `for ${unjudged} it depends on the client, or on what is not known here, by rules such as ${unjudgedRule ?? ""}`,
@@ -187,7 +175,7 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
   const rows = [
     ...families.map(({ family, inForce, entries }) => [
       FAMILY[family],
-      inForce ? `in force: ${entries} VIPs and node ports` : "no table",
+      inForce ? `in force: ${counted(entries, ENTRY, ENTRIES)}` : "no table",
     ]),
     ["conntrack", fillText(conntrack)],
   ];
@@ -202,10 +190,10 @@ function healthText({ healthy, healthz }: StatusReport): string {
 
 function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: FamilyStatus): string {
   if (kernelEntries !== undefined) {
-    return `not written since the start; the kernel serves ${kernelEntries} VIPs and node ports of an earlier run`;
+    return `not written since the start; the kernel serves ${counted(kernelEntries, ENTRY, ENTRIES)} of an earlier run`;
   }
   const pending = pendingMs === 0 ? "nothing pending" : `pending for ${durationText(pendingMs)}`;
-  return `${inForce ? "in force" : "not written"}: ${services} services, ${endpoints} endpoints, ${pending}`;
+  return `${inForce ? "in force" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
 }
 
 /** "3d4h", "2h5m", "17s", "250ms": the two largest units, as kubectl has it. */

@@ -1,4 +1,5 @@
 /** The daemon's status: what observers were told, for the commands that ask. */
+import { counted } from "../base/counted.js";
 import { release } from "node:os";
 import type { IpFamily } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
@@ -23,6 +24,7 @@ import {
   API_VERSION,
   type ApiStatus,
   type EventList,
+  type FamilyStatus,
   type HealthzStatus,
   type LastRepair,
   type StatusEvent,
@@ -52,6 +54,8 @@ export interface StatusBoardOptions {
   readonly servesHealthz?: boolean;
   /** Undefined: there is no API server. */
   readonly api?: () => ApiStatus | undefined;
+  /** VIPs and node ports that the kernel has of an earlier run; asked before a family's first write. Default: not known. */
+  readonly kernelEntries?: (family: IpFamily) => Promise<number>;
   /** What this kernel lacks. Default: nothing. */
   readonly missingFeatures?: () => Promise<readonly string[]>;
   /** Unix ms. */
@@ -111,7 +115,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (work === undefined || this.#inForce.has(family)) return;
     this.#inForce.add(family);
     const { services, endpoints } = this.#options.model.counts(family);
-    this.#note("normal", `${FAMILY[family]} rules in force: ${services} services, ${endpoints} endpoints`);
+    this.#note(
+      "normal",
+      `${FAMILY[family]} rules in force: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
+    );
   }
 
   repaired({ family, by, changes, found, ms }: RepairReport): void {
@@ -187,6 +194,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const { version, nodeName, families, model, health, lookAtNode, missingFeatures, servesHealthz } = this.#options;
     const [look, missing] = await Promise.all([lookAtNode?.(this.#served()), missingFeatures?.()]);
     const ignored = await this.#ignored();
+    const entries = await this.#kernelEntries();
     const api = this.#options.api?.();
     const notes = this.#noteSources.flatMap((source) => [...source()]);
     return {
@@ -204,6 +212,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         ...model.counts(family),
         pendingMs: Math.round(health.pendingMs(family)),
         ...this.#nodePorts.get(family),
+        ...entries.get(family),
       })),
       pendingServices: model.dirtyServices,
       ...(api !== undefined && { api }),
@@ -215,6 +224,17 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       ...(notes.length > 0 && { notes }),
       problems: [...this.#problems(look), ...ignored.problems],
     };
+  }
+
+  async #kernelEntries(): Promise<ReadonlyMap<IpFamily, Pick<FamilyStatus, "kernelEntries">>> {
+    const { families, kernelEntries } = this.#options;
+    const found = new Map<IpFamily, Pick<FamilyStatus, "kernelEntries">>();
+    for (const family of families) {
+      if (this.#inForce.has(family)) continue;
+      const count = await kernelEntries?.(family).catch(() => undefined);
+      if (count !== undefined) found.set(family, { kernelEntries: count });
+    }
+    return found;
   }
 
   #healthz(): HealthzStatus {
@@ -328,7 +348,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       yield { what: `${FAMILY[family]} of ${service} is quarantined: ${reason}`, remedy };
     }
     if (all.length > NAMED)
-      yield { what: `${all.length - NAMED} more services are quarantined`, remedy: "nft-proxier services" };
+      yield {
+        what: counted(all.length - NAMED, "more service is quarantined", "more services are quarantined"),
+        remedy: "nft-proxier services",
+      };
   }
 
   /** However many there are, the event loop gets its turns. */
@@ -348,7 +371,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       }
     }
     const more = others + ignored - problems.length;
-    if (more > 0) problems.push({ what: `${more} more fields are ignored`, remedy: "the log names each" });
+    if (more > 0)
+      problems.push({
+        what: counted(more, "more field is ignored", "more fields are ignored"),
+        remedy: "the log names each",
+      });
     return { count: ignored, problems };
   }
 }

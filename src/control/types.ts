@@ -171,7 +171,7 @@ export interface FamilyStatus extends NodePortStatus {
   readonly endpoints: number;
   /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
   readonly pendingMs: number;
-  /** VIPs and node ports that the kernel serves from an earlier run. The command adds it if nothing has been written since the start. */
+  /** VIPs and node ports that the kernel serves from an earlier run. Absent once the family has been written. */
   readonly kernelEntries?: number;
 }
 

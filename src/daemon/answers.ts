@@ -1,6 +1,7 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
 import { servesLocalhost } from "../config/index.js";
 import type { IpFamily } from "../model/types.js";
+import { countKernelEntries } from "../control/kernel-entries.js";
 import { NodeWatch } from "../control/node-look.js";
 import { ControlServer, NotReady, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
@@ -65,7 +66,12 @@ export class Answers {
     proxier.observe(status);
     proxier.observe(this.board);
     const services = this.#countServices();
-    this.#route = (path) => services.route(path, this.board) ?? this.board.route(path);
+    this.#route = (path) => {
+      // Before the first write the model may be empty, while the kernel serves what an earlier run wrote.
+      const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
+      if (isEarly) return Promise.resolve(new NotReady(NOTHING_WRITTEN));
+      return services.route(path, this.board) ?? this.board.route(path);
+    };
     this.page = showsPage(options) ? this.#statusPage(services) : undefined;
     onStatusRequest(() => {
       status.say();
@@ -79,10 +85,7 @@ export class Answers {
     if (controlSocket === undefined) return;
     // The status page has no such route: what it tells is for who may open the socket.
     const route: Route = (path) => {
-      if (path.join("/") === "diagnosis") return this.#diagnosis();
-      // Before the first write the model may be empty, while the kernel serves what an earlier run wrote.
-      const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
-      return isEarly ? Promise.resolve(new NotReady(NOTHING_WRITTEN)) : this.#route(path);
+      return path.join("/") === "diagnosis" ? this.#diagnosis() : this.#route(path);
     };
     this.#server = new ControlServer(controlSocket, route, log);
     await this.#server.start();
@@ -112,6 +115,7 @@ export class Answers {
         const [look, overlapping] = await Promise.all([node.look(served), overlaps.problems()]);
         return { ...look, problems: [...look.problems, ...overlapping] };
       },
+      kernelEntries: (family) => countKernelEntries(kernel, family),
       missingFeatures: () => this.#missingFeatures(),
       ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
     });

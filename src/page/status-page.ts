@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParts } from "../control/json-parts.js";
-import type { Route } from "../control/server.js";
+import { NotReady, type Route } from "../control/server.js";
 import type { EventList, StatusReport } from "../control/types.js";
 import {
   type HttpHandler,
@@ -86,6 +86,7 @@ class StatusPage {
     }
     const body = await this.#answer(path);
     if (body === undefined) return NOT_FOUND;
+    if (body instanceof NotReady) return textReply(503, `${body.reason}\n`);
     return { status: 200, type: JSON_TYPE, body: jsonParts(body), headers: NOT_STORED };
   }
 

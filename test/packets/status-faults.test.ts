@@ -132,9 +132,9 @@ async function answers(): Promise<void> {
   await eventually(() => ask(socket, "status"));
 }
 
-/** Status and body of /readyz. */
-async function readyz(): Promise<string> {
-  const url = `http://127.0.0.1:${HEALTH_PORT}/readyz`;
+/** Status and body of what a port of the node answers. */
+async function get(portAndPath: string): Promise<string> {
+  const url = `http://127.0.0.1:${portAndPath}`;
   const script = `const answer = await fetch("${url}"); console.log(answer.status, await answer.text())`;
   return (await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script])).trim();
 }
@@ -170,7 +170,12 @@ test("the daemon was restarted while the API server is away: commands tell what 
   );
   expect(status).not.toContain("kernel serves 0 VIPs");
   expect(status).toMatch(/^health +\/healthz 503: no Node object named node-1 has been seen/m);
-  expect(await readyz()).toMatch(/^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*no Node object named node-1/);
+  // The status page does not deny it, either.
+  expect(await get("10249/status/v1/status")).toMatch(/^200 .*"inForce":false[^}]*"kernelEntries":[1-9]/);
+  expect(await get("10249/status/v1/services")).toMatch(/^503 it has written no rules since its start/);
+  expect(await get(`${HEALTH_PORT}/readyz`)).toMatch(
+    /^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*no Node object named node-1/,
+  );
   const services = await command("services");
   expect([services.code, services.stdout]).toEqual([0, expect.stringContaining(`${clusterAddress(web.n).ip}:80`)]);
   expect(services.stderr).toContain("it has written no rules since its start");
@@ -186,7 +191,7 @@ test("the daemon was restarted while the API server is away: commands tell what 
   await isWell();
   expect((await command("status")).stdout).toMatch(/^health +ok \(\/healthz 200\)$/m);
   expect((await command("services")).stdout).toContain("in-force");
-  expect(await readyz()).toBe('200 {"ready":true}');
+  expect(await get(`${HEALTH_PORT}/readyz`)).toBe('200 {"ready":true}');
 });
 
 test("a VIP that another service has", async () => {

@@ -1,4 +1,5 @@
 /** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
+import { counted } from "../../base/counted.js";
 import type { StatusEvent, StatusReport } from "../../control/types.js";
 import type { PageExplanation, PageUpdate } from "../types.js";
 import { printable } from "../../base/printable.js";
@@ -28,7 +29,7 @@ function say(text: string, colour: string): void {
 function show(update: PageUpdate): void {
   const { now, status } = update;
   const problems = status.problems.length;
-  if (problems > 0) say(`${problems} problem${problems === 1 ? "" : "s"}`, "bad");
+  if (problems > 0) say(counted(problems, "problem"), "bad");
   else say(status.healthy ? "healthy" : "behind", status.healthy ? "good" : "bad");
   byId("main").classList.remove("away");
   setText("node", status.nodeName);
@@ -79,13 +80,18 @@ function showNotes({ notes = [] }: StatusReport): void {
 }
 
 function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: number): void {
-  const tiles: [string, string][] = families.flatMap(({ family, services: count, endpoints, inForce }) => {
-    const name = family === "ip" ? "IPv4" : "IPv6";
-    return [
-      [`${name} services${inForce ? "" : " (not in force)"}`, count.toLocaleString()],
-      [`${name} endpoints`, endpoints.toLocaleString()],
-    ];
-  });
+  const tiles: [string, string][] = families.flatMap(
+    ({ family, services: count, endpoints, inForce, kernelEntries }) => {
+      const name = family === "ip" ? "IPv4" : "IPv6";
+      if (kernelEntries !== undefined) {
+        return [[`${name} VIPs and node ports of an earlier run, in the kernel`, kernelEntries.toLocaleString()]];
+      }
+      return [
+        [`${name} services${inForce ? "" : " (not in force)"}`, count.toLocaleString()],
+        [`${name} endpoints`, endpoints.toLocaleString()],
+      ];
+    },
+  );
   tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
   tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
   if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "away"]);

@@ -4,13 +4,16 @@ import { jsonParts } from "../../../src/control/json-parts.js";
 import { textOf } from "../../../src/cli/services.js";
 import { rowOf } from "../../../src/control/service-row.js";
 import { ServiceBoard } from "../../../src/control/service-board.js";
-import { StatusBoard } from "../../../src/control/status.js";
+import { StatusBoard, type StatusBoardOptions } from "../../../src/control/status.js";
 import type { EventList, ServiceList, ServiceTable } from "../../../src/control/types.js";
 import { durationText, statusText } from "../../../src/cli/status.js";
 import type { Clock } from "../../../src/table/index.js";
 import { newModel, service, slice } from "../model/objects.js";
 
-function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {}) {
+function setUp(
+  health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {},
+  more: Partial<StatusBoardOptions> = {},
+) {
   const { model } = newModel();
   let now = 1_000;
   const board = new StatusBoard({
@@ -24,6 +27,7 @@ function setUp(health: Partial<{ healthy: boolean; pendingMs: number; nodeInelig
       nodeIneligibleReason: health.nodeIneligibleReason,
     },
     now: () => now,
+    ...more,
   });
   const write = (ok = true): void => {
     const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
@@ -75,6 +79,34 @@ test("before the first write everything is pending, and that is a problem", asyn
     problems: [],
     families: [{ family: "ip", inForce: true, services: 1, endpoints: 1 }],
   });
+});
+
+test("before the first write status tells what the kernel serves of an earlier run, and afterwards asks no more", async () => {
+  let asked = 0;
+  const kernelEntries = (): Promise<number> => Promise.resolve(++asked);
+  const { board, write } = setUp({}, { kernelEntries });
+  const early = await board.status();
+  expect(early.families).toMatchObject([{ inForce: false, services: 0, kernelEntries: 1 }]);
+  expect(statusText(early)).toMatch(
+    /^IPv4 +not written since the start; the kernel serves 1 VIP or node port of an earlier run$/m,
+  );
+  write();
+  const [family] = (await board.status()).families;
+  expect(family).not.toHaveProperty("kernelEntries");
+  expect(asked).toBe(1);
+});
+
+test("a kernel that cannot be read leaves it open", async () => {
+  const { board } = setUp({}, { kernelEntries: () => Promise.reject(new Error("EPERM")) });
+  expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
+});
+
+test("one service and one endpoint are no services and endpoints", async () => {
+  const { model, board, write } = setUp();
+  model.upsertService(service("web"));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  write();
+  expect(statusText(await board.status())).toMatch(/^IPv4 +in force: 1 service, 1 endpoint, nothing pending$/m);
 });
 
 test("each state has its reason", async () => {

@@ -7,6 +7,7 @@ import { type HttpReply, HttpServer } from "../../../src/observe/http-server.js"
 import { statusPage } from "../../../dist/page/status-page.js";
 import { WriteHistory } from "../../../dist/page/write-history.js";
 import { PacketError } from "../../../dist/explain/report.js";
+import { NotReady } from "../../../dist/control/server.js";
 import { patience } from "../../lab/patience.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
@@ -15,6 +16,7 @@ const BODIES: Readonly<Record<string, unknown>> = {
   events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules in force" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
+  table: new NotReady("it has written no rules since its start"),
 };
 
 interface Ask {
@@ -61,6 +63,11 @@ async function textOf({ body }: HttpReply): Promise<string> {
 async function jsonOf(reply: HttpReply): Promise<unknown> {
   return JSON.parse(await textOf(reply));
 }
+
+test("what cannot be told yet is refused with the reason, not told as nothing", async () => {
+  const reply = await page()("/status/v1/table");
+  expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since its start\n"]);
+});
 
 describe("the document", () => {
   test("asks for nothing from elsewhere, and runs nothing that is not in it", async () => {
