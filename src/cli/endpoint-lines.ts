@@ -1,4 +1,5 @@
 /** Endpoints of services, a line each: whose they are, how they stand, what they get. */
+import { counted } from "../base/counted.js";
 import { columns } from "../base/columns.js";
 import { annotationTexts } from "../control/annotation-text.js";
 import { serviceText } from "../control/service-row.js";
@@ -74,7 +75,7 @@ export class EndpointLines {
   #leftLines(): string[] {
     const { endpoints, open, halfOpen } = this.#left;
     if (endpoints === 0 || !this.#headers) return [];
-    const which = endpoints === 1 ? "1 endpoint terminates" : `${endpoints} endpoints terminate`;
+    const which = counted(endpoints, "endpoint terminates", "endpoints terminate");
     return ["", `${which}; connections left: ${open} open, ${halfOpen} half open`];
   }
 }

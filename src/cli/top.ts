@@ -1,4 +1,5 @@
 /** `top`: the services, or one service's endpoints, that get the most connections. */
+import { counted } from "../base/counted.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
 import { printable } from "../base/printable.js";
@@ -110,7 +111,7 @@ export function topText(rows: readonly TopRow[], { name, sample, before, lines }
     .map(({ cells, rate, connections }) => [...cells, rateText(rate), String(connections)]);
   const [titles = "", ...texts] = columns([[...title, "RATE", "CONNECTIONS"], ...body]);
   const hidden = rows.length - body.length;
-  const many = `${rows.length} ${name === undefined ? "service ports" : "endpoints"}`;
+  const many = counted(rows.length, name === undefined ? "service port" : "endpoint");
   const of = `${many}${name === undefined ? "" : ` of ${name}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
   const head = `${of}, ${rateText(total)} new connections${before === undefined ? "" : " between the last two looks"}`;
   return [printable(head), "", titles, ...texts].join("\n");

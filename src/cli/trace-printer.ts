@@ -1,4 +1,5 @@
 /** Packets of a trace as lines, in their order, as fast as the reader takes them. */
+import { counted } from "../base/counted.js";
 import { packetText, type PacketNames, serviceText } from "../trace/text.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../trace/types.js";
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
@@ -71,9 +72,9 @@ export class TracePrinter {
     const sum = [...this.#verdicts.values()].reduce((all, each) => all + each, 0);
     const kinds = [...this.#verdicts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");
     const more = matched > sum ? `; ${matched} matched` : "";
-    const lost = losses === 0 ? "" : `; messages were lost ${losses} times`;
+    const lost = losses === 0 ? "" : `; messages were lost ${counted(losses, "time")}`;
     const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} of them not printed, as the reader was behind`;
-    return `${sum} packets traced${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
+    return `${counted(sum, "packet")} traced${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
   }
 
   #skip(): void {

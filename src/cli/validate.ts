@@ -1,3 +1,4 @@
+import { counted } from "../base/counted.js";
 import { defaultConfig } from "../config/index.js";
 import { type Problem, ServiceModel } from "../model/index.js";
 import { linesText } from "../base/columns.js";
@@ -186,9 +187,10 @@ function lineOf({ severity, file, line, column, object, field, what, why, action
 function summaryOf(findings: readonly Finding[], served: { ip: ServedCounts; ip6: ServedCounts }): string {
   const count = (severity: Severity): string => {
     const number = findings.filter((finding) => finding.severity === severity).length;
-    return `${number} ${severity}${number === 1 ? "" : "s"}`;
+    return counted(number, severity);
   };
-  const of = ({ services, endpoints }: ServedCounts): string => `${services} services with ${endpoints} endpoints`;
+  const of = ({ services, endpoints }: ServedCounts): string =>
+    `${counted(services, "service")} with ${counted(endpoints, "endpoint")}`;
   const counts = [count("error"), count("warning"), count("note")].join(", ");
   return `${counts}; served: ${of(served.ip)} by IPv4, ${of(served.ip6)} by IPv6`;
 }

@@ -1,4 +1,5 @@
 /** What a service's annotations have come to, in the annotations' own words. Runs in the browser, too. */
+import { counted } from "../base/counted.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";
 
 /** A line for each kind of annotation that is in force; none, as nearly always. */
@@ -23,7 +24,7 @@ export function annotationWords({ balance, limits, drainSeconds }: ServicePortSt
 
 function balanceText({ mode, key, slots, weights }: BalanceStatus): string {
   const parts = [key === undefined ? mode : `${mode} by ${key}`];
-  if (slots > 0) parts.push(`${slots} slots`);
+  if (slots > 0) parts.push(counted(slots, "slot"));
   if (weights !== undefined) {
     const zones = Object.entries(weights.zones).map(([zone, weight]) => `zone=${zone}:${weight}`);
     const addresses = Object.entries(weights.addresses).map(

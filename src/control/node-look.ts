@@ -1,4 +1,5 @@
 /** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
+import { counted } from "../base/counted.js";
 import { checkFirewalls, type Obstacle, type ServicePacket } from "../explain/firewalls.js";
 import type { RoutedKernel } from "../explain/routing.js";
 import { handoverLeft } from "../handover/handover.js";
@@ -166,7 +167,11 @@ const MOST_OBSTACLES = 10;
 function firewallProblems(obstacles: readonly Obstacle[]): StatusProblem[] {
   const told = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
   const more = obstacles.length - told.length;
-  if (more > 0) told.push({ what: `${more} more rules drop services' packets`, remedy: "`nft list ruleset`" });
+  if (more > 0)
+    told.push({
+      what: counted(more, "more rule drops services' packets", "more rules drop services' packets"),
+      remedy: "`nft list ruleset`",
+    });
   return told;
 }
 
@@ -175,7 +180,7 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
   const drops = verdict === "drop" ? "drops" : "rejects";
   const whose = direction === "original" ? "packets to" : "replies of";
   const more = services.length - NAMED;
-  const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more services` : "");
+  const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${counted(more, "more service")}` : "");
   const why = rule === undefined ? "by policy" : `by rule ${rule}`;
   const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}: ${why}`;
   // Ahead of the translation no rule can tell that a packet is a service's but by its address.

@@ -1,4 +1,5 @@
 /** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
+import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../control/types.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
 import type { LeftoverRemoval } from "../leftovers/index.js";
@@ -37,7 +38,7 @@ export function manifestProblems(source: Pick<ManifestSource, "problems">): Stat
       remedy: remedy ?? "correct it; `nft-proxier validate` shows all",
     };
   });
-  return few(problems, "manifests", "`nft-proxier validate` shows all");
+  return few(problems, ["manifest has a problem", "manifests have problems"], "`nft-proxier validate` shows all");
 }
 
 export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting">, nodeName: string): StatusProblem[] {
@@ -63,7 +64,7 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
     what: `health check of ${service}: ${reason}`,
     remedy: "load balancers take this node for one without its endpoints; ss -ltnp shows who has the port; retried",
   }));
-  return few(problems, "health checks", "the log names each");
+  return few(problems, ["health check has a problem", "health checks have problems"], "the log names each");
 }
 
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
@@ -83,10 +84,17 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
   const problems = flowtable
     .failures()
     .map((what) => ({ what: `flowtable: ${what}`, remedy: `retried; until then ${stay}` }));
-  return few(problems, "interfaces of the flowtable", "the log names each");
+  return few(
+    problems,
+    ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],
+    "the log names each",
+  );
 }
 
-function few(problems: StatusProblem[], what: string, remedy: string): StatusProblem[] {
+function few(problems: StatusProblem[], [one, many]: readonly [string, string], remedy: string): StatusProblem[] {
   if (problems.length <= NAMED) return problems;
-  return [...problems.slice(0, NAMED), { what: `${problems.length - NAMED} more ${what} have problems`, remedy }];
+  return [
+    ...problems.slice(0, NAMED),
+    { what: counted(problems.length - NAMED, `more ${one}`, `more ${many}`), remedy },
+  ];
 }

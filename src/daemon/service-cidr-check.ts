@@ -1,4 +1,5 @@
 /** Tells of ServiceCIDRs that overlap networks of this node: in the log when it begins, and in each status. */
+import { counted } from "../base/counted.js";
 import type { V1Node } from "@kubernetes/client-node";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/index.js";
@@ -88,7 +89,10 @@ export class ServiceCIDRCheck implements ProxierObserver {
     const more = problems.length - MOST_NAMED;
     return [
       ...problems.slice(0, MOST_NAMED),
-      { what: `${more} more networks overlap a ServiceCIDR`, remedy: OVERLAP_REMEDY },
+      {
+        what: counted(more, "more network overlaps a ServiceCIDR", "more networks overlap a ServiceCIDR"),
+        remedy: OVERLAP_REMEDY,
+      },
     ];
   }
 

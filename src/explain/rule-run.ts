@@ -1,4 +1,5 @@
 /** One rule, run on one way of a packet: every expression of nf_tables, or that it is not known what it does. */
+import { counted } from "../base/counted.js";
 import { formatAddress } from "../base/ip.js";
 import {
   BitwiseOp,
@@ -343,7 +344,7 @@ export class RuleRun {
   #limit(expr: Of<"limit" | "connlimit">, set?: string): Done {
     if (!this.#ours) return "maybe";
     if (((expr.flags ?? 0) & INVERTED) === 0) return "next";
-    const what = expr.type === "limit" ? "rate" : `limit of ${expr.count} connections`;
+    const what = expr.type === "limit" ? "rate" : `limit of ${counted(expr.count, "connection")}`;
     this.#step(`${set === undefined ? "" : `${set}: `}the ${what} is taken to be not exceeded`);
     this.#branch = { ...this.#branch, limited: true };
     return "break";

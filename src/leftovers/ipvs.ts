@@ -4,6 +4,7 @@
  * ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so what is counted after that is in use; and what waits takes no new
  * connections, and costs a look a minute. kube-proxy's own graceful termination has no limit either.
  */
+import { counted } from "../base/counted.js";
 import { parseCIDR, type Prefix } from "../base/ip.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
@@ -91,9 +92,9 @@ export class IpvsRemoval {
     const { waitingServers, openConnections, waitingAddresses, busySets } = this.#last;
     const parts = [
       ...(waitingServers > 0
-        ? [`${plural(openConnections, "connection")} of ${plural(waitingServers, "virtual server")} of kube-proxy's`]
+        ? [`${counted(openConnections, "connection")} of ${counted(waitingServers, "virtual server")} of kube-proxy's`]
         : []),
-      ...(waitingAddresses.length > 0 ? [`sockets of this node with ${plural(waitingAddresses.length, "VIP")}`] : []),
+      ...(waitingAddresses.length > 0 ? [`sockets of this node with ${counted(waitingAddresses.length, "VIP")}`] : []),
       ...(busySets.length > 0 ? [`ipsets in use: ${busySets.join(", ")}`] : []),
     ];
     return `IPVS is left to go on until it is idle: ${parts.join("; ")}`;
@@ -222,8 +223,4 @@ function logBusy(log: Logger, { busySets }: IpvsPass): void {
 function logFailure(log: Logger, error: unknown): void {
   const hint = "retried; or run cleanup, or restart the node";
   log.warn({ err: error, reason: reasonOf(error), hint }, "removing leftovers of kube-proxy's IPVS mode failed");
-}
-
-function plural(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }

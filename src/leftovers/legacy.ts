@@ -1,4 +1,5 @@
 /** What kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing of. */
+import { counted } from "../base/counted.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily } from "../model/types.js";
 import type { ForeignLeftover } from "./foreign.js";
@@ -52,7 +53,7 @@ async function describeTable(
     if (legacyChains === undefined) return "the table is there, and its chains were not looked at";
     const own = (await legacyChains(family, table)).filter((chain) => isOwnChain(table, chain));
     if (own.length === 0) return undefined;
-    return own.length === 1 ? own[0] : `${own[0]} and ${own.length - 1} more chains`;
+    return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
   } catch (error) {
     return `the table is there, and its chains cannot be read (${reasonOf(error)})`;
   }

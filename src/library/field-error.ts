@@ -1,3 +1,4 @@
+import { counted } from "../base/counted.js";
 /** A value that cannot stand in its field, or a key that is none. Nothing has changed. */
 export class FieldError extends TypeError {
   override readonly name = "FieldError";
@@ -20,7 +21,7 @@ const MOST_SHOWN = 8;
 
 function display(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
-  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  if (value instanceof Uint8Array) return counted(value.length, "byte");
   if (Array.isArray(value)) return value.length > MOST_SHOWN ? "a list" : `[${value.map(display).join(", ")}]`;
   if (typeof value === "object" && value !== null) return displayObject(value);
   return typeof value === "function" ? "a function" : String(value);

@@ -1,4 +1,5 @@
 /** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
+import { counted } from "../base/counted.js";
 import { addressBytes, formatAddress } from "../base/ip.js";
 import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/index.js";
 import { FieldError } from "./field-error.js";
@@ -71,7 +72,7 @@ export class FieldCodec {
     const fields = this.#fields;
     if (value instanceof Uint8Array) {
       if (value.length === this.#bytes.length) return value;
-      throw new FieldError(this.#where, `${this.#bytes.length} bytes`, value);
+      throw new FieldError(this.#where, counted(this.#bytes.length, "byte"), value);
     }
     this.#bytes.fill(0);
     if (fields.length === 1) {
@@ -79,7 +80,7 @@ export class FieldCodec {
       return this.#bytes;
     }
     if (!Array.isArray(value) || value.length !== fields.length) {
-      throw new FieldError(this.#where, `[${fields.join(", ")}], or ${this.#bytes.length} bytes`, value);
+      throw new FieldError(this.#where, `[${fields.join(", ")}], or ${counted(this.#bytes.length, "byte")}`, value);
     }
     let at = 0;
     for (const [index, field] of fields.entries()) {

@@ -1,4 +1,5 @@
 /** What the cluster's services take of this node's memory, and how long the first load is: an estimate from what was measured. Pure. */
+import { counted } from "../base/counted.js";
 import type { IpFamily } from "../model/types.js";
 import { type Finding, of, ok } from "./finding.js";
 
@@ -57,7 +58,7 @@ export function footprintOf({ services, endpoints, rules, cpus }: ClusterSize): 
 export function checkFootprint(size: ClusterSize): Finding[] {
   const { resident, kernel, loadMs } = footprintOf(size);
   const elements = [...size.rules.values()].reduce((sum, count) => sum + count.elements, 0);
-  const takes = `about ${megabytes(resident)} MB resident, and ${megabytes(kernel)} MB in the kernel for ${elements} map elements`;
+  const takes = `about ${megabytes(resident)} MB resident, and ${megabytes(kernel)} MB in the kernel for ${counted(elements, "map element")}`;
   const what = `these services take ${takes}; their first load about ${(loadMs / 1000).toFixed(1)} s of a processor as in docs/performance.md`;
   return of("objects", "footprint", ok(what));
 }

@@ -1,4 +1,5 @@
 /** What other programs have on netfilter's hooks, and what of it packets to services meet. */
+import { counted } from "../base/counted.js";
 import type { FirewallLook } from "../control/node-look.js";
 import { FLOWTABLE_REF } from "../flowtable/operations.js";
 import { Hook, Priority, TableFlag } from "../kernel/constants.js";
@@ -173,10 +174,10 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
   if (check === undefined) return said;
   const { checked, services, unjudged, unjudgedRule = "", unread } = check;
   const gaps = [
-    ...(checked < services ? [`only ${checked} of ${services} services were checked`] : []),
+    ...(checked < services ? [`only ${checked} of ${counted(services, "service")} were checked`] : []),
     ...(unjudged > 0
       ? [
-          `for ${unjudged} of ${services} services it depends on more than is known here, by rules such as ${unjudgedRule}`,
+          `for ${unjudged} of ${counted(services, "service")} it depends on more than is known here, by rules such as ${unjudgedRule}`,
         ]
       : []),
     ...(unread.length > 0 ? [`not read: ${unread.join(", ")}`] : []),

@@ -1,4 +1,5 @@
 /** Which of kube-proxy's modes has rules on this node, and what becomes of each. */
+import { counted } from "../base/counted.js";
 import { TableFlag } from "../kernel/constants.js";
 import type { Kernel, TableInfo } from "../kernel/types.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "../leftovers/foreign.js";
@@ -185,7 +186,7 @@ function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[
   if (chains + jumps > 0) {
     said.push(
       ok(
-        `${where} has ${chains} chains of kube-proxy's: removed with ${jumps} jumps to them once our rules are in force`,
+        `${where} has ${counted(chains, "chain")} of kube-proxy's: removed with ${counted(jumps, "jump")} to ${chains === 1 ? "it" : "them"} once our rules are in force`,
       ),
     );
   }

@@ -1,4 +1,5 @@
 /** What the cluster's objects would come to on this node. Pure. */
+import { counted } from "../base/counted.js";
 import type { Problem, ServiceModel } from "../model/index.js";
 import type { ServedCounts, ServicePortView } from "../model/types.js";
 import type { IpFamily } from "../model/types.js";
@@ -59,7 +60,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
   const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
   const served = counts.map(
     ({ family, services, endpoints }) =>
-      `${services} ${services === 1 ? "service" : "services"} with ${endpoints} endpoints by ${FAMILY_NAMES[family]}`,
+      `${counted(services, "service")} with ${counted(endpoints, "endpoint")} by ${FAMILY_NAMES[family]}`,
   );
   return of(
     "objects",
@@ -67,25 +68,25 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
     ...missing.map((file) =>
       problem(`manifest ${file} cannot be read: nothing in it would be served`, "`nft-proxier validate` says why"),
     ),
-    ...few(ignored, "parts of manifests are ignored", (what) =>
+    ...few(ignored, ["part of manifests is ignored", "parts of manifests are ignored"], (what) =>
       problem(`manifest ${what}; ignored`, "`nft-proxier validate` shows where"),
     ),
-    ...few(problems, "objects have fields that cannot be served", (one) =>
+    ...few(problems, ["field cannot be served", "fields cannot be served"], (one) =>
       problem(`${text(one)}; not served as it is written`, "correct the field, or remove it"),
     ),
-    ...few(lostClaims, "claims are another service's", (one) =>
+    ...few(lostClaims, ["claim is another service's", "claims are other services'"], (one) =>
       note(`${text(one)}; not served`, "give one of the two services another address or port"),
     ),
-    ...few(unbalanced, "annotations are not in force", (one) =>
+    ...few(unbalanced, ["annotation is not in force", "annotations are not in force"], (one) =>
       note(text(one), "remove the annotation, or split the service"),
     ),
     ok(`to be served: ${served.join(", ")}`),
   );
 }
 
-function few<T>(all: readonly T[], what: string, said: (one: T) => Said): Said[] {
+function few<T>(all: readonly T[], [more, manyMore]: readonly [string, string], said: (one: T) => Said): Said[] {
   const first = all.slice(0, MOST_NAMED).map(said);
   const [one] = first;
   if (one === undefined || all.length <= MOST_NAMED) return first;
-  return [...first, { level: one.level, what: `${all.length - MOST_NAMED} more ${what}` }];
+  return [...first, { level: one.level, what: counted(all.length - MOST_NAMED, `more ${more}`, `more ${manyMore}`) }];
 }

@@ -1,4 +1,5 @@
 /** A report on a node, for people and for programs. */
+import { counted } from "../base/counted.js";
 import { columns, linesText } from "../base/columns.js";
 import { type Finding, type Level, LEVELS } from "./finding.js";
 
@@ -25,7 +26,7 @@ export function reportText({ nodeName, findings, ready, unchecked }: PreflightRe
   ]);
   const count = (level: Level): string => {
     const number = findings.filter((finding) => finding.level === level).length;
-    return `${number} ${level}${number === 1 || level === "ok" ? "" : "s"}`;
+    return counted(number, level, level === "ok" ? level : undefined);
   };
   const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
   const found = unchecked.length === 0 ? "nothing is in the way" : "no problem was found in what was checked";

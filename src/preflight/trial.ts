@@ -1,4 +1,5 @@
 /** The rules as this node would get them, given to the kernel in a transaction that it checks and rolls back. */
+import { counted } from "../base/counted.js";
 import type { EndpointBalance } from "../model/balance.js";
 import { EndpointList, NO_ENDPOINTS } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
@@ -240,7 +241,12 @@ function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boo
   switch (services.outcome) {
     case "accepted": {
       const { chain, rule, set, element } = services.objects;
-      const counts = `${set.add} sets, ${element.add} elements, ${chain.add} chains, ${rule.add} rules`;
+      const counts = [
+        counted(set.add, "set"),
+        counted(element.add, "element"),
+        counted(chain.add, "chain"),
+        counted(rule.add, "rule"),
+      ].join(", ");
       const whose = real ? "with the cluster's services" : "with a service of each kind";
       return [ok(`${name}: this kernel takes the rules ${whose} (${counts}; checked and rolled back)`)];
     }
@@ -256,7 +262,7 @@ function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boo
     case "too large":
       return [
         ok(
-          `${name}: this kernel takes the rules (checked and rolled back; not with the ${services.elements} elements of all services)`,
+          `${name}: this kernel takes the rules (checked and rolled back; not with the ${counted(services.elements, "element")} of all services)`,
         ),
       ];
     case "not made":

@@ -199,7 +199,7 @@ describe("cleanup", () => {
     try {
       const { code, log } = await cleanup();
       expect(code).toBe(1);
-      expect(log).toMatch(/ip nat: KUBE-SERVICES and 1 more chains.*iptables-legacy-restore/);
+      expect(log).toMatch(/ip nat: KUBE-SERVICES and 1 more chain.*iptables-legacy-restore/);
       expect(log).toContain("another process holds the lock");
     } finally {
       await lock.release();

@@ -227,7 +227,7 @@ describe("kube-proxy's modes", () => {
       const { code, stdout } = await empty.run([process.execPath, MAIN, "preflight"]);
       expect(code).toBe(0);
       // A kernel that does not have them cannot have rules in them.
-      expect(stdout.includes("ip nat: KUBE-SERVICES and 1 more chains")).toBe(legacy);
+      expect(stdout.includes("ip nat: KUBE-SERVICES and 1 more chain")).toBe(legacy);
       expect(/nat of the older iptables \(ip\) has chains of other programs \(Docker: DOCKER\)/.test(stdout)).toBe(
         legacy,
       );

@@ -203,7 +203,7 @@ test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged a
   await expect.poll(() => withMessage(started, "status").length).toBe(1);
   await expect.poll(() => withMessage(started, "event").length).toBe(2);
   expect(withMessage(started, "event").map(({ event }) => event)).toContain(
-    "IPv4 rules in force: 1 services, 0 endpoints",
+    "IPv4 rules in force: 1 service, 0 endpoints",
   );
   expect(withMessage(started, "status")[0]).toMatchObject({
     healthy: true,

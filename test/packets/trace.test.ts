@@ -146,7 +146,7 @@ function onNewer(): void {
         count(line.masqueraded ? "masqueraded" : "sender's address");
       }
       expect(await tracing.interrupt()).toBe(0);
-      expect(tracing.stderr).toMatch(/packets traced: \d+ accepted.*; the trace table is removed/);
+      expect(tracing.stderr).toMatch(/packets? traced: \d+ accepted.*; the trace table is removed/);
       expect(await tables()).not.toContain("trace");
     });
 

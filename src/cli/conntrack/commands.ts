@@ -1,4 +1,5 @@
 /** What the conntrack commands do. Each returns an exit code: 0 done, 1 not (said on stderr). */
+import { counted } from "../../base/counted.js";
 import { handleEnd } from "../../base/signals.js";
 import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc/collector.js";
 import { compileFilter, matchesPatterns } from "../../conntrack/table/filter.js";
@@ -289,7 +290,7 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
     orphaned === 0
       ? ""
       : `; ${orphaned} of them orphans (--orphans deletes those of TCP that are not established, with -p tcp all)`;
-  return `${family === "ip" ? "IPv4" : "IPv6"}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${alive} stay${left}`;
+  return `${family === "ip" ? "IPv4" : "IPv6"}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
 }
 
 function warnInterrupted({ families }: GcReport): void {

@@ -1,4 +1,5 @@
 /** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where a person looks on. */
+import { counted } from "../../base/counted.js";
 import { fstatSync } from "node:fs";
 import { printableLines } from "../../base/printable.js";
 import { isReaderGone } from "../stdio.js";
@@ -95,7 +96,9 @@ export class Progress {
     this.#shown = true;
     const share = this.#total > 0 ? ` of about ${this.#total}` : "";
     const seconds = ((now - this.#started) / 1000).toFixed(1);
-    this.#write(`\r\u001b[K${seen}${share} entries, ${seconds} s`);
+    this.#write(
+      `\r\u001b[K${share === "" ? counted(seen, "entry", "entries") : `${seen}${share} entries`}, ${seconds} s`,
+    );
   }
 
   /** Makes room for other output. */

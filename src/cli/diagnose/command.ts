@@ -1,3 +1,4 @@
+import { counted } from "../../base/counted.js";
 import { readFile, writeFile } from "node:fs/promises";
 import { hostname, networkInterfaces, release } from "node:os";
 import { gzipSync } from "node:zlib";
@@ -44,7 +45,7 @@ export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Prom
     const path = output ?? `${name}.tar.gz`;
     await write(path, archive);
     for (const line of missing) writeError(`not in the file: ${line}`);
-    if (path !== "-") writeError(`${path} written, ${archive.length} bytes: look at it before you send it`);
+    if (path !== "-") writeError(`${path} written, ${counted(archive.length, "byte")}: look at it before you send it`);
     return 0;
   } finally {
     await kernel.close();

@@ -1,4 +1,5 @@
 /** Ten minutes of writes as bars, and how long changes waited as a line over them. */
+import { counted } from "../../base/counted.js";
 import type { WriteBucket } from "../write-history.js";
 import { duration, makeSvg } from "./dom.js";
 
@@ -42,7 +43,9 @@ export class Plot {
         height: Math.max(1, FLOOR - y(longestMs)).toFixed(1),
       });
       const failures = failed === 0 ? "" : `, ${failed} failed`;
-      bar.append(makeSvg("title", {}, `${clock(at)}: ${count} writes${failures}, the longest ${duration(longestMs)}`));
+      bar.append(
+        makeSvg("title", {}, `${clock(at)}: ${counted(count, "write")}${failures}, the longest ${duration(longestMs)}`),
+      );
       svg.append(bar);
     }
     const points = this.#waits.map(({ at, ms }) => `${x(at).toFixed(1)},${y(ms).toFixed(1)}`);

@@ -2,6 +2,7 @@
  * Reading objects that were never validated: any field may hold anything. Every reader reports what it cannot take and
  * carries on with the API server's default.
  */
+import { counted } from "../../base/counted.js";
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../../model/endpoint-details.js";
@@ -63,7 +64,7 @@ export class FieldProblems {
     if (this.#problems.has(path)) return;
     if (this.#problems.size < MOST_PROBLEMS) this.#problems.set(path, reason);
     else {
-      this.#problems.set(MORE, `${++this.#more} more fields cannot be served`);
+      this.#problems.set(MORE, counted(++this.#more, "more field cannot be served", "more fields cannot be served"));
       this.#refused?.delete(MORE);
     }
   }

@@ -1,3 +1,4 @@
+import { counted } from "../../base/counted.js";
 import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
@@ -406,7 +407,7 @@ function unknownProblems(
     return { file, served: "rest", reason, unknown: { object, field }, place: [...place, ...path] };
   });
   if (total <= named.length) return problems;
-  const reason = `${total - named.length} more unknown fields`;
+  const reason = counted(total - named.length, "more unknown field");
   return [...problems, { file, served: "rest", reason, unknown: { object, field: "" }, place }];
 }
 

@@ -1,4 +1,5 @@
 /** Listens to what others do to tables of ours. */
+import { counted } from "../../base/counted.js";
 import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, ChangeEvent, Kernel, Monitor } from "../../kernel/types.js";
 import type { Table } from "../table.js";
@@ -171,7 +172,7 @@ function describeChange({ action, kind, name, count }: ChangeEvent): string {
     case "rule":
       return `rule of chain ${name} ${WORD[action]}`;
     case "elements":
-      return `${count === undefined ? "elements" : count === 1 ? "1 element" : `${count} elements`} of set ${name} ${WORD[action]}`;
+      return `${count === undefined ? "elements" : counted(count, "element")} of set ${name} ${WORD[action]}`;
     case "set":
     case "object":
     case "flowtable":

@@ -111,7 +111,7 @@ describe("kube-proxy's chains in the older iptables", () => {
       {
         level: "warn",
         msg: "leftover of kube-proxy found",
-        seen: "ip nat: KUBE-SERVICES and 1 more chains",
+        seen: "ip nat: KUBE-SERVICES and 1 more chain",
         command: expect.stringMatching(/^iptables-legacy-save -t nat \|.*iptables-legacy-restore$/) as string,
         err: "the kernel says EBADMSG",
       },
