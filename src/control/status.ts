@@ -56,6 +56,8 @@ export interface StatusBoardOptions {
   readonly api?: () => ApiStatus | undefined;
   /** VIPs and node ports that the kernel has of an earlier run; asked before a family's first write. Default: not known. */
   readonly kernelEntries?: (family: IpFamily) => Promise<number>;
+  /** How many objects and fields of manifests are ignored, beside those that the model knows of. Default: none. */
+  readonly ignoredInManifests?: () => number;
   /** What this kernel lacks. Default: nothing. */
   readonly missingFeatures?: () => Promise<readonly string[]>;
   /** Unix ms. */
@@ -219,7 +221,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       ...(look?.conntrack !== undefined && { conntrack: look.conntrack }),
       ...(look?.firewalls !== undefined && { firewalls: look.firewalls }),
       missingFeatures: missing ?? [],
-      ignored: ignored.count,
+      ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
       ...(this.#lastRepair !== undefined && { lastRepair: this.#lastRepair }),
       ...(notes.length > 0 && { notes }),
       problems: [...this.#problems(look), ...ignored.problems],

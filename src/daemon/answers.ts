@@ -118,6 +118,7 @@ export class Answers {
       kernelEntries: (family) => countKernelEntries(kernel, family),
       missingFeatures: () => this.#missingFeatures(),
       ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
+      ...(manifests !== undefined && { ignoredInManifests: () => manifests.problems().length }),
     });
     if (cluster !== undefined) board.ask(() => apiProblems(cluster));
     if (manifests !== undefined) board.ask(() => manifestProblems(manifests));

@@ -101,6 +101,12 @@ test("a kernel that cannot be read leaves it open", async () => {
   expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
 });
 
+test("what is ignored in manifests counts, too", async () => {
+  const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
+  write();
+  expect(statusText(await board.status())).toMatch(/^ignored +1 object or field cannot be served$/m);
+});
+
 test("one service and one endpoint are no services and endpoints", async () => {
   const { model, board, write } = setUp();
   model.upsertService(service("web"));
