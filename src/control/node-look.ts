@@ -68,7 +68,12 @@ export class NodeWatch {
     return {
       ...(conntrack !== undefined && { conntrack }),
       ...(check !== undefined && { firewalls: check }),
-      problems: [...forwarding.flat(), ...problems, ...handovers, ...conntrackProblem(conntrack)],
+      problems: [
+        ...forwarding.flat(),
+        ...problems.map(({ what, remedy }) => ({ what, remedy })),
+        ...handovers,
+        ...conntrackProblem(conntrack),
+      ],
     };
   }
 
@@ -121,8 +126,13 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
   return (await Promise.all(problems)).flat();
 }
 
+export interface FirewallProblem extends StatusProblem {
+  /** "ip filter FORWARD": the chain whose policy it is. Absent: a rule drops the packets. */
+  readonly policyOf?: string;
+}
+
 export interface FirewallLook {
-  readonly problems: readonly StatusProblem[];
+  readonly problems: readonly FirewallProblem[];
   readonly check?: FirewallStatus;
 }
 
@@ -164,8 +174,8 @@ function legacyProblem({
 const NAMED = 3;
 const MOST_OBSTACLES = 10;
 
-function firewallProblems(obstacles: readonly Obstacle[]): StatusProblem[] {
-  const told = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
+function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
+  const told: FirewallProblem[] = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
   const more = obstacles.length - told.length;
   if (more > 0)
     told.push({
@@ -175,7 +185,7 @@ function firewallProblems(obstacles: readonly Obstacle[]): StatusProblem[] {
   return told;
 }
 
-function firewallProblem({ ref, chain, hook, rule, verdict, direction, services }: Obstacle): StatusProblem {
+function firewallProblem({ ref, chain, hook, rule, verdict, direction, services }: Obstacle): FirewallProblem {
   const { family, table } = ref;
   const drops = verdict === "drop" ? "drops" : "rejects";
   const whose = direction === "original" ? "packets to" : "replies of";
@@ -188,5 +198,5 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
     hook === "prerouting" && direction === "original"
       ? "accept services' addresses in that firewall's configuration"
       : `${acceptCommand(ref, chain)}, and keep it in that firewall's configuration`;
-  return { what, remedy };
+  return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
 }

@@ -146,9 +146,11 @@ export interface HookFacts {
   readonly firewalls: FirewallLook | undefined;
 }
 
-export function checkHooks(facts: HookFacts): Finding[] {
+export function checkHooks(given: HookFacts): Finding[] {
+  const forwards = given.dropping.map((chain) => ({ name: nameOf(chain), said: forwardSaid(chain, given) }));
+  const { facts, twice } = withoutTwice(given, forwards);
   const findings = [
-    ...of("other software", "forward-policy", ...facts.dropping.map((chain) => forwardSaid(chain, facts))),
+    ...of("other software", "forward-policy", ...forwards.flatMap(({ name, said }) => (twice.has(name) ? [] : [said]))),
     ...of("other software", "input-policy", ...inputSaid(facts)),
     ...of("other software", "nat-chains", ...natSaid(facts)),
     ...of("other software", "notrack", ...facts.chains.flatMap(notrackSaid)),
@@ -163,6 +165,26 @@ export function checkHooks(facts: HookFacts): Finding[] {
   const untried =
     "no other program's chains are in the way of services; their rules were not tried with services' packets";
   return of("other software", "hooks", ok(facts.firewalls === undefined ? untried : tried));
+}
+
+function nameOf({ family, table, chain }: DroppingChain): string {
+  return `${family} ${table} ${chain}`;
+}
+
+/**
+ * A chain that drops by policy is found by its policy, and by trying packets to services. It is told once: by its policy if that is a problem for
+ * all of them; else by the services.
+ */
+function withoutTwice(
+  facts: HookFacts,
+  forwards: readonly { readonly name: string; readonly said: Said }[],
+): { readonly facts: HookFacts; readonly twice: ReadonlySet<string> } {
+  const { firewalls } = facts;
+  if (firewalls === undefined) return { facts, twice: new Set() };
+  const forAll = new Set(forwards.filter(({ said }) => said.level === "problem").map(({ name }) => name));
+  const problems = firewalls.problems.filter(({ policyOf }) => policyOf === undefined || !forAll.has(policyOf));
+  const twice = new Set(problems.flatMap(({ policyOf }) => policyOf ?? []));
+  return { facts: { ...facts, firewalls: { ...firewalls, problems } }, twice };
 }
 
 /** Beside kube-proxy's rules in iptables a rule that drops may be one that goes with them. */

@@ -96,6 +96,18 @@ describe("rules that drop packets to services", () => {
     expect(said({ firewalls: { problems }, mode: IPTABLES })).toEqual(["note: chain f drops packets to default/web"]);
   });
 
+  test("by a chain's policy are told once: as what the policy does to all, or to these services", async () => {
+    const dropped = "chain FORWARD (hook forward) of table ip filter drops packets to default/web: by policy";
+    const policyOf = "ip filter FORWARD";
+    const firewalls = { problems: [{ what: dropped, remedy: "accept them", policyOf }, ...problems] };
+    const others = "problem: chain f drops packets to default/web";
+    // Whether one of its rules accepts them cannot be said: what was tried can.
+    expect(said({ dropping: DROPPING, firewalls })).toEqual([`problem: ${dropped}`, others]);
+    const chains = await read("filter", { FORWARD: { base: FORWARD } });
+    const forAll = expect.stringMatching(/^problem: chain FORWARD .* has no rule that accepts any/) as string;
+    expect(said({ chains, dropping: DROPPING, firewalls })).toEqual([forAll, others]);
+  });
+
   test("are not ruled out for services that were not checked, or if that depends on more than is known", () => {
     const check = {
       checked: 2,
