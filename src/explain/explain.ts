@@ -85,6 +85,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
       ruleset,
       isOurs,
       addressType: (address) => routing.addressType(address),
+      interfaceTo: (address) => routing.interfaceTo(spec.family, address),
       draw,
       onDraw: (count) => (draws = Math.max(draws, count)),
       traced: draw === 0,
@@ -100,7 +101,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
     ...(unknown.size === 0 ? { verdict } : { verdict: "unknown", otherwise: verdict }),
     endpoints,
     draws,
-    steps: outcomes[0]?.branch.steps ?? [],
+    steps: distinct(outcomes[0]?.branch.steps ?? []),
     unknown: [...unknown],
     ...(outcomes.some(({ branch }) => branch.limited) && { limited: true }),
     ...(noTable && { noTable }),
@@ -171,6 +172,11 @@ function settled(outcomes: readonly Outcome[]): Drawn {
 function keyOf({ end, branch: { state } }: Outcome): string {
   if (end === "redirected") return `${end} ${state.destinationPort}`;
   return end === "endpoint" ? `${end} ${state.destination} ${state.destinationPort} ${state.masqueraded}` : end;
+}
+
+/** Rules of one chain look the same up again and again. */
+function distinct(steps: readonly Step[]): Step[] {
+  return [...new Map(steps.map((step) => [JSON.stringify(step), step])).values()];
 }
 
 function summary(outcomes: readonly Outcome[]): Pick<Explanation, "verdict" | "endpoints"> {

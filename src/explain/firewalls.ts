@@ -297,6 +297,7 @@ class Judge {
       ruleset: this.#rulesets[family],
       isOurs: () => false,
       addressType: (address) => this.#routing.addressType(address),
+      interfaceTo: (address) => this.#routing.interfaceTo(family, address),
       draw: 0,
       onDraw: () => undefined,
       traced: false,

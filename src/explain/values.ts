@@ -117,7 +117,7 @@ function port(state: PacketState, end: End): Bits {
   return state.masqueraded ? unknownBits(2) : partOf(state.tuple.transport, 0, 2);
 }
 
-/** The routing type of an address. Which interface a packet would be routed by depends on more than is known here. */
+/** The routing type of an address, and whether a packet comes in by the interface that its replies leave by. */
 export async function fibValue(
   { result, flags }: Extract<Expr, { type: "fib" }>,
   state: PacketState,
@@ -125,7 +125,18 @@ export async function fibValue(
 ): Promise<Value> {
   const address = (flags & FibFlag.saddr) !== 0 ? state.source : state.destination;
   const ofInterface = (flags & (FibFlag.iif | FibFlag.oif)) !== 0;
-  if (result !== FibResult.addrtype) return unknownBits(result === FibResult.oifname ? 16 : 4);
+  if (result !== FibResult.addrtype) {
+    // Where the best route leads elsewhere there may be another one of the same cost, or (IPv6) a worse one, that counts as well.
+    const { inInterface } = state;
+    const isThere =
+      (flags & FibFlag.present) !== 0 &&
+      (flags & FibFlag.iif) !== 0 &&
+      address !== undefined &&
+      inInterface !== undefined &&
+      inInterface === (await world.interfaceTo(address));
+    if (isThere) return hostNumber(1);
+    return unknownBits(result === FibResult.oifname ? 16 : 4);
+  }
   if (address === undefined) {
     const isDestination = (flags & FibFlag.saddr) === 0;
     return isDestination && state.redirected && !ofInterface ? hostNumber(AddressType.local) : unknownBits(4);

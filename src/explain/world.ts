@@ -10,6 +10,8 @@ export interface World {
   isOurs(ref: TableRef): boolean;
   /** Routing type of an address (RTN_*). */
   addressType(address: string): Promise<number>;
+  /** By which interface packets to an address leave; undefined: not known, or there is no route. */
+  interfaceTo(address: string): Promise<string | undefined>;
   /** Which of the numbers that our `numgen` may give it gives, counted from 0. */
   readonly draw: number;
   /** Told how many numbers there are, where one is drawn. */
