@@ -113,17 +113,20 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
   const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
   const source = packet.sourceAssumed === true ? undefined : packet.source;
   const open = await sources.openConnections(packet, source);
+  const routing = new Routing(kernel);
   const ports = await sources.ownerOf(packet);
   const owner = ports === undefined ? undefined : ownerOf(packet, ports);
   const notes = [...assumptions(packet, explanation), ...openNotes(open, explanation)];
   if (ports === undefined) notes.push("service unknown: no daemon answers, or it has written no rules yet");
-  else if (owner === undefined) notes.push(...nearestNotes(packet, await sources.services()));
-  else {
+  else if (owner === undefined) {
+    const isNode = await routing.hasAddress(packet.destination);
+    notes.push(...nearestNotes(packet, await sources.services(), isNode));
+  } else {
     notes.push(...differenceNotes(explanation, owner));
     const nodePorts = await sources.nodePorts(packet.family);
     notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
   }
-  const around = await nodeNotes(packet, explanation, new Routing(kernel));
+  const around = await nodeNotes(packet, explanation, routing);
   notes.push(...sampleNotes(explanation), ...around.notes);
   const { endpoints: desired, ...service } = owner ?? {};
   const endpoints = explanation.endpoints.map((each) => ({ ...each, ...detailsOf(each, desired) }));
@@ -152,7 +155,7 @@ function assumptions({ source, sourceAssumed, inInterface }: AskedPacket, { verd
     const who = isLoopback(source) ? "this node" : "a client outside the cluster";
     notes.push(`no source was given: ${source} is assumed, which stands for ${who}`);
   }
-  if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]ifname\b/.test(what))) {
+  if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]if(name)?\b/.test(what))) {
     notes.push("the interface that the packet comes in by was not given: --in <interface>");
   }
   return notes;

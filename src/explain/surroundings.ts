@@ -180,12 +180,27 @@ export function sampleNotes({ draws }: Explanation): string[] {
     : [`one of ${draws} numbers is drawn, of which ${MOST_DRAWS} were followed: the shares are about right`];
 }
 
-/** Ports that are served at this address, or the service whose address is next to it. */
-export function nearestNotes({ family, destination }: PacketSpec, services: readonly ServicePortStatus[]): string[] {
+/**
+ * Ports that are served at this address, or the service whose address is next to it; at an address of this node, the node port that is next.
+ * @param isNode the address is this node's.
+ */
+export function nearestNotes(
+  { family, protocol, destination, destinationPort }: PacketSpec,
+  services: readonly ServicePortStatus[],
+  isNode: boolean,
+): string[] {
   const there = services.filter((each) => addressesOf(each).includes(destination));
   if (there.length > 0) {
     const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
     return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
+  }
+  if (isNode) {
+    const none = `no service has node port ${destinationPort}/${protocol.toUpperCase()}`;
+    const [nearest] = services
+      .filter((each) => each.family === family && each.nodePort > 0)
+      .sort((a, b) => Math.abs(a.nodePort - destinationPort) - Math.abs(b.nodePort - destinationPort));
+    if (nearest === undefined) return [none];
+    return [`${none}; the nearest is ${nearest.nodePort}/${nearest.protocol} of ${nearest.namespace}/${nearest.name}`];
   }
   const sought = numberOf(destination);
   let nearest: { readonly text: string; readonly distance: bigint } | undefined;

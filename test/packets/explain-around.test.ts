@@ -55,8 +55,10 @@ async function explain(...words: readonly string[]): Promise<Told> {
 const notesOf = async (...words: readonly string[]): Promise<readonly string[]> => (await explain(...words)).notes;
 
 test("where all is well there is nothing to note but that open connections stay", async () => {
-  const { verdict, notes } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+  const { verdict, notes, steps } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
   expect(verdict).toBe("endpoint");
+  // Rules of a chain look the same up again and again: it is told once.
+  expect(new Set(steps.map((step) => JSON.stringify(step))).size).toBe(steps.length);
   expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
 });
 
@@ -66,6 +68,10 @@ test("an unknown address: the nearest service; a wrong port: those that there ar
   );
   const notes = await notesOf("tcp", `${VIP}:81`);
   expect(notes.join()).toMatch(/no service has this port and protocol; .* 80\/TCP of default\/web/);
+  const unused = nodePortOf(web.n) + 500;
+  expect(await notesOf("tcp", PLAN.client.ip, `${PLAN.node.ip}:${unused}`)).toContainEqual(
+    expect.stringMatching(new RegExp(`^no service has node port ${unused}/TCP; the nearest is \\d+/\\w+ of default/`)),
+  );
 });
 
 test("a node port at an address where node ports do not answer", async () => {

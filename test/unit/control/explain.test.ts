@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { ownerOf, packetOf, reportText } from "../../../src/explain/report.js";
 import type { Explanation } from "../../../src/explain/explain.js";
-import { differenceNotes, nodePortNotes } from "../../../src/explain/surroundings.js";
+import { differenceNotes, nearestNotes, nodePortNotes } from "../../../src/explain/surroundings.js";
 import type { NodePortStatus, ServicePortStatus } from "../../../src/control/types.js";
 
 test.each([
@@ -100,6 +100,19 @@ test("where node ports answer is said of one that is asked for elsewhere", () =>
   const second = { nodePortAddresses: "all", localhostNodePorts: ["127.0.0.2/32"] } as const;
   expect(notes(second)[0]).toContain("answer on 127.0.0.2/32, every other local address, not on 127.0.0.1");
   expect(notes({})).toEqual([]);
+});
+
+test("next to a node port that no service has is a node port, and no VIP", () => {
+  const other = { ...web, name: "other", nodePort: 30_500 };
+  const udp = { ...web, name: "dns", protocol: "UDP" as const, nodePort: 30_600 };
+  const packet = packetOf(["192.0.2.10:30600"], "");
+  const nearest = (services: readonly ServicePortStatus[]) => nearestNotes(packet, services, true);
+  expect(nearest([web, other])).toEqual(["no service has node port 30600/TCP; the nearest is 30500/TCP of demo/other"]);
+  expect(nearest([web, udp])).toEqual(["no service has node port 30600/TCP; the nearest is 30600/UDP of demo/dns"]);
+  expect(nearest([{ ...web, nodePort: 0 }])).toEqual(["no service has node port 30600/TCP"]);
+  expect(nearestNotes(packet, [web], false)).toEqual([
+    "no service has this address; the nearest is 203.0.113.80:80/TCP of demo/web",
+  ]);
 });
 
 test("what the kernel draws from is compared with what the daemon desires", () => {
