@@ -5,6 +5,7 @@ import {
   CtKey,
   CtState,
   CtStatus,
+  FibFlag,
   FibResult,
   IpProto,
   LookupFlag,
@@ -17,7 +18,7 @@ import {
 import type { Expr, RuleInfo } from "../kernel/types.js";
 import { targetOf } from "./xtables.js";
 
-type Kind = "address" | "port" | "number" | "name" | "protocol" | "state" | "status" | "hex";
+type Kind = "address" | "port" | "number" | "name" | "protocol" | "state" | "status" | "presence" | "hex";
 interface Field {
   readonly text: string;
   readonly kind: Kind;
@@ -83,7 +84,7 @@ function wordsOf(expr: Expr, loaded: Loaded): string {
     case "ct":
       return keyed(expr, loaded);
     case "fib":
-      loaded.set(expr.dreg, { text: expr.result === FibResult.addrtype ? "fib type" : "fib", kind: "hex" });
+      loaded.set(expr.dreg, fibField(expr));
       return "";
     case "bitwise":
       loaded.set(expr.dreg, { ...fieldIn(loaded, expr.sreg), ...(expr.mask && { mask: expr.mask }) });
@@ -189,6 +190,13 @@ function payloadField({
   return { text: `@${["ll", "nh", "th"][base] ?? "ih"},${offset * 8},${len * 8}`, kind: "hex" };
 }
 
+function fibField({ flags, result }: Extract<Expr, { type: "fib" }>): Field {
+  const keys = (["saddr", "daddr", "mark", "iif", "oif"] as const).filter((key) => (flags & FibFlag[key]) !== 0);
+  const what = result === FibResult.addrtype ? "type" : result === FibResult.oifname ? "oifname" : "oif";
+  const kind = (flags & FibFlag.present) !== 0 ? "presence" : what === "oifname" ? "name" : "hex";
+  return { text: `fib ${keys.join(" . ")} ${what}`, kind };
+}
+
 function keyed(expr: Extract<Expr, { type: "meta" | "ct" }>, loaded: Loaded): string {
   const names: Readonly<Record<string, number>> = expr.type === "meta" ? MetaKey : CtKey;
   const name = Object.entries(names).find(([, key]) => key === expr.key)?.[0];
@@ -231,6 +239,8 @@ function valueText({ text, kind, mask }: Field & { readonly mask?: Uint8Array },
       return flagsText(CtState, data);
     case "status":
       return flagsText(CtStatus, data);
+    case "presence":
+      return data.some((byte) => byte !== 0) ? "exists" : "missing";
     case "hex":
       return `0x${Buffer.from(data.toReversed())
         .toString("hex")
