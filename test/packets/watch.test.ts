@@ -18,6 +18,14 @@ import { underLoad } from "./support/load.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
 
+interface LogLine {
+  readonly msg: string;
+  readonly family?: string;
+  readonly ms?: number;
+  readonly ip?: { readonly writes: number };
+  readonly ip6?: { readonly writes: number };
+}
+
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
 
@@ -110,4 +118,18 @@ test("SIGTERM ends it with 0 and leaves the rules in place", async () => {
   expect(await ended).toBe(0);
   const row: Row = { rule: "", from: "client", to: nodePort(web), expect: { pods: ["a"], masq: true } };
   expect(await checkRow(cluster, row)).toEqual([]);
+});
+
+test("its log has the first write of each family, slow ones, and the number of the others", () => {
+  const lines = log
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line) as LogLine);
+  const synced = lines.filter(({ msg, ms = 0 }) => msg === "synced" && ms <= 1000);
+  expect(new Set(synced.map(({ family }) => family))).toEqual(new Set(["ip", "ip6"]));
+  expect(synced).toHaveLength(2);
+  const counted = lines.filter(({ msg }) => msg === "recent writes");
+  const writes = counted.reduce((sum, { ip, ip6 }) => sum + (ip?.writes ?? 0) + (ip6?.writes ?? 0), 0);
+  // Two families, and more edits than that.
+  expect(writes).toBeGreaterThan(16);
 });
