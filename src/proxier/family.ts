@@ -216,6 +216,7 @@ export class FamilyProxier {
     const { waiting } = this.owner;
     if (waiting !== undefined) return { ok: false, ...waiting, owned: "waiting" };
     try {
+      ruleset.updateSpares();
       ruleset.collectUnused(now);
       const results = await quarantine.write(() => this.#apply());
       return this.#written(results);

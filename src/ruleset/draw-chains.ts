@@ -4,21 +4,46 @@
  */
 import type { ElementSet, Field, Statement, TableDeclarations } from "../table/index.js";
 import { packNumber } from "./keys.js";
-import { type ListValue, packList, unpackList } from "./list-values.js";
+import { countOf, type ListValue, packList, unpackList, withCount } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
+import type { ElementSets } from "./sets.js";
 import { goto, markForMasquerade, resetPriority } from "./statements.js";
 import { Uses } from "./uses.js";
 
+/**
+ * A large map has a draw chain for each count from 1 to this, whether a list has that count or not. When a rule in a new chain names a map, the kernel
+ * validates every element of the map, which takes 4 to 9 ms for 31,000 elements; so these chains are made while the map is empty or small.
+ */
+const SPARE_COUNTS = 16;
+/** A map with more elements is large. The kernel walks a smaller one faster than we can make the chains, which take 0.1 ms of CPU each. */
+const LARGE_MAP = 1024;
+
+/** The list value, without a count, of what service ports with affinity draw. They bring rules of their own with each count, so they have no spares. */
+const AFFINITY = packList({ kind: "sticky", count: 0, shard: 0, nodePort: false });
+
+/** The chains for short lists of one kind in one map. */
+interface Spares {
+  /** Their list value, without a count. */
+  readonly list: number;
+  readonly map: ElementSet;
+  /** Number of elements that have such a list. */
+  lists: number;
+  /** List values whose chains stay while the map is large. */
+  readonly kept: Set<number>;
+}
+
 export class DrawChains {
   readonly #table: TableDeclarations;
-  readonly #dispatch: ElementSet;
-  /** Of each value, by elements; those that mark lead to their twins as well. */
+  readonly #sets: ElementSets;
+  /** Of each value, by elements and by spares; those that mark lead to their twins as well. */
   readonly #uses = new Uses<number>();
+  /** By list value without a count; lists that mark have that of their twins. */
+  readonly #spares = new Map<number, Spares>();
   #masqueradeBit: number;
 
-  constructor(table: TableDeclarations, dispatch: ElementSet, masqueradeBit: number) {
+  constructor(table: TableDeclarations, sets: ElementSets, masqueradeBit: number) {
     this.#table = table;
-    this.#dispatch = dispatch;
+    this.#sets = sets;
     this.#masqueradeBit = masqueradeBit;
   }
 
@@ -29,15 +54,30 @@ export class DrawChains {
 
   /** One more element has this value (packList): there is a chain for it from now on. */
   use(value: number): void {
-    if (!this.#uses.add(value)) return;
-    const list = unpackList(value);
-    if (list.kind === "masq") this.use(twinOf(list));
-    this.#declare(list);
+    this.#add(value);
+    const spares = this.#sparesOf(value);
+    if (spares === undefined) return;
+    spares.lists++;
+    if (spares.kept.size > 0) this.#keep(spares, withCount(spares.list, countOf(value)));
   }
 
   /** One element fewer has this value. */
   release(value: number): void {
     this.#uses.release(value);
+    const spares = this.#sparesOf(value);
+    if (spares !== undefined) spares.lists--;
+  }
+
+  /** Declares the spare chains of maps that have become large, and gives up those of maps that no longer are. Call it before each write. */
+  updateSpares(): void {
+    for (const spares of this.#spares.values()) {
+      const { lists, map, kept } = spares;
+      const needed = lists > 0 && map.size > LARGE_MAP;
+      if (needed && kept.size === 0) this.#fill(spares);
+      if (needed) continue;
+      for (const value of kept) this.#uses.release(value);
+      kept.clear();
+    }
   }
 
   /** Drops chains that nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. */
@@ -45,10 +85,55 @@ export class DrawChains {
     for (const [value, since] of this.#uses.takeOverdue(now, forMs)) {
       const list = unpackList(value);
       // The chain stays for as long.
-      this.#dispatch.delete(packNumber(value), true);
+      this.#sets.dispatch.delete(packNumber(value), true);
       this.#table.removeChain(drawChainName(list));
-      if (list.kind === "masq") this.#uses.release(twinOf(list), since);
+      if (list.kind === "masq") this.#uses.release(drawnBy(value), since);
     }
+  }
+
+  #add(value: number): void {
+    if (!this.#uses.add(value)) return;
+    if (drawnBy(value) !== value) this.#add(drawnBy(value));
+    this.#declare(unpackList(value));
+  }
+
+  #sparesOf(value: number): Spares | undefined {
+    const list = withCount(value, 0);
+    if (list === AFFINITY || countOf(value) > SPARE_COUNTS) return undefined;
+    return this.#spares.get(list) ?? this.#addSpares(list);
+  }
+
+  #addSpares(list: number): Spares | undefined {
+    const drawn = drawnBy(list);
+    const spares =
+      drawn === list
+        ? { list, map: this.#mapOf(unpackList(list)), lists: 0, kept: new Set<number>() }
+        : this.#sparesOf(drawn);
+    if (spares !== undefined) this.#spares.set(list, spares);
+    return spares;
+  }
+
+  #mapOf({ shard, nodePort }: ListValue): ElementSet {
+    return nodePort ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shard];
+  }
+
+  /**
+   * A table that an earlier version wrote may have a full map without these chains. To add all of them would hold up other commits, so each one comes
+   * with the first list of its count, and stays.
+   */
+  #fill(spares: Spares): void {
+    const cheap = spares.map.kernelSize <= 2 * LARGE_MAP;
+    for (let count = 1; count <= SPARE_COUNTS; count++) {
+      const value = withCount(spares.list, count);
+      const exists = this.#uses.isUsed(value) || this.#sets.dispatch.kernelValue(packNumber(value)) !== undefined;
+      if (cheap || exists) this.#keep(spares, value);
+    }
+  }
+
+  #keep({ kept }: Spares, value: number): void {
+    if (kept.has(value)) return;
+    kept.add(value);
+    this.#add(value);
   }
 
   #declare(list: ListValue): void {
@@ -62,16 +147,17 @@ export class DrawChains {
     this.#table.chain({ chain, rules: [{ statements }] });
     if (list.kind === "sticky") return;
     const verdict = this.#table.verdictId({ verdict: "goto", chain });
-    this.#dispatch.put(packNumber(packList(list)), packNumber(verdict));
+    this.#sets.dispatch.put(packNumber(packList(list)), packNumber(verdict));
   }
 }
 
 /**
- * The list value of the chain that one which marks goes on to. Two chains that draw would name the endpoints' map twice, and the kernel looks at
- * each rule that names a map for every element it adds there, and at each element for every rule.
+ * The list value of the chain that draws: one which marks goes on to its twin. Two chains that draw would name the endpoints' map twice, and the kernel
+ * looks at each rule that names a map for every element it adds there, and at each element for every rule.
  */
-function twinOf(list: ListValue): number {
-  return packList({ ...list, kind: "cluster" });
+function drawnBy(value: number): number {
+  const list = unpackList(value);
+  return list.kind === "masq" ? packList({ ...list, kind: "cluster" }) : value;
 }
 
 function drawNumber(count: number): Statement {

@@ -54,6 +54,19 @@ export function unpackList(value: number): ListValue {
   };
 }
 
+/** Bits of a list's kind and shard. */
+const LIST_BITS = 0x00ff0000;
+
+/** The same list with another number of endpoints, below 2 ** 16. Of a number that packList gave, not of slots. */
+export function withCount(value: number, count: number): number {
+  return (value & LIST_BITS) | count;
+}
+
+/** How many places the list has; those of slots, and of lists with 2 ** 16 endpoints and more, have high bits as well. */
+export function countOf(value: number): number {
+  return (value & ~LIST_BITS) >>> 0;
+}
+
 /** Policy Local from outside: where a packet comes from decides which list it draws from. */
 export function bySource(nodePort: boolean): number {
   return pack(BY_SOURCE, nodePort, 0, 0);

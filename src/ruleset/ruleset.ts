@@ -129,7 +129,7 @@ export class FamilyRuleset {
     this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
     this.#onDemand = new RulesOnDemand(this.#sets);
     this.#declare();
-    this.#draws = new DrawChains(table, this.#sets.dispatch, options.masqueradeBit);
+    this.#draws = new DrawChains(table, this.#sets, options.masqueradeBit);
     this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
     this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
@@ -349,6 +349,11 @@ export class FamilyRuleset {
       const state = find(port);
       return state && connectionsOf(state, this.#sets, this.#keys, this.#counters);
     };
+  }
+
+  /** Declares chains that later changes need, while the kernel makes them cheaply. Call it before each write. */
+  updateSpares(): void {
+    this.#draws.updateSpares();
   }
 
   /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */

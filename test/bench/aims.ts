@@ -63,7 +63,15 @@ function ofServices(sizes: readonly Measured[]): Aim[] {
       return atMost(`scaled by one ${name(size)}, own p50`, 0.5, ownP50Ms, "ms", `p99 ${ownP99Ms.toFixed(2)}`);
     }),
     ...sizes.map((size) => atMost(`scaled by one ${name(size)}, in the kernel`, 0.1, size.scale.kernelP50Ms, "ms")),
-    atMost("the same, 50000 / 1000", 1.5, at(50_000).scale.kernelP50Ms / at(1_000).scale.kernelP50Ms, "x"),
+    ...sizes.map((size) =>
+      atMost(`scaled to a new count ${name(size)}, in the kernel`, 0.2, size.newCount.kernelP50Ms, "ms"),
+    ),
+    atMost(
+      "scaled by one, in the kernel, 50000 / 1000",
+      1.5,
+      at(50_000).scale.kernelP50Ms / at(1_000).scale.kernelP50Ms,
+      "x",
+    ),
     ...sizes.flatMap((size) => [
       loop(`full load ${name(size)}`, size.load.blocked),
       loop(`restart ${name(size)}`, size.restart.blocked),

@@ -2,11 +2,13 @@
  * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`).
  * Needs --expose-gc. Arguments: services endpoints changes [what is counted]
  */
-import { freshPod, makeSlice, podsOf } from "./cluster.ts";
+import { clusterIPOf, freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, quantile, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
 import { decoded } from "./decoded.ts";
+import { KeyPacker } from "../../dist/ruleset/keys.js";
+import { shardOf } from "../../dist/ruleset/list-values.js";
 import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
 export interface Changes {
@@ -25,6 +27,8 @@ export interface Measured {
   readonly restart: Sample & { readonly blocked: Blocked };
   readonly replace: Changes;
   readonly scale: Changes;
+  /** Scaled to a number of endpoints that no other service of the shard has. */
+  readonly newCount: Changes;
   /** During the single changes. */
   readonly blocked: Blocked;
 }
@@ -48,6 +52,9 @@ async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked:
   return { ...sample, blocked: watch.stop() };
 }
 
+/** Further numbers of endpoints that one service of each shard is scaled to. */
+const MORE_COUNTS = 5;
+
 const [services, endpoints, changes] = process.argv.slice(2, 5).map(Number);
 /** As the program does by default, unless another way is asked for. */
 const counting = { serviceCounters: (process.argv[5] ?? "service") as ServiceCounters };
@@ -62,6 +69,7 @@ let serial = 0;
 const pods = new Map<number, number[]>();
 const replaced: Sample[] = [];
 const scaled: Sample[] = [];
+const scaledToNew: Sample[] = [];
 const put = (index: number, now: number[]): Promise<Sample> => {
   pods.set(index, now);
   return timed(proxier, () => proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, now) })));
@@ -72,11 +80,19 @@ for (let i = 0; i < changes; i++) {
   now[i % now.length] = freshPod(services, endpoints, serial++);
   replaced.push(await put(index, now));
 }
-// The first of each shard brings the chain for one endpoint more, in a transaction of its own; the others are what a scaling costs.
+const scaleByOne = (index: number): Promise<Sample> =>
+  put(index, [...(pods.get(index) ?? podsOf(index, endpoints)), freshPod(services, endpoints, serial++)]);
+const keys = new KeyPacker("ip");
+const firstOfShard = new Map<number, number>();
 for (let i = 0; i < changes / 4 + 1; i++) {
-  const now = [...(pods.get(i) ?? podsOf(i, endpoints)), freshPod(services, endpoints, serial++)];
-  const sample = await put(i, now);
-  if (sample.transactions === 1) scaled.push(sample);
+  const shard = shardOf(keys.vip(clusterIPOf(i), "TCP", 80).service);
+  const isFirst = !firstOfShard.has(shard);
+  if (isFirst) firstOfShard.set(shard, i);
+  const sample = await scaleByOne(i);
+  (isFirst ? scaledToNew : scaled).push(sample);
+}
+for (let more = 0; more < MORE_COUNTS; more++) {
+  for (const first of firstOfShard.values()) scaledToNew.push(await scaleByOne(first));
 }
 const blocked = watch.stop();
 await proxier.stop();
@@ -98,6 +114,7 @@ const measured: Measured = {
   restart,
   replace: summary(replaced),
   scale: summary(scaled),
+  newCount: summary(scaledToNew),
   blocked,
 };
 tell(measured);

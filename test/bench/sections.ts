@@ -134,6 +134,7 @@ function together(all: readonly Measured[]): Measured {
     restart: write((one) => one.restart),
     replace: changes((one) => one.replace),
     scale: changes((one) => one.scale),
+    newCount: changes((one) => one.newCount),
     blocked: longest(all.map((one) => one.blocked)),
   };
 }

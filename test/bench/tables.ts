@@ -20,7 +20,10 @@ function changes({ ownP50Ms, ownP99Ms, kernelP50Ms }: Changes): string {
   return `${fixed(ownP50Ms)} / ${fixed(ownP99Ms)} + ${fixed(kernelP50Ms, 3)}`;
 }
 
-function serviceRow({ services, endpoints, load, restart, replace, scale, blocked }: Measured, build = ""): Row {
+function serviceRow(
+  { services, endpoints, load, restart, replace, scale, newCount, blocked }: Measured,
+  build = "",
+): Row {
   return {
     size: `${build}${services} x ${endpoints}`,
     "load ms": fixed(load.totalMs, 0),
@@ -30,6 +33,7 @@ function serviceRow({ services, endpoints, load, restart, replace, scale, blocke
     "restart, main thread": fixed(restart.cpuMs, 0),
     "replace own p50/p99 + kernel": changes(replace),
     "scale own p50/p99 + kernel": changes(scale),
+    "to a new count": changes(newCount),
     [`${HELD}: load, restart, changes`]: [load, restart, { blocked }].map((part) => held(part.blocked)).join(", "),
   };
 }

@@ -85,6 +85,8 @@ export interface ElementSet {
   readonly dataLen: number;
   /** Desired elements. */
   readonly size: number;
+  /** Elements that the kernel is known to hold. Before the first read of the kernel: 0. */
+  readonly kernelSize: number;
   /**
    * Desires `key` (with `data`). True when that is a change to what is desired. In a set with timeouts it is desired until its time is over: the
    * set's, or `timeoutMs`, which also renews an element that is desired already.

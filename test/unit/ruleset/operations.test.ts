@@ -248,8 +248,11 @@ describe("operations of a change", () => {
       new KeyPacker("ip").vip(makeService(SERVICES).spec?.clusterIP ?? "", "TCP", 80).service,
     ).toString(16);
     const twos = Array.from({ length: SHARDS }, (_, shard) => `cluster-2-${shard.toString(16)}`);
-    expect((await chains()).sort()).toEqual([`cluster-1001-${big}`, ...twos, `cluster-999-${big}`]);
+    // The big services make this map a large one, which keeps chains for small counts.
+    const spares = range(1, 16).map((count) => `cluster-${count}-${big}`);
+    const expected = new Set([`cluster-1001-${big}`, ...twos, ...spares, `cluster-999-${big}`]);
+    expect(new Set(await chains())).toEqual(expected);
     const dispatch = (await kernel.sets(table)).find(({ set }) => set === "dispatch")!;
-    expect((await kernel.elements(table, dispatch)).count).toBe(SHARDS + 2);
+    expect((await kernel.elements(table, dispatch)).count).toBe(expected.size);
   });
 });
