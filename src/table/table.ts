@@ -26,9 +26,6 @@ const MAX_RETRIES = 3;
 /** Refusals of an object's absence, presence, use or owner: the kernel does not hold what was observed. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
-/** Times that one apply() tries to write the table from scratch. */
-const REBUILD_ATTEMPTS = 2;
-
 /** By set: what packets have put into it. */
 type Filled = ReadonlyMap<string, ElementBatch>;
 
@@ -306,18 +303,18 @@ export class Table extends DeclaredTable {
   }
 
   /**
-   * The last resort (ApplyOptions.rebuild). Tried once more without what packets had put into dynamic sets, should that be what is refused. A table
-   * that is too large for one transaction goes first, and comes in pieces: packets see nothing of it until the last one.
+   * The last resort (ApplyOptions.rebuild). A table that is too large for one transaction goes first, and comes in pieces: packets see nothing of it
+   * until the last one. What packets had put into dynamic sets may be what is refused: it is dropped then. Each of the two is tried once.
    */
   async #rebuild(): Promise<ApplyResult> {
     const reason = "the table is written from scratch";
     const written: ApplyResult[] = [];
     let filled: Filled | undefined;
-    let deleted = false;
-    for (let attempt = 1; ; attempt++) {
+    let [isDeleted, isEmptied] = [false, false];
+    for (;;) {
       try {
         await this.#resolveOwnership();
-        if (!deleted) {
+        if (!isDeleted) {
           this.#drift = joined(this.#drift, (await this.#observed.condemn(reason)).drift);
           this.#quirks.busyChains.clear();
           this.#insertions.invalidate();
@@ -327,11 +324,13 @@ export class Table extends DeclaredTable {
         return this.#resultOf(written, reason);
       } catch (failure) {
         const error = toTableError(this.#options.name, failure);
-        if (attempt === REBUILD_ATTEMPTS) throw error;
-        if (lacksMemory(error)) {
+        if (lacksMemory(error) && !isDeleted) {
           written.push(await this.#deleteTable());
-          deleted = true;
-        } else filled = new Map();
+          isDeleted = true;
+        } else if (!isEmptied) {
+          filled = new Map();
+          isEmptied = true;
+        } else throw error;
       }
     }
   }

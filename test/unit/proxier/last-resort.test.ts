@@ -157,27 +157,33 @@ describe("other refusals", () => {
   });
 });
 
-it("a table that is too large for one transaction is deleted first, and comes in pieces", async () => {
-  proxier = make({ pieceElements: 8 });
-  for (let index = 1; index < 20; index++) put(index, [3, 4]);
-  await begin();
-  const wanted = await snapshot(kernel);
-  let whole = 0;
-  refuse = (ops) => {
-    if (!isRebuild(ops))
-      return { errno: "ENOENT", op: ops.findIndex((op) => op.kind === "chain" && op.op === "delete") };
-    if (ops.length === 1) {
-      refuse = undefined;
-      return undefined;
-    }
-    whole++;
-    return { errno: "ENOMEM", op: 0 };
-  };
-  await meddle();
-  await pass(1000);
-  expect(whole).toBe(1);
-  expect(rebuilds).toMatchObject([{ ok: true }]);
-  expect(await snapshot(kernel)).toEqual(wanted);
-  const pieces = commits.slice(commits.findIndex((ops) => isRebuild(ops) && ops.length === 1));
-  expect(pieces.length).toBeGreaterThan(4);
-});
+it.each([0, 1])(
+  "a table that is too large for one transaction is deleted first, and comes in pieces at once, with %d of them refused",
+  async (refusals) => {
+    proxier = make({ pieceElements: 8 });
+    for (let index = 1; index < 20; index++) put(index, [3, 4]);
+    await begin();
+    const wanted = await snapshot(kernel);
+    let whole = 0;
+    let [isDeleted, refused] = [false, 0];
+    refuse = (ops) => {
+      const elements = ops.findIndex((op) => op.kind === "elements");
+      if (isDeleted) return elements >= 0 && refused++ < refusals ? { errno: "EINVAL", op: elements } : undefined;
+      if (!isRebuild(ops))
+        return { errno: "ENOENT", op: ops.findIndex((op) => op.kind === "chain" && op.op === "delete") };
+      if (ops.length === 1) {
+        isDeleted = true;
+        return undefined;
+      }
+      whole++;
+      return { errno: "ENOMEM", op: 0 };
+    };
+    await meddle();
+    await pass(1000);
+    expect(whole).toBe(1);
+    expect(rebuilds).toMatchObject([{ ok: true }]);
+    expect(await snapshot(kernel)).toEqual(wanted);
+    const pieces = commits.slice(commits.findIndex((ops) => isRebuild(ops) && ops.length === 1));
+    expect(pieces.length).toBeGreaterThan(4);
+  },
+);
