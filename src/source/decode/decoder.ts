@@ -1,6 +1,7 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { DetailPacker } from "../../model/endpoint-details.js";
 import { parseAddress } from "../../base/ip.js";
+import { type Pieces, runAtOnce } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./fields.js";
@@ -40,17 +41,22 @@ export class ObjectDecoder {
 
   /** @param name "namespace/name", or the name alone for cluster-wide kinds. */
   decode(kind: KubeKind, name: string, object: Fields): KubeObject {
+    return runAtOnce(this.decodeInPieces(kind, name, object));
+  }
+
+  /** The same in pieces: an object may have tens of thousands of ports. No other object of its kind is to be decoded in between. */
+  *decodeInPieces(kind: KubeKind, name: string, object: Fields): Pieces<KubeObject> {
     if (kind === "Node") return { kind, name, object: nodeOf(object) };
     const problems = new FieldProblems();
     switch (kind) {
       case "Service": {
-        const record = decodeService(name, object, this.#options, problems);
+        const record = yield* decodeService(name, object, this.#options, problems);
         return { kind, name, record, problems: problems.all, refused: problems.refused };
       }
       case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
         // Not spread: V8 would write each property singly.
-        const { record, counted, trigger } = decodeSlice(name, object, this.#options, problems);
+        const { record, counted, trigger } = yield* decodeSlice(name, object, this.#options, problems);
         return { kind, name, record, counted, trigger, problems: problems.all, refused: problems.refused };
       }
       case "ServiceCIDR": {

@@ -1,5 +1,6 @@
 /** From a Service to its record, with the API server's defaults filled in. */
 import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../../model/records.js";
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
@@ -42,12 +43,12 @@ const TYPES = ["ClusterIP", "NodePort", "LoadBalancer"] as const;
  * The record of a Service; undefined when it is not served: another proxy's by its label, ExternalName, headless, or nothing in
  * it that can be served.
  */
-export function decodeService(
+export function* decodeService(
   name: string,
   fields: Fields,
   options: DecodeOptions,
   problems: FieldProblems,
-): ServiceRecord | undefined {
+): Pieces<ServiceRecord | undefined> {
   const metadata = metadataOf(fields, problems);
   const labels = metadata["labels"];
   if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) return undefined;
@@ -56,7 +57,7 @@ export function decodeService(
   const clusterIPs = readClusterIPs(spec, problems);
   if (clusterIPs === undefined) return undefined;
 
-  const ports = readPorts(spec, options, problems);
+  const ports = yield* readPorts(spec, options, problems);
   const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", problems);
   const external = options.allowExternalIPs ? readExternalIPs(spec, problems) : NONE;
   const balancer = readLoadBalancerIPs(fields, problems);
@@ -164,19 +165,25 @@ function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | und
   return result;
 }
 
-function readPorts(spec: Fields, options: DecodeOptions, problems: FieldProblems): readonly ServicePortRecord[] {
+function* readPorts(
+  spec: Fields,
+  options: DecodeOptions,
+  problems: FieldProblems,
+): Pieces<readonly ServicePortRecord[]> {
   const items = listOf(spec["ports"], "spec.ports", problems);
   if (items.length === 0) problems.report("spec.ports", "has no port to serve");
   const ports = sized<ServicePortRecord>(items.length);
   const known: KnownPorts = { names: new KnownValues(), ports: new KnownValues(), nodePorts: new KnownValues() };
   let count = 0;
-  for (let i = 0; i < items.length; i++) {
-    const item = items[i];
-    problems.enter("spec.ports", i);
-    const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
-    if (port !== undefined) ports[count++] = port;
-    else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
-  }
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("spec.ports", i);
+      const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
+      if (port !== undefined) ports[count++] = port;
+      else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
+    }
+  });
   problems.leave();
   cut(ports, count);
   return ports;

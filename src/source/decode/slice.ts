@@ -1,5 +1,6 @@
 /** From an EndpointSlice to its record: parallel arrays, one entry per endpoint. */
 import type { IpFamily } from "../../base/ip.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../../model/categorize.js";
 import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../../model/endpoints.js";
@@ -35,12 +36,12 @@ const FAMILY_OF_TYPE: ReadonlyMap<unknown, IpFamily> = new Map([
  * The record of an EndpointSlice; undefined when it is not used: of a headless service, FQDN, of no service, or without a port or
  * endpoint that can be served.
  */
-export function decodeSlice(
+export function* decodeSlice(
   name: string,
   fields: Fields,
   options: DecodeOptions,
   problems: FieldProblems,
-): Pick<SliceObject, "record" | "counted" | "trigger"> {
+): Pieces<Pick<SliceObject, "record" | "counted" | "trigger">> {
   const metadata = metadataOf(fields, problems);
   const labels = fieldsOf(metadata["labels"], "metadata.labels", problems);
   const type = fields["addressType"];
@@ -60,8 +61,8 @@ export function decodeSlice(
     return unused;
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
-  const ports = readSlicePorts(fields, options.intern, problems);
-  const columns = readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
+  const ports = yield* readSlicePorts(fields, options.intern, problems);
+  const columns = yield* readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
   const { endpoints, states, hints, details } = columns;
   if (ports.length === 0 || endpoints.length === 0) return unused;
   return { record: { name, service, family, ports, endpoints, states, hints, details }, counted, trigger };
@@ -74,27 +75,33 @@ function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"]
   return Number.isNaN(at) ? undefined : { family, at };
 }
 
-function readSlicePorts(fields: Fields, intern: (text: string) => string, problems: FieldProblems): SlicePort[] {
+function* readSlicePorts(
+  fields: Fields,
+  intern: (text: string) => string,
+  problems: FieldProblems,
+): Pieces<SlicePort[]> {
   const items = listOf(fields["ports"], "ports", problems);
   const ports = sized<SlicePort>(items.length);
   const known = new KnownValues();
   let count = 0;
-  for (let i = 0; i < items.length; i++) {
-    const item = items[i];
-    problems.enter("ports", i);
-    if (!isFields(item)) {
-      problems.report("", `${show(item)} is not an object`);
-      continue;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("ports", i);
+      if (!isFields(item)) {
+        problems.report("", `${show(item)} is not an object`);
+        continue;
+      }
+      const protocol = protocolOf(item["protocol"], ".protocol", problems);
+      // A port without a number means "all ports" to others; there is nothing to send a packet to.
+      const port = portOf(item["port"], ".port", problems);
+      if (protocol === undefined || port === 0) continue;
+      const name = intern(textOf(item["name"], ".name", problems));
+      // An API server has no two of one name and protocol; kube-proxy, given such a slice, uses both.
+      if (!known.add(protocol, `${port} ${name}`)) continue;
+      ports[count++] = { name, protocol, port };
     }
-    const protocol = protocolOf(item["protocol"], ".protocol", problems);
-    // A port without a number means "all ports" to others; there is nothing to send a packet to.
-    const port = portOf(item["port"], ".port", problems);
-    if (protocol === undefined || port === 0) continue;
-    const name = intern(textOf(item["name"], ".name", problems));
-    // An API server has no two of one name and protocol; kube-proxy, given such a slice, uses both.
-    if (!known.add(protocol, `${port} ${name}`)) continue;
-    ports[count++] = { name, protocol, port };
-  }
+  });
   problems.leave();
   cut(ports, count);
   return ports;
@@ -102,14 +109,14 @@ function readSlicePorts(fields: Fields, intern: (text: string) => string, proble
 
 type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "details">;
 
-function readEndpoints(
+function* readEndpoints(
   name: string,
   fields: Fields,
   family: IpFamily,
   port: number,
   { intern, nodeName, details }: DecodeOptions,
   problems: FieldProblems,
-): EndpointColumns {
+): Pieces<EndpointColumns> {
   const items = listOf(fields["endpoints"], "endpoints", problems);
   const width = wordsOf(family);
   const words = sized<number>(items.length * width);
@@ -122,36 +129,38 @@ function readEndpoints(
   details.begin(items.length);
   // Up to here a search through the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
-  for (let i = 0; i < items.length; i++) {
-    const item = items[i];
-    problems.enter("endpoints", i);
-    if (!isFields(item)) {
-      problems.report("", `${show(item)} is not an object`);
-      continue;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("endpoints", i);
+      if (!isFields(item)) {
+        problems.report("", `${show(item)} is not an object`);
+        continue;
+      }
+      // Behind those that there are: it stays where it is unless the address is among them.
+      if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
+      const node = textOf(item["nodeName"], ".nodeName", problems);
+      const state = readConditions(item, problems);
+      const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
+      const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
+      const id = seen && addressId(words, count * width, width);
+      let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
+      if (at < 0) {
+        at = count++;
+        seen?.set(id ?? 0, at);
+      } else if (!preferred(state, states[at] ?? 0)) {
+        continue;
+      }
+      states[at] = state;
+      pods[at + 1] = podOf(item["targetRef"], namespace);
+      details.place(at, node, zone);
+      const local = node === nodeName;
+      if (local) locals ??= items.map(() => false);
+      if (locals !== undefined) locals[at] = local;
+      if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
+      if (hints !== undefined) hints[at] = hint;
     }
-    // Behind those that there are: it stays where it is unless the address is among them.
-    if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
-    const node = textOf(item["nodeName"], ".nodeName", problems);
-    const state = readConditions(item, problems);
-    const zone = item["zone"] === undefined ? "" : textOf(item["zone"], ".zone", problems);
-    const hint = item["hints"] === undefined ? NO_HINTS : readHints(item["hints"], intern, problems);
-    const id = seen && addressId(words, count * width, width);
-    let at = seen === undefined ? positionOf(words, count, width) : (seen.get(id ?? 0) ?? -1);
-    if (at < 0) {
-      at = count++;
-      seen?.set(id ?? 0, at);
-    } else if (!preferred(state, states[at] ?? 0)) {
-      continue;
-    }
-    states[at] = state;
-    pods[at + 1] = podOf(item["targetRef"], namespace);
-    details.place(at, node, zone);
-    const local = node === nodeName;
-    if (local) locals ??= items.map(() => false);
-    if (locals !== undefined) locals[at] = local;
-    if (hint !== NO_HINTS) hints ??= items.map(() => NO_HINTS);
-    if (hints !== undefined) hints[at] = hint;
-  }
+  });
   problems.leave();
   cut(words, count * width);
   cut(pods, count + 1);

@@ -5,7 +5,7 @@
 import { isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
-import { TimeSlice } from "../../base/time-slice.js";
+import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { nameOf, type ObjectDecoder } from "../decode/decoder.js";
 import type { KubeKind, KubeObject } from "../types.js";
 import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js";
@@ -183,7 +183,7 @@ export class Reflector {
       this.#options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
-        const name = this.#take(item);
+        const name = await this.#take(item);
         if (name !== undefined) present.add(name);
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
@@ -228,7 +228,7 @@ export class Reflector {
     let changed = false;
     try {
       for (const event of body.push(chunk)) {
-        changed = this.#event(event) || changed;
+        changed = (await this.#event(event)) || changed;
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     } finally {
@@ -237,7 +237,7 @@ export class Reflector {
   }
 
   /** Returns whether the sink was called. */
-  #event({ type, object }: WatchEvent): boolean {
+  async #event({ type, object }: WatchEvent): Promise<boolean> {
     const metadata = isFields(object) ? object["metadata"] : undefined;
     const version = isFields(metadata) ? metadata["resourceVersion"] : undefined;
     if (typeof version !== "string" || version === "")
@@ -249,20 +249,25 @@ export class Reflector {
     }
     if (!back) this.#from = version;
     if (type === "BOOKMARK") return false;
-    if (type !== "DELETED") return this.#take(object) !== undefined;
+    if (type !== "DELETED") return (await this.#take(object)) !== undefined;
     const name = nameOf(this.#kind, isFields(object) ? object : {});
     if (name === undefined || !this.#known.delete(name)) return false;
     this.#options.sink.remove(this.#kind, name);
     return true;
   }
 
-  /** Hands an object on. Returns its name; undefined when it has none. */
-  #take(item: unknown): string | undefined {
+  /** Hands an object on, which has just been parsed. Returns its name; undefined when it has none. */
+  async #take(item: unknown): Promise<string | undefined> {
     const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
     if (!isFields(item) || name === undefined) return undefined;
-    this.#known.add(name);
     const { sink, decoder } = this.#options;
-    sink.upsert(decoder.decode(this.#kind, name, item));
+    const slice = this.#timeSlice;
+    // A large object is parsed in a turn of the event loop, decoded in others, and taken over in one.
+    if (slice.spent) await slice.yield();
+    const decoded = await runInSlices(decoder.decodeInPieces(this.#kind, name, item), slice);
+    if (slice.spent) await slice.yield();
+    this.#known.add(name);
+    sink.upsert(decoded);
     return name;
   }
 

@@ -146,6 +146,7 @@ async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknow
   const items: unknown[] = [];
   try {
     for (const item of reader.push(text)) {
+      if (timeSlice.spent) await timeSlice.yield();
       checkKeys(item, text, reader.offset, reader.endOffset);
       items.push(item);
       if (timeSlice.spent) await timeSlice.yield();

@@ -4,6 +4,9 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { TimeSlice } from "../../base/time-slice.js";
+import { sameDetails } from "../../model/endpoint-details.js";
+import { sameService } from "../../model/records.js";
+import { sameSlice } from "../../model/slices.js";
 import type { KubeObject, ObjectSink } from "../types.js";
 import type { Place } from "./objects.js";
 
@@ -11,6 +14,19 @@ import type { Place } from "./objects.js";
 type Key = string;
 
 export const keyOf = ({ kind, name }: Pick<KubeObject, "kind" | "name">): Key => `${kind} ${name}`;
+
+function isSame(a: KubeObject, b: KubeObject | undefined): boolean {
+  if (b === undefined || !hasSameRecord(a, b)) return false;
+  return isDeepStrictEqual({ ...a, record: undefined }, { ...b, record: undefined });
+}
+
+/** Not by isDeepStrictEqual: that takes too long for records with tens of thousands of ports. */
+function hasSameRecord(a: KubeObject, b: KubeObject): boolean {
+  if (a.kind === "Service" && b.kind === "Service" && a.record && b.record) return sameService(a.record, b.record);
+  if (a.kind === "EndpointSlice" && b.kind === "EndpointSlice" && a.record && b.record)
+    return sameSlice(a.record, b.record) && sameDetails(a.record, b.record);
+  return "record" in a && "record" in b ? isDeepStrictEqual(a.record, b.record) : !("record" in a || "record" in b);
+}
 
 /** The objects of one version of a file. */
 export interface FileObjects {
@@ -88,7 +104,7 @@ export class ObjectIndex {
     for (const [key, before] of touched) {
       if (slice?.spent === true) await slice.yield();
       const now = this.#counting(key);
-      if (now === before || (now !== undefined && isDeepStrictEqual(now, before))) continue;
+      if (now === before || (now !== undefined && isSame(now, before))) continue;
       if (now !== undefined) sink.upsert(now);
       else if (before !== undefined) sink.remove(before.kind, before.name);
       changed = true;
@@ -114,7 +130,7 @@ export class ObjectIndex {
       if (known === undefined) {
         this.#hold(key, this.#holders.has(key) ? [...this.#holdersOf(key), file].sort() : [file]);
         added.push([key, file]);
-      } else if (isDeepStrictEqual(object, known)) {
+      } else if (isSame(object, known)) {
         // The one that the sink has: no object is in memory twice.
         objects.set(key, known);
       }

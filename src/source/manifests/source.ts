@@ -3,7 +3,7 @@ import { stat } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { DirectoryWatch, type OpenInotify } from "../../base/directory-watch.js";
-import { TimeSlice } from "../../base/time-slice.js";
+import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
 import type { ObjectSink, ObjectSource } from "../types.js";
@@ -364,7 +364,9 @@ export class ManifestSource implements ObjectSource {
         const { kind, name, object, place } = item;
         const fields = unknownFields(kind, object);
         if (fields !== undefined) unknown.push({ fields, object: keyOf(item), place });
-        objects.objects.set(keyOf(item), this.#options.decoder.decode(kind, name, object));
+        if (this.#slice.spent) await this.#slice.yield();
+        const pieces = this.#options.decoder.decodeInPieces(kind, name, object);
+        objects.objects.set(keyOf(item), await runInSlices(pieces, this.#slice));
       }
     }
     return { objects, faults, unknown };

@@ -1,6 +1,8 @@
 /** What becomes of whole objects; their fields are tested where they matter, in the model's tests. */
 import { expect, test } from "vitest";
+import type { Fields } from "../../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
+import type { KubeKind } from "../../../src/source/types.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
 
@@ -50,3 +52,35 @@ test("nameOf: namespace/name, of cluster-wide kinds the name alone", () => {
   expect(nameOf("Service", { metadata: { name: "web" } })).toBe("default/web");
   expect(nameOf("Service", { metadata: { name: "" } })).toBeUndefined();
 });
+
+test.each<[KubeKind, Fields]>([
+  ["Service", { spec: { clusterIP: "10.96.0.1", ports: portsOf(20_000) } }],
+  ["EndpointSlice", sliceOf({ ports: portsOf(20_000), endpoints: [{ addresses: ["10.244.1.1"] }] })],
+  ["EndpointSlice", sliceOf({ ports: portsOf(1), endpoints: endpointsOf(20_000) })],
+])("ObjectDecoder: a large %s is decoded in pieces, and as it is in one go", (kind, object) => {
+  const pieces = new ObjectDecoder({ nodeName: "n1" }).decodeInPieces(kind, "a/web", object);
+  let count = 0;
+  let decoded: unknown;
+  for (let next = pieces.next(); ; next = pieces.next()) {
+    if (next.done === true) {
+      decoded = next.value;
+      break;
+    }
+    count++;
+  }
+  expect(count).toBeGreaterThan(20);
+  expect(decoded).toEqual(new ObjectDecoder({ nodeName: "n1" }).decode(kind, "a/web", object));
+  expect(decoded).toMatchObject({ problems: undefined });
+});
+
+function portsOf(count: number): Fields[] {
+  return Array.from({ length: count }, (_, i) => ({ name: `p${i}`, port: i + 1 }));
+}
+
+function endpointsOf(count: number): Fields[] {
+  return Array.from({ length: count }, (_, i) => ({ addresses: [`10.244.${i >> 8}.${i & 255}`] }));
+}
+
+function sliceOf(fields: Fields): Fields {
+  return { metadata: { labels: { "kubernetes.io/service-name": "web" } }, addressType: "IPv4", ...fields };
+}
