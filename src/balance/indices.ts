@@ -16,7 +16,30 @@ export function assignIndices(previous: EndpointList, desired: EndpointList): En
   return previous.length === 0 ? desired : arrange(indicesIn(previous, desired), desired);
 }
 
-/** The same, where `stood` tells which of `desired` was at each index; -1: none of them. */
+/** Does the same for the ports of one service in turn: ports that have the same endpoints share one order, and the memory that it takes. */
+export class IndexAssigner {
+  #previous: EndpointList | undefined;
+  #desired: EndpointList | undefined;
+  #ordered: EndpointList | undefined;
+
+  assign(previous: EndpointList, desired: EndpointList): EndpointList {
+    const { ports } = desired;
+    if (typeof ports !== "number" || previous.ports !== ports) return assignIndices(previous, desired);
+    if (this.#ordered === undefined || !sharesAll(previous, this.#previous) || !sharesAll(desired, this.#desired)) {
+      this.#previous = previous;
+      this.#desired = desired;
+      this.#ordered = assignIndices(previous, desired);
+    }
+    return this.#ordered.onPort(ports);
+  }
+}
+
+/** Whether the two have one memory but for their ports, so that nothing has to be compared. */
+function sharesAll(list: EndpointList, other: EndpointList | undefined): boolean {
+  return list.words === other?.words && list.locals === other.locals && list.length === other.length;
+}
+
+/** The same as `assignIndices`, where `stood` tells which of `desired` was at each index; -1: none of them. */
 export function arrange(stood: ArrayLike<number>, desired: EndpointList): EndpointList {
   let standing = 0;
   while (standing < desired.length && stood[standing] === standing) standing++;

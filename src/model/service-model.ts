@@ -229,6 +229,11 @@ export class ServiceModel {
     return this.#dirty.length;
   }
 
+  /** Whether the views of the service may differ since the last `takeDirty`. */
+  isDirty(service: string): boolean {
+    return this.#services.get(service)?.dirty === true;
+  }
+
   /** What its annotations ask for, beside what its views have; undefined: it is gone, or not served. */
   askedFor(service: string): Pick<ServiceRecord, "balance" | "drainSeconds"> | undefined {
     return this.#services.get(service)?.record;

@@ -91,13 +91,14 @@ export class ProxyHealth implements ProxierObserver {
     if (state !== undefined) state.drifted ??= this.#clock.now();
   }
 
-  synced({ family, ok, settled, repairPending = false }: SyncReport): void {
+  synced({ family, ok, settled, oldestMs, repairPending = false }: SyncReport): void {
     const state = this.#states.get(family);
     if (state === undefined) return;
     if (state.first !== "done") state.first = ok ? "done" : "refused";
     if (!ok) return;
     state.lastUpdated = this.#now();
     if (settled) state.underWay = undefined;
+    else if (oldestMs !== undefined) state.underWay = this.#clock.now() - oldestMs;
     if (!repairPending) state.drifted = undefined;
   }
 

@@ -4,7 +4,7 @@ import type { Logger } from "../base/logger.js";
 import type { SlottedPort } from "../balance/index.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
-import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
+import { FamilyRuleset, type PieceOptions, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { servedClaims } from "./served-claims.js";
 import {
@@ -180,10 +180,14 @@ export class FamilyProxier {
   updateInPieces(
     service: string,
     views: readonly ServicePortView[],
-    prepared?: readonly SlottedPort[],
-    isCurrent?: (view: ServicePortView) => boolean,
+    options?: PieceOptions,
   ): Generator<number, boolean> {
-    return this.#required().quarantine.updateInPieces(service, views, prepared, isCurrent);
+    return this.#required().quarantine.updateInPieces(service, views, options);
+  }
+
+  /** See Quarantine.takeDue. */
+  takeDue(): string[] {
+    return this.#required().quarantine.takeDue();
   }
 
   /** About how many elements the service has in the desired table. */

@@ -5,6 +5,8 @@
  *     dirty ─→ waiting ─→ preparing (views, slots: beside the writes) ─→ ready ─→ in pieces, one a write ─→ done
  *
  * What is in force in between is right for packets: see FamilyRuleset.updateInPieces. An object that changes meanwhile is taken up when its update is through.
+ * An address that passes between services which are updated here is served all the while: the one that had it keeps it until the other has it, and lets go of it
+ * in a second update, so that two may exchange theirs.
  */
 import { TimeSlice } from "../base/time-slice.js";
 import type { SlottedPort } from "../balance/index.js";
@@ -18,7 +20,7 @@ const PIECE_ELEMENTS = 8192;
 const PIECE_SLICES = 8;
 
 export interface LargeUpdatesOptions {
-  readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance">;
+  readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance" | "isDirty">;
   readonly families: readonly Pick<FamilyProxier, "family" | "prepare" | "updateInPieces" | "sizeOf" | "viewsOf">[];
   /** These are the views that the service is going to have. */
   readonly onViews: (family: IpFamily, service: string, views: readonly ServicePortView[]) => void;
@@ -29,6 +31,14 @@ export interface LargeUpdatesOptions {
   readonly pieceElements?: number;
 }
 
+/** What is to be done of a service. */
+interface Task {
+  /** When its change came, ms of the caller's clock. */
+  readonly since: number;
+  /** It has all that it is to have. What it had is to go once others have that. */
+  readonly isRest: boolean;
+}
+
 /** An update that is through: with the next write it is in force. */
 export interface Updated {
   readonly service: string;
@@ -36,18 +46,30 @@ export interface Updated {
   readonly since: number;
 }
 
-interface Job extends Updated {
+interface Job extends Task {
+  readonly service: string;
   readonly pieces: Generator<number, unknown>;
+}
+
+type FamilyUpdates = LargeUpdatesOptions["families"][number];
+
+/** What a service is to have in a family. */
+interface Prepared {
+  readonly updates: FamilyUpdates;
+  readonly views: readonly ServicePortView[];
+  readonly slots: readonly SlottedPort[] | undefined;
 }
 
 export class LargeUpdates {
   readonly #options: LargeUpdatesOptions;
-  /** With the time at which their changes came: services that are dirty, and not looked at yet. */
-  readonly #waiting = new Map<string, number>();
+  /** Services that are dirty, and not looked at yet. */
+  readonly #waiting = new Map<string, Task>();
   readonly #preparing = new Map<string, Promise<void>>();
   readonly #ready: Job[] = [];
   /** The services of both. */
-  readonly #begun = new Set<string>();
+  readonly #begun = new Map<string, Task>();
+  /** Those of them that keep an address which is to pass to a service that has not come by yet. */
+  readonly #keeping = new Set<string>();
   #beginning: Promise<void> = Promise.resolve();
   #isBeginning = false;
   /** What `#beginAll` has been by may be begun with now. */
@@ -67,6 +89,14 @@ export class LargeUpdates {
     return this.#waiting.size + this.#preparing.size + this.#ready.length;
   }
 
+  /** When the oldest change came whose update is not through, ms of the caller's clock; undefined: there is none. */
+  get oldest(): number | undefined {
+    let oldest = Infinity;
+    for (const tasks of [this.#waiting, this.#begun])
+      for (const { since, isRest } of tasks.values()) if (!isRest) oldest = Math.min(oldest, since);
+    return oldest === Infinity ? undefined : oldest;
+  }
+
   /** Resolves when there is a piece to be written, or nothing left to do. */
   async settled(): Promise<void> {
     while (!this.ready) {
@@ -84,8 +114,8 @@ export class LargeUpdates {
     for (const belongs of [this.#isOurs, this.#leavesToLarge]) {
       const rest: string[] = [];
       for (const service of others) {
-        if (!belongs(service)) rest.push(service);
-        else if (!this.#waiting.has(service)) this.#waiting.set(service, since);
+        if (belongs(service)) this.#waiting.set(service, { since, ...this.#waiting.get(service), isRest: false });
+        else rest.push(service);
         if (slice.spent) await slice.yield();
       }
       others = rest;
@@ -105,8 +135,8 @@ export class LargeUpdates {
       const { done, value } = job.pieces.next();
       if (done === true) {
         this.#ready.shift();
-        this.#begun.delete(job.service);
-        updated.push(job);
+        if (!job.isRest) updated.push(job);
+        this.#end(job);
       } else left -= value;
       if (!slice.spent) continue;
       slices++;
@@ -118,18 +148,25 @@ export class LargeUpdates {
     return updated;
   }
 
+  #end({ service, since }: Job): void {
+    this.#begun.delete(service);
+    const keeps = this.#keeping.delete(service);
+    if (keeps && !this.#waiting.has(service)) this.#waiting.set(service, { since, isRest: true });
+  }
+
   /** All of one service, in slices of the event loop: for a time at which nothing is to be written in between. */
   async update(service: string): Promise<void> {
     const slice = new TimeSlice();
-    const pieces = await this.#prepare(service);
+    const pieces = await this.#prepare(service, true);
     while (pieces.next().done !== true) if (slice.spent) await slice.yield();
   }
 
-  #has(service: string): boolean {
+  /** An update of the service is not through. */
+  has(service: string): boolean {
     return this.#waiting.has(service) || this.#begun.has(service);
   }
 
-  readonly #isOurs = (service: string): boolean => this.#has(service) || this.isLarge(service);
+  readonly #isOurs = (service: string): boolean => this.has(service) || this.isLarge(service);
 
   /** Slots take long to assign. */
   isLarge(service: string): boolean {
@@ -142,7 +179,7 @@ export class LargeUpdates {
 
   /** An address of the service passes to one that is updated here: it stays until that has it. */
   readonly #leavesToLarge = (service: string): boolean =>
-    this.size > 0 && this.#leavesTo(service, (owner) => this.#has(owner));
+    this.size > 0 && this.#leavesTo(service, (owner) => this.has(owner));
 
   #leavesTo(service: string, includes: (owner: string) => boolean): boolean {
     const { model, families } = this.#options;
@@ -159,8 +196,22 @@ export class LargeUpdates {
 
   /** Whether the service has all that the view says. If not it is dirty, and another update follows. */
   #isCurrent(family: IpFamily, service: string, view: ServicePortView): boolean {
+    if (!this.#waiting.has(service) && !this.#options.model.isDirty(service)) return true;
     for (const [address, port] of addressesOf(view))
       if (this.#options.model.ownerOf(family, address, view.protocol, port) !== service) return false;
+    return true;
+  }
+
+  /** Whether nothing that the view says passes to a service which is still to take it: until then it is served as it was. */
+  #mayGo(family: IpFamily, service: string, view: ServicePortView): boolean {
+    for (const [address, port] of addressesOf(view)) {
+      const owner = this.#options.model.ownerOf(family, address, view.protocol, port);
+      if (owner === undefined || owner === service) continue;
+      const task = this.#waiting.get(owner) ?? this.#begun.get(owner);
+      if (task === undefined || task.isRest) continue;
+      this.#keeping.add(service);
+      return false;
+    }
     return true;
   }
 
@@ -176,24 +227,27 @@ export class LargeUpdates {
     const slice = new TimeSlice();
     while (this.#beginAgain) {
       this.#beginAgain = false;
-      for (const [service, since] of this.#waiting) {
-        if (!this.#mustWait(service)) this.#beginWith(service, since);
+      for (const [service, task] of this.#waiting) {
+        if (!this.#mustWait(service, task)) this.#beginWith(service, task);
         if (slice.spent) await slice.yield();
       }
     }
     this.#isBeginning = false;
   }
 
-  #mustWait(service: string): boolean {
-    if (this.#begun.size === 0) return false;
-    return this.#begun.has(service) || this.#leavesTo(service, (owner) => this.#begun.has(owner));
+  /** What is left to go waits for all that take of it, which do not wait for that. */
+  #mustWait(service: string, { isRest }: Task): boolean {
+    if (this.#begun.has(service)) return true;
+    const takers = isRest ? [this.#begun, this.#waiting] : [this.#begun];
+    if (takers.every(({ size }) => size === 0)) return false;
+    return this.#leavesTo(service, (owner) => takers.some((tasks) => tasks.get(owner)?.isRest === false));
   }
 
-  #beginWith(service: string, since: number): void {
+  #beginWith(service: string, task: Task): void {
     this.#waiting.delete(service);
-    this.#begun.add(service);
-    const prepared = this.#prepare(service)
-      .then((pieces) => void this.#ready.push({ service, since, pieces }))
+    this.#begun.set(service, task);
+    const prepared = this.#prepare(service, task.isRest)
+      .then((pieces) => void this.#ready.push({ service, ...task, pieces }))
       .catch((error: unknown) => {
         this.#begun.delete(service);
         this.#begin();
@@ -206,25 +260,32 @@ export class LargeUpdates {
     this.#preparing.set(service, prepared);
   }
 
-  async #prepare(service: string): Promise<Generator<number, unknown>> {
+  /** @param letsGo nothing that it had is to be kept for another service. */
+  async #prepare(service: string, letsGo: boolean): Promise<Generator<number, unknown>> {
     const { model, families, onViews } = this.#options;
     const slice = new TimeSlice();
-    const all: (readonly [number, ServicePortView[], readonly SlottedPort[] | undefined])[] = [];
-    for (const [i, one] of families.entries()) {
+    const all: Prepared[] = [];
+    for (const updates of families) {
       const views: ServicePortView[] = [];
-      for (const view of model.eachView(one.family, service)) {
+      for (const view of model.eachView(updates.family, service)) {
         views.push(view);
         if (slice.spent) await slice.yield();
       }
-      onViews(one.family, service, views);
-      all.push([i, views, await one.prepare(service, views)]);
+      onViews(updates.family, service, views);
+      all.push({ updates, views, slots: await updates.prepare(service, views) });
       slice.begin();
     }
-    const isCurrent = (family: IpFamily) => (view: ServicePortView) => this.#isCurrent(family, service, view);
-    return (function* () {
-      for (const [i, views, prepared] of all)
-        yield* families[i].updateInPieces(service, views, prepared, isCurrent(families[i].family));
-    })();
+    return this.#pieces(service, all, letsGo);
+  }
+
+  *#pieces(service: string, prepared: readonly Prepared[], letsGo: boolean): Generator<number, void> {
+    for (const { updates, views, slots } of prepared) {
+      yield* updates.updateInPieces(service, views, {
+        prepared: slots,
+        isCurrent: (view) => this.#isCurrent(updates.family, service, view),
+        mayGo: (view) => letsGo || this.#mayGo(updates.family, service, view),
+      });
+    }
   }
 }
 

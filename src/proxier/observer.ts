@@ -10,6 +10,8 @@ export interface SyncReport {
   readonly ms: number;
   /** No change that came in before the write began is waiting in this family any more. */
   readonly settled: boolean;
+  /** Unless `settled`: how long the oldest change has waited of which a part is not in force yet, ms. */
+  readonly oldestMs?: number;
   /**
    * `endpoints.kubernetes.io/last-change-trigger-time` of the changes that this write brought into force, Unix ms; those
    * from before the program's start are skipped. Empty when it failed.

@@ -289,7 +289,7 @@ export class Proxier implements ObjectSink {
     // The first list is long, and many clashes are: signals and health checks are not to be kept waiting.
     await runInSlices(dirty.naming);
     // Nothing is to be seen of the first write before all of it is there.
-    const services = isFirst ? dirty.services : await this.#large.take(dirty.services, since);
+    const services = isFirst ? dirty.services : await this.#large.take(this.#withDue(dirty.services), since);
     for (const { family } of this.#families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
     let yielded = false;
@@ -306,6 +306,12 @@ export class Proxier implements ObjectSink {
     if (isFirst) this.#tellFound();
     this.#loaded = true;
     return Math.min(since, ...updated.map((one) => one.since));
+  }
+
+  /** The services, and quarantined ones that are to be retried, unless that is under way. */
+  #withDue(services: readonly string[]): readonly string[] {
+    const due = this.#families.flatMap((family) => family.takeDue()).filter((service) => !this.#large.has(service));
+    return due.length === 0 ? services : [...new Set([...services, ...due])];
   }
 
   /** @param others other services have changes to write, which go alone every second time. */
@@ -346,7 +352,7 @@ export class Proxier implements ObjectSink {
     const families = await Promise.all(
       this.#families.map(async (family) => {
         const outcome = await family.write(this.#options.clock.now());
-        this.#reports.report(family.family, started, since, outcome);
+        this.#reports.report(family.family, started, since, outcome, this.#large.oldest);
         return { family: family.family, outcome };
       }),
     );

@@ -5,8 +5,9 @@
  *      ▲                                 │                                       │
  *      └─────────────── retried: when it changes, and with backoff ──────────────┘
  *
- * What the kernel holds of the service stays: old endpoints are better than none. It goes if another service has been given one of its
- * addresses meanwhile, since two states that serve one address contradict each other. After a restart nothing is known of how a service was, so a
+ * What the kernel holds of the service stays: old endpoints are better than none. A port of it goes if another service has been given one of its
+ * addresses meanwhile, since two states that serve one address contradict each other. A retry takes the service's present views, by the same way as a
+ * change of it: a large one goes in pieces. After a restart nothing is known of how a service was, so a
  * service that is refused at the first write has nothing.
  */
 import { TimeSlice } from "../base/time-slice.js";
@@ -15,10 +16,10 @@ import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { SlottedPort } from "../balance/index.js";
-import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
+import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
 import { type Clock, type FaultyObject, TableError } from "../table/index.js";
 import { findRefused } from "./bisect.js";
-import { ChangedClaims } from "./changed-claims.js";
+import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
 import type { ProxierObserver } from "./observer.js";
 
 /** Wait before a quarantined service is retried although it did not change, ms: the first, and the longest. */
@@ -32,15 +33,7 @@ const NOTHING: ServiceState = Object.freeze([]);
 /** Refusals that depend on what was sent. */
 const BY_CONTENT: ReadonlySet<string> = new Set(["refused", "too-large", "invalid"]);
 
-/** A service that the kernel has not seen yet as it is desired. */
-interface Unwritten {
-  readonly desired: readonly ServicePortView[];
-  /** As the kernel took it last. */
-  readonly former: ServiceState;
-}
-
 interface Quarantined {
-  desired: readonly ServicePortView[];
   reason: string;
   /** ms of the clock. */
   retryAt: number;
@@ -79,9 +72,10 @@ export interface QuarantineOptions {
 export class Quarantine {
   readonly #options: QuarantineOptions;
   readonly #ruleset: FamilyRuleset;
-  readonly #unwritten = new Map<string, Unwritten>();
+  /** Services that the kernel has not seen yet as they are now, with what it took of them last. */
+  readonly #unwritten = new Map<string, ServiceState>();
   readonly #quarantined = new Map<string, Quarantined>();
-  /** Services that are being updated in pieces. */
+  /** Services that are being updated in pieces, none of which was refused. */
   readonly #inPieces = new Set<string>();
   #released: string[] = [];
   /** Writes in a row that failed without a word about what. */
@@ -104,10 +98,18 @@ export class Quarantine {
     return released;
   }
 
-  /** Ms until a quarantined service is retried; undefined when there is none. */
+  /** Ms until a quarantined service is due to be retried; undefined when there is none. */
   get nextRetryMs(): number | undefined {
     const waiting = this.services.map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
     return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
+  }
+
+  /** Quarantined services that are due: each is to be updated to its present views. A service that is not is due again later. */
+  takeDue(): string[] {
+    const now = this.#options.clock.now();
+    const due = this.services.filter((service) => (this.#quarantined.get(service)?.retryAt ?? Infinity) <= now);
+    for (const service of due) this.#quarantined.get(service)!.retryAt = now + LONGEST_RETRY_MS;
+    return due;
   }
 
   /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
@@ -119,41 +121,45 @@ export class Quarantine {
   update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
     this.#giveUpClaims(service, desired);
-    const former = this.#unwritten.get(service)?.former ?? this.#ruleset.state(service);
-    this.#tryDesired(service, { desired, former }, prepared);
+    const former = this.#unwritten.get(service) ?? this.#ruleset.state(service);
+    this.#unwritten.set(service, former);
+    try {
+      this.#ruleset.update(service, desired, prepared);
+    } catch (error) {
+      // What cannot be expressed is quarantined as if the kernel had refused it. A large service takes long to be restored, and is retried again and again.
+      if (this.#ruleset.state(service) !== former) this.#ruleset.restore(service, former);
+      this.#put(service, reasonOf(error));
+    }
   }
 
   /**
    * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service is quarantined: the kernel
    * refused a piece, say.
-   * @param isCurrent see FamilyRuleset.updateInPieces.
    */
   *updateInPieces(
     service: string,
     desired: readonly ServicePortView[],
-    prepared?: readonly SlottedPort[],
-    isCurrent?: (view: ServicePortView) => boolean,
+    options: PieceOptions = {},
   ): Generator<number, boolean> {
     if (desired.length === 0 && this.#hasNothing(service)) return true;
     this.#giveUpClaims(service, desired);
     this.#inPieces.add(service);
     const before = this.#ruleset.state(service);
     try {
-      let pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
+      let pieces = this.#ruleset.updateInPieces(service, desired, options);
       for (;;) {
+        if (!this.#inPieces.has(service)) return false;
         // What has been written in between is what it can fall back to.
-        if (!this.#unwritten.has(service))
-          this.#unwritten.set(service, { desired, former: [...this.#ruleset.state(service)] });
+        if (!this.#unwritten.has(service)) this.#unwritten.set(service, [...this.#ruleset.state(service)]);
         const { done, value } = pieces.next();
         if (done !== true) yield value;
         else if (value) return true;
         // Something else has brought the service to another state: on from there.
-        else pieces = this.#ruleset.updateInPieces(service, desired, prepared, isCurrent);
-        if (this.#quarantined.get(service)?.desired === desired) return false;
+        else pieces = this.#ruleset.updateInPieces(service, desired, options);
       }
     } catch (error) {
       if (this.#ruleset.state(service) !== before)
-        this.#ruleset.restore(service, this.#unwritten.get(service)?.former ?? NOTHING);
+        this.#ruleset.restore(service, this.#unwritten.get(service) ?? NOTHING);
       this.#put(service, reasonOf(error));
       return false;
     } finally {
@@ -166,7 +172,6 @@ export class Quarantine {
    * then everything stays desired.
    */
   async write<Result>(apply: () => Promise<Result>): Promise<Result[]> {
-    this.#retryDue();
     const results: Result[] = [];
     for (let round = 0; ; round++) {
       try {
@@ -186,15 +191,14 @@ export class Quarantine {
   /** Quarantines the services that the kernel named. False when it named none, or something that is no service's. */
   #quarantineNamed(error: TableError): boolean {
     if (mayBeAny(error.faulty)) return false;
-    const former = [...this.#unwritten].map(([service, entry]) => [service, entry.former] as const);
-    const attributions = this.#ruleset.attribute(error.faulty, former);
+    const attributions = this.#ruleset.attribute(error.faulty, this.#unwritten);
     // What comes first may be the reason for all that follows.
     if (attributions[0]?.service === undefined) return false;
     const reasons = new Map<string, string>();
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
-    const claims = new ChangedClaims(this.#unwritten, this.#ruleset);
+    const claims = new ChangedClaims(this.#changes());
     // All of them, and only then a look at whether that was any use.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
@@ -210,21 +214,25 @@ export class Quarantine {
    * the element at fault (nf_tables_newsetelem), and one message has elements of many services.
    */
   async #search(apply: () => Promise<unknown>, results: unknown[], error: TableError): Promise<boolean> {
-    const unwritten = new Map(this.#unwritten);
-    const groups = new ChangedClaims(unwritten, this.#ruleset).groups();
+    const changes = this.#changes();
     const each = async (
       list: readonly (readonly string[])[],
-      act: (service: string, change: Unwritten) => void,
+      act: (service: string, change: Change) => void,
     ): Promise<void> => {
       const timeSlice = new TimeSlice();
       for (const service of list.flat()) {
-        const change = unwritten.get(service);
+        const change = changes.get(service);
         if (change !== undefined) act(service, change);
         if (timeSlice.spent) await timeSlice.yield();
       }
     };
-    const { refused, untried } = await findRefused(groups, {
-      forward: (list) => each(list, (service, change) => this.#tryDesired(service, change)),
+    const { refused, untried } = await findRefused(new ChangedClaims(changes).groups(), {
+      // Of a service that is updated in pieces that is the piece: its update goes on from the very state that it left.
+      forward: (list) =>
+        each(list, (service, { present, former }) => {
+          this.#unwritten.set(service, former);
+          this.#ruleset.restore(service, present);
+        }),
       back: async (list) => {
         await each(list, (service, { former }) => this.#ruleset.restore(service, former));
         // What they shared goes with the last of them: it may be what is refused.
@@ -243,6 +251,13 @@ export class Quarantine {
     });
     for (const service of refused.flat()) this.#put(service, error.message);
     return untried.length === 0;
+  }
+
+  /** What the kernel has not seen yet. */
+  #changes(): Map<string, Change> {
+    return new Map(
+      Array.from(this.#unwritten, ([service, former]) => [service, { present: this.#ruleset.state(service), former }]),
+    );
   }
 
   /** Everything that was to be written is in force. */
@@ -267,7 +282,7 @@ export class Quarantine {
   #written(services: readonly string[]): void {
     for (const service of services) {
       this.#unwritten.delete(service);
-      if (this.#quarantined.has(service)) this.#release(service);
+      if (this.#quarantined.has(service) && !this.#inPieces.has(service)) this.#release(service);
     }
   }
 
@@ -279,46 +294,24 @@ export class Quarantine {
     for (const observer of observers) observer.released?.({ family, service });
   }
 
-  #retryDue(): void {
-    const now = this.#options.clock.now();
-    for (const [service, { desired, retryAt }] of this.#quarantined) {
-      if (retryAt > now || this.#unwritten.has(service) || this.#inPieces.has(service)) continue;
-      this.#tryDesired(service, { desired, former: this.#ruleset.state(service) });
-    }
-  }
-
-  /** What cannot be expressed is quarantined as if the kernel had refused it. */
-  #tryDesired(service: string, change: Unwritten, prepared?: readonly SlottedPort[]): void {
-    this.#unwritten.set(service, change);
-    try {
-      this.#ruleset.update(service, change.desired, prepared);
-    } catch (error) {
-      // A large service takes long to be restored, and is retried again and again.
-      if (this.#ruleset.state(service) !== change.former) this.#ruleset.restore(service, change.former);
-      this.#put(service, reasonOf(error));
-    }
-  }
-
   /** One step back for the service. False when there is none: the kernel refuses even that it is gone. */
   #fallBack(service: string, reason: string, claims: ChangedClaims): boolean {
-    const present = this.#ruleset.state(service);
-    const former = this.#unwritten.get(service)?.former ?? NOTHING;
-    const target = claims.takenFrom(service, former) ? NOTHING : former;
-    const desired = this.#unwritten.get(service)?.desired ?? this.#quarantined.get(service)?.desired;
-    if (present.length === 0 && target.length === 0) return false;
+    const target = claims.leftOf(service, this.#unwritten.get(service) ?? NOTHING);
+    if (this.#ruleset.state(service).length === 0 && target.length === 0) return false;
     this.#ruleset.restore(service, target);
-    this.#put(service, reason, desired ?? present.map(({ view }) => view));
+    this.#put(service, reason);
     return true;
   }
 
-  /** The service is as it was, or gone: remembers what is desired of it. */
-  #put(service: string, reason: string, desired = this.#unwritten.get(service)?.desired ?? []): void {
+  /** The service is as it was, or gone. */
+  #put(service: string, reason: string): void {
     this.#unwritten.delete(service);
+    this.#inPieces.delete(service);
     const { family, log, clock, observers } = this.#options;
     const before = this.#quarantined.get(service);
     const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
     const waitMs = backoff.next();
-    this.#quarantined.set(service, { desired, reason, backoff, retryAt: clock.now() + waitMs });
+    this.#quarantined.set(service, { reason, backoff, retryAt: clock.now() + waitMs });
     const fields = { family, ...serviceFields(service), refused: reason, retryMs: waitMs };
     if (before !== undefined && before.reason === reason) {
       log.debug(fields, "service still refused by the kernel");
@@ -335,7 +328,8 @@ export class Quarantine {
     for (const other of this.#quarantined.keys()) {
       if (other === service || this.#unwritten.has(other)) continue;
       const kept = this.#ruleset.state(other);
-      if (kept.length > 0 && ChangedClaims.overlap(desired, kept)) this.#ruleset.restore(other, NOTHING);
+      const left = withoutClaims(kept, desired);
+      if (left !== kept) this.#ruleset.restore(other, left);
     }
   }
 }

@@ -59,8 +59,9 @@ export class SyncReports {
   /**
    * Logs a write and reports it to the observers.
    * @param started when it began, by performance.now(); `since`: when the first change that it is about came, by the clock.
+   * @param oldest when the oldest change came of which a part is not written yet, by the clock. If undefined, there is none.
    */
-  report(family: IpFamily, started: number, since: number, outcome: FamilyOutcome): void {
+  report(family: IpFamily, started: number, since: number, outcome: FamilyOutcome, oldest?: number): void {
     const { ok } = outcome;
     if (ok) this.#log(family, outcome.result, started, since);
     const result = ok ? outcome.result : undefined;
@@ -69,7 +70,8 @@ export class SyncReports {
       ok,
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
-      settled: ok,
+      settled: ok && oldest === undefined,
+      ...(oldest === undefined ? {} : { oldestMs: this.#options.clock.now() - oldest }),
       triggers: ok ? this.#underWay[family].triggers : [],
       services: ok ? inForce(this.#underWay[family].services, outcome) : [],
       ...(result === undefined ? {} : { work: workOf(result) }),

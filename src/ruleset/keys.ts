@@ -46,6 +46,8 @@ export class ServiceKey {
 export class KeyPacker {
   readonly addressBytes: number;
   readonly #vip: ServiceKey;
+  /** The address that `#vip` has in it: the ports of a service have theirs in common. */
+  #vipAddress = "";
   readonly #nodePort = new ServiceKey(8);
   readonly #address: Uint8Array;
   readonly #hairpin: Uint8Array;
@@ -65,7 +67,8 @@ export class KeyPacker {
 
   vip(address: string, protocol: Protocol, port: number): ServiceKey {
     const bytes = this.#vip.indexed;
-    packAddress(address, bytes, 0);
+    if (address !== this.#vipAddress) packAddress(address, bytes, 0);
+    this.#vipAddress = address;
     bytes[this.addressBytes] = PROTOCOL_NUMBER[protocol];
     writePort(bytes, this.addressBytes + 4, port);
     return this.#vip;

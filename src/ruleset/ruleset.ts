@@ -4,12 +4,11 @@
  */
 import {
   arrange,
-  assignIndices,
   assignSlots,
   endpointsOf,
+  IndexAssigner,
   isBalanced,
   type ListKind,
-  portIn,
   prepareSlots,
   type SlottedPort,
   type Stood,
@@ -22,12 +21,18 @@ import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
-import { KeyPacker, packNumber, type ServiceClaim, unpackNumber, unpackServiceKey } from "./keys.js";
+import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-chains.js";
-import { type Expansion, ServiceExpander, type ServicePortState } from "./service.js";
+import {
+  differInEndpoints,
+  type Expansion,
+  forEachAddress,
+  ServiceExpander,
+  type ServicePortState,
+} from "./service.js";
 import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
@@ -46,13 +51,19 @@ function namesIn(state: ServiceState): Set<string> {
 /** Ports from which on an index is faster than a search for each. */
 const INDEXED_PORTS = 16;
 
-/** Finds the port that a view is of; of several the last. */
-function finderIn(
-  ports: ServiceState,
-): (port: Pick<ServicePortView, "portName" | "protocol">) => ServicePortState | undefined {
-  if (ports.length <= INDEXED_PORTS) return (view) => portIn(ports, view);
-  const byName = new Map(ports.map((port) => [`${port.view.protocol} ${port.view.portName}`, port]));
-  return ({ protocol, portName }) => byName.get(`${protocol} ${portName}`);
+type PortName = Pick<ServicePortView, "portName" | "protocol">;
+
+/** Tells where the port that a view is of stands among `ports`; -1: it is new. The last of several. `at`: where it most often is. */
+function finderIn(ports: ServiceState): (port: PortName, at?: number) => number {
+  const isAt = (at: number, { portName, protocol }: PortName): boolean =>
+    at < ports.length && ports[at].view.portName === portName && ports[at].view.protocol === protocol;
+  let byName: Map<string, number> | undefined;
+  return (port, at = Infinity) => {
+    if (isAt(at, port)) return at;
+    if (ports.length <= INDEXED_PORTS) return ports.findLastIndex((_, i) => isAt(i, port));
+    byName ??= new Map(ports.map(({ view }, i) => [`${view.protocol} ${view.portName}`, i]));
+    return byName.get(`${port.protocol} ${port.portName}`) ?? -1;
+  };
 }
 
 /**
@@ -75,6 +86,10 @@ function checkSize(views: readonly ServicePortView[]): void {
   );
 }
 
+/** Elements of a piece, and ports, unless one port has more: each pause costs as much as a port that hardly changes. */
+const LEAST_PIECE = 16;
+const MOST_PORTS = 16;
+
 /** A chain or set of a port's own costs the kernel about as much as so many elements. */
 const OWN_OBJECT = 64;
 
@@ -86,6 +101,22 @@ function weightOf(state: ServicePortState): number {
     slots === undefined ? cluster.length + local.length : slots.cluster.slots.length + slots.local.slots.length;
   return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
 }
+
+/** Asked as the turn of a port comes. */
+export interface PieceOptions {
+  /** Slots of the views, as `prepare` told. */
+  readonly prepared?: readonly SlottedPort[] | undefined;
+  /** False: addresses of the view have passed to another service since, and must not be taken back. The port stays as it was. */
+  readonly isCurrent?: ((view: ServicePortView) => boolean) | undefined;
+  /** False: what the view had is not to go yet. The port stays, beside what it is to have. */
+  readonly mayGo?: ((view: ServicePortView) => boolean) | undefined;
+}
+
+const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
+  element: () => undefined,
+  list: () => undefined,
+  limits: () => undefined,
+};
 
 export interface FamilyRulesetParts {
   /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
@@ -165,59 +196,76 @@ export class FamilyRuleset {
   update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     checkSize(views);
     const before = this.state(service);
+    const find = finderIn(before);
     const ordering = this.#ordering(before, prepared);
     const states: ServicePortState[] = [];
-    for (const view of views) states.push(ordering(view, states));
-    this.#replace(service, states, before);
+    for (const [i, view] of views.entries()) states.push(ordering(view, before[find(view, i)], states));
+    this.#replace(service, states, states, before);
   }
 
   /**
    * The same in pieces, which tell how many elements they were about: what is desired in between may be written. Each port has what it had or what it is to have,
    * and nothing goes before all that is to come has come, so that an address that passes from one port to another is served all the while. Returns false if
    * the service was updated or restored by other calls meanwhile. Throws RangeError as `update`: then the service has some of each.
-   * @param isCurrent asked as a view's turn comes. One whose addresses have passed to another service since must not take them back: its port stays as it was.
    */
   *updateInPieces(
     service: string,
     views: readonly ServicePortView[],
-    prepared?: readonly SlottedPort[],
-    isCurrent: (view: ServicePortView) => boolean = () => true,
+    { prepared, isCurrent, mayGo }: PieceOptions = {},
   ): Generator<number, boolean> {
     checkSize(views);
     const before = this.state(service);
+    const find = finderIn(before);
     const ordering = this.#ordering(before, prepared);
+    // Names of own objects that stay.
     const kept = new Set<string>();
     const after: ServicePortState[] = [];
-    const formerPort = finderIn(before);
-    const staying = new Set<ServicePortState>();
+    // By place in `before`: it does not go.
+    const stays = new Uint8Array(before.length);
     // What the service has: all that it had, and what has come so far; then what came, and what has not gone yet.
     const present = [...before];
     const isOver = (): boolean => this.#ports.get(service) !== present;
     this.#ports.set(service, present);
-    for (const view of views) {
-      if (!isCurrent(view)) {
-        const former = formerPort(view);
-        if (former !== undefined) staying.add(former);
-        continue;
+    let weight = 0;
+    for (const [i, view] of views.entries()) {
+      const at = find(view, i);
+      const former = before[at] as ServicePortState | undefined;
+      if (isCurrent?.(view) === false) {
+        if (former !== undefined) stays[at] = 1;
+      } else {
+        const state = ordering(view, former, after);
+        if (former !== undefined && differInEndpoints(former, state)) {
+          weight += this.#replaceEndpoints(former, state);
+          present[at] = state;
+          stays[at] = 1;
+        } else {
+          this.#declareOwn([state]);
+          for (const { name } of ownObjects(state)) kept.add(name);
+          this.#expander.expand(state, this.#adding);
+          after.push(state);
+          present.push(state);
+          if (this.#onDemand.ensure()) this.#declare();
+          weight += weightOf(state);
+        }
       }
-      const state = ordering(view, after);
-      this.#declareOwn([state]);
-      for (const { name } of ownObjects(state)) kept.add(name);
-      this.#expander.expand(state, this.#adding);
-      after.push(state);
-      present.push(state);
-      if (this.#onDemand.ensure()) this.#declare();
-      yield weightOf(state);
+      if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0) continue;
+      yield weight;
+      if (isOver()) return false;
+      weight = 0;
+    }
+    for (let i = 0; i < before.length; i++) {
+      if (stays[i] === 0 && mayGo?.(before[i].view) === false) stays[i] = 1;
+      if (stays[i] === 0) continue;
+      after.push(present[i]);
+      for (const { name } of ownObjects(present[i])) kept.add(name);
+      if (i % MOST_PORTS > 0) continue;
+      yield 0;
       if (isOver()) return false;
     }
-    for (const state of staying) {
-      for (const { name } of ownObjects(state)) kept.add(name);
-      after.push(state);
-    }
     // What goes is at the end from here on.
-    let at = 0;
-    for (const state of after) present[at++] = state;
-    for (const state of before) if (!staying.has(state)) present[at++] = state;
+    let end = 0;
+    for (const state of after) present[end++] = state;
+    for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
     while (present.length > after.length) {
       const state = present.pop()!;
       this.#expander.expand(state, this.#removing);
@@ -229,22 +277,47 @@ export class FamilyRuleset {
     return true;
   }
 
-  /** Gives views their places, one after the other; `others` are those that have theirs. */
+  /** Brings a port to a state that differs in endpoints alone. Returns how many elements that changes, each deleted and added. */
+  #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
+    let changed = 0;
+    this.#expander.expandLists(state, {
+      ...NOTHING_EXPANDED,
+      endpoints: (set, key, base, endpoints) => {
+        const before = base === LOCAL_INDEX_BASE ? former.local : former.cluster;
+        if (endpoints.words === before.words && endpoints.ports === before.ports) return;
+        changed += set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
+      },
+    });
+    this.#expander.expandHairpins(state, this.#adding);
+    this.#expander.expandHairpins(former, this.#removing);
+    return 2 * changed;
+  }
+
+  /** Gives views their places, one after the other; `former` is the port that a view is of, `others` are those that have theirs. */
   #ordering(
     before: ServiceState,
     prepared: readonly SlottedPort[] = [],
-  ): (view: ServicePortView, others: readonly ServicePortState[]) => ServicePortState {
-    const formerPort = finderIn(before);
+  ): (
+    view: ServicePortView,
+    former: ServicePortState | undefined,
+    others: readonly ServicePortState[],
+  ) => ServicePortState {
     const lists = new Set<number>();
-    return (view, others) => {
-      const former = formerPort(view);
+    const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
+    return (view, former, others) => {
       let state: ServicePortState;
       if (view.affinitySeconds > 0) state = this.#sticky.order(view, former, lists);
       else if (isBalanced(view)) {
         const known = [...prepared, ...before, ...others];
         const { clusterEndpoints: cluster, localEndpoints: local } = view;
         state = { view, cluster, local, slots: assignSlots(view, known, former, this.#stoodInKernel(view)) };
-      } else state = this.#order(view, former);
+      } else {
+        const order = (kind: ListKind): EndpointList =>
+          former === undefined
+            ? this.#orderInKernel(view, kind)
+            : assigners[kind].assign(former[kind], endpointsOf(view, kind));
+        state = { view, cluster: order("cluster"), local: order("local") };
+      }
       if (view.limits === undefined) return state;
       return { ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) };
     };
@@ -265,23 +338,61 @@ export class FamilyRuleset {
     return this.#ports.get(service) ?? NOTHING;
   }
 
-  /** Declares of the service exactly what `state` once said, endpoint by endpoint. */
+  /** Declares of the service exactly what `state` once said, endpoint by endpoint. Of ports that it has alike nothing is done. */
   restore(service: string, state: ServiceState): void {
-    this.#replace(service, state, this.state(service));
+    const before = this.state(service);
+    const had = new Set(before);
+    const has = new Set(state);
+    const came = state.filter((one) => !had.has(one));
+    const went = before.filter((one) => !has.has(one));
+    this.#replace(service, state, came, went);
+    this.#giveBack(came, went);
   }
 
-  #replace(service: string, after: ServiceState, before: ServiceState): void {
+  /**
+   * What went had given its data to elements that others still have, ports of the same service among them: these get back their own. As after a refusal
+   * alone, it may take a look at every service.
+   */
+  #giveBack(came: ServiceState, went: ServiceState): void {
+    const keys = new Set<string>();
+    const numbers = new Set<number>();
+    const textOf = ({ service: key }: ServiceKey): string => key.join();
+    for (const { view } of went) {
+      numbers.add(view.port);
+      if (view.nodePort !== 0) numbers.add(view.nodePort);
+      forEachAddress(view, this.#keys, (key, roles) => {
+        const isServed = this.#sets[roles.services].has(key.service) || this.#sets[roles.noEndpoints].has(key.service);
+        if (isServed) keys.add(textOf(key));
+      });
+    }
+    for (const { view } of came) forEachAddress(view, this.#keys, (key) => keys.delete(textOf(key)));
+    if (keys.size === 0) return;
+    for (const ports of this.#ports.values()) {
+      for (const state of ports) {
+        if (!numbers.has(state.view.port) && !numbers.has(state.view.nodePort)) continue;
+        let has = false;
+        forEachAddress(state.view, this.#keys, (key) => (has ||= keys.has(textOf(key))));
+        if (!has) continue;
+        this.#declareOwn([state]);
+        this.#expander.expand(state, this.#putting);
+      }
+    }
+  }
+
+  /** @param came ports of `after`; `went`: the former ones that are none of them. Throws RangeError: then nothing has changed. */
+  #replace(service: string, after: ServiceState, came: ServiceState, went: ServiceState): void {
     try {
-      this.#declareOwn(after);
+      this.#declareOwn(came);
     } catch (error) {
-      this.#removeOwn(after, namesIn(before));
+      const before = this.state(service);
+      this.#removeOwn(came, namesIn(before));
       this.#declareOwn(before);
       throw error;
     }
-    for (let i = 0; i < after.length; i++) this.#expander.expand(after[i], this.#adding);
+    for (let i = 0; i < came.length; i++) this.#expander.expand(came[i], this.#adding);
     // In this order: what both have stays, and so does what has passed to another service since.
-    for (let i = 0; i < before.length; i++) this.#expander.expand(before[i], this.#removing);
-    this.#removeOwn(before, namesIn(after));
+    for (let i = 0; i < went.length; i++) this.#expander.expand(went[i], this.#removing);
+    this.#removeOwn(went, namesIn(after));
     if (this.#onDemand.ensure()) this.#declare();
     if (after.length === 0) this.#ports.delete(service);
     else this.#ports.set(service, after);
@@ -344,9 +455,10 @@ export class FamilyRuleset {
   /** What the service's ports have counted, as of the last reading of the table's counters. */
   connections(service: string): PortCounts {
     if (this.#counters === "off") return () => undefined;
-    const find = finderIn(this.state(service));
+    const ports = this.state(service);
+    const find = finderIn(ports);
     return (port) => {
-      const state = find(port);
+      const state = ports[find(port)] as ServicePortState | undefined;
       return state && connectionsOf(state, this.#sets, this.#keys, this.#counters);
     };
   }
@@ -384,13 +496,6 @@ export class FamilyRuleset {
     const desired = this.#options.nodePortAddresses === "all" ? [] : this.#options.nodePortAddresses;
     this.#sets.nodePortIPs.clear();
     for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
-  }
-
-  /** Gives the endpoints their indices: those that they had, as the last state or else the kernel's table tells. */
-  #order(view: ServicePortView, before: ServicePortState | undefined): ServicePortState {
-    const order = (kind: ListKind): EndpointList =>
-      before === undefined ? this.#orderInKernel(view, kind) : assignIndices(before[kind], endpointsOf(view, kind));
-    return { view, cluster: order("cluster"), local: order("local") };
   }
 
   /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
@@ -437,6 +542,14 @@ export class FamilyRuleset {
       set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
     list: (value) => this.#draws.use(value),
     limits: (limits) => this.#limits.use(limits),
+  };
+
+  /** Of what is retained. */
+  readonly #putting: Expansion = {
+    ...NOTHING_EXPANDED,
+    element: (set, key, data) => void set.put(key, data),
+    endpoints: (set, key, base, endpoints) =>
+      void set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
   };
 
   /**

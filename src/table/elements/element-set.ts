@@ -156,15 +156,27 @@ export class TrackedElements implements ElementSet {
   }
 
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
+    this.#putList(key, base, data, count, 1);
+  }
+
+  replaceList(key: Uint8Array, base: number, data: Int32Array, count: number): number {
+    return this.#putList(key, base, data, count, 0);
+  }
+
+  /** Desires each element of the list `uses` times more. Returns how many of them are now desired with other data. */
+  #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     const rows = this.#rows;
     this.#readHead(key);
+    let changed = 0;
     for (let i = 0, row = -1; i < count; i++) {
       const last = base + i;
       const isNext = i > 0 && (last & rows.groupMask) !== 0;
       row = isNext ? rows.findOrInsertNext(row) : rows.findOrInsert(this.#keyAt(last));
-      this.#retain(row, data, i * rows.dataWords);
+      if (this.#put(row, data, i * rows.dataWords)) changed++;
+      rows.words(row)[rows.at(row) + USES] += uses;
     }
+    return changed;
   }
 
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void {

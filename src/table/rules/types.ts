@@ -110,6 +110,8 @@ export interface ElementSet {
    * `data`: of `count` elements, one behind the other, as packed words.
    */
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void;
+  /** Gives the elements of such a list, which are retained, other data. Returns how many had other data before. */
+  replaceList(key: Uint8Array, base: number, data: Int32Array, count: number): number;
   /** Releases the elements of such a list. */
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void;
   /** Whether the kernel is known to hold all elements of such a list with this data. */

@@ -4,7 +4,7 @@ import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import type { ServicePortView } from "../../../src/model/types.js";
 import { ChangedClaims } from "../../../src/proxier/changed-claims.js";
-import type { FamilyRuleset, ServiceState } from "../../../src/ruleset/ruleset.js";
+import type { ServiceState } from "../../../src/ruleset/ruleset.js";
 
 /** A service port with these addresses; "30000" is a node port. */
 function view(...claims: readonly string[]): ServicePortView {
@@ -32,10 +32,7 @@ const had = (...claims: readonly string[]): ServiceState => [
   { view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS },
 ];
 
-/** Nobody has anything now. */
-const NOTHING_YET = { state: () => [] } as unknown as FamilyRuleset;
-
-it.each<[string, Readonly<Record<string, [desired: string[], former: string[]]>>, string[][]]>([
+it.each<[string, Readonly<Record<string, [present: string[], former: string[]]>>, string[][]]>([
   ["strangers are alone", { a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] }, [["a"], ["b"]]],
   ["an address passes", { a: [[], ["10.0.0.1"]], b: [["10.0.0.1"], []], c: [["10.0.0.2"], []] }, [["a", "b"], ["c"]]],
   ["a node port passes", { a: [["10.0.0.1"], ["10.0.0.1", "30000"]], b: [["10.0.0.2", "30000"], []] }, [["a", "b"]]],
@@ -57,10 +54,10 @@ it.each<[string, Readonly<Record<string, [desired: string[], former: string[]]>>
   ],
 ])("%s", (_what, services, groups) => {
   const changes = Object.entries(services).map(
-    ([name, [desired, former]]) =>
-      [name, { desired: desired.length === 0 ? [] : [view(...desired)], former: had(...former) }] as const,
+    ([name, [present, former]]) =>
+      [name, { present: present.length === 0 ? [] : had(...present), former: had(...former) }] as const,
   );
-  const found = new ChangedClaims(new Map(changes), NOTHING_YET).groups();
+  const found = new ChangedClaims(new Map(changes)).groups();
   const inOrder = found.map((group) => group.toSorted()).toSorted(([a], [b]) => (a < b ? -1 : 1));
   expect(inOrder).toEqual(groups);
 });

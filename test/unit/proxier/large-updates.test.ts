@@ -4,6 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
+import { ProxyHealth } from "../../../src/observe/health.js";
+import type { ProxierObserver } from "../../../src/proxier/observer.js";
 import type { CommitOptions, CommitResult, Op } from "../../../src/kernel/types.js";
 import { LargeUpdates } from "../../../src/proxier/large-updates.js";
 import type { ServicePortView } from "../../../src/model/types.js";
@@ -16,7 +18,7 @@ import { decoded } from "../../support/decoded.js";
 import { SILENT } from "../../support/log.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { makeProxier } from "./support/proxier.js";
-import { refuse } from "./support/refusing.js";
+import { type Refusals, refuse, type Telling } from "./support/refusing.js";
 
 const PORTS = 400;
 const LAST_PORT = 20_000 + PORTS - 1;
@@ -167,10 +169,157 @@ it.each(["first", "last"])(
   },
 );
 
+/** Calls `look` after each transaction from now on, with what is served then and the number of elements that it added or deleted. */
+function afterEachWrite(look: (lines: readonly string[], elements: number) => void): void {
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+    const result = await commit(ops, options);
+    const elements = (op: Op): number => (op.kind === "elements" && "elements" in op ? op.elements.count : 0);
+    look(
+      await served(kernel),
+      ops.reduce((sum, op) => sum + elements(op), 0),
+    );
+    return result;
+  };
+}
+
+const second = (pod: string, externalIPs: readonly string[] = []): Spec => ({
+  ...large(pod, externalIPs),
+  name: "second",
+  ips: ["10.96.43.2"],
+});
+const third = (pod: string, externalIPs: readonly string[] = []): Spec => ({
+  ...large(pod, externalIPs),
+  name: "third",
+  ips: ["10.96.43.3"],
+});
+
+it.each([
+  ["two large services", [large, second]],
+  ["a large service and a small one", [large, small]],
+  ["three large services, in a ring,", [large, second, third]],
+])("%s that exchange addresses serve all of them all the while", async (_what, services) => {
+  const addresses = ["203.0.113.1", "203.0.113.2", "203.0.113.3"].slice(0, services.length);
+  const specs = (turn: number): Spec[] =>
+    services.map((one, i) => one(`10.244.${i}.${turn + 1}`, [addresses[(i + turn) % addresses.length]]));
+  await begin(...specs(0));
+  const keys = addresses.map((_, i) => `ip services cb00710${i + 1}11000000${LAST_PORT.toString(16)}0000`);
+  let writes = 0;
+  const gaps: string[] = [];
+  afterEachWrite((lines) => {
+    writes++;
+    for (const key of keys) if (!lines.some((line) => line.startsWith(key))) gaps.push(`${key} after write ${writes}`);
+  });
+  for (const spec of specs(1)) put(spec);
+  proxier.flush();
+  await sleep(100);
+  await proxier.sync();
+  expect(writes).toBeGreaterThan(10);
+  expect(gaps).toEqual([]);
+  await sleep(700);
+  await proxier.sync();
+  expect(await served(kernel)).toEqual(await expected(...specs(1)));
+});
+
+describe("a large service that the kernel refuses", () => {
+  let now: number;
+  let refusals: Refusals;
+  let told: string[];
+  const isEndpoint: Refusals["refuses"] = (op) =>
+    op.kind === "elements" && op.op === "add" && op.set.startsWith("endpoints-");
+
+  beforeEach(() => {
+    now = 1_000_000;
+    told = [];
+    refusals = refuse(kernel);
+    const observer: ProxierObserver = {
+      quarantined: ({ service }) => void told.push(`quarantined ${service}`),
+      released: ({ service }) => void told.push(`released ${service}`),
+    };
+    proxier = make(kernel, { clock: { now: () => now }, observers: [observer] });
+  });
+
+  it.each<Telling>(["element", "nothing"])(
+    "is retried in pieces, with the views that it has by then (the kernel names: %s)",
+    async (telling) => {
+      refusals.telling = telling;
+      await begin(large("10.244.1.1"), small("10.244.3.1"));
+      refusals.refuses = isEndpoint;
+      put(large("10.244.1.2"));
+      // A refusal that names nothing may be anybody's: the first is retried.
+      for (let i = 0; i < 3 && told.length === 0; i++) await proxier.sync();
+      expect(told).toEqual(["quarantined default/large"]);
+      // Until here the kernel has what it had.
+      expect(await served(kernel)).toEqual(await expected(large("10.244.1.1"), small("10.244.3.1")));
+      refusals.refuses = () => false;
+      const elements: number[] = [];
+      afterEachWrite((_, count) => elements.push(count));
+      now += 2_000;
+      expect((await proxier.sync()).ok).toBe(true);
+      expect(told).toEqual(["quarantined default/large", "released default/large"]);
+      expect(await served(kernel)).toEqual(await expected(large("10.244.1.2"), small("10.244.3.1")));
+      expect(elements.length).toBeGreaterThan(10);
+      expect(Math.max(...elements)).toBeLessThan(100);
+    },
+  );
+
+  it("does not take along the service whose address it was to take", async () => {
+    await begin(large("10.244.1.1"), small("10.244.3.1", EXTERNAL));
+    refusals.refuses = (op, element) =>
+      isEndpoint(op, element) &&
+      element !== undefined &&
+      Buffer.from(element.batch.bytes).includes("0af40102", 0, "hex");
+    put(large("10.244.1.2", EXTERNAL));
+    put(small("10.244.3.1"));
+    await proxier.sync();
+    expect(told).toEqual(["quarantined default/large"]);
+    now += 500;
+    await proxier.sync();
+    expect(await served(kernel)).toEqual(await expected(large("10.244.1.1"), small("10.244.3.1")));
+  });
+});
+
+it("a large service that does not come into force makes the node unwell, and its change is pending", async () => {
+  let now = 1_000_000;
+  const health = new ProxyHealth({
+    families: ["ip"],
+    timeoutMs: 60_000,
+    nodeName: undefined,
+    clock: { now: () => now },
+  });
+  proxier = make(kernel, { clock: { now: () => now }, observers: [health] });
+  await begin(large("10.244.1.1"), small("10.244.3.1"));
+  const first = Promise.withResolvers<void>();
+  const rest = Promise.withResolvers<void>();
+  let writes = 0;
+  const commit = kernel.commit.bind(kernel);
+  kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
+    if (++writes === 5) first.resolve();
+    if (writes >= 5) await rest.promise;
+    return commit(ops, options);
+  };
+  put(large("10.244.1.2"));
+  proxier.flush();
+  await first.promise;
+  now += 50_000;
+  expect(health.pendingMs("ip")).toBe(50_000);
+  now += 10_000;
+  expect(health.livez().code).toBe(503);
+  rest.resolve();
+  await vi.waitFor(() => expect(health.livez().code).toBe(200), { timeout: 10_000, interval: 20 });
+  expect(health.pendingMs("ip")).toBe(0);
+});
+
 /** Updates of services without ports, whose preparation is `prepare`. */
 function updatesOf(prepare: (service: string) => void, failed: string[] = []): LargeUpdates {
   return new LargeUpdates({
-    model: { eachView: () => [], sizeOf: () => 0, ownerOf: () => undefined, asksForBalance: () => true },
+    model: {
+      eachView: () => [],
+      sizeOf: () => 0,
+      ownerOf: () => undefined,
+      asksForBalance: () => true,
+      isDirty: () => false,
+    },
     families: [
       {
         family: "ip",
