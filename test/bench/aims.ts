@@ -6,6 +6,7 @@ import { conntrackAims } from "./conntrack.ts";
 import type { Growth, Used } from "./growth.ts";
 import { median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
+import type { ManyPorts } from "./many-ports.ts";
 import type { Measured } from "./measure.ts";
 import type { Packets, PathName } from "./packets.ts";
 import type { Moments } from "./road.ts";
@@ -160,9 +161,22 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
   ];
 }
 
+function ofPorts({ ports, replace, heldMs }: ManyPorts): Aim[] {
+  const { ms, kernelMs, latencyMs, writes } = replace;
+  const what = `an endpoint of ${ports} ports replaced`;
+  const note = `${ms.toFixed(0)} of ${kernelMs.toFixed(0)} ms in ${writes} transactions; in force after ${latencyMs.toFixed(0)}`;
+  return [
+    atMost(`${what} / the kernel's time`, 3, ms / kernelMs, "x", note),
+    atMost(`event loop held: ${what}`, 50, replace.heldMs, "ms"),
+    ...Object.entries(heldMs).map(([by, held]) =>
+      atMost(`the same service, event loop held by: ${by}`, 50, held, "ms"),
+    ),
+  ];
+}
+
 export function aims(results: Results): Aim[] {
-  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack, commands } =
-    results;
+  const { services, kernel, rolling, repair, check, affinity, memory, growth, packets, cluster, conntrack } = results;
+  const { commands, ports } = results;
   const list: Aim[] = services === undefined ? [] : ofServices(services);
   if (kernel !== undefined) {
     const size = `${kernel.services} x ${kernel.endpoints}`;
@@ -222,6 +236,7 @@ export function aims(results: Results): Aim[] {
   if (cluster !== undefined) list.push(...ofCluster(cluster));
   if (conntrack !== undefined) list.push(...conntrackAims(conntrack));
   if (commands !== undefined) list.push(...ofCommands(commands));
+  if (ports !== undefined) list.push(...ofPorts(ports));
   list.push(...againstBefore(results));
   return list;
 }

@@ -13,6 +13,7 @@ export interface LogLine {
   readonly operations?: number;
   readonly ms?: number;
   readonly kernelMs?: number;
+  readonly latencyMs?: number;
 }
 
 const WATCH = fileURLToPath(new URL("./watch-loop.ts", import.meta.url));

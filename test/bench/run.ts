@@ -1,7 +1,7 @@
 /**
  * `npm run bench`: every figure of test/bench/README.md, measured on this machine in one run, against what is aimed at.
  *
- *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands handover
+ *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands ports handover
  *
  * `--before`: the directory of another build of this project; loads, changes, restarts and the program's memory are measured of both, in turns.
  *

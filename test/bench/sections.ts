@@ -9,6 +9,7 @@ import type { Handover } from "./handover.ts";
 import type { KernelMemory } from "./kernel-memory.ts";
 import { inNamespace, median } from "./lib.ts";
 import { type Blocked, longest } from "./loop-watch.ts";
+import type { ManyPorts } from "./many-ports.ts";
 import type { Changes, Measured } from "./measure.ts";
 import type { Memory } from "./memory.ts";
 import type { Packets } from "./packets.ts";
@@ -40,6 +41,7 @@ export interface Results {
   cluster?: Watched<Cluster>;
   conntrack?: ConntrackResult;
   commands?: Commands;
+  ports?: ManyPorts;
   handover?: Handover[];
 }
 
@@ -59,6 +61,8 @@ const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
 const COMMANDS = { services: 10_000, endpoints: 10 };
+/** Of one service. */
+const PORTS = 20_000;
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
 /** Within what is repaired without a wait. */
 const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
@@ -250,6 +254,11 @@ function measureCommands(rounds: number): Commands {
   return inNamespace("commands.ts", [services, endpoints, 3 * rounds]) as Commands;
 }
 
+function measurePorts(rounds: number): ManyPorts {
+  say(`a service with ${PORTS} ports`);
+  return inNamespace("many-ports.ts", [PORTS, rounds]) as ManyPorts;
+}
+
 function measureHandover(rounds: number): Handover[] {
   return MEMORY_SIZES.map((size) => {
     say(`handover, ${text(size)}`);
@@ -273,5 +282,6 @@ export const SECTIONS: Readonly<Record<Section, (into: Results, scope: Scope) =>
   cluster: (into) => (into.cluster = measureCluster()),
   conntrack: (into) => (into.conntrack = measureConntrack()),
   commands: (into, { rounds }) => (into.commands = measureCommands(rounds)),
+  ports: (into, { rounds }) => (into.ports = measurePorts(rounds)),
   handover: (into, { rounds }) => (into.handover = measureHandover(rounds)),
 };

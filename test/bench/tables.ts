@@ -4,6 +4,7 @@ import { changeRows, conntrackRow, recoveryRows } from "./conntrack.ts";
 import { fixed } from "./lib.ts";
 import type { Blocked } from "./loop-watch.ts";
 import type { Changes, Measured } from "./measure.ts";
+import type { ManyPorts } from "./many-ports.ts";
 import type { Packets } from "./packets.ts";
 import type { Memory } from "./memory.ts";
 import type { Results, Watched } from "./sections.ts";
@@ -62,6 +63,17 @@ function packetRows({ first, connections }: Packets): Row[] {
   }));
 }
 
+function portRows({ ports, load, replace }: ManyPorts): Row[] {
+  return Object.entries({ load, "an endpoint replaced": replace }).map(([what, write]) => ({
+    [`one service of ${ports} ports`]: what,
+    transactions: write.writes,
+    "ms, all together": fixed(write.ms, 0),
+    "kernel ms": fixed(write.kernelMs, 0),
+    "in force after ms": fixed(write.latencyMs, 0),
+    "loop held ms": fixed(write.heldMs, 0),
+  }));
+}
+
 /** A table for each section. */
 function tables({
   services,
@@ -77,6 +89,7 @@ function tables({
   packets,
   cluster,
   conntrack,
+  ports,
   handover,
 }: Results): Row[][] {
   const list: Row[][] = [];
@@ -171,6 +184,7 @@ function tables({
     ]);
   }
   if (conntrack !== undefined) list.push([conntrackRow(conntrack)], changeRows(conntrack), recoveryRows(conntrack));
+  if (ports !== undefined) list.push(portRows(ports));
   if (handover !== undefined) {
     list.push(
       handover.map(({ services, endpoints, listening, alone, removalMs, rss }) => ({
