@@ -27,8 +27,8 @@ export interface Measured {
   readonly restart: Sample & { readonly blocked: Blocked };
   readonly replace: Changes;
   readonly scale: Changes;
-  /** Scaled to a number of endpoints that no other service of the shard has. */
-  readonly newCount: Changes;
+  /** Scaled to a number of endpoints that no other service of the shard has. Absent: an older build does not measure it. */
+  readonly newCount?: Changes;
   /** During the single changes. */
   readonly blocked: Blocked;
 }

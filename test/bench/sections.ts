@@ -114,16 +114,20 @@ function measureServices(scope: Scope): Pick<Results, "services" | "servicesBefo
   return { services, servicesBefore };
 }
 
+function medians(all: readonly Changes[]): Changes {
+  return {
+    operations: all[0].operations,
+    ownP50Ms: median(all.map(({ ownP50Ms }) => ownP50Ms)),
+    ownP99Ms: median(all.map(({ ownP99Ms }) => ownP99Ms)),
+    totalP50Ms: median(all.map(({ totalP50Ms }) => totalP50Ms)),
+    kernelP50Ms: median(all.map(({ kernelP50Ms }) => kernelP50Ms)),
+  };
+}
+
 /** Medians; the longest that the event loop was held. */
 function together(all: readonly Measured[]): Measured {
   const [first] = all;
-  const changes = (pick: (one: Measured) => Changes): Changes => ({
-    operations: pick(first).operations,
-    ownP50Ms: median(all.map((one) => pick(one).ownP50Ms)),
-    ownP99Ms: median(all.map((one) => pick(one).ownP99Ms)),
-    totalP50Ms: median(all.map((one) => pick(one).totalP50Ms)),
-    kernelP50Ms: median(all.map((one) => pick(one).kernelP50Ms)),
-  });
+  const newCounts = all.flatMap(({ newCount }) => newCount ?? []);
   const write = (pick: (one: Measured) => Measured["load"]): Measured["load"] => ({
     ...pick(first),
     totalMs: median(all.map((one) => pick(one).totalMs)),
@@ -136,9 +140,9 @@ function together(all: readonly Measured[]): Measured {
     ...first,
     load: write((one) => one.load),
     restart: write((one) => one.restart),
-    replace: changes((one) => one.replace),
-    scale: changes((one) => one.scale),
-    newCount: changes((one) => one.newCount),
+    replace: medians(all.map(({ replace }) => replace)),
+    scale: medians(all.map(({ scale }) => scale)),
+    ...(newCounts.length > 0 && { newCount: medians(newCounts) }),
     blocked: longest(all.map((one) => one.blocked)),
   };
 }

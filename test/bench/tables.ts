@@ -34,7 +34,7 @@ function serviceRow(
     "restart, main thread": fixed(restart.cpuMs, 0),
     "replace own p50/p99 + kernel": changes(replace),
     "scale own p50/p99 + kernel": changes(scale),
-    "to a new count": changes(newCount),
+    "to a new count": newCount === undefined ? "" : changes(newCount),
     [`${HELD}: load, restart, changes`]: [load, restart, { blocked }].map((part) => held(part.blocked)).join(", "),
   };
 }
