@@ -1,4 +1,5 @@
-import { defineConfig } from "vitest/config";
+import { configDefaults, defineConfig } from "vitest/config";
+import { isShort, LONG_FILES } from "./test/lab/length.ts";
 import { patience } from "./test/lab/patience.ts";
 
 /**
@@ -10,19 +11,21 @@ export default defineConfig({
     pool: "forks",
     // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
     maxWorkers: 2,
+    exclude: [...configDefaults.exclude, ...(isShort ? LONG_FILES.map((name) => `test/${name}.test.ts`) : [])],
     // Nothing but a failure waits so long. Machines that run tests are busy, and stand still now and then.
     testTimeout: patience(180_000),
     hookTimeout: patience(180_000),
     expect: { poll: { timeout: patience(30_000) } },
     projects: [
-      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"] } },
+      // Files share workers: to start one and load the program into it takes longer than most of these files.
+      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate: false } },
       { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"] } },
       {
         extends: true,
         // One file at a time: some measure memory and how long the event loop is held.
         test: { name: "native", include: ["test/native/**/*.test.ts"], fileParallelism: false },
       },
-      { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"] } },
+      { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate: false } },
       // One test holds several change-overs, and the machine is loaded meanwhile.
       {
         extends: true,

@@ -1,5 +1,6 @@
-import { spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { readdirSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import path from "node:path";
 
 /** A check of the sources that runs nothing of them: a type check, a linter, a formatter. */
@@ -63,11 +64,24 @@ export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }
 }
 
 /** Runs one check, prints its output if it fails, and says whether it passed. */
-export function passes(check: Check): boolean {
+function passes(check: Check): Promise<boolean> {
   const start = Date.now();
-  const result = spawnSync(check.command, check.args, { cwd: root, encoding: "utf8", maxBuffer: 1 << 28 });
-  const ok = result.status === 0;
-  if (!ok) process.stdout.write(`${result.stdout ?? ""}${result.stderr ?? ""}${result.error?.message ?? ""}\n`);
-  console.log(` ${ok ? "✓" : "✗"} ${check.name} (${Date.now() - start} ms)`);
-  return ok;
+  return new Promise((resolve) => {
+    execFile(check.command, [...check.args], { cwd: root, maxBuffer: 1 << 28 }, (error, stdout, stderr) => {
+      if (error !== null) process.stdout.write(`${stdout}${stderr === "" ? error.message : stderr}\n`);
+      console.log(` ${error === null ? "✓" : "✗"} ${check.name} (${Date.now() - start} ms)`);
+      resolve(error === null);
+    });
+  });
+}
+
+/** Runs all, so many at once. Returns those that fail. */
+export async function failing(list: readonly Check[], atOnce = availableParallelism()): Promise<readonly Check[]> {
+  const failed: Check[] = [];
+  const left = list.values();
+  const work = async (): Promise<void> => {
+    for (const check of left) if (!(await passes(check))) failed.push(check);
+  };
+  await Promise.all(Array.from({ length: atOnce }, work));
+  return failed;
 }

@@ -4,11 +4,13 @@
  *   node test/lint.ts [--cpp] [--fix]
  */
 import { parseArgs } from "node:util";
-import { checks, passes } from "./checks.ts";
+import { checks, failing } from "./checks.ts";
 
 const { values } = parseArgs({
   options: { cpp: { type: "boolean", default: false }, fix: { type: "boolean", default: false } },
 });
-const failed = checks({ cpp: values.cpp ? "all" : "none", fix: values.fix }).filter((check) => !passes(check));
+const list = checks({ cpp: values.cpp ? "all" : "none", fix: values.fix });
+// What mends the same files does so one after the other.
+const failed = await failing(list, values.fix ? 1 : undefined);
 console.log(failed.length === 0 ? "all checks passed" : `failed: ${failed.map((check) => check.name).join(", ")}`);
 process.exitCode = failed.length === 0 ? 0 : 1;

@@ -4,14 +4,15 @@
  *
  * `node test/run.ts --help` says which tiers, options and variables there are.
  *
- * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
+ * The last line is `N passed, N failed, N skipped`, with the files of the skipped tests. The exit code is 0 only if nothing failed.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
-import { checks, passes, root } from "./checks.ts";
+import { checks, failing, root } from "./checks.ts";
 import { fetchIptables } from "./kube-proxy/support/iptables.ts";
+import { LONG_FILES } from "./lab/length.ts";
 import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
 import { promtool } from "./page/promtool.ts";
@@ -29,6 +30,8 @@ interface Outcome {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
+  /** Files with skipped tests, by their path below test/, and how many of each. */
+  readonly skippedIn: readonly string[];
   /** What a reader of the summary must know: what failed, what was skipped and why. */
   readonly notes: readonly string[];
 }
@@ -53,6 +56,8 @@ interface Report {
 
 /** A JSON report of each tier's last run. */
 const results = path.join(root, "build", "test-results");
+/** The program as the image has it: tests start it all the time, and a bundle starts in two thirds of the time. */
+const bundle = path.join(root, "build", "program");
 
 const tiers: readonly Tier[] = [
   { name: "lint", what: "type checks, linter, formatter", runs: "checks" },
@@ -73,6 +78,7 @@ const { values: options, positionals: filters } = parseArgs({
   allowPositionals: true,
   options: {
     only: { type: "string" },
+    short: { type: "boolean", default: false },
     nightly: { type: "boolean", default: false },
     asan: { type: "boolean", default: false },
     "nft-versions": { type: "string", default: "machine" },
@@ -82,6 +88,7 @@ const { values: options, positionals: filters } = parseArgs({
 
 const OPTIONS: readonly (readonly [option: string, what: string])[] = [
   ["--only TIER[,TIER]", "these tiers instead of all"],
+  ["--short", "as `npm test`: without the longest tests, and with fewer seeds, kills, inputs and rows"],
   [
     "--nightly",
     "at length: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
@@ -95,7 +102,7 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["FUZZ_SEED, RANDOM_SEED", "the seed that a failed run printed: the same inputs once more"],
   ["NFT_PROXIER_SLOW", "factor on every limit of time, for machines that are slow or emulated; 1"],
   ["NFT_PROXIER_ADDON", "another build of the addon than build/Release/nft_proxier.node"],
-  ["NFT_PROXIER_MAIN", "another program than dist/main.js for the tests that start it"],
+  ["NFT_PROXIER_MAIN", "another program than the bundle of dist/ for the tests that start it"],
   ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
   ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],
   ["NFT_PROXIER_OLDER", "the versions for the tier rollback, as `npm run test:rollback` sets it"],
@@ -120,10 +127,11 @@ function sanitizerEnvironment(): Record<string, string> {
 
 function tierEnvironment(): Record<string, string> {
   return {
-    ...(options.nightly ? { NIGHTLY: "1" } : {}),
+    TEST_LENGTH: options.nightly ? "nightly" : options.short ? "short" : "usual",
     // Sanitized programs take several times as long.
     ...(options.asan ? { NFT_PROXIER_SLOW: process.env["NFT_PROXIER_SLOW"] ?? "3", ...sanitizerEnvironment() } : {}),
     NFT_VERSIONS: options["nft-versions"],
+    NFT_PROXIER_MAIN: process.env["NFT_PROXIER_MAIN"] ?? path.join(bundle, "dist", "main.js"),
     ...(process.stdout.isTTY ? {} : { NO_COLOR: "1" }),
   };
 }
@@ -173,6 +181,7 @@ function readReport(file: string): Report | undefined {
 /** Adds up a report. A file that failed outside of its tests, or a failure that no test shows, counts as one failed. */
 function tally(tier: Tier, report: Report | undefined, failure: string | undefined): Outcome {
   const notes: string[] = [];
+  const skippedIn: string[] = [];
   let failed = report?.numFailedTests ?? 0;
   const skipped = (report?.numPendingTests ?? 0) + (report?.numTodoTests ?? 0);
   for (const file of report?.testResults ?? []) {
@@ -187,18 +196,32 @@ function tally(tier: Tier, report: Report | undefined, failure: string | undefin
       if (result.status === "failed") notes.push(`failed: ${name}: ${result.fullName}`);
       else if (result.status !== "passed") notes.push(`skipped: ${name}: ${result.fullName} (${result.status})`);
     }
+    const count = results.filter(({ status }) => status !== "failed" && status !== "passed").length;
+    if (count > 0) skippedIn.push(`${count} in ${name.replace(/^test\/|\.test\.ts$/g, "")}`);
   }
   if (failure !== undefined && failed === 0) {
     failed = 1;
     notes.push(`failed: tier ${tier.name} ${failure}`);
   }
-  return { passed: report?.numPassedTests ?? 0, failed, skipped, notes };
+  return { passed: report?.numPassedTests ?? 0, failed, skipped, skippedIn, notes };
 }
 
 /** See test/library/clean-root.ts. Returns what went wrong. */
 function makeCleanRoot(): string | undefined {
   const { status } = spawnSync(process.execPath, ["test/library/clean-root.ts"], { cwd: root, stdio: "inherit" });
   return status === 0 ? undefined : "could not pack and install the package; see above";
+}
+
+/** Returns what went wrong. */
+function bundleProgram(): string | undefined {
+  rmSync(bundle, { recursive: true, force: true });
+  const { status } = spawnSync(process.execPath, ["deploy/image/bundle.mjs", bundle], { cwd: root, stdio: "inherit" });
+  if (status !== 0) return "could not bundle the program; see above";
+  mkdirSync(path.join(bundle, "build"));
+  symlinkSync(path.join(root, "build", "Release"), path.join(bundle, "build", "Release"));
+  // Commands leave their compiled code here, and find it again.
+  mkdirSync(path.join(bundle, "cache"));
+  return undefined;
 }
 
 /** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
@@ -242,13 +265,14 @@ async function runVitest(tier: Tier): Promise<Outcome> {
   return tally(tier, readReport(file), failure);
 }
 
-function runChecks(): Outcome {
+async function runChecks(): Promise<Outcome> {
   const list = checks({ cpp: options.nightly ? "all" : "format", fix: false });
-  const failed = list.filter((check) => !passes(check));
+  const failed = await failing(list);
   return {
     passed: list.length - failed.length,
     failed: failed.length,
     skipped: 0,
+    skippedIn: [],
     notes: failed.map((check) => `failed: ${check.name}`),
   };
 }
@@ -267,6 +291,7 @@ function selectTiers(): readonly Tier[] {
 
 /** What is no part of `npm test`, and why. */
 const apart: readonly { readonly command: string; readonly why: string }[] = [
+  { command: "test:all", why: "long: every test, and more seeds, kills, inputs and rows than `npm test`" },
   {
     command: "test:nightly",
     why: "long: 1,000,000 fuzz inputs, 100,000 to the control socket, 200 kills, 12,000 random steps",
@@ -288,7 +313,9 @@ function notCovered(selected: readonly Tier[]): string[] {
   const lines = absent.length === 0 ? [] : [`not asked for: ${absent.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
   if (options.only !== undefined) return lines;
+  if (options.short) lines.push(`left to npm run test:all: some rows and tests, and of ${LONG_FILES.join(", ")} all`);
   const done = [
+    ...(options.short ? [] : ["test:all"]),
     ...(options.nightly ? ["test:nightly"] : []),
     ...(options.asan ? ["test:asan"] : []),
     ...(options["nft-versions"] === "all" ? ["test:nft"] : []),
@@ -317,9 +344,10 @@ function help(): string {
     return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; by --only alone" : ""}${lastRun(tier)}`];
   });
   return [
-    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes 11 minutes on two cores.",
+    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes 6 minutes on two cores.",
     "",
-    "  npm test                           every tier",
+    "  npm test                           every tier, in short",
+    "  npm run test:all                   every tier, every test",
     "  npm run test:TIER -- FILTER        one tier, only files whose path contains FILTER",
     "  node test/run.ts [OPTION...] [FILTER...]",
     "",
@@ -343,17 +371,21 @@ async function main(): Promise<void> {
     return;
   }
   const selected = selectTiers();
+  const failure = selected.some(({ runs }) => runs === "in-namespaces") ? bundleProgram() : undefined;
+  if (failure !== undefined) throw new Error(failure);
   const total = { passed: 0, failed: 0, skipped: 0 };
+  const skippedIn: string[] = [];
   const notes: string[] = [];
   const lines: string[] = [];
   for (const tier of selected) {
     console.log(`\n=== ${tier.name}: ${tier.what}`);
     const start = Date.now();
-    const outcome = tier.runs === "checks" ? runChecks() : await runVitest(tier);
+    const outcome = await (tier.runs === "checks" ? runChecks() : runVitest(tier));
     const seconds = ((Date.now() - start) / 1000).toFixed(1);
     total.passed += outcome.passed;
     total.failed += outcome.failed;
     total.skipped += outcome.skipped;
+    skippedIn.push(...outcome.skippedIn);
     notes.push(...outcome.notes);
     lines.push(
       `${tier.name.padEnd(12)} ${outcome.passed} passed, ${outcome.failed} failed, ${outcome.skipped} skipped in ${seconds} s`,
@@ -362,7 +394,8 @@ async function main(): Promise<void> {
   }
   console.log(`\n=== summary\n${lines.join("\n")}`);
   for (const note of [...notes, ...notCovered(selected)]) console.log(note);
-  console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped`);
+  const where = skippedIn.length === 0 ? "" : `: ${skippedIn.join(", ")}`;
+  console.log(`${total.passed} passed, ${total.failed} failed, ${total.skipped} skipped${where}`);
   process.exitCode ??= total.failed === 0 ? 0 : 1;
 }
 

@@ -18,8 +18,9 @@ import { decoded } from "../support/decoded.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { patience } from "../lab/patience.ts";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { atLength } from "../lab/length.ts";
 
-const TRIES = 20;
+const TRIES = atLength({ short: 6, usual: 20 });
 const ROUNDS = 5;
 /** Of one transaction: a piece deleted and added, and what a port has more than that. */
 const MOST_ELEMENTS = 2 * 8192 + 2 * 16_384;

@@ -27,8 +27,9 @@ import {
 } from "../support/operations.ts";
 import { factsOf } from "../support/kernel-facts.ts";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
+import { atLength } from "../lab/length.ts";
 
-const ROUNDS = process.env.NIGHTLY === "1" ? 40 : 8;
+const ROUNDS = atLength({ short: 2, usual: 8, nightly: 40 });
 const BATCHES = 60;
 /** Two jiffies where they are longest (HZ=100), ms: intervals remember the last start that a batch named until the jiffy is over. */
 const NEXT_JIFFY_MS = 20;

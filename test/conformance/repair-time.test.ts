@@ -9,8 +9,9 @@ import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
+import { atLength } from "../lab/length.ts";
 
-const SERVICES = 10_000;
+const SERVICES = atLength({ short: 3_000, usual: 10_000 });
 const ENDPOINTS = 10;
 /** The aim, from the deletion to all in force, without the kernel's own time. */
 const OWN_MS = 50;

@@ -1,16 +1,16 @@
 /**
- * The addon leaks nothing, on the main thread and in worker threads, whatever becomes of these. Short here, NIGHTLY makes it
- * longer; `npm run test:leaks` sets the environment for 10,000 of each kind of work, with an addon that is compiled under AddressSanitizer.
+ * The addon leaks nothing, on the main thread and in worker threads, whatever becomes of these. How often is a matter of
+ * the run's length; `npm run test:leaks` sets the environment for 10,000 of each kind of work, with an addon that is compiled under AddressSanitizer.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { sanitized } from "./sanitizer.ts";
+import { atLength } from "../lab/length.ts";
 
 const setting = (name: string, short: number): number => Number(process.env[`LEAKS_${name}`] ?? short);
-const NIGHTLY = process.env["NIGHTLY"] === "1";
 /** How often each kind of work is done. */
-const COUNT = setting("COUNT", NIGHTLY ? 1000 : 100);
-const WORKERS = setting("WORKERS", NIGHTLY ? 48 : 12);
+const COUNT = setting("COUNT", atLength({ short: 20, usual: 100, nightly: 1000 }));
+const WORKERS = setting("WORKERS", atLength({ short: 3, usual: 12, nightly: 48 }));
 const WORKERS_AT_ONCE = 3;
 const instrumented = process.env["LEAKS_INSTRUMENTED"] === "1";
 /** Bytes more behind `COUNT` times than before that are no leak: a buffer that has grown, code that was compiled. */

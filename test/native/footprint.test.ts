@@ -12,12 +12,13 @@ import { writeManifests } from "../bench/manifests.ts";
 import { patience } from "../lab/patience.js";
 import { memoryAccount } from "../support/kernel-memory.ts";
 import { dropTable, ip, useLab } from "./lab.js";
+import { atLength } from "../lab/length.ts";
 
 const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(import.meta.dirname, "../../dist/main.js");
-const SERVICES = 2000;
+const SERVICES = atLength({ short: 1000, usual: 2000 });
 const ENDPOINTS = 50;
 /** Some of what a table had is given back later. */
-const ROUNDS = 3;
+const ROUNDS = atLength({ short: 1, usual: 3 });
 
 const lab = useLab();
 const account = memoryAccount();

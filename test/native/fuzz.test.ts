@@ -1,6 +1,6 @@
 /**
  * Nothing that JS hands over and nothing that a socket could deliver crashes the process: it is taken, or refused with an
- * error of ours. FUZZ_SEED repeats a run; NIGHTLY makes it ten times as long.
+ * error of ours. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
@@ -9,8 +9,9 @@ import { KernelError } from "../../src/kernel/errors.js";
 import type { Op } from "../../src/kernel/types.js";
 import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
 import { addresses, useLab } from "./lab.js";
+import { atLength } from "../lab/length.ts";
 
-const INPUTS = process.env["NIGHTLY"] === "1" ? 1_000_000 : 100_000;
+const INPUTS = atLength({ short: 15_000, usual: 100_000, nightly: 1_000_000 });
 const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
 console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);

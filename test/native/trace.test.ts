@@ -7,10 +7,11 @@ import type { Op, TraceEvent } from "../../src/kernel/types.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
 import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";
+import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
 const addon = loadAddon();
-const INPUTS = process.env["NIGHTLY"] === "1" ? 300_000 : 30_000;
+const INPUTS = atLength({ short: 5_000, usual: 30_000, nightly: 300_000 });
 const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 
 /** NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE */

@@ -17,6 +17,7 @@ import {
   TRANSPORTS,
 } from "./support/objects.ts";
 import { patience } from "../lab/patience.ts";
+import { someOf } from "../lab/length.ts";
 
 const CLIENTS = 24;
 const LONG = 10_800;
@@ -40,7 +41,10 @@ const drawn: ServiceSpec = { name: "drawn", n: 9, endpoints: ["a", "b", "r1"], a
 const returning: ServiceSpec = { name: "returning", n: 10, endpoints: ["a", "b", "r1", "r2"], affinitySeconds: LONG };
 const services = [sticky, brief, edge, shrinking, growing, turning, free, hairpin, drawn, returning];
 
-const COMBINATIONS = FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => [family, protocol] as const));
+const COMBINATIONS = someOf(
+  FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => [family, protocol] as const)),
+  4,
+);
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -230,8 +234,8 @@ describe("from run to run", () => {
     await apply(services);
     const after = (await Promise.all(COMBINATIONS.map(([f, p]) => choices(nodePort(returning), f, p)))).flat();
     const drew = after.filter((_, i) => before[i] === "r1");
-    // Some 36 clients had it, and draw one of four: fewer than 8 is once in 10⁹, all of them drawing it again never.
-    expect(drew.length).toBeGreaterThanOrEqual(8);
+    // A quarter of the clients had it, and draw one of four: fewer than that is once in 10⁴, all of them drawing it again never.
+    expect(drew.length).toBeGreaterThanOrEqual(before.length / 36);
     expect(drew.some((pod) => pod !== "r1")).toBe(true);
     expect(after.filter((_, i) => before[i] !== "r1")).toEqual(before.filter((pod) => pod !== "r1"));
   });

@@ -29,6 +29,7 @@ import { underLoad } from "./support/load.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
+import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
@@ -147,7 +148,7 @@ test("the metrics port shows the configuration, the flags, its paths and results
   expect((await get("http://127.0.0.1:10249/debug/flags/v")).status).toBe(404);
 });
 
-test("1,000 connections that ask nothing, or half a request, keep no probe from an answer", async () => {
+longTest("1,000 connections that ask nothing, or half a request, keep no probe from an answer", async () => {
   const script = `
     import { connect } from "node:net";
     const opened = Array.from({ length: 1000 }, (_, n) => new Promise((resolve) => {

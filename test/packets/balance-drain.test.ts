@@ -17,9 +17,11 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
+import { atLength, someOf } from "../lab/length.ts";
+import { longTest } from "../support/long.ts";
 
 const ECHO_PORT = 9999;
-const DRAIN_SECONDS = patience(6);
+const DRAIN_SECONDS = patience(atLength({ short: 3, usual: 6 }));
 const SOURCES = ["b", "client", "node"];
 
 let cluster: Cluster;
@@ -85,7 +87,7 @@ const all = (connections: Connections, answer: string): string[] => connections.
 const until = (at: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, at - performance.now()));
 
 describe("TCP", () => {
-  test.each([true, false])("goes on for so long, and is then reset; serving: %s", async (serving) => {
+  test.each(someOf([true, false], 2))("goes on for so long, and is then reset; serving: %s", async (serving) => {
     await apply(["a"]);
     const connections = await connect();
     expect(await say(connections, "before")).toEqual(all(connections, "before"));
@@ -125,7 +127,7 @@ describe("TCP", () => {
     expect(await say(connections, "still")).toEqual(all(connections, "still"));
   });
 
-  test("goes on where the service does not ask", async () => {
+  longTest("goes on where the service does not ask", async () => {
     await apply(["a"], { metadata: {} });
     const connections = await connect();
     const began = await apply([terminating(false), "r1"], { metadata: {} });
@@ -134,7 +136,7 @@ describe("TCP", () => {
   });
 });
 
-test.each([true, false])(
+test.each(someOf([true, false], 2))(
   "flows of UDP and SCTP are kept for so long, and then removed; serving: %s",
   async (serving) => {
     const put = async (endpoints: ServiceSpec["endpoints"]): Promise<void> => {

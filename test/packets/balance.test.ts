@@ -15,6 +15,7 @@ import {
   type Target,
   TRANSPORTS,
 } from "./support/objects.ts";
+import { someOf } from "../lab/length.ts";
 
 const CLIENTS = clientAddresses(48);
 const TUPLES = 5000;
@@ -181,7 +182,7 @@ describe("two nodes", () => {
     );
   });
 
-  test.for(FAMILIES)("agree on 5,000 tuples of address and port: %s", async (family) => {
+  test.for(someOf(FAMILIES, 2))("agree on 5,000 tuples of address and port: %s", async (family) => {
     const ports = Array.from({ length: TUPLES }, (_, i) => 20_000 + i);
     const ask = (on: Cluster): Promise<string[]> =>
       inParallel(ports, 64, async (sourcePort) => {

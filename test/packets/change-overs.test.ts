@@ -18,6 +18,7 @@ import type { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { longTest } from "../support/long.ts";
 
 /** Between kube-proxy's removal of our table and its own rules. */
 const KUBE_PROXY_STARTS_MS = patience(1000);
@@ -112,7 +113,7 @@ test("back to kube-proxy's iptables mode without a handover: new connections fai
   expect(failures.length).toBeGreaterThan(0);
 });
 
-test("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
+longTest("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
   await start();
   await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);

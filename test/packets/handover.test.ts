@@ -27,8 +27,10 @@ import {
   target,
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { atLength } from "../lab/length.ts";
+import { longTest } from "../support/long.ts";
 
-const STARTS = process.env["NIGHTLY"] === "1" ? 100 : 8;
+const STARTS = atLength({ short: 3, usual: 8, nightly: 100 });
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -245,7 +247,7 @@ describe("the end of the copy", () => {
     expect(await checkRow(cluster, other)).toEqual([]);
   });
 
-  test("its time limit: then it translates nothing, and status says so", async () => {
+  longTest("its time limit: then it translates nothing, and status says so", async () => {
     const row: Row = { rule: "", from: "b", to: everyWay(web), expect: "untouched" };
     const inForce: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
     /** Looks at a copy that is in force; how long it has been so then, ms. */

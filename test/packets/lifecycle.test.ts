@@ -20,6 +20,7 @@ import {
 import { Conversation, startEchoServer } from "./support/conversation.ts";
 import { underLoad } from "./support/load.ts";
 import { checkRow, testRows } from "./support/rows.ts";
+import { atLength, someOf } from "../lab/length.ts";
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -170,7 +171,14 @@ describe("under load", () => {
   const busyEdge: ServiceSpec = { ...edge, name: "busy-edge", n: 22 };
 
   test("no connection is lost while endpoints come and go", async () => {
-    const lists = [["a", "b", "r1", "r2"], ["a", "b", "r1"], ["r1", "a"], ["a"], ["a", "r1", "r2", "b"], ["a", "r2"]];
+    const lists = [
+      ["a", "b", "r1", "r2"],
+      ["a", "b", "r1"],
+      ["r1", "a"],
+      ["a"],
+      ["a", "r1", "r2", "b"],
+      ["a", "r2"],
+    ].slice(0, atLength({ short: 2, usual: 6 }));
     const set = (endpoints: ServiceSpec["endpoints"]): Promise<void> =>
       applyServices(
         { ...busyWeb, endpoints },
@@ -204,7 +212,7 @@ describe("under load", () => {
 });
 
 describe("a connection that is open", () => {
-  test.for(FAMILIES)("outlives its endpoint's removal and its service's: %s", async (family) => {
+  test.for(someOf(FAMILIES, 2))("outlives its endpoint's removal and its service's: %s", async (family) => {
     const { lab } = cluster;
     const port = 9000;
     const chat: ServiceSpec = { name: "chat", n: 5, endpoints: ["a"], protocols: ["tcp"] };

@@ -21,6 +21,8 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { someOf } from "../lab/length.ts";
+import { longDescribe, longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const shop: ServiceSpec = { name: "shop", n: 2, endpoints: ["b"] };
@@ -134,21 +136,24 @@ const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, 
 };
 
 describe("run --once where tables are in force", () => {
-  test.each(Object.entries(INCOMPLETE))("%s: writes nothing and says so; exit 1", async (_what, [files, named]) => {
-    await put(complete());
-    expect((await run()).code).toBe(0);
-    const before = await tables();
-    await put(files());
-    const done = await run();
-    expect(done.code).toBe(1);
-    expect(lastLine(done)).toMatchObject({ msg: expect.stringContaining("nothing written"), ...named });
-    expect(await tables()).toBe(before);
+  test.each(someOf(Object.entries(INCOMPLETE), 6))(
+    "%s: writes nothing and says so; exit 1",
+    async (_what, [files, named]) => {
+      await put(complete());
+      expect((await run()).code).toBe(0);
+      const before = await tables();
+      await put(files());
+      const done = await run();
+      expect(done.code).toBe(1);
+      expect(lastLine(done)).toMatchObject({ msg: expect.stringContaining("nothing written"), ...named });
+      expect(await tables()).toBe(before);
 
-    const anyway = await run("--allow-incomplete");
-    expect(anyway.code).toBe(0);
-    expect(lastLine(anyway)).toMatchObject({ msg: "rules in force" });
-    expect(await tables()).not.toBe(before);
-  });
+      const anyway = await run("--allow-incomplete");
+      expect(anyway.code).toBe(0);
+      expect(lastLine(anyway)).toMatchObject({ msg: "rules in force" });
+      expect(await tables()).not.toBe(before);
+    },
+  );
 
   test("what is skipped by rule is not missing: other kinds, ExternalName, headless; exit 0", async () => {
     await put(complete());
@@ -191,7 +196,7 @@ describe("run --once where tables are in force", () => {
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
 
-  test("an address that none can have: written without it, and counted as ignored; exit 1", async () => {
+  longTest("an address that none can have: written without it, and counted as ignored; exit 1", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const odd = {
@@ -206,16 +211,24 @@ describe("run --once where tables are in force", () => {
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
 
-  test("two services with one address: written, as one of them has it; exit 1, and the loss is counted", async () => {
-    await put(complete());
-    expect((await run()).code).toBe(0);
-    const twin = serviceObjects(cluster.lab, { ...shop, name: "twin", n: 5, spec: { externalIPs: ["203.0.113.101"] } });
-    await put({ ...complete(), "twin.yaml": yaml(...twin) });
-    const done = await run();
-    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
-    expect(done.code).toBe(1);
-    expect((await run("--allow-incomplete")).code).toBe(0);
-  });
+  longTest(
+    "two services with one address: written, as one of them has it; exit 1, and the loss is counted",
+    async () => {
+      await put(complete());
+      expect((await run()).code).toBe(0);
+      const twin = serviceObjects(cluster.lab, {
+        ...shop,
+        name: "twin",
+        n: 5,
+        spec: { externalIPs: ["203.0.113.101"] },
+      });
+      await put({ ...complete(), "twin.yaml": yaml(...twin) });
+      const done = await run();
+      expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
+      expect(done.code).toBe(1);
+      expect((await run("--allow-incomplete")).code).toBe(0);
+    },
+  );
 });
 
 describe("without a table in force", () => {
@@ -246,7 +259,7 @@ describe("without a table in force", () => {
 });
 
 describe("run where tables are in force", () => {
-  test.each(["a file that does not parse", "a Service with an address that is none", "an empty directory"])(
+  test.each(someOf(["a file that does not parse", "a Service with an address that is none", "an empty directory"], 3))(
     "%s: they stay until the reading is complete, which is then written",
     async (what) => {
       await put(complete());
@@ -306,7 +319,7 @@ describe("conditions of endpoints in YAML", () => {
   const withReady = (service: ServiceSpec, ready: string): string =>
     yaml(...objects(service)).replaceAll('"ready":true', `"ready": ${ready}`);
 
-  test.each([
+  const WORDS = [
     ["no", "reject"],
     ["Off", "reject"],
     ["n", "reject"],
@@ -315,7 +328,8 @@ describe("conditions of endpoints in YAML", () => {
     ["maybe", "reject"],
     ["0", "reject"],
     ['"true"', "reject"],
-  ] as const)("ready: %s", async (ready, expected) => {
+  ] as const;
+  test.each(someOf(WORDS, 4))("ready: %s", async (ready, expected) => {
     await put({ ...complete(), "web.yaml": withReady(web, ready) });
     await run();
     await goes(web, expected);
@@ -323,7 +337,7 @@ describe("conditions of endpoints in YAML", () => {
   });
 });
 
-test(
+longTest(
   "files that are copied in while the program stands still are all served, however many events the kernel dropped",
   async () => {
     const COUNT = 12_000;
@@ -352,7 +366,7 @@ test(
   patience(180_000),
 );
 
-describe("files that are too large", () => {
+longDescribe("files that are too large", () => {
   const SCALAR = 100 << 20;
   const held = (pid: number): number => {
     const peak = /^VmHWM:\s*(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"));

@@ -15,6 +15,7 @@ import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.t
 import { checkRow, type Row } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
+import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
@@ -137,36 +138,39 @@ function onNewer(): void {
     await end(second);
   });
 
-  test("who is started before the owner has ended waits for that, says so once, tries less and less often, and then has the tables", async () => {
-    // `run` listens on nothing: the ports are the successor's.
-    const owner = launch("run", "--own-table");
-    await expect.poll(() => log).toMatch(BOTH_WRITTEN);
-    const successor = launch("--own-table");
-    await expect.poll(() => log.match(REFUSED)?.length).toBe(2);
-    const until = performance.now() + 10_000;
-    await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
-    expect(log.match(REFUSED)).toHaveLength(2);
-    for (const count of await syncFailures()) {
-      expect(count).toBeGreaterThan(1);
-      // After 0, 1, 3 and 7 s; with a try every 0.5 s: 20.
-      expect(count).toBeLessThan(6);
-    }
-    expect(log).not.toMatch(BOTH_WRITTEN);
-    expect(await checkRow(cluster, SERVED)).toEqual([]);
-    await end(owner);
-    const ended = performance.now();
-    const withoutCore = watchWithoutCore(successor.pid!, process.pid);
-    await expect.poll(() => log).toMatch(BOTH_WRITTEN);
-    // No event tells of it: it is looked for twice a second.
-    expect(performance.now() - ended - withoutCore()).toBeLessThan(patience(4000));
-    // Each family says so once, ahead of its first write; one of them may have written twice by now.
-    await expect.poll(() => log.match(FREE)?.length).toBe(2);
-    // The kernel took the owner's flag back: no process changed anything.
-    expect(log).not.toContain("changed the kernel's table");
-    expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
-    expect(await checkRow(cluster, SERVED)).toEqual([]);
-    await end(successor);
-  });
+  longTest(
+    "who is started before the owner has ended waits for that, says so once, tries less and less often, and then has the tables",
+    async () => {
+      // `run` listens on nothing: the ports are the successor's.
+      const owner = launch("run", "--own-table");
+      await expect.poll(() => log).toMatch(BOTH_WRITTEN);
+      const successor = launch("--own-table");
+      await expect.poll(() => log.match(REFUSED)?.length).toBe(2);
+      const until = performance.now() + 10_000;
+      await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
+      expect(log.match(REFUSED)).toHaveLength(2);
+      for (const count of await syncFailures()) {
+        expect(count).toBeGreaterThan(1);
+        // After 0, 1, 3 and 7 s; with a try every 0.5 s: 20.
+        expect(count).toBeLessThan(6);
+      }
+      expect(log).not.toMatch(BOTH_WRITTEN);
+      expect(await checkRow(cluster, SERVED)).toEqual([]);
+      await end(owner);
+      const ended = performance.now();
+      const withoutCore = watchWithoutCore(successor.pid!, process.pid);
+      await expect.poll(() => log).toMatch(BOTH_WRITTEN);
+      // No event tells of it: it is looked for twice a second.
+      expect(performance.now() - ended - withoutCore()).toBeLessThan(patience(4000));
+      // Each family says so once, ahead of its first write; one of them may have written twice by now.
+      await expect.poll(() => log.match(FREE)?.length).toBe(2);
+      // The kernel took the owner's flag back: no process changed anything.
+      expect(log).not.toContain("changed the kernel's table");
+      expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
+      expect(await checkRow(cluster, SERVED)).toEqual([]);
+      await end(successor);
+    },
+  );
 
   test("another program's table that goes with its owner, or is deleted by it, is ours soon after", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);

@@ -23,6 +23,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
+import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const mail: ServiceSpec = { name: "mail", n: 2, endpoints: ["b"] };
@@ -139,7 +140,7 @@ async function becomes(row: Row, { process: { pid } }: Proxier, limitMs: number)
 const CONTENDED = "tables contended by another process";
 const OVER = "contention ended";
 
-test("two `run`s with different manifests say once that the other runs; the one that stays serves", async () => {
+longTest("two `run`s with different manifests say once that the other runs; the one that stays serves", async () => {
   const first = await start("first", web);
   const second = await start("second", mail);
   const both = [first, second];

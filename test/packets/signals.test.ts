@@ -14,6 +14,7 @@ import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
 import { MAIN } from "./support/cluster.ts";
 import { configuration, nodeObject, serviceObject } from "./support/objects.ts";
+import { someOf } from "../lab/length.ts";
 
 let namespaces = 0;
 let directory: string;
@@ -123,7 +124,7 @@ async function second(): Promise<number> {
 async function lateMoments(args: readonly string[]): Promise<string[]> {
   const limitMs = await second();
   const late: string[] = [];
-  for (const moment of MOMENTS_MS) {
+  for (const moment of someOf(MOMENTS_MS, 7)) {
     const started = await startAsInit(args);
     await sleep(moment);
     const found = await lateEnd("SIGTERM", started, limitMs);

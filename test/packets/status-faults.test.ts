@@ -26,6 +26,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
+import { longTest } from "../support/long.ts";
 
 const HEALTH_PORT = 10_256;
 /** From a fault until `status` shows it, without the time in which others had the processors. */
@@ -157,7 +158,7 @@ test("the API server is away", async () => {
   await isWell();
 });
 
-test("the daemon was restarted while the API server is away: commands tell what the kernel serves", async () => {
+longTest("the daemon was restarted while the API server is away: commands tell what the kernel serves", async () => {
   await api.call("down");
   await daemon.end();
   daemon = await serve();
@@ -249,7 +250,7 @@ test("another program's chain drops: by policy or by a rule; one that lets servi
   await isWell();
 });
 
-test("the connection tracking table is full", async () => {
+longTest("the connection tracking table is full", async () => {
   const fill = [
     "import socket, itertools",
     "count = int(open('/proc/sys/net/netfilter/nf_conntrack_max').read())",
@@ -268,7 +269,7 @@ test("the connection tracking table is full", async () => {
   await isWell();
 });
 
-test(
+longTest(
   "a port that another program has: the metrics', and a service's health check",
   { timeout: 2 * MINUTE_MS },
   async () => {
@@ -364,7 +365,7 @@ async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
   return rows.filter(([, protocol]) => protocol === "12").reduce((sum, row) => sum + Number(row[at]), 0);
 }
 
-test("events are lost, as the kernel had no room for them", { timeout: 2 * MINUTE_MS }, async () => {
+longTest("events are lost, as the kernel had no room for them", { timeout: 2 * MINUTE_MS }, async () => {
   // Stopped, it reads none until its socket's 64 MiB are full.
   const elements = Array.from({ length: 60_000 }, (_, i) => `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`).join(", ");
   const flood = `add table ip flood\nadd set ip flood s { type ipv4_addr; }\nadd element ip flood s { ${elements} }\n`;
@@ -402,7 +403,7 @@ test("a table that another process deleted", async () => {
   await isWell(RECENT);
 });
 
-test("two proxiers; and a minute after the last repair all is well", { timeout: 4 * MINUTE_MS }, async () => {
+test("two proxiers", { timeout: 2 * MINUTE_MS }, async () => {
   const objects = [
     nodeObject(),
     serviceCIDRObject(),
@@ -421,5 +422,8 @@ test("two proxiers; and a minute after the last repair all is well", { timeout: 
   await isTold(hasWritten, /nft-proxier \(pid \d+\) keeps changing the tables/, /end one of them/);
   await rival.end();
   await isWell(RECENT);
+});
+
+longTest("a minute after the last repair all is well", { timeout: 2 * MINUTE_MS }, async () => {
   await expect.poll(async () => (await report()).code, { timeout: MINUTE_MS, interval: 1000 }).toBe(0);
 });

@@ -25,9 +25,10 @@ import {
 import { buildHelper } from "../lab/build.ts";
 import { decoded } from "../support/decoded.ts";
 import { SILENT } from "../support/log.ts";
+import { atLength } from "../lab/length.ts";
 
 /** Where nothing was kept, or no more than named maps, one in ten takeovers and more had a packet rejected, on 2 cores that others used too. */
-const TAKEOVERS = process.env["NIGHTLY"] === "1" ? 100 : 20;
+const TAKEOVERS = atLength({ short: 5, usual: 20, nightly: 100 });
 const SERVICES = 10;
 /** Some 100 µs of each packet's way from the hook to the first look-up. */
 const SLOW_RULES = 400;

@@ -8,9 +8,10 @@ import { startEchoServer } from "./conversation.ts";
 import { Crowd } from "./crowd.ts";
 import { type SteadyLoad, type Stream, underSteadyLoad } from "./load.ts";
 import { clusterIP, nodePort, POD_PORT, type ServiceSpec, type Target } from "./objects.ts";
+import { atLength } from "../../lab/length.ts";
 
 const OPEN = 1000;
-const NEW_PER_SECOND = 5000;
+const NEW_PER_SECOND = atLength({ short: 1000, usual: 5000 });
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };

@@ -16,6 +16,7 @@ import { ControlServer, removeStaleSockets } from "../../../src/control/server.j
 import { eventually } from "../../lab/eventually.ts";
 import { patience } from "../../lab/patience.ts";
 import { keptIn } from "../../support/log.ts";
+import { atLength } from "../../lab/length.ts";
 
 let directory: string;
 let path: string;
@@ -213,7 +214,7 @@ test("a directory that cannot be made keeps no daemon from its work", async () =
   ]);
 });
 
-const NOISE = process.env["NIGHTLY"] === "1" ? 100_000 : 2000;
+const NOISE = atLength({ short: 500, usual: 2000, nightly: 100_000 });
 
 test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
   const { model } = newModel();

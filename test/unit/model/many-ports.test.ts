@@ -5,8 +5,9 @@ import { describeService, type Listing } from "../../../src/control/services.js"
 import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
 import { ServiceModel } from "../../../src/model/index.js";
 import type { Fields } from "../../../src/base/unknown.js";
+import { atLength } from "../../lab/length.ts";
 
-const FEW = 2_000;
+const FEW = atLength({ short: 1_000, usual: 2_000 });
 const TIMES = 4;
 
 /** Twice, so that they claim the same addresses: each time of another name. */

@@ -17,13 +17,14 @@ import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
 import { watchWithoutCore } from "../../lab/stolen.ts";
 import { ask, journal, PATIENT, send, SLOW } from "./http.js";
+import { atLength } from "../../lab/length.ts";
 
 vi.setConfig(SLOW);
 
 const REQUESTS = 100_000;
 const MOST_GROWTH = 50 * 1024 * 1024;
 const MOST_MS = 100;
-const FLOOD_MS = 2_500;
+const FLOOD_MS = atLength({ short: 1_000, usual: 2_500 });
 
 /** A process of its own, as its memory is not the server's. */
 const FLOOD = `

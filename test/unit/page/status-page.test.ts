@@ -9,6 +9,7 @@ import { WriteHistory } from "../../../dist/page/write-history.js";
 import { PacketError } from "../../../dist/explain/report.js";
 import { NotReady } from "../../../dist/control/server.js";
 import { patience } from "../../lab/patience.ts";
+import { atLength } from "../../lab/length.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
 const BODIES: Readonly<Record<string, unknown>> = {
@@ -154,7 +155,7 @@ describe("the stream", () => {
   });
 });
 
-const NOISE = process.env["NIGHTLY"] === "1" ? 100_000 : 2_000;
+const NOISE = atLength({ short: 500, usual: 2_000, nightly: 100_000 });
 const HEADS = [
   "GET /status",
   "GET /status/v1/services/",

@@ -19,10 +19,10 @@ import { normalForm, readTables, type TableView } from "./support/tables.js";
 import { trouble } from "./support/trouble.js";
 import { FAMILIES, NODE, NODE_ADDRESSES, POD_CIDRS, World } from "./support/world.js";
 import { SILENT } from "../../support/log.ts";
+import { atLength } from "../../lab/length.ts";
 
-const NIGHTLY = process.env["NIGHTLY"] === "1";
 const STEPS_A_SEED = 50;
-const SEEDS = NIGHTLY ? 240 : 8;
+const SEEDS = atLength({ short: 4, usual: 8, nightly: 240 });
 const FIRST_SEED = Number(process.env["RANDOM_SEED"] ?? 1);
 const COUNT = process.env["RANDOM_SEED"] === undefined ? SEEDS : 1;
 /** Steps between two quiet points, at most. */

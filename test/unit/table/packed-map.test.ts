@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { ceilPowerOfTwo, DATA, LIVE, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
+import { atLength } from "../../lab/length.ts";
 
 /** A small deterministic generator (mulberry32). */
 function random(seed: number): () => number {
@@ -25,6 +26,8 @@ function cpuMs(): number {
   return (user + system) / 1000;
 }
 
+const STEPS = atLength({ short: 4_000, usual: 20_000 });
+
 describe("PackedMap", () => {
   it.each([1, 2, 4, 7].flatMap((words) => [[words, false] as const, [words, true] as const]))(
     "behaves as a Map with keys of %i words, of lists: %s",
@@ -32,7 +35,7 @@ describe("PackedMap", () => {
       const next = random(keyWords);
       const map = new PackedMap(keyWords, 1, lists);
       const reference = new Map<string, number>();
-      for (let step = 0; step < 20_000; step++) {
+      for (let step = 0; step < STEPS; step++) {
         const key = new Int32Array(keyWords);
         const number = Math.floor(next() * 700);
         key[0] = number & 0xff;
@@ -119,7 +122,7 @@ describe("PackedMap", () => {
     const reference = new Map<number, number>();
     const key = new Int32Array(1);
     for (const chance of [0.9, 0.1, 0.8]) {
-      for (let step = 0; step < 150_000; step++) {
+      for (let step = 0; step < 7 * STEPS; step++) {
         const number = Math.floor(next() * 200_000);
         key[0] = number;
         if (next() < chance) reference.set(number, map.findOrInsert(key));

@@ -1,0 +1,32 @@
+/**
+ * How long a run may take, from the environment variable TEST_LENGTH, which test/run.ts sets: `npm test` is short, `npm run test:nightly`
+ * goes on for long, all others are usual.
+ */
+const LENGTHS = ["short", "usual", "nightly"] as const;
+
+const asked = process.env["TEST_LENGTH"] ?? "usual";
+const length = LENGTHS.find((name) => name === asked);
+if (length === undefined) throw new Error(`TEST_LENGTH is ${asked}; it must be one of ${LENGTHS.join(", ")}`);
+
+export const isShort = length === "short";
+
+/** How often to try, how many of something to make, how long to go on. */
+export function atLength<T>(values: { readonly short: T; readonly usual: T; readonly nightly?: T }): T {
+  return values[length!] ?? values.usual;
+}
+
+/** In a short run one row of `every`, counted from the first; otherwise all rows. */
+export function someOf<T>(rows: readonly T[], every: number): readonly T[] {
+  return isShort ? rows.filter((_, index) => index % every === 0) : rows;
+}
+
+/** Test files, below test/, that a short run ignores. */
+export const LONG_FILES: readonly string[] = [
+  "conformance/long-lists",
+  "packets/conntrack-api",
+  "packets/conntrack-cli",
+  "packets/endurance",
+  "packets/hostile-text",
+  "packets/leftovers-legacy",
+  "packets/status-firewalls",
+];
