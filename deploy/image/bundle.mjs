@@ -3,17 +3,52 @@
  *
  *   node deploy/image/bundle.mjs DIRECTORY
  *
- * DIRECTORY gets dist/, package.json, licenses.txt and the one package that is not bundled. Of @kubernetes/client-node alone, 2 of 65 MB
- * are ever reached. Names stay as they are, so that stack traces and profiles can be read; line numbers are the bundle's.
+ * DIRECTORY gets dist/, package.json and licenses.txt. From dist/chunks/daemon.cjs snapshot.mjs makes the startup snapshot. Of @kubernetes/client-node
+ * alone, 2 of 65 MB are ever reached. Names stay as they are, so that stack traces and profiles can be read; line numbers are the bundle's.
  */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { rolldown } from "rolldown";
+import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
 
-/** Required by name when a configuration file is first read (src/config/parse.ts): no bundler follows that. */
-const NOT_BUNDLED = "yaml";
+/** Loaded only if credentials need it (src/source/kubernetes/library-credentials.ts): 2 MB. */
+const LIBRARY = "@kubernetes/client-node";
+const LIBRARY_ENTRY = "client-node";
+
+/** What is used of it. */
+const libraryEntry = {
+  name: "library-entry",
+  resolveId: (source) => (source === LIBRARY_ENTRY ? path.join(root, "dist", `${LIBRARY_ENTRY}.js`) : undefined),
+  load: (id) => (id.endsWith(`/dist/${LIBRARY_ENTRY}.js`) ? `export { KubeConfig } from "${LIBRARY}";` : undefined),
+};
+
+/** The modules under src/cli/ that a daemon loads by import(); the others are for commands, which start from files. */
+const FOR_DAEMONS = /\/cli\/(?:flag-config|proxy|serve|cleanup)\.js$/;
+
+/** Fits the modules for the startup snapshot (src/snapshot.ts), in which there is no import(). */
+const forSnapshot = {
+  name: "for-snapshot",
+  resolveId(source, importer, { kind }) {
+    const builtin = source.replace(/^node:/, "");
+    if (AFTER_START.includes(builtin)) return `\0builtin:${builtin}`;
+    if (kind !== "dynamic-import" || importer === undefined) return undefined;
+    if (source === LIBRARY) return "\0library";
+    const target = path.resolve(path.dirname(importer), source);
+    return importer.includes("/dist/cli/") && target.includes("/dist/cli/") && !FOR_DAEMONS.test(target)
+      ? "\0command"
+      : undefined;
+  },
+  load(id) {
+    if (id === "\0command") return 'throw new Error("commands are not in the startup snapshot");';
+    const require = `process.getBuiltinModule("node:module").createRequire(__filename)`;
+    if (id === "\0library") return `module.exports = ${require}("../${LIBRARY_ENTRY}.js");`;
+    const [, builtin] = /^\0builtin:(.*)$/.exec(id) ?? [];
+    if (builtin === undefined) return undefined;
+    return `module.exports = new Proxy({}, { get: (_, key) => process.getBuiltinModule("${builtin}")[key] });`;
+  },
+};
 
 /** The folder of the package that a module belongs to, from "node_modules/"; undefined: our own. */
 function packageOf(module) {
@@ -35,39 +70,48 @@ function licensesOf(packages) {
 const [target] = process.argv.slice(2);
 if (target === undefined) throw new Error("usage: node deploy/image/bundle.mjs DIRECTORY");
 
-const bundle = await rolldown({
-  input: path.join(root, "dist", "main.js"),
+const shared = {
   platform: "node",
-  external: [NOT_BUNDLED],
   onLog: (level, log) => {
     if (level === "warn") throw new Error(log.message);
   },
+};
+const bundle = await rolldown({
+  ...shared,
+  input: { main: path.join(root, "dist", "main.js"), [LIBRARY_ENTRY]: LIBRARY_ENTRY },
+  plugins: [libraryEntry],
 });
 const { output } = await bundle.write({
   dir: path.join(target, "dist"),
   format: "esm",
-  entryFileNames: "main.js",
+  entryFileNames: "[name].js",
   // As deep as our modules in dist/ are: they find package.json and the addon from where they are.
   chunkFileNames: "chunks/[name]-[hash].js",
   comments: false,
 });
+
+const daemon = await rolldown({ ...shared, input: path.join(root, "dist", "snapshot.js"), plugins: [forSnapshot] });
+const generated = await daemon.generate({
+  format: "cjs",
+  codeSplitting: false,
+  comments: false,
+  minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
+});
+// V8 keeps a text with one character above U+00FF as two bytes for each.
+const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+writeFileSync(
+  path.join(target, "dist", "chunks", "daemon.cjs"),
+  generated.output[0].code.replace(/[^\0-\xff]/g, escaped),
+);
 
 mkdirSync(path.join(target, "dist", "page"), { recursive: true });
 cpSync(path.join(root, "dist", "page", "page.html"), path.join(target, "dist", "page", "page.html"));
 
 const modules = output.flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
 const folders = modules.flatMap((module) => packageOf(module) ?? []);
-const packages = [...new Set([...folders, `node_modules/${NOT_BUNDLED}`])].sort();
+const packages = [...new Set(folders)].sort();
 writeFileSync(path.join(target, "licenses.txt"), licensesOf(packages));
 
-const source = path.join(root, "node_modules", NOT_BUNDLED);
-const copy = path.join(target, "node_modules", NOT_BUNDLED);
-mkdirSync(copy, { recursive: true });
-for (const name of ["package.json", "LICENSE"]) cpSync(path.join(source, name), path.join(copy, name));
-cpSync(path.join(source, "dist"), path.join(copy, "dist"), {
-  recursive: true,
-  filter: (file) => !/\.(d\.ts|map)$/.test(file),
-});
 for (const name of ["package.json", "LICENSE"]) {
   if (existsSync(path.join(root, name))) cpSync(path.join(root, name), path.join(target, name));
 }

@@ -1,5 +1,22 @@
+import type * as Http from "node:http";
+import type * as Https from "node:https";
+import type * as Tls from "node:tls";
+
 /**
- * node:http, as `require` gives it. An `import` of it reads each of its exports once, and one of these, `WebSocket`, loads fetch
- * and HTTP/2: half of a start's time in Node's own modules and 14 MB that stay resident, of which nothing here uses any.
+ * Node's HTTP and TLS modules, each loaded on first use.
+ *
+ * A static `import` of one reads all of its exports. One of these, `WebSocket`, loads fetch and HTTP/2, which nothing here uses: half of the time
+ * that Node's own modules take at a start, and 14 MB. Nor can these modules be in the image's startup snapshot (src/snapshot.ts): V8 cannot
+ * serialize the HTTP parser.
  */
-export const http = process.getBuiltinModule("node:http");
+export const network = {
+  get http(): typeof Http {
+    return process.getBuiltinModule("node:http");
+  },
+  get https(): typeof Https {
+    return process.getBuiltinModule("node:https");
+  },
+  get tls(): typeof Tls {
+    return process.getBuiltinModule("node:tls");
+  },
+};

@@ -5,7 +5,7 @@
 import type { IncomingMessage, RequestListener, Server, ServerOptions, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { Duplex, type DuplexOptions } from "node:stream";
-import { http } from "./http.js";
+import { network } from "./http.js";
 import type { TakingTurns } from "./time-slice.js";
 
 const CR = 13;
@@ -197,7 +197,7 @@ export function createGatedServer(
       gate.passBody(Number(length));
     });
   };
-  const server = http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
+  const server = network.http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
   // Of node:http's own answer the gate would learn nothing, and wait for it.
   server.on("checkExpectation", (_request, response) => {
     response.writeHead(417, { Connection: "close" }).end("no expectation but 100-continue is met\n");

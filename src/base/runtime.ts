@@ -47,14 +47,37 @@ function growBy(factor: 1 | 2 | 16): void {
 }
 
 /** Keeps the young generation as it is: for work that the event loop has no turn in, loading modules say. */
-export function holdYoungGeneration(): void {
+function holdYoungGeneration(): void {
   growBy(1);
+}
+
+/**
+ * V8's optimizing compilers pay off with many services only. Without them, 100 services take 9 MB less memory and no more CPU; a load of 10,000 would
+ * take two to three times as long (test/bench/README.md). `--max-optimized-bytecode-size=0` stops them too, but for good: V8 gives up on each
+ * function that it refuses once.
+ */
+const UNOPTIMIZED = ["--no-turbofan", "--no-maglev"] as const;
+const OPTIMIZED = ["--turbofan", "--maglev"] as const;
+
+/** Number of services above which optimized code saves more than it costs. */
+export const MANY_SERVICES = 200;
+
+/** For a daemon's start, before the number of services is known: nothing is optimized, and the young generation does not grow. */
+export function setUpForFewServices(): void {
+  holdYoungGeneration();
+  for (const flag of UNOPTIMIZED) setFlagsFromString(flag);
+}
+
+/** For more than MANY_SERVICES: from here on code is optimized, and the young generation grows until it is large enough. */
+export function setUpForManyServices(): void {
+  for (const flag of OPTIMIZED) setFlagsFromString(flag);
+  limitYoungGeneration();
 }
 
 let limiting: PerformanceObserver | undefined;
 
 /** From here on it grows as it needs to until it is large enough, and then stays so. */
-export function limitYoungGeneration(): void {
+function limitYoungGeneration(): void {
   limiting = new PerformanceObserver(() => {
     const size = getHeapSpaceStatistics().find((space) => space.space_name === "new_space")?.space_size ?? 0;
     if (size < ENOUGH) return;

@@ -2,10 +2,10 @@
  * The configuration in effect, as kube-proxy would write it: --write-config-to, and /configz, which since 1.36 serves the
  * versioned configuration under its group (k8s.io/component-base/configz refuses internal types).
  */
+import { stringify } from "yaml";
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import type { Endpoint } from "./values.js";
-import { yaml } from "./parse.js";
 
 /** A KubeProxyConfiguration (v1alpha1), every field with the value that is in effect. */
 export type ConfigDocument = ReturnType<typeof toDocument>;
@@ -64,5 +64,5 @@ function routing({ splitStream, infoBufferSize }: { readonly splitStream: boolea
 
 /** What `--write-config-to` writes. The keys are in order, and what YAML 1.1 reads otherwise is quoted: kube-proxy does. */
 export function toYAML(document: ConfigDocument): string {
-  return yaml().stringify(document, { version: "1.1", sortMapEntries: true, lineWidth: 0 });
+  return stringify(document, { version: "1.1", sortMapEntries: true, lineWidth: 0 });
 }

@@ -1,16 +1,8 @@
 /** The text of a configuration file as plain data. */
-import { createRequire } from "node:module";
-import type * as Yaml from "yaml";
+import { isScalar, LineCounter, parseAllDocuments } from "yaml";
 import { GO_INTEGERS, OLD_BOOLEANS } from "../base/yaml-scalars.js";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./types.js";
-
-const require = createRequire(import.meta.url);
-
-/** The YAML library, loaded with its first use: 9 MB that a program without a configuration file has no need of. */
-export function yaml(): typeof Yaml {
-  return require("yaml") as typeof Yaml;
-}
 
 /**
  * Fields without a value are ignored: they have their defaults, as the ones that are not there.
@@ -18,7 +10,6 @@ export function yaml(): typeof Yaml {
  * @throws {ConfigError} with line and column of what cannot be parsed.
  */
 export function parseText(text: string, file: string, repeated: ConfigProblem[]): unknown {
-  const { isScalar, LineCounter, parseAllDocuments } = yaml();
   const lines = new LineCounter();
   const documents = parseAllDocuments(text, {
     lineCounter: lines,

@@ -40,6 +40,7 @@ import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems 
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
+import { watchingSize } from "./service-count.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 
 export interface DaemonOptions {
@@ -271,7 +272,7 @@ class Daemon {
       this.#observation.health.node(object);
       overlaps.node = object;
     };
-    const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
+    const gate = new NodeGate(watchingSize(proxier), { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     board.ask(() => nodeProblems(gate, nodeName));
     const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);

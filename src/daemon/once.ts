@@ -7,6 +7,7 @@ import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon.js";
+import { watchingSize } from "./service-count.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 
@@ -36,13 +37,8 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
   const proxier = new Proxier({ ...rest, families: families.families, trackReleased: true });
   const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });
   const fatal = Promise.withResolvers<NodeError>();
-  const sink = {
-    upsert: proxier.upsert.bind(proxier),
-    remove: proxier.remove.bind(proxier),
-    synced: () => proxier.synced(),
-    // Nothing is written until everything is in.
-    flush: () => undefined,
-  };
+  // Nothing is written until everything is in.
+  const sink = { ...watchingSize(proxier), flush: () => undefined };
   const overlaps = new ServiceCIDRCheck({ ...rest, families: families.families, proxier });
   const onNode = (node: V1Node): void => void (overlaps.node = node);
   const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onNode, onFatal: fatal.resolve });

@@ -116,6 +116,11 @@ export class ServiceModel {
     this.#claims = { ip: this.#newClaims("ip", track), ip6: this.#newClaims("ip6", track) };
   }
 
+  /** Number of Services, and of names that EndpointSlices give for one. */
+  get size(): number {
+    return this.#services.size;
+  }
+
   #newClaims(family: IpFamily, keepGivenUp: boolean): Claims {
     return new Claims(family, {
       affected: (service) => this.#markChanged(this.#entry(service)),

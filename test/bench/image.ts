@@ -1,27 +1,42 @@
 /**
- * The program as the image has it, which is what runs on nodes: a few files, and compiled code for the commands. Makes it in build/image;
- * `npm run bench` does so at its start.
+ * The program as the image has it, which is what runs on nodes: a few files, compiled code for the commands, the startup snapshot for daemons, and the
+ * launcher that picks one of them. `npm run bench` makes it in build/image at its start.
  */
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdirSync, rmSync } from "node:fs";
+import { cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const IMAGE = join(ROOT, "build/image");
 
+const WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+
 export const MAIN = join(IMAGE, "dist/main.js");
 
-/** As deploy/Dockerfile does it. */
-export function makeImage(): void {
-  rmSync(IMAGE, { recursive: true, force: true });
-  const node = (...args: string[]): unknown =>
-    execFileSync(process.execPath, args, { cwd: ROOT, stdio: ["ignore", "ignore", "pipe"] });
-  node("deploy/image/bundle.mjs", IMAGE);
-  mkdirSync(join(IMAGE, "build/Release"), { recursive: true });
-  cpSync(join(ROOT, "build/Release/nft_proxier.node"), join(IMAGE, "build/Release/nft_proxier.node"));
-  mkdirSync(join(IMAGE, "cache"));
-  node(MAIN, "render", "--manifests", "deploy/examples/manifests", "--allow-incomplete");
+/** Node's flags, and the file, with which the launcher starts a daemon. */
+export const DAEMON = ["--snapshot-blob", join(IMAGE, "daemon.blob"), MAIN] as const;
+
+/**
+ * Makes it in `image`, as deploy/Dockerfile does, and returns the launcher's path: `nft-proxier`, and beside it `kube-proxy`. Needs a C++ compiler.
+ */
+export function makeImage(image = IMAGE): string {
+  rmSync(image, { recursive: true, force: true });
+  const run = (program: string, ...args: string[]): unknown =>
+    execFileSync(program, args, { cwd: ROOT, stdio: ["ignore", "ignore", "pipe"] });
+  run(process.execPath, "deploy/image/bundle.mjs", image);
+  mkdirSync(join(image, "build/Release"), { recursive: true });
+  cpSync(join(ROOT, "build/Release/nft_proxier.node"), join(image, "build/Release/nft_proxier.node"));
+  mkdirSync(join(image, "cache"));
+  run(process.execPath, "deploy/image/snapshot.mjs", image);
+  mkdirSync(join(image, "bin"));
+  for (const name of ["nft-proxier", "kube-proxy"]) symlinkSync("../dist/main.js", join(image, "bin", name));
+  const launcher = join(image, "nft-proxier");
+  const places = [`-DROOT="${image}"`, `-DNODE="${process.execPath}"`];
+  run("c++", "-std=c++17", "-Os", ...WARNINGS, ...places, "-o", launcher, "deploy/image/launcher.cc");
+  symlinkSync("nft-proxier", join(image, "kube-proxy"));
+  run(launcher, "render", "--manifests", "deploy/examples/manifests", "--allow-incomplete");
+  return launcher;
 }
 
 if (import.meta.main) makeImage();

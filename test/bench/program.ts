@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
-import { MAIN } from "./image.ts";
+import { DAEMON, MAIN } from "./image.ts";
 import type { Blocked } from "./loop-watch.ts";
 
 /** A line of its log. */
@@ -40,9 +40,10 @@ export class Program {
    * @param watchLoop see how long its event loop is held; takes some memory and time.
    */
   static async start(args: readonly string[], watchLoop: boolean, until: (line: LogLine) => boolean): Promise<Program> {
-    const flags = watchLoop ? ["--no-warnings", "--import", WATCH] : [];
+    // Node imports nothing ahead of a startup snapshot.
+    const words = watchLoop ? ["--no-warnings", "--import", WATCH, MAIN] : DAEMON;
     const start = performance.now();
-    const child = spawn(process.execPath, [...flags, MAIN, ...args], { stdio: ["ignore", "ignore", "pipe"] });
+    const child = spawn(process.execPath, [...words, ...args], { stdio: ["ignore", "ignore", "pipe"] });
     const blocked = new LoopReports();
     const lines = createInterface({ input: child.stderr });
     const startedMs = await new Promise<number>((resolve, reject) => {

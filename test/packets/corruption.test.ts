@@ -71,6 +71,18 @@ async function listing(): Promise<string> {
     .join("\n");
 }
 
+/** What is in the tables once a start has removed what it leaves for packets under way. */
+async function settled(): Promise<string> {
+  const began = performance.now();
+  for (let before = await listing(); ;) {
+    await sleep(patience(1000));
+    const now = await listing();
+    if (now === before) return now;
+    if (performance.now() - began > EVENTUALLY_MS) throw new Error("the tables go on changing");
+    before = now;
+  }
+}
+
 /** How the connections ended: "ok" if a pod answered. */
 async function ask(family: Family, { from, to }: Pick<Asked, "from" | "to">, count: number): Promise<string[]> {
   const { namespace, address } = cluster.source(from);
@@ -95,12 +107,23 @@ async function wrong(family: Family, asked: Asked): Promise<string | undefined> 
   return bad === undefined ? undefined : `${family} ${asked.from} → ${asked.to.name}: ${bad}`;
 }
 
+/** The lines that the others lack, a repeated one as many times as they lack it. */
+function without(lines: readonly string[], others: readonly string[]): string[] {
+  const left = new Map<string, number>();
+  for (const line of others) left.set(line, (left.get(line) ?? 0) + 1);
+  return lines.filter((line) => {
+    const count = left.get(line) ?? 0;
+    left.set(line, count - 1);
+    return count <= 0;
+  });
+}
+
 /** What does not work, or is not as it was; undefined: nothing. */
 async function fault(wanted: string): Promise<string | undefined> {
   const now = (await listing()).split("\n");
   const before = wanted.split("\n");
-  const [gone, added] = [before.filter((line) => !now.includes(line)), now.filter((line) => !before.includes(line))];
-  if (gone.length + added.length > 0 || now.length !== before.length)
+  const [gone, added] = [without(before, now), without(now, before)];
+  if (gone.length + added.length > 0)
     return `the tables differ: gone ${JSON.stringify(gone)}, added ${JSON.stringify(added)}`;
   const answers = await Promise.all(FAMILIES.flatMap((family) => PROBES.map((probe) => wrong(family, probe))));
   return answers.find((answer) => answer !== undefined);
@@ -168,7 +191,7 @@ describe("a fault that the kernel does not let us undo in the usual way", () => 
   ] as const) {
     test(`${what} is repaired within a second, and at a start`, async () => {
       await start();
-      const wanted = await listing();
+      const wanted = await settled();
       for (const script of scripts) await nft(script);
       expect(await recovered(wanted, performance.now())).toBeLessThan(CASE_LIMIT_MS);
       await end();
@@ -192,7 +215,7 @@ test("a fault that the planner does not know has the table written from scratch,
     NftKernel.prototype.chains = async function (...of) { return (await chains.apply(this, of)).map((chain) => ({ ...chain, flags: 0 })); };`;
   const node = ["--import", `data:text/javascript,${encodeURIComponent(blind)}`];
   await start(node, UNBUNDLED_MAIN);
-  const wanted = await listing();
+  const wanted = await settled();
   const client = cluster.source("client");
   const draw = async (): Promise<string[]> => {
     const { ip } = nodePort(sticky).address;
@@ -234,7 +257,7 @@ test(
   { timeout: patience(CORRUPTIONS * 5000 + 60_000) },
   async () => {
     await start();
-    const wanted = await listing();
+    const wanted = await settled();
     expect(await fault(wanted)).toBeUndefined();
     const random = randomOf(SEED);
     const offset = log.length;
@@ -279,7 +302,7 @@ test(
 
 longTest("the ruleset flushed every two seconds is away for a small share of the time", async () => {
   await start();
-  const wanted = await listing();
+  const wanted = await settled();
   let [flushes, asked, away] = [0, 0, 0];
   const stop = new AbortController();
   const flush = async (): Promise<void> => {

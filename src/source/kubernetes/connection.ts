@@ -1,9 +1,9 @@
 /** Requests to the API server: HTTP/1.1 with JSON, one connection for each watch, idle ones used again. */
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
-import { type RequestOptions, request as httpsRequest } from "node:https";
+import type { RequestOptions } from "node:https";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
-import { http } from "../../base/http.js";
+import { network } from "../../base/http.js";
 import { describeFailure, ProtocolError, StalledError, StatusError, statusError, TransportError } from "./errors.js";
 import { RateLimit } from "./rate-limit.js";
 import { pause } from "./timing.js";
@@ -163,7 +163,7 @@ export class ApiConnection {
       },
     };
     return new Promise((resolve, reject) => {
-      const sent = server.protocol === "https:" ? httpsRequest(options) : http.request(options);
+      const sent = (server.protocol === "https:" ? network.https : network.http).request(options);
       guard.watch(sent);
       sent.on("response", (response) => {
         // It can fail before it is read, or after; reading it fails all the same.

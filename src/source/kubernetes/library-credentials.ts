@@ -5,7 +5,7 @@
 import type { RequestOptions } from "node:https";
 import { dirname } from "node:path";
 import type { KubeConfig } from "@kubernetes/client-node";
-import { http } from "../../base/http.js";
+import { network } from "../../base/http.js";
 import type { Fields } from "../../base/unknown.js";
 import type { Credentials, RequestCredentials } from "./connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
@@ -73,7 +73,7 @@ export class LibraryCredentials implements Credentials {
     const options: RequestOptions = {};
     await this.#config.applyToHTTPSOptions(options);
     const all = { ...(options.headers as Record<string, string> | undefined), ...headers };
-    if (this.#socks && options.agent instanceof http.Agent) return { headers: all, agent: options.agent };
+    if (this.#socks && options.agent instanceof network.http.Agent) return { headers: all, agent: options.agent };
     const { cert, key } = options;
     // A provider's certificate is text; that of a file is known already.
     const certificate = typeof cert === "string" && typeof key === "string" ? { cert, key } : issued?.certificate;

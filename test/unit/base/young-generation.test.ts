@@ -10,7 +10,7 @@ const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta
 async function sizeAfter(first: string, then: string): Promise<number> {
   const script = `
     import { getHeapSpaceStatistics } from "node:v8";
-    import { holdYoungGeneration, limitYoungGeneration } from ${JSON.stringify(MODULE)};
+    import { setUpForFewServices, setUpForManyServices } from ${JSON.stringify(MODULE)};
     ${first}
     const kept = [];
     const work = async (steps) => {
@@ -33,12 +33,12 @@ describe("the young generation", () => {
     expect(await sizeAfter("", "")).toBeGreaterThan(10);
   });
 
-  it("stays as it was while it is held", async () => {
-    expect(await sizeAfter("holdYoungGeneration();", "")).toBeLessThanOrEqual(2);
+  it("stays as it was while there are few services", async () => {
+    expect(await sizeAfter("setUpForFewServices();", "")).toBeLessThanOrEqual(2);
   });
 
-  it("grows to its limit and no further", async () => {
-    const size = await sizeAfter("holdYoungGeneration();", "limitYoungGeneration();");
+  it("grows to its limit, and no further, once there are many", async () => {
+    const size = await sizeAfter("setUpForFewServices();", "setUpForManyServices();");
     expect(size).toBeGreaterThanOrEqual(2);
     expect(size).toBeLessThanOrEqual(8);
   });

@@ -1,0 +1,20 @@
+import { MANY_SERVICES, setUpForManyServices } from "../base/runtime.js";
+import type { Proxier } from "../proxier/proxier.js";
+import type { ObjectSink } from "../source/types.js";
+
+/** Hands everything on to the proxier, and sets V8 up for many services once there are. */
+export function watchingSize(proxier: Proxier): Required<ObjectSink> {
+  let many = false;
+  return {
+    upsert(object) {
+      proxier.upsert(object);
+      if (many || proxier.model.size <= MANY_SERVICES) return;
+      many = true;
+      setUpForManyServices();
+    },
+    remove: (kind, name) => proxier.remove(kind, name),
+    synced: (pending) => proxier.synced(pending),
+    listed: (kind) => proxier.listed(kind),
+    flush: () => proxier.flush(),
+  };
+}

@@ -1,0 +1,18 @@
+/**
+ * The entry of the image's startup snapshot (deploy/image/snapshot.mjs): V8's heap with the modules that serving needs, loaded and evaluated. A daemon
+ * that starts from it reads that heap in place of files, and compiles hardly anything.
+ *
+ * The code that runs while the snapshot is built must not touch this machine: no environment, no time, no addon, no sockets.
+ */
+import { startupSnapshot } from "node:v8";
+import * as program from "./cli/program.js";
+import { start } from "./start.js";
+// These modules are loaded by import() otherwise.
+/* oxlint-disable import/no-unassigned-import */
+import "pino";
+import "./cli/proxy.js";
+import "./cli/serve.js";
+import "./daemon/daemon.js";
+/* oxlint-enable import/no-unassigned-import */
+
+startupSnapshot.setDeserializeMainFunction(() => void start(() => Promise.resolve(program)));

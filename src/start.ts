@@ -1,0 +1,49 @@
+/** What the process does first, whether it was started from files (main.ts) or from the startup snapshot (snapshot.ts). */
+import { basename } from "node:path";
+import { installSignalHandlers } from "./base/signals.js";
+import {
+  letYoungGenerationGrow,
+  nodeProblem,
+  setUpCollector,
+  setUpForFewServices,
+  useCodeCache,
+} from "./base/runtime.js";
+import { ignoreGoneReader, writeError } from "./cli/stdio.js";
+import type * as program from "./cli/program.js";
+import { loadAddon } from "./kernel/addon.js";
+
+/**
+ * Runs the command line and sets the process's exit code.
+ * @param load gives the program's modules, which are not loaded before signals are handled and this Node is known to be recent enough.
+ */
+export async function start(load: () => Promise<Pick<typeof program, "main">>): Promise<void> {
+  // First of all, because a signal that comes earlier is lost to PID 1.
+  installSignalHandlers(() => loadAddon().exitAtEndSignals());
+
+  const problem = nodeProblem(process.versions.node);
+  if (problem !== undefined) {
+    process.stderr.write(`nft-proxier: ${problem}\n`);
+    process.exit(1);
+  }
+
+  const [, calledFile = "", firstWord = "-"] = process.argv;
+  const staysInMemory = firstWord === "run" || firstWord.startsWith("-");
+  // Before the program's modules are loaded: reading them is the first that makes the young generation grow.
+  if (staysInMemory) {
+    setUpForFewServices();
+    setUpCollector();
+  } else {
+    letYoungGenerationGrow();
+    useCodeCache(new URL("../cache", import.meta.url));
+  }
+
+  try {
+    const { main } = await load();
+    ignoreGoneReader();
+    const calledAs = basename(calledFile) === "kube-proxy" ? "kube-proxy" : "nft-proxier";
+    process.exitCode = await main(process.argv.slice(2), calledAs);
+  } catch (error) {
+    writeError(error instanceof Error ? (error.stack ?? error.message) : String(error));
+    process.exitCode = 1;
+  }
+}

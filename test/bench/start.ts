@@ -1,0 +1,103 @@
+/**
+ * Starts of the program at an API server (the double, in this process), several builds in turns: time and CPU until both families are written, and
+ * memory 5 s later. Each start finds no table.
+ *
+ *   node test/lab/enter.mjs -- node test/bench/start.ts SERVICES ENDPOINTS ROUNDS [BUSY] NAME=COMMAND...
+ *
+ * COMMAND is the program without flags, BUSY a number of loops that compete for the processors: 0 if absent. Prints medians, and least and
+ * greatest. Needs `nft`.
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
+import { makeService, makeSlice, podsOf } from "./cluster.ts";
+import type { LogLine } from "./program.ts";
+
+const NODE = "bench-node";
+const REST_MS = 5_000;
+const TICK_MS = 10;
+
+const words = process.argv.slice(2);
+const [services = 0, endpoints = 0, rounds = 0, busy = 0] = words.filter((word) => !word.includes("=")).map(Number);
+const variants = words
+  .filter((word) => word.includes("="))
+  .map((word) => {
+    const at = word.indexOf("=");
+    return { name: word.slice(0, at), command: word.slice(at + 1).split(" ") };
+  });
+
+const api = await ApiServer.start();
+const put = (object: unknown): string => api.put(object as KubeJson);
+const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
+put({ apiVersion: "v1", kind: "Node", metadata: { name: NODE }, status: { addresses } });
+for (let i = 0; i < services; i++) {
+  put(makeService(i));
+  put(makeSlice(i, podsOf(i, endpoints)));
+}
+const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-bench-"));
+const kubeconfig = path.join(directory, "kubeconfig");
+writeFileSync(kubeconfig, api.kubeconfig());
+const flags = [`--kubeconfig=${kubeconfig}`, `--hostname-override=${NODE}`, "--healthz-port=0", "--oom-score-adj=0"];
+
+/** Ms of both user and system time. */
+function cpuOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(/\) /)[1]?.split(" ") ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
+}
+
+/** MB of a process's memory of one kind. */
+function memoryOf(pid: number, kind: "Rss" | "Anonymous"): number {
+  const kib = new RegExp(`^${kind}:\\s+(\\d+)`, "m").exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))?.[1];
+  return Math.round((Number(kib) * 1024) / 1e5) / 10;
+}
+
+/** Resolves with the CPU time used when both families have been written. */
+async function written(child: ChildProcess, name: string): Promise<number> {
+  const families = new Set<string>();
+  return new Promise((resolve, reject) => {
+    child.once("exit", (code) => reject(new Error(`${name} ended with ${code}`)));
+    createInterface({ input: child.stderr! }).on("line", (text) => {
+      if (!text.startsWith("{")) return;
+      const { msg, family } = JSON.parse(text) as LogLine;
+      if (msg === "synced" && family !== undefined) families.add(family);
+      if (families.size === 2) resolve(cpuOf(child.pid!));
+    });
+  });
+}
+
+async function start(name: string, command: readonly string[]): Promise<Record<string, number>> {
+  execFileSync("nft", ["flush", "ruleset"]);
+  const began = performance.now();
+  const [program = "", ...args] = command;
+  const child = spawn(program, [...args, ...flags], { stdio: ["ignore", "ignore", "pipe"] });
+  const cpu = await written(child, name);
+  const ms = Math.round(performance.now() - began);
+  await sleep(REST_MS);
+  const pid = child.pid!;
+  const figures = { ms, cpu, rss: memoryOf(pid, "Rss"), anon: memoryOf(pid, "Anonymous") };
+  child.removeAllListeners("exit");
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  child.kill("SIGTERM");
+  await ended;
+  return figures;
+}
+
+const loops = Array.from({ length: busy }, () => spawn(process.execPath, ["-e", "for (;;);"], { stdio: "ignore" }));
+const all = new Map<string, Record<string, number>[]>();
+for (let round = 0; round < rounds; round++) {
+  for (const { name, command } of variants) all.set(name, [...(all.get(name) ?? []), await start(name, command)]);
+}
+for (const loop of loops) loop.kill();
+for (const [name, runs] of all) {
+  const parts = ["ms", "cpu", "rss", "anon"].map((kind) => {
+    const values = runs.map((run) => run[kind] ?? 0).sort((a, b) => a - b);
+    return `${kind} ${values[values.length >> 1]} (${values[0]} to ${values.at(-1)})`;
+  });
+  console.log(`${name}: ${parts.join(", ")}`);
+}
+await api.stop();
+rmSync(directory, { recursive: true });
