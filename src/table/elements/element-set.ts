@@ -322,9 +322,9 @@ export class TrackedElements implements ElementSet {
     for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
   }
 
-  /** Moves deferred deletions whose grace period is over to the next transaction. */
-  endGrace(now: number): void {
-    this.#rows.endGrace(now);
+  /** Moves deferred deletions whose grace period is over to the next transaction, `most` of them. Returns their number. */
+  endGrace(now: number, most = Infinity): number {
+    return this.#rows.endGrace(now, most);
   }
 
   /** Chains that elements in their grace period lead to. */

@@ -202,11 +202,15 @@ export class Rows extends PackedMap {
     }
   }
 
-  endGrace(now: number): void {
+  /** Ends the grace periods that are over, of `most` rows. Returns their number. */
+  endGrace(now: number, most: number): number {
+    let ended = 0;
     for (const [row, due] of this.#due) {
-      if (due > now) return;
+      if (due > now || ended === most) break;
       this.undefer(row);
+      ended++;
     }
+    return ended;
   }
 
   undefer(row: number): void {

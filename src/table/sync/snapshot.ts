@@ -31,6 +31,9 @@ interface Moment {
   readonly dirty: DirtyNames;
 }
 
+/** Deferred deletions of a transaction. A large service that shrank has more of them, and changes of others must not wait for all. */
+const MOST_ENDED = 16_384;
+
 type Action = SetPlan["action"];
 /** What becomes of each set. */
 type Fates = Map<string, Action>;
@@ -45,7 +48,8 @@ export function takeSnapshot(
 ): Snapshot {
   const dirty = desired.takeDirty();
   const moment = { desired, state, dirty };
-  for (const name of desired.watched) desired.sets.get(name)?.endGrace(now);
+  let most = MOST_ENDED;
+  for (const name of desired.watched) most -= desired.sets.get(name)?.endGrace(now, most) ?? 0;
   const replaced = new Set<string>();
   const unused = new Set<string>();
   for (const name of dirty.chains) {

@@ -160,3 +160,20 @@ it("named objects and flowtables of others go, also at a start", async () => {
   expect(operations(await next.table.apply())).toBe("object -2");
   expect(await kernel.objects(OWN)).toEqual([]);
 });
+
+it("elements of a large list stay a while, and go in several transactions, the next one at once", async () => {
+  const kernel = new FakeKernel();
+  let now = 0;
+  const { table, service } = serviceTable(kernel, { clock: { now: () => now } });
+  service(1, 20_000);
+  await table.apply();
+  service(1, 1);
+  expect((await table.apply()).applyAgainMs).toBe(500);
+  now = 500;
+  const first = await table.apply();
+  expect(operations(first)).toBe("element -16384");
+  expect(first.applyAgainMs).toBe(0);
+  const second = await table.apply();
+  expect(operations(second)).toBe("element -3615");
+  expect(second.applyAgainMs).toBeUndefined();
+});

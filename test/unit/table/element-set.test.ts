@@ -170,9 +170,22 @@ describe("TrackedElements", () => {
     expect(set.nextDue).toBe(500);
     set.endGrace(499);
     expect(await apply(set)).toBe("+[] -[]");
-    set.endGrace(500);
+    expect(set.endGrace(500)).toBe(1);
     expect(await apply(set)).toBe("+[] -[2]");
     expect(set.nextDue).toBeUndefined();
+  });
+
+  it("ends some of the grace periods that are over, and leaves the others for the next time", async () => {
+    const set = newSet();
+    for (let n = 1; n <= 3; n++) set.put(key(n), data(n));
+    await apply(set);
+    for (let n = 1; n <= 3; n++) set.delete(key(n), true);
+    await apply(set, 500);
+    expect(set.endGrace(500, 2)).toBe(2);
+    expect(await apply(set)).toBe("+[] -[1 2]");
+    expect(set.nextDue).toBe(500);
+    expect(set.endGrace(500, 2)).toBe(1);
+    expect(await apply(set)).toBe("+[] -[3]");
   });
 
   it("gives a deferred deletion up when the element is desired again, and a new one its own grace period", async () => {
