@@ -15,7 +15,7 @@ import { eventually } from "../../lab/eventually.ts";
 const run = promisify(execFile);
 
 /** Longer than an event takes; what has not come by then does not come. */
-const QUIET_MS = 300;
+const QUIET_MS = 150;
 /** IN_Q_OVERFLOW. */
 const OVERFLOW = 0x4000;
 
@@ -100,7 +100,7 @@ describe("a busy file beside the one that matters", () => {
     const writing = wakeUps(`
       import { appendFileSync } from "node:fs";
       for (let i = 0; i < 100_000; i++) appendFileSync("log", "a line of a log\\n");`);
-    await sleep(2 * QUIET_MS);
+    await sleep(4 * QUIET_MS);
     put("config");
     // The queue is full of the log: what is lost makes everything be looked at.
     await eventually(() => expect(told).not.toEqual([]));
