@@ -10,7 +10,6 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { PLAN } from "../lab/topology.ts";
-import { makeImage } from "../bench/image.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../unit/config/kubeadm.ts";
 import { Api } from "./support/api.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -47,7 +46,7 @@ beforeAll(async () => {
   cluster = await Cluster.create();
   api = await Api.start(cluster.lab.node, { tls: {}, tokens: ["first-token"] });
   await put(nodeObject(), serviceCIDRObject(), ...objects(web));
-  daemon = start(await kubeadmFiles());
+  daemon = cluster.start(await kubeadmFiles());
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
 });
@@ -55,14 +54,6 @@ afterAll(async () => {
   await cluster.destroy();
   await rm(directory, { recursive: true, force: true });
 });
-
-/** Starts the image's kube-proxy; in guests, which have no compiler to make the image, the program from its files. */
-function start(args: readonly string[]): ChildProcess {
-  if (process.env["NFT_PROXIER_MAIN"] !== undefined) return cluster.start(args);
-  makeImage(join(directory, "image"));
-  const words = [join(directory, "image/kube-proxy"), ...args];
-  return cluster.node.spawn(words, { stdio: ["ignore", "ignore", "pipe"] });
-}
 
 /** kubeadm's ConfigMap, but for the place of the files and the second family's cluster CIDR. Returns the command line. */
 async function kubeadmFiles(): Promise<string[]> {

@@ -10,7 +10,7 @@ import type { FaultEffect, KubeJson } from "../lab/api-server/index.ts";
 import { type Finished, Namespace } from "../lab/namespace.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";
-import { MAIN } from "./support/cluster.ts";
+import { programWords } from "./support/cluster.ts";
 import {
   clusterAddress,
   configuration,
@@ -57,7 +57,7 @@ describe("manifests", () => {
     const manifests = await mkdtemp(join(directory, "manifests-"));
     const items = [serviceObject({ name: "web", n: 1, endpoints: [] }), ...(node === undefined ? [] : [node])];
     await writeFile(join(manifests, "all.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
-    return namespace.run([process.execPath, MAIN, "run", "--once", "--manifests", manifests, "--config", config]);
+    return namespace.run(programWords(["run", "--once", "--manifests", manifests, "--config", config]));
   }
   const withoutIPv6 = (): Promise<void> => namespace.sysctl({ "net.ipv6.conf.all.disable_ipv6": 1 });
 
@@ -123,7 +123,7 @@ describe("a cluster", () => {
   async function launch(settings: Manifest): Promise<void> {
     const kubeconfig = await write("kubeconfig", api.kubeconfig);
     const config = await write("config.json", configuration({ ...settings, clientConnection: { kubeconfig } }));
-    daemon = namespace.spawn([process.execPath, MAIN, "--config", config], { stdio: ["ignore", "ignore", "pipe"] });
+    daemon = namespace.spawn(programWords(["--config", config]), { stdio: ["ignore", "ignore", "pipe"] });
     log = "";
     daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
     ended = new Promise((resolve) => daemon.once("exit", resolve));

@@ -15,6 +15,17 @@ import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, 
 /** The command under test; NFT_PROXIER_MAIN names another build of it. */
 export const MAIN =
   process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
+/** Its startup snapshot, from which the image's daemons start; guests and sanitizers have none. */
+const SNAPSHOT = join(dirname(dirname(MAIN)), "daemon.blob");
+
+/** Node, and what it is given before the program's own words, as deploy/image/launcher.cc does it. */
+export function programWords(args: readonly string[], main = MAIN): string[] {
+  const [first = "-"] = args;
+  const serves = first === "run" || first.startsWith("-");
+  const flags = serves && main === MAIN && existsSync(SNAPSHOT) ? ["--snapshot-blob", SNAPSHOT] : [];
+  return [process.execPath, ...flags, main, ...args];
+}
+
 /** The same in its own files, for tests that put something in place of one: in guests MAIN is a single file. */
 export const UNBUNDLED_MAIN = join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
 
@@ -139,7 +150,7 @@ export class Cluster {
 
   /** As `command`, started by another program: one that takes rights away, say. */
   async commandBehind(starter: readonly string[], args: readonly string[]): Promise<Finished> {
-    return this.lab.node.run([...starter, process.execPath, MAIN, ...args]);
+    return this.lab.node.run([...starter, ...programWords(args)]);
   }
 
   /**
@@ -147,7 +158,7 @@ export class Cluster {
    * @param main the program, where it is not the one under test.
    */
   start(args: readonly string[], stdout: "ignore" | "pipe" = "ignore", main = MAIN): ChildProcess {
-    return this.lab.node.spawn([process.execPath, main, ...args], { stdio: ["ignore", stdout, "pipe"] });
+    return this.lab.node.spawn(programWords(args, main), { stdio: ["ignore", stdout, "pipe"] });
   }
 
   /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */
