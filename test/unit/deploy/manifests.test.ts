@@ -341,9 +341,12 @@ describe("the image", () => {
 
   test("has the command, under kube-proxy's name and our own", () => {
     const [command] = main.command ?? [];
-    const target = `/opt/nft-proxier/${packageJson.bin["nft-proxier"]}`;
-    expect(dockerfile).toContain(`ln -s ${target} /image${command}`);
-    expect(dockerfile).toContain(`ln -s ${target} /image/usr/local/bin/nft-proxier`);
+    const launcher = "/image/usr/local/bin/nft-proxier";
+    expect(dockerfile).toContain(`-o ${launcher} deploy/image/launcher.cc`);
+    expect(dockerfile).toContain(`ln ${launcher} /image${command}`);
+    for (const name of ["kube-proxy", "nft-proxier"]) {
+      expect(dockerfile).toContain(`ln -s ../${packageJson.bin["nft-proxier"]} /opt/nft-proxier/bin/${name}`);
+    }
     expect(last).toContain(`ENTRYPOINT ["${command}"]`);
   });
 
@@ -365,8 +368,8 @@ describe("the image", () => {
 
   test("has the libraries that the addon links, and no program beside Node", () => {
     expect(readFileSync(join(ROOT, "binding.gyp"), "utf8")).toContain('"libraries": ["-lnftnl", "-lmnl"]');
-    expect(dockerfile).toContain("libmnl.so.0*");
-    expect(dockerfile).toContain("libnftnl.so.11*");
+    expect(dockerfile).toContain("ldd /usr/local/bin/node build/Release/nft_proxier.node");
+    expect(dockerfile).toContain("for package in libc6 libgcc-s1 libmnl0 libnftnl11 libstdc++6;");
     // Without a shell there is nothing that RUN could run.
     expect(last).not.toMatch(/^RUN /m);
     expect(last).toMatch(/^gcr\.io\/distroless\//);
