@@ -2,13 +2,15 @@ import { MANY_SERVICES, setUpForManyServices } from "../base/runtime.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { ObjectSink } from "../source/types.js";
 
-/** Hands everything on to the proxier, and sets V8 up for many services once there are. */
+/** Hands everything on to the proxier, and sets V8 up for many services once there are: each port of a service is as much work as a service. */
 export function watchingSize(proxier: Proxier): Required<ObjectSink> {
   let many = false;
   return {
     upsert(object) {
       proxier.upsert(object);
-      if (many || proxier.model.size <= MANY_SERVICES) return;
+      if (many) return;
+      const ports = object.kind === "Service" ? (object.record?.ports.length ?? 0) : 0;
+      if (Math.max(ports, proxier.model.size) <= MANY_SERVICES) return;
       many = true;
       setUpForManyServices();
     },
