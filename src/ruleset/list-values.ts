@@ -24,6 +24,11 @@ const KINDS = ["sticky", "cluster", "masq", "local"] as const;
 /** No VIP has a list of kind 0: it is what the chains of service ports with ClientIP affinity draw from. */
 const KIND_NUMBER: Readonly<Record<ListValue["kind"], number>> = { sticky: 0, cluster: 1, masq: 2, local: 3 };
 const BY_SOURCE = 4;
+/**
+ * Set in the value that the map `services` has for a ClusterIP, and in no other value there or in `nodeports`: other addresses have a list that marks, or go
+ * by source.
+ */
+export const OF_CLUSTER_IP = 1 << 20;
 /** Added to a list's kind: the service port has ClientIP affinity. */
 const STICKY = 4;
 const NODE_PORT = 8;

@@ -63,6 +63,7 @@ export const ChainName = {
   natOutput: "nat-output",
   natPostrouting: "nat-postrouting",
   services: "services",
+  served: "served",
   // kube-proxy empties chains of these names as it starts, so that it can delete `nodeport-ips`.
   nodeCheck: "nodeport-endpoints-check",
   serviceCheck: "service-endpoints-check",

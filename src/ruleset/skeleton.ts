@@ -6,12 +6,12 @@ import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/index.js";
 import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting } from "./localhost.js";
-import { bySource, ENDPOINT_NUMBERS } from "./list-values.js";
+import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
-import { drop, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
+import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 
 /** What tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
@@ -56,14 +56,10 @@ const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement =>
   map: SetName[role],
 });
 
-/**
- * Policy Local, behind the look-up of the list. A packet may have come with this priority, and the look-up may have found nothing: so the chain
- * asks for the address again (its maps by their keys; a node port's do not have it, hence `to`), and what it does not know goes on.
- */
-const policyOf = ({ nodePort }: AddressRoles, ...to: readonly Statement[]): Rule =>
+/** Policy Local, after the look-up of the list: where the packet comes from decides which one it draws from. */
+const policyOf = ({ nodePort }: AddressRoles): Rule =>
   rule(
     { match: "priority", value: bySource(nodePort) },
-    ...to,
     jump(nodePort ? ChainName.nodePortLocal : ChainName.externalLocal),
   );
 
@@ -101,19 +97,28 @@ function addressMatch(options: SkeletonOptions, { nodePort }: AddressRoles): Sta
   return nodePort ? nodePortMatch(options, false) : [];
 }
 
+const addressesInUse = (inUse: InUse): readonly AddressRoles[] => (inUse.has("nodePorts") ? ADDRESSES : [OF_VIPS]);
+
 function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
-  const mark = markForMasquerade(options.masqueradeBit);
+  return addressesInUse(inUse).map((roles) =>
+    rule(...addressMatch(options, roles), listOf(roles, roles.services), goto(ChainName.served)),
+  );
+}
+
+/**
+ * For packets to a service. They arrive here right after the look-up that found it, so their priority is its list: packets to no service may have come
+ * with any. The list also tells a ClusterIP, which saves looking the address up again.
+ */
+function servedRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const notLocal = detectorMatch(options, true);
   const rules: Rule[] = [];
-  if (options.masqueradeAll) rules.push(rule(toClusterIP, mark));
-  // The source first: it takes no look-up.
-  else if (notLocal.length > 0) rules.push(rule(...notLocal, toClusterIP, mark));
-  // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
-  for (const roles of inUse.has("nodePorts") ? ADDRESSES : [OF_VIPS]) {
-    const to = addressMatch(options, roles);
-    rules.push(rule(...to, listOf(roles, roles.services), dispatch), policyOf(roles, ...to));
+  if (options.masqueradeAll || notLocal.length > 0) {
+    const source = options.masqueradeAll ? [] : notLocal;
+    const toClusterIP: Match = { match: "priority", mask: OF_CLUSTER_IP, value: OF_CLUSTER_IP };
+    rules.push(rule(...source, toClusterIP, markForMasquerade(options.masqueradeBit)));
   }
-  return rules;
+  // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
+  return [...rules, rule(dispatch), ...addressesInUse(inUse).map(policyOf)];
 }
 
 /** Ahead of TO_SERVICES, as a packet that comes there a second time must not count twice. */
@@ -230,6 +235,7 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     { chain: ChainName.nodePortLocal, rules: localPolicyRules(options, OF_NODE_PORTS) },
     { chain: ChainName.stickyCluster, rules: numberedRules(SetName.stickyCluster) },
     { chain: ChainName.stickyLocal, rules: numberedRules(SetName.stickyLocal) },
+    { chain: ChainName.served, rules: servedRules(options, inUse) },
     { chain: ChainName.services, rules: serviceRules(options, inUse) },
     filter(ChainName.filterPreroutingPreDnat, Hook.prerouting, early, [...localhost.martians, ...atPrerouting]),
     filter(ChainName.filterOutputPreDnat, Hook.output, early, [...localhost.following, ...atOutput]),

@@ -64,7 +64,8 @@ it("without source ranges, resets, node ports and services without endpoints, no
   expect(Object.keys(found)).not.toContain("filter-prerouting-pre-dnat");
   expect(Object.keys(found)).not.toContain("filter-output-pre-dnat");
   expect(Object.keys(found)).not.toContain("filter-input");
-  expect(found["services"]).toEqual(["services", "dispatch"]);
+  expect(found["services"]).toEqual(["services"]);
+  expect(found["served"]).toEqual(["dispatch"]);
   expect(found["service-endpoints-check"]).toEqual(["cluster-ips", "service-cidrs"]);
 });
 
