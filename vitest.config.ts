@@ -20,12 +20,12 @@ export default defineConfig({
       // Files share workers: to start one and load the program into it takes longer than most of these files.
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate: false } },
       { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"] } },
+      { extends: true, test: { name: "native", include: ["test/native/**/*.test.ts"] } },
       {
         extends: true,
-        // One file at a time: some measure memory and how long the event loop is held.
-        test: { name: "native", include: ["test/native/**/*.test.ts"], fileParallelism: false },
+        // Each file waits for a third of its time.
+        test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate: false, maxWorkers: 3 },
       },
-      { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate: false } },
       // One test holds several change-overs, and the machine is loaded meanwhile.
       {
         extends: true,
