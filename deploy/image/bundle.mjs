@@ -7,6 +7,7 @@
  * alone, 2 of 65 MB are ever reached. Names stay as they are, so that stack traces and profiles can be read; line numbers are the bundle's.
  */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { isBuiltin } from "node:module";
 import path from "node:path";
 import { rolldown } from "rolldown";
 import { AFTER_START } from "./snapshot.mjs";
@@ -35,6 +36,7 @@ const forSnapshot = {
     if (AFTER_START.includes(builtin)) return `\0builtin:${builtin}`;
     if (kind !== "dynamic-import" || importer === undefined) return undefined;
     if (source === LIBRARY) return "\0library";
+    if (isBuiltin(source)) return `\0imported:${builtin}`;
     const target = path.resolve(path.dirname(importer), source);
     return importer.includes("/dist/cli/") && target.includes("/dist/cli/") && !FOR_DAEMONS.test(target)
       ? "\0command"
@@ -43,6 +45,8 @@ const forSnapshot = {
   load(id) {
     if (id === "\0command") return 'throw new Error("commands are not in the startup snapshot");';
     const require = `process.getBuiltinModule("node:module").createRequire(__filename)`;
+    const [, imported] = /^\0imported:(.*)$/.exec(id) ?? [];
+    if (imported !== undefined) return `module.exports = process.getBuiltinModule("${imported}");`;
     if (id === "\0library") return `module.exports = ${require}("../${LIBRARY_ENTRY}.js");`;
     const [, builtin] = /^\0builtin:(.*)$/.exec(id) ?? [];
     if (builtin === undefined) return undefined;
@@ -97,12 +101,11 @@ const generated = await daemon.generate({
   comments: false,
   minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
 });
+const [{ code }] = generated.output;
+if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a program from a snapshot cannot do");
 // V8 keeps a text with one character above U+00FF as two bytes for each.
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-writeFileSync(
-  path.join(target, "dist", "chunks", "daemon.cjs"),
-  generated.output[0].code.replace(/[^\0-\xff]/g, escaped),
-);
+writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 
 mkdirSync(path.join(target, "dist", "page"), { recursive: true });
 cpSync(path.join(root, "dist", "page", "page.html"), path.join(target, "dist", "page", "page.html"));
