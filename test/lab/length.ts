@@ -23,10 +23,13 @@ export function someOf<T>(rows: readonly T[], every: number): readonly T[] {
 /** Test files, below test/, that a short run ignores. */
 export const LONG_FILES: readonly string[] = [
   "conformance/long-lists",
+  "packets/change-overs",
   "packets/conntrack-api",
   "packets/conntrack-cli",
+  "packets/conntrack-entries",
   "packets/endurance",
   "packets/hostile-text",
   "packets/leftovers-legacy",
+  "packets/preflight",
   "packets/status-firewalls",
 ];

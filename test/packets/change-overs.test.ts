@@ -18,7 +18,6 @@ import type { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
-import { longTest } from "../support/long.ts";
 
 /** Between kube-proxy's removal of our table and its own rules. */
 const KUBE_PROXY_STARTS_MS = patience(1000);
@@ -113,7 +112,7 @@ test("back to kube-proxy's iptables mode without a handover: new connections fai
   expect(failures.length).toBeGreaterThan(0);
 });
 
-longTest("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
+test("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
   await start();
   await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);

@@ -26,7 +26,6 @@ import {
   type ServiceSpec,
   POD_PORT,
 } from "./support/objects.ts";
-import { longDescribe } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const sticky: ServiceSpec = { name: "sticky", n: 2, endpoints: ["a"], affinitySeconds: 60, ranges: ["192.0.2.0/24"] };
@@ -256,7 +255,7 @@ describe("tables of the name kube-proxy", () => {
   });
 });
 
-longDescribe("other programs", () => {
+describe("other programs", () => {
   test("a chain that drops what is forwarded, and accepts nothing, is a problem with a command that mends it", async () => {
     await nft("add table ip wall\nadd chain ip wall forward { type filter hook forward priority 0; policy drop; }");
     const { code, findings } = await look();
@@ -356,7 +355,7 @@ longDescribe("other programs", () => {
   });
 });
 
-longDescribe("configuration", () => {
+describe("configuration", () => {
   test("a mode of another proxier is a problem that says what to set", async () => {
     const { code, findings } = await look([], { ...configuration(), mode: "ipvs" });
     expect(code).toBe(1);
