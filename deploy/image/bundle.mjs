@@ -95,12 +95,8 @@ const { output } = await bundle.write({
 });
 
 const daemon = await rolldown({ ...shared, input: path.join(root, "dist", "snapshot.js"), plugins: [forSnapshot] });
-const generated = await daemon.generate({
-  format: "cjs",
-  codeSplitting: false,
-  comments: false,
-  minify: { compress: false, mangle: false, codegen: { removeWhitespace: true } },
-});
+// Not minified: an uncaught error prints the source line that it comes from.
+const generated = await daemon.generate({ format: "cjs", codeSplitting: false, comments: false });
 const [{ code }] = generated.output;
 if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a program from a snapshot cannot do");
 // V8 keeps a text with one character above U+00FF as two bytes for each.

@@ -21,8 +21,9 @@ int main(int argc, char** argv) {
   const std::string root = ROOT;
   const std::string called = argc > 0 ? argv[0] : "nft-proxier";
   // Node tells the program the name under which it was called, from bin/ beside the files.
-  std::string script = root + "/bin/" + called.substr(called.rfind('/') + 1);
-  if (access(script.c_str(), R_OK) != 0) script = root + "/dist/main.js";
+  const std::string name = called.substr(called.rfind('/') + 1);
+  std::string script = root + "/bin/" + name;
+  if (name.empty() || name[0] == '.' || access(script.c_str(), R_OK) != 0) script = root + "/dist/main.js";
   std::string snapshot = root + "/daemon.blob";
 
   // SIGUSR1 must not open Node's inspector.

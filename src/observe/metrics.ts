@@ -202,6 +202,13 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
 function processMetrics(registry: Registry): void {
   const never = 3_600_000;
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: never });
+  // prom-client takes the time when it is loaded: with a startup snapshot, when the image is built.
+  const start = "process_start_time_seconds";
+  registry.removeSingleMetric(start);
+  const started = Math.round(performance.timeOrigin / 1000);
+  new Gauge({ name: start, help: "Start time of the process since unix epoch in seconds.", registers: [registry] }).set(
+    started,
+  );
   for (const { name } of registry.getMetricsAsArray()) {
     const percentile = name.startsWith("nodejs_eventloop_lag_") && name !== "nodejs_eventloop_lag_seconds";
     if (percentile) registry.removeSingleMetric(name);

@@ -35,6 +35,7 @@ const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const late: ServiceSpec = { name: "late", n: 2, endpoints: ["b"] };
 const CHECK_PORT = 32_100;
 
+const began = Date.now();
 let directory: string;
 let cluster: Cluster;
 let api: Api;
@@ -129,6 +130,8 @@ test("the health and metrics ports answer as kube-proxy's", async () => {
   expect(JSON.parse(health.body)).toMatchObject({ healthy: true, nodeEligible: true, status: { IPv4: {}, IPv6: {} } });
   expect(await get("http://127.0.0.1:10249/proxyMode")).toEqual({ status: 200, body: "nftables" });
   const { body } = await get("http://127.0.0.1:10249/metrics");
+  // The startup snapshot, from which the daemon starts, is older than this test.
+  expect(Number(/^process_start_time_seconds (\d+)/m.exec(body)?.[1]) * 1000).toBeGreaterThan(began - 1_000);
   expect(body).toMatch(/^kubeproxy_sync_proxy_rules_duration_seconds_count\{ip_family="IPv6"\} [1-9]/m);
   expect(body).toMatch(/^kubernetes_build_info\{.*git_version="v1\.36\.\d+".*\} 1/m);
   expect((await api.call("requests")).map(({ path, status }) => `${path} ${status}`)).toContain("/version 200");
