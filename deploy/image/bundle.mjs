@@ -18,7 +18,7 @@ const root = path.resolve(import.meta.dirname, "../..");
 const LIBRARY = "@kubernetes/client-node";
 const LIBRARY_ENTRY = "client-node";
 
-/** What is used of it. */
+/** Exports the one class that is used. */
 const libraryEntry = {
   name: "library-entry",
   resolveId: (source) => (source === LIBRARY_ENTRY ? path.join(root, "dist", `${LIBRARY_ENTRY}.js`) : undefined),

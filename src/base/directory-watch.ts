@@ -7,7 +7,7 @@ export interface InotifyEvent {
   /** Descriptor of the watch; -1 for an overflow. */
   readonly watch: number;
   readonly mask: number;
-  /** Of the file in the watched directory; "" for the directory itself. */
+  /** Name of the file in the watched directory; "" for the directory itself. */
   readonly name: string;
 }
 
@@ -61,7 +61,7 @@ interface Watched {
 export interface DirectoryWatchOptions {
   readonly directory: string;
   readonly inotify: OpenInotify;
-  /** A file may have changed; undefined: all of them may. */
+  /** Called if a file may have changed, and with undefined if any of them may. */
   readonly changed: (file: string | undefined) => void;
   /** Receives what is worth a line in the log. */
   readonly note: (note: string) => void;

@@ -15,7 +15,7 @@ import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
 
-/** What the maps of the kernel hold. */
+/** Names of an element in the kernel's maps. */
 const [ENTRY, ENTRIES] = ["VIP or node port", "VIPs and node ports"] as const;
 const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 

@@ -45,7 +45,7 @@ export interface ConntrackServiceOptions {
   /** This node's addresses: where node ports answer when they answer everywhere. */
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   readonly log: Logger;
-  /** What services gave up. Default: nothing yet. */
+  /** Claims and endpoints that services gave up. Default: none. */
   readonly former?: FormerTargets;
   /** The kernel's, looked at when a service asks for resets. Default: taken to be right. */
   readonly settings?: ResetSettings;

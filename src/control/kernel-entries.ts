@@ -1,4 +1,4 @@
-/** What the kernel serves of an earlier run, as long as this one has written nothing. */
+/** Counts the services that the kernel still serves from an earlier run, until this run has written its own. */
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";

@@ -10,7 +10,7 @@ export interface World {
   isOurs(ref: TableRef): boolean;
   /** Routing type of an address (RTN_*). */
   addressType(address: string): Promise<number>;
-  /** By which interface packets to an address leave; undefined: not known, or there is no route. */
+  /** Returns the interface through which packets to an address leave, or undefined if it is not known or there is no route. */
   interfaceTo(address: string): Promise<string | undefined>;
   /** Which of the numbers that our `numgen` may give it gives, counted from 0. */
   readonly draw: number;

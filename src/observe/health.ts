@@ -1,4 +1,4 @@
-/** What /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz say. */
+/** Answers of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
 import type { V1Node } from "@kubernetes/client-node";
 import type { IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
@@ -36,7 +36,7 @@ interface FamilyState {
   underWay: number | undefined;
   /** When another process changed the table, unless that has been undone. */
   drifted: number | undefined;
-  /** Of the first write since the start: it has not been tried yet, the kernel refused it, or it is done. */
+  /** State of the first write since the start: not tried yet, refused by the kernel, or done. */
   first: "waits" | "refused" | "done";
   /** Unix ms. */
   lastUpdated: number;

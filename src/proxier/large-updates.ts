@@ -31,7 +31,7 @@ export interface LargeUpdatesOptions {
   readonly pieceElements?: number;
 }
 
-/** What is to be done of a service. */
+/** Work that is left for a service. */
 interface Task {
   /** When its change came, ms of the caller's clock. */
   readonly since: number;
@@ -53,7 +53,7 @@ interface Job extends Task {
 
 type FamilyUpdates = LargeUpdatesOptions["families"][number];
 
-/** What a service is to have in a family. */
+/** The desired state of a service in one family. */
 interface Prepared {
   readonly updates: FamilyUpdates;
   readonly views: readonly ServicePortView[];
@@ -68,7 +68,7 @@ export class LargeUpdates {
   readonly #ready: Job[] = [];
   /** The services of both. */
   readonly #begun = new Map<string, Task>();
-  /** Those of them that keep an address which is to pass to a service that has not come by yet. */
+  /** Services among them that keep an address until the service that takes it over has been updated. */
   readonly #keeping = new Set<string>();
   #beginning: Promise<void> = Promise.resolve();
   #isBeginning = false;
@@ -89,7 +89,7 @@ export class LargeUpdates {
     return this.#waiting.size + this.#preparing.size + this.#ready.length;
   }
 
-  /** When the oldest change came whose update is not through, ms of the caller's clock; undefined: there is none. */
+  /** Returns when the oldest change came whose update is not complete, in ms of the caller's clock, or undefined if there is none. */
   get oldest(): number | undefined {
     let oldest = Infinity;
     for (const tasks of [this.#waiting, this.#begun])
@@ -235,7 +235,7 @@ export class LargeUpdates {
     this.#isBeginning = false;
   }
 
-  /** What is left to go waits for all that take of it, which do not wait for that. */
+  /** A removal waits for the services that take over what it removes; they do not wait for the removal. */
   #mustWait(service: string, { isRest }: Task): boolean {
     if (this.#begun.has(service)) return true;
     const takers = isRest ? [this.#begun, this.#waiting] : [this.#begun];

@@ -5,7 +5,7 @@
  *      ▲                                 │                                       │
  *      └─────────────── retried: when it changes, and with backoff ──────────────┘
  *
- * What the kernel holds of the service stays: old endpoints are better than none. A port of it goes if another service has been given one of its
+ * The kernel keeps the service's former state: old endpoints are better than none. A port of it goes if another service has been given one of its
  * addresses meanwhile, since two states that serve one address contradict each other. A retry takes the service's present views, by the same way as a
  * change of it: a large one goes in pieces. After a restart nothing is known of how a service was, so a
  * service that is refused at the first write has nothing.
@@ -126,7 +126,7 @@ export class Quarantine {
     try {
       this.#ruleset.update(service, desired, prepared);
     } catch (error) {
-      // What cannot be expressed is quarantined as if the kernel had refused it. A large service takes long to be restored, and is retried again and again.
+      // A state that cannot be expressed is quarantined as if the kernel had refused it. A large service takes long to be restored, and is retried again and again.
       if (this.#ruleset.state(service) !== former) this.#ruleset.restore(service, former);
       this.#put(service, reasonOf(error));
     }
@@ -227,7 +227,7 @@ export class Quarantine {
       }
     };
     const { refused, untried } = await findRefused(new ChangedClaims(changes).groups(), {
-      // Of a service that is updated in pieces that is the piece: its update goes on from the very state that it left.
+      // For a service that is updated in pieces this is the piece: its update goes on from the state that the piece left.
       forward: (list) =>
         each(list, (service, { present, former }) => {
           this.#unwritten.set(service, former);
@@ -253,7 +253,7 @@ export class Quarantine {
     return untried.length === 0;
   }
 
-  /** What the kernel has not seen yet. */
+  /** Changes that the kernel has not seen yet. */
   #changes(): Map<string, Change> {
     return new Map(
       Array.from(this.#unwritten, ([service, former]) => [service, { present: this.#ruleset.state(service), former }]),

@@ -1,4 +1,4 @@
-/** What the log says of writes: every one only where that is asked for, so that a rolling update does not fill it. */
+/** Logs writes: each of them only if asked to, so that a rolling update does not fill the log. */
 import type { Logger } from "../base/logger.js";
 import type { IpFamily } from "../model/types.js";
 

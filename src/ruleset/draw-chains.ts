@@ -35,7 +35,7 @@ interface Spares {
 export class DrawChains {
   readonly #table: TableDeclarations;
   readonly #sets: ElementSets;
-  /** Of each value, by elements and by spares; those that mark lead to their twins as well. */
+  /** Number of uses of each value, by elements and by spares. A value that marks also uses its twin. */
   readonly #uses = new Uses<number>();
   /** By list value without a count; lists that mark have that of their twins. */
   readonly #spares = new Map<number, Spares>();

@@ -350,8 +350,8 @@ export class FamilyRuleset {
   }
 
   /**
-   * What went had given its data to elements that others still have, ports of the same service among them: these get back their own. As after a refusal
-   * alone, it may take a look at every service.
+   * The state that went had put its data into elements that other services, or other ports of the same service, still have. These elements get their own data
+   * back. It may look at every service, because it runs after a refusal only.
    */
   #giveBack(came: ServiceState, went: ServiceState): void {
     const keys = new Set<string>();
@@ -544,7 +544,7 @@ export class FamilyRuleset {
     limits: (limits) => this.#limits.use(limits),
   };
 
-  /** Of what is retained. */
+  /** Puts elements that are retained. */
   readonly #putting: Expansion = {
     ...NOTHING_EXPANDED,
     element: (set, key, data) => void set.put(key, data),

@@ -101,7 +101,7 @@ try {
     write(`10.244.2.${round + 1}`);
     replaced.push(await taken());
   }
-  // Of one round, so that its times belong together.
+  // The figures of one round, so that they belong together.
   const replace = replaced.sort((a, b) => a.ms / a.kernelMs - b.ms / b.kernelMs)[Math.floor((rounds - 1) / 2)];
   const heldMs: Record<string, number> = {};
   const held = async (what: string, work: () => void): Promise<void> => {

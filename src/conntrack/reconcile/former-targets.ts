@@ -18,12 +18,12 @@ const QUIET_PASSES = 2;
 /** As many claims are remembered, with as many endpoints; the oldest go first. */
 const MAX_FORMER = 1 << 14;
 const MAX_ENDPOINTS = 1 << 17;
-/** Of one claim that is given up again and again, the last times are remembered. */
+/** Number of times remembered for a claim that is given up again and again: the last ones. */
 const MAX_TIMES = 8;
 
 /** One time that a claim was given up. */
 interface Time {
-  /** "address port" of the endpoints that its entries may have; undefined: any. */
+  /** "address port" of the endpoints that its entries may have. Undefined if they may have any. */
   readonly endpoints: ReadonlySet<string> | undefined;
   quiet: number;
   seen: boolean;
