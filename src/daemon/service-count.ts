@@ -3,7 +3,7 @@ import type { Proxier } from "../proxier/proxier.js";
 import type { ObjectSink } from "../source/types.js";
 
 /** Hands everything on to the proxier, and sets V8 up for many services once there are: each port of a service is as much work as a service. */
-export function watchingSize(proxier: Proxier): Required<ObjectSink> {
+export function watchingSize(proxier: Proxier, setUpForMany = setUpForManyServices): Required<ObjectSink> {
   let many = false;
   return {
     upsert(object) {
@@ -12,7 +12,7 @@ export function watchingSize(proxier: Proxier): Required<ObjectSink> {
       const ports = object.kind === "Service" ? (object.record?.ports.length ?? 0) : 0;
       if (Math.max(ports, proxier.model.size) <= MANY_SERVICES) return;
       many = true;
-      setUpForManyServices();
+      setUpForMany();
     },
     remove: (kind, name) => proxier.remove(kind, name),
     synced: (pending) => proxier.synced(pending),

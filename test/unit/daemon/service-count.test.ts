@@ -1,20 +1,10 @@
 /** When the daemon takes on that it has much to do. */
-import { beforeEach, expect, it, vi } from "vitest";
+import { expect, it, vi } from "vitest";
 
-import * as runtime from "../../../src/base/runtime.js";
 import { watchingSize } from "../../../src/daemon/service-count.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { decoded } from "../../support/decoded.js";
 import { makeProxier } from "../proxier/support/proxier.js";
-
-vi.mock(import("../../../src/base/runtime.js"), async (original) => ({
-  ...(await original()),
-  setUpForManyServices: vi.fn(),
-}));
-
-const setUp = vi.mocked(runtime.setUpForManyServices);
-
-beforeEach(() => void setUp.mockClear());
 
 it.each([
   ["200 services", 200, 1, 0],
@@ -22,7 +12,8 @@ it.each([
   ["a service of 200 ports", 1, 200, 0],
   ["a service of 201 ports", 1, 201, 1],
 ])("%s", (_what, services, ports, times) => {
-  const sink = watchingSize(makeProxier(new FakeKernel()));
+  const setUp = vi.fn();
+  const sink = watchingSize(makeProxier(new FakeKernel()), setUp);
   for (let i = 0; i < services; i++) {
     const list = Array.from({ length: ports }, (_, port) => ({ name: `p${port}`, port: port + 1 }));
     const object = { metadata: { name: `s${i}` }, spec: { clusterIP: `10.96.${i >> 8}.${i & 255}`, ports: list } };

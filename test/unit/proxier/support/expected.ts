@@ -36,10 +36,7 @@ export function expectations(cluster: Cluster): Expectation[] {
       destination,
       protocol: view.protocol,
       port,
-      outcomes: outcomesOf(
-        { ...list, masqueraded: list.masqueraded || toClusterIP(cluster, clusterIPs, destination, source) },
-        view,
-      ),
+      outcomes: outcomesOf(list, view),
     });
     const served = views.flatMap((view) => {
       const external = externalList(view, source);
@@ -48,7 +45,9 @@ export function expectations(cluster: Cluster): Expectation[] {
         return one(view, way, address, view.port, guarded ? DROPPED : list);
       };
       return [
-        ...(view.clusterIP === undefined ? [] : [vip("cluster IP", view.clusterIP, internalList(view))]),
+        ...(view.clusterIP === undefined
+          ? []
+          : [vip("cluster IP", view.clusterIP, internalList(view, cluster, source))]),
         ...view.externalIPs.map((address) => vip("external IP", address, external)),
         ...view.loadBalancerIPs.map((address) => vip("LB IP", address, external)),
         ...(view.nodePort === 0
@@ -75,24 +74,19 @@ function outcomesOf({ endpoints, masqueraded, dropped }: List, view: ServicePort
   return [...new Set(ends)].sort();
 }
 
-function internalList(view: ServicePortView): List {
-  return { endpoints: view.internalPolicyLocal ? view.localEndpoints : view.clusterEndpoints, masqueraded: false };
+/**
+ * There is a detector, so connections to a cluster IP are masqueraded unless they come from a pod of this node. As with kube-proxy this goes by address,
+ * protocol and port: another service may have the same address as an external IP.
+ */
+function internalList(view: ServicePortView, { masqueradeAll }: Cluster, source: SourceName): List {
+  const endpoints = view.internalPolicyLocal ? view.localEndpoints : view.clusterEndpoints;
+  return { endpoints, masqueraded: masqueradeAll || source !== "pod" };
 }
 
 function externalList(view: ServicePortView, source: SourceName): List {
   if (!view.externalPolicyLocal) return { endpoints: view.clusterEndpoints, masqueraded: true };
   if (source === "outside") return { endpoints: view.localEndpoints, masqueraded: false };
   return { endpoints: view.clusterEndpoints, masqueraded: source === "node" };
-}
-
-/** The detector is there, so what does not come from a pod of this node is masqueraded towards an active cluster IP. */
-function toClusterIP(
-  { masqueradeAll }: Cluster,
-  clusterIPs: ReadonlySet<string>,
-  address: string,
-  source: SourceName,
-): boolean {
-  return clusterIPs.has(address) && (masqueradeAll || source !== "pod");
 }
 
 function contains(cidr: string, address: string): boolean {
