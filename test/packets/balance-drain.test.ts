@@ -166,6 +166,7 @@ test.each(someOf([true, false], 2))(
     const fresh = await answers(cluster, { to: ways[0], family: "ip", protocol: "udp", source, count: 20 });
     expect([...fresh.keys()]).toEqual(["r1"]);
     await eventually(async () => expect(await flows()).toBe(0));
-    expect(performance.now() - began).toBeGreaterThanOrEqual(DRAIN_SECONDS * 1000 - 50);
+    // The program drains from before `put` returned.
+    expect(performance.now() - began).toBeGreaterThanOrEqual(DRAIN_SECONDS * 1000 - 200);
   },
 );
