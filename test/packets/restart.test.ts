@@ -170,7 +170,7 @@ describe("a layout of another version", () => {
           /(hook \S+ priority )(-?\d+)/g,
           (_all, word: string, number: string) => `${word}${Number(number) - 1}`,
         )
-        .replaceAll(/(\t\tmeta priority set .* map @services .*\n.*\n)(.*\n.*\n)/g, "$2$1"),
+        .replaceAll(/(\t\tmeta priority set .* map @services .*\n)(.*\n)/g, "$2$1"),
     "more than we know of": (text) =>
       text.replace(
         /\tchain services \{\n/,
