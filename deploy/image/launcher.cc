@@ -1,13 +1,19 @@
 // The image's command: starts Node with the startup snapshot for a daemon, and with the program's files for every other
 // command.
-//
-// ROOT is the program's directory, NODE is Node's path; both are given when this is compiled.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
+
+// The program's directory, and Node, in the image; benchmarks and tests have others.
+#ifndef ROOT
+#define ROOT "/opt/nft-proxier"
+#endif
+#ifndef NODE
+#define NODE "/usr/local/bin/node"
+#endif
 
 namespace {
 
