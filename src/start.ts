@@ -1,4 +1,4 @@
-/** What the process does first, whether it was started from files (main.ts) or from the startup snapshot (snapshot.ts). */
+/** Starts the program, from files (main.ts) or from the startup snapshot (snapshot.ts). */
 import { basename } from "node:path";
 import { installSignalHandlers } from "./base/signals.js";
 import {

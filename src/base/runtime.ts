@@ -52,7 +52,7 @@ function holdYoungGeneration(): void {
 }
 
 /**
- * V8's compilers to machine code pay off with many services only. Without them, 100 services take 11 MB less resident memory and no more CPU; a load of 10,000
+ * V8's compilers to machine code pay off with many services only. Without them, 100 services take 11 MB less resident memory and as much CPU; a load of 10,000
  * takes twice as long. `--max-optimized-bytecode-size=0` stops them too, but for good: V8 gives up on each
  * function that it refuses once.
  */

@@ -3,7 +3,7 @@ import { addressBytes } from "../base/ip.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { ServicePacket } from "./firewalls.js";
 
-/** Of the endpoints of one network that are elsewhere one stands for all; those on this node have interfaces of their own. */
+/** One endpoint stands for all of its network on other nodes. Endpoints on this node have interfaces of their own. */
 export function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<ServicePacket> {
   const { service, clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
   const address = clusterIP ?? externalIPs[0] ?? loadBalancerIPs[0];

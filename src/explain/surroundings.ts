@@ -92,7 +92,7 @@ async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Rout
   return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
 }
 
-/** Of what goes where it is addressed. */
+/** For a packet that goes where it is addressed. */
 async function untouchedAway(
   { destination }: PacketSpec,
   { verdict, otherwise }: Explanation,

@@ -1,4 +1,4 @@
-/** Events of directories, inotify(7): no more of them than the event loop can bear, however fast others write. */
+/** Events of directories, inotify(7). The number read at once is limited, so that a fast writer cannot hold the event loop. */
 import type { Inotify, InotifyEvent, OpenInotify } from "../base/directory-watch.js";
 import { loadAddon } from "./addon.js";
 import { translate } from "./native-error.js";

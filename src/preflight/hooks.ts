@@ -142,7 +142,7 @@ export interface HookFacts {
   readonly interfaces: readonly string[];
   /** nftables.masqueradeBit. */
   readonly masqueradeBit: number;
-  /** What other programs' rules do with packets to the services; undefined: services were not looked at. */
+  /** Effect of other programs' rules on packets to services. Undefined if services were not checked. */
   readonly firewalls: FirewallLook | undefined;
 }
 

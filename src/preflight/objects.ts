@@ -14,7 +14,7 @@ export type ObjectFacts =
       readonly unbalanced: readonly Problem[];
       /** Manifests of which nothing can be read. */
       readonly missing: readonly string[];
-      /** What else is wrong with manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+      /** Other problems of manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
       readonly ignored: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
       readonly serviceCIDRs: readonly string[];

@@ -4,13 +4,10 @@
  * event's bytes leaving the server to the kernel's announcement of the commit that puts it in force; or how long its event loop is
  * held by that. Prints one line of JSON (`Cluster`, `Blocked`). Arguments: services endpoints changes [watch]
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NftKernel } from "../../dist/kernel/nft-kernel.js";
-import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
-import { freshPod, makeService, makeSlice, podsOf } from "./cluster.ts";
+import { startApiCluster } from "./api-cluster.ts";
+import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { memoryOf, quantile, tell } from "./lib.ts";
 import { Program } from "./program.ts";
 
@@ -27,29 +24,12 @@ export interface Cluster {
 
 const [services, endpoints, changes] = process.argv.slice(2).map(Number);
 const watchLoop = process.argv[5] === "watch";
-const NODE = "bench-node";
 /** Isolated changes are this far apart, ms. */
 const APART_MS = 30;
 /** What follows the load at once is over by then. */
 const REST_MS = 5_000;
 
-const api = await ApiServer.start();
-const put = (object: unknown): string => api.put(object as KubeJson);
-put({
-  apiVersion: "v1",
-  kind: "Node",
-  metadata: { name: NODE },
-  status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
-});
-for (let i = 0; i < services; i++) {
-  put(makeService(i));
-  put(makeSlice(i, podsOf(i, endpoints)));
-}
-
-const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-bench-"));
-const kubeconfig = path.join(directory, "kubeconfig");
-writeFileSync(kubeconfig, api.kubeconfig());
-const flags = [`--kubeconfig=${kubeconfig}`, `--hostname-override=${NODE}`, "--healthz-port=0", "--oom-score-adj=0"];
+const { flags, put, close } = await startApiCluster(services, endpoints);
 const program = await Program.start(flags, watchLoop, ({ msg, family }) => msg === "synced" && family === "ip");
 await sleep(REST_MS);
 const rest = memoryOf(program.pid, "VmRSS");
@@ -85,8 +65,7 @@ const after = memoryOf(program.pid, "VmRSS");
 await monitor.close();
 await kernel.close();
 const blocked = await program.end();
-await api.stop();
-rmSync(directory, { recursive: true });
+await close();
 const result: Cluster = {
   startMs: program.startedMs,
   rest,

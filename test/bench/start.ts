@@ -8,16 +8,12 @@
  * greatest. Needs `nft`.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import path from "node:path";
+import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
-import { makeService, makeSlice, podsOf } from "./cluster.ts";
+import { startApiCluster } from "./api-cluster.ts";
 import type { LogLine } from "./program.ts";
 
-const NODE = "bench-node";
 const REST_MS = 5_000;
 const TICK_MS = 10;
 
@@ -30,18 +26,7 @@ const variants = words
     return { name: word.slice(0, at), command: word.slice(at + 1).split(" ") };
   });
 
-const api = await ApiServer.start();
-const put = (object: unknown): string => api.put(object as KubeJson);
-const addresses = [{ type: "InternalIP", address: "192.0.2.1" }];
-put({ apiVersion: "v1", kind: "Node", metadata: { name: NODE }, status: { addresses } });
-for (let i = 0; i < services; i++) {
-  put(makeService(i));
-  put(makeSlice(i, podsOf(i, endpoints)));
-}
-const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-bench-"));
-const kubeconfig = path.join(directory, "kubeconfig");
-writeFileSync(kubeconfig, api.kubeconfig());
-const flags = [`--kubeconfig=${kubeconfig}`, `--hostname-override=${NODE}`, "--healthz-port=0", "--oom-score-adj=0"];
+const cluster = await startApiCluster(services, endpoints);
 
 /** Ms of both user and system time. */
 function cpuOf(pid: number): number {
@@ -73,7 +58,7 @@ async function start(name: string, command: readonly string[]): Promise<Record<s
   execFileSync("nft", ["flush", "ruleset"]);
   const began = performance.now();
   const [program = "", ...args] = command;
-  const child = spawn(program, [...args, ...flags], { stdio: ["ignore", "ignore", "pipe"] });
+  const child = spawn(program, [...args, ...cluster.flags], { stdio: ["ignore", "ignore", "pipe"] });
   const cpu = await written(child, name);
   const ms = Math.round(performance.now() - began);
   await sleep(REST_MS);
@@ -99,5 +84,4 @@ for (const [name, runs] of all) {
   });
   console.log(`${name}: ${parts.join(", ")}`);
 }
-await api.stop();
-rmSync(directory, { recursive: true });
+await cluster.close();

@@ -54,7 +54,7 @@ export class SnapshotSink implements ObjectSink {
   readonly onPod = (address: string, pod: string): void => void this.pods.set(address, pod);
   /** Manifests of which nothing is known. */
   readonly missing: string[] = [];
-  /** What is ignored of others: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+  /** Problems of other manifests, which are ignored: "web.yaml: Service default/web: spec.externalIps: unknown field". */
   readonly ignored: string[] = [];
   node: V1Node | undefined;
 
