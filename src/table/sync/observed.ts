@@ -6,7 +6,7 @@ import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { driftOf, elementChanges, structureChanges } from "./drift.js";
 import type { ElementDrift, TrackedElements } from "../elements/element-set.js";
-import { fateOf } from "../quirks.js";
+import { fateOf, type TableFacts } from "../quirks.js";
 import { needsHandles } from "./plan.js";
 import { serves } from "../rules/schema.js";
 import {
@@ -51,6 +51,9 @@ export class ObservedTable {
   /** Sets filled by packets in a table that has to go before ours can be made. */
   #filled: readonly SetInfo[] = [];
   #condemned = false;
+  /** The comment of the table that served packets at the first read: it stays. Undefined: none did. */
+  #tolerated: { readonly comment: string | undefined } | undefined;
+  #wasRead = false;
   /** A dump that began before anything was desired, and what was received since. */
   #ahead: { readonly dump: Promise<TableDump | undefined>; readonly period: Period | undefined } | undefined;
 
@@ -213,7 +216,10 @@ export class ObservedTable {
     const before = this.state;
     const changes = structureChanges(before, dump.state);
     const { table } = dump.state;
-    const inTheWay = table !== undefined && this.#hasToGo(dump.state);
+    if (!this.#wasRead && table !== undefined && packetsComeBy(dump.state))
+      this.#tolerated = { comment: table.comment };
+    this.#wasRead = true;
+    const inTheWay = table !== undefined && this.#hasToGo(table);
     // It does not matter what else is in a table that has to be made anew.
     const state = inTheWay ? { ...emptyState(), inTheWay } : dump.state;
     this.state = state;
@@ -249,14 +255,12 @@ export class ObservedTable {
    * Whether the table has to go before ours can be made. The kernel changes no table's comment (nf_tables_updtable); that of one that serves
    * packets as we start is left as it is.
    */
-  #hasToGo(found: KernelState): boolean {
-    const { table } = found;
-    if (table === undefined) return false;
+  #hasToGo(table: TableFacts): boolean {
     const fate = fateOf(table, this.own, this.kernel.portId);
     if (fate === "theirs") return false;
     if (this.#condemned || fate === "recreate") return true;
-    const isOther = this.comment !== undefined && table.comment !== this.comment;
-    return isOther && (this.state.table !== undefined || !packetsComeBy(found));
+    if (this.comment === undefined || table.comment === this.comment) return false;
+    return this.#tolerated === undefined || table.comment !== this.#tolerated.comment;
   }
 
   /** Whether what packets have put into the set can be put into one that is made anew. */

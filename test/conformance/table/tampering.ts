@@ -109,6 +109,28 @@ export function tampering(world: () => KernelWorld): void {
     });
   }
 
+  for (const [what, first] of [
+    ["was deleted", [otherComment[0]]],
+    ["had been made anew", otherComment],
+  ] as const) {
+    it(`a table that serves packets under another comment is written from scratch, where it ${what} just before`, async () => {
+      const { kernel } = world();
+      const other = await world().other();
+      const { table } = wanted(kernel);
+      await table.apply();
+      const before = await content(kernel);
+      await other.commit(first);
+      table.invalidate("test");
+      await table.load();
+      const base = { type: "filter", hook: 1, priority: 0 } as const;
+      const serving: Op = { op: "add", kind: "chain", ...OWN, chain: "nat-prerouting", base };
+      await other.commit([...(first.length > 1 ? otherComment : [otherComment[1]]), serving]);
+      table.invalidate("test");
+      await table.apply();
+      expect(await content(kernel)).toEqual(before);
+    });
+  }
+
   it("a set that a bound chain looks up can be made anew", async () => {
     const { kernel } = world();
     const other = await world().other();
