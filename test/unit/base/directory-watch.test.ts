@@ -106,7 +106,8 @@ describe("a busy file beside the one that matters", () => {
     await eventually(() => expect(told).not.toEqual([]));
     const count = await writing;
     const seconds = (performance.now() - start) / 1000;
-    expect(count).toBeLessThan(100 + 40 * seconds);
+    // Also what the test's own process wakes up for.
+    expect(count).toBeLessThan(100 + 100 * seconds);
     expect(batches.length).toBeLessThan(20 + 25 * seconds);
     for (const events of batches) expect(events.length).toBeLessThanOrEqual(1024);
   });

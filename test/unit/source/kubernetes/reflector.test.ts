@@ -374,9 +374,9 @@ describe("Reflector: answers made to fill the memory", () => {
     expect(packed.length).toBeLessThan(1 << 19);
     const effect = { status: 200, headers: { "Content-Encoding": "gzip" }, body: packed };
     const fault = api.fail({ resource: "services", verb }, effect);
-    const before = process.memoryUsage().rss;
+    const before = process.memoryUsage.rss();
     let peak = before;
-    const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage().rss)), 1);
+    const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage.rss())), 1);
     const { source, sink } = follow();
     const reason = `${what} of more than 8 MiB is larger than any object can be`;
     await eventually(() => expect(source.health.failures.map((failure) => failure.reason)).toEqual([reason]));
