@@ -7,7 +7,7 @@ import { type BalancedView, endpointsOf, isLong, type Slots, slotsOf, type Stood
 /** A service port with its slots; absent: it asks for no balance. */
 export interface SlottedPort {
   readonly view: ServicePortView;
-  readonly slots?: Slots | undefined;
+  readonly slots?: Slots;
 }
 
 export function isBalanced(view: ServicePortView): view is BalancedView {

@@ -68,7 +68,7 @@ export interface DirectoryWatchOptions {
   /** Whether changes of a file of this name are told. */
   readonly relevant: (file: string) => boolean;
   /** How often it tells "look at all of them" by itself. Default two minutes. */
-  readonly lookEveryMs?: number | undefined;
+  readonly lookEveryMs?: number;
 }
 
 /**

@@ -41,7 +41,7 @@ export function loggerOptions(level: Level | "silent"): LoggerOptions<"verbose">
     formatters: {
       level: (label) => {
         const v = VERBOSITY[label as Level];
-        return { level: label === "verbose" ? "info" : label, ...(v !== undefined && { v }) };
+        return { level: label === "verbose" ? "info" : label, v };
       },
       log: ({ err, ...fields }) => (err instanceof Error ? { ...fields, ...errorFields(err) } : { ...fields, err }),
     },

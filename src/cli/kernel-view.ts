@@ -106,7 +106,7 @@ async function entriesOf(kernel: Kernel, family: IpFamily, set: SetDump | undefi
     const at = i * stride;
     const value = data < 0 ? 0 : unpackNumber(batch.bytes.subarray(at + data, at + data + 4));
     const verdict = batch.verdicts?.[value];
-    return { key: batch.bytes.subarray(at, at + batch.keyLen), value, ...(verdict && { verdict }) };
+    return { key: batch.bytes.subarray(at, at + batch.keyLen), value, verdict };
   });
 }
 
@@ -151,5 +151,5 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
   if (conntrack !== undefined && isFull(conntrack)) {
     problems.push({ what: fillText(conntrack), remedy: "raise net.netfilter.nf_conntrack_max" });
   }
-  return { apiVersion: API_VERSION, kind: "KernelStatus", families, ...(conntrack && { conntrack }), problems };
+  return { apiVersion: API_VERSION, kind: "KernelStatus", families, conntrack, problems };
 }

@@ -46,19 +46,16 @@ export function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
     manifests: given.get("manifests"),
     ownTable: isSet("own-table"),
     allowIncomplete: isSet("allow-incomplete"),
-    ...(interval !== undefined && { gcInterval: interval }),
+    gcInterval: interval,
     ...(given.has("status-page") && { statusPage: isSet("status-page") }),
-    ...(flowtable !== undefined && { flowtable }),
+    flowtable,
     ...countingOptions(given.get(COUNTERS_FLAG), given.get(SERIES_FLAG)),
-    ...(given.has(CONTROL_SOCKET_FLAG) && { controlSocket: given.get(CONTROL_SOCKET_FLAG) ?? "" }),
+    controlSocket: given.get(CONTROL_SOCKET_FLAG),
   };
 }
 
 function countingOptions(what = "", series = ""): Pick<OwnOptions, "serviceCounters" | "connectionSeries"> {
   const counters = serviceCounters(what);
   const most = connectionSeries(series);
-  return {
-    ...(counters !== undefined && { serviceCounters: counters }),
-    ...(most !== undefined && { connectionSeries: most }),
-  };
+  return { serviceCounters: counters, connectionSeries: most };
 }

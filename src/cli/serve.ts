@@ -69,13 +69,7 @@ export async function runCommand(
     serviceCounters,
     flowtable,
   } = options;
-  const more = {
-    ...(gcInterval !== undefined && { gcInterval }),
-    ...(controlSocket !== undefined && { controlSocket }),
-    ...(serviceCounters !== undefined && { serviceCounters }),
-    ...(flowtable !== undefined && { flowtable }),
-  };
-  const own = { manifests, ownTable, allowIncomplete, ...more };
+  const own = { manifests, ownTable, allowIncomplete, gcInterval, controlSocket, serviceCounters, flowtable };
   return serve(config, { log, logTail, own, once: options.once ?? false });
 }
 
@@ -112,11 +106,11 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       version: programVersion(),
       manifests,
       node: options.pages,
-      ...(own.statusPage !== undefined && { statusPage: own.statusPage }),
+      statusPage: own.statusPage,
       ...onTables,
       gcInterval: own.gcInterval ?? "adaptive",
-      ...(connectionSeries !== undefined && { connectionSeries }),
-      ...(own.flowtable !== undefined && { flowtable: own.flowtable }),
+      connectionSeries,
+      flowtable: own.flowtable,
       controlSocket: controlSocketOf(own.controlSocket),
       logTail: options.logTail,
       ...daemonSignals(log, options.signal),

@@ -62,7 +62,7 @@ const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
 /** What decodes objects for this node. */
 export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"]): ObjectDecoder {
   const { allowExternalIPs } = config;
-  return new ObjectDecoder({ nodeName: nodeName(config), allowExternalIPs, ...(onPod && { onPod }) });
+  return new ObjectDecoder({ nodeName: nodeName(config), allowExternalIPs, onPod });
 }
 
 /**

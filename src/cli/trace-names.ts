@@ -65,7 +65,7 @@ export class TraceNames {
     const endpoint = same?.endpoints?.find(
       ({ address, port }: EndpointStatus) => address === translated.destination && port === translated.destinationPort,
     );
-    return { service, ...(endpoint !== undefined && { endpoint }) };
+    return { service, endpoint };
   }
 
   /** Services that came meanwhile. True: there may be others. */

@@ -94,8 +94,8 @@ export class TracePrinter {
         : JSON.stringify({
             ...LINE,
             time: new Date(at).toISOString(),
-            ...(service && { service: serviceText(service) }),
-            ...(endpoint && { endpoint }),
+            service: service && serviceText(service),
+            endpoint,
             ...rest,
           });
     await this.#output.line(line);

@@ -95,7 +95,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   const ofObject = async ({ kind, object: name, field }: Omit<Problem, "reason">) => {
     const file = source.fileOf(kind, name) ?? directory;
     const position = await (await positionsIn(file))?.ofField(`${kind} ${name}`, field);
-    return { file, ...position, object: { kind, name }, ...(field !== "" && { field }) };
+    return { file, ...position, object: { kind, name }, field: field || undefined };
   };
 
   const found: Finding[] = [];

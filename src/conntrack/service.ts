@@ -118,7 +118,7 @@ export class ConntrackService implements ProxierObserver {
     this.#pressure = new PressureMonitor({
       table,
       log,
-      ...(pressureMs !== undefined && { intervalMs: pressureMs }),
+      intervalMs: pressureMs,
       onSample: (report) => {
         for (const observer of observers) observer.pressure?.(report);
       },

@@ -7,7 +7,7 @@ import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js"
 /** What of a service's record the views do not have: there it is what each endpoint gets. */
 export interface AskedFor {
   /** As the annotations have it, whether or not it is in force. */
-  readonly balance?: Pick<Balance, "weights"> | undefined;
+  readonly balance?: Pick<Balance, "weights">;
   readonly drainSeconds: number;
 }
 
@@ -19,9 +19,9 @@ export function annotationStatus(
 ): Pick<ServicePortStatus, "balance" | "limits" | "drainSeconds"> {
   const drainSeconds = asked?.drainSeconds ?? 0;
   return {
-    ...(view.balance !== undefined && { balance: balanceStatus(family, view, view.balance, asked) }),
-    ...(view.limits !== undefined && { limits: limitsStatus(view.limits) }),
-    ...(drainSeconds > 0 && { drainSeconds }),
+    balance: view.balance && balanceStatus(family, view, view.balance, asked),
+    limits: view.limits && limitsStatus(view.limits),
+    drainSeconds: drainSeconds || undefined,
   };
 }
 
@@ -36,20 +36,18 @@ function balanceStatus(
   return {
     ...(balance.by === "chance" ? { mode: "random" } : { mode: "consistent", key: balance.by }),
     slots: Math.max(slotsIn(clusterEndpoints, balance), slotsIn(localEndpoints, balance)),
-    ...(weights !== undefined && {
-      weights: {
-        zones: Object.fromEntries(weights.zones),
-        addresses: Object.fromEntries([...weights.addresses].filter(ofFamily)),
-      },
-    }),
+    weights: weights && {
+      zones: Object.fromEntries(weights.zones),
+      addresses: Object.fromEntries([...weights.addresses].filter(ofFamily)),
+    },
   };
 }
 
 function limitsStatus({ connections, clientConnections, rate, action }: Limits): LimitsStatus {
   return {
-    ...(connections > 0 && { maxConnections: connections }),
-    ...(clientConnections > 0 && { maxConnectionsPerClient: clientConnections }),
-    ...(rate !== undefined && { ratePerClient: { ...rate } }),
+    maxConnections: connections || undefined,
+    maxConnectionsPerClient: clientConnections || undefined,
+    ratePerClient: rate && { ...rate },
     overLimit: action,
   };
 }

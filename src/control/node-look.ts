@@ -66,8 +66,8 @@ export class NodeWatch {
       handoverProblems(kernel),
     ]);
     return {
-      ...(conntrack !== undefined && { conntrack }),
-      ...(check !== undefined && { firewalls: check }),
+      conntrack,
+      firewalls: check,
       problems: [
         ...forwarding.flat(),
         ...problems.map(({ what, remedy }) => ({ what, remedy })),
@@ -154,7 +154,7 @@ export async function lookAtFirewalls(
     ];
     const looked = check.services > 0 || unread.length > 0;
     const problems = [...legacyProblems, ...firewallProblems(obstacles)];
-    return { problems, ...(looked && { check: { ...check, unread } }) };
+    return { problems, check: looked ? { ...check, unread } : undefined };
   } catch (error) {
     const remedy = "`nft list ruleset` shows what other programs drop";
     return { problems: [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }] };

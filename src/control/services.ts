@@ -157,16 +157,16 @@ function statusOf(
     protocol: view.protocol,
     port: view.port,
     family,
-    ...(view.clusterIP !== undefined && { clusterIP: view.clusterIP }),
+    clusterIP: view.clusterIP,
     externalIPs: view.externalIPs,
     loadBalancerIPs: view.loadBalancerIPs,
     nodePort: view.nodePort,
     internalTrafficPolicy: policy(view.internalPolicyLocal),
     externalTrafficPolicy: policy(view.externalPolicyLocal),
     affinitySeconds: view.affinitySeconds,
-    ...(view.resetRemovedEndpoints && { resetRemovedEndpoints: true }),
+    resetRemovedEndpoints: view.resetRemovedEndpoints || undefined,
     ...counts,
-    ...(port !== undefined && { connections: port.connections }),
+    connections: port?.connections,
   };
 }
 
@@ -191,7 +191,7 @@ function stateOf(
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);
   if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
-  if (counts.ready > 0) return { state: "in-force", ...(ignored !== undefined && { reason: ignored }) };
+  if (counts.ready > 0) return { state: "in-force", reason: ignored };
   const many =
     counts.serving === 1
       ? "the endpoint that terminates and still serves"
@@ -237,14 +237,14 @@ function endpointsOf(
     return {
       ...{ address, port, local: isLocal },
       ...{ ready: has(state, READY), serving: has(state, SERVING), terminating: has(state, TERMINATING) },
-      ...(draining.has(key) && { draining: true }),
-      ...(pod !== "" && { pod }),
-      ...(node !== "" && { node }),
-      ...(zone !== "" && { zone }),
+      draining: draining.has(key) || undefined,
+      pod: pod || undefined,
+      node: node || undefined,
+      zone: zone || undefined,
       ...(hints.nodes.length > 0 && { forNodes: hints.nodes }),
       ...(hints.zones.length > 0 && { forZones: hints.zones }),
       ...{ clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 },
-      ...(counted !== undefined && { connections: counted.get(key) ?? 0 }),
+      connections: counted && (counted.get(key) ?? 0),
     };
   });
 }

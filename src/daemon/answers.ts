@@ -117,8 +117,8 @@ export class Answers {
       },
       kernelEntries: (family) => countKernelEntries(kernel, family),
       missingFeatures: () => this.#missingFeatures(),
-      ...(cluster !== undefined && { api: () => apiStatus(cluster) }),
-      ...(manifests !== undefined && { ignoredInManifests: () => manifests.problems().length }),
+      api: cluster && (() => apiStatus(cluster)),
+      ignoredInManifests: manifests && (() => manifests.problems().length),
     });
     if (cluster !== undefined) board.ask(() => apiProblems(cluster));
     if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
@@ -152,7 +152,7 @@ export class Answers {
     const { registry } = observation.metrics;
     const nodePorts = proxier.localhostNodePorts.bind(proxier);
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, { families, nodePorts });
-    registerConnectionMetrics(registry, services, { families, ...(series !== undefined && { series }) });
+    registerConnectionMetrics(registry, services, { families, series });
     return services;
   }
 

@@ -36,7 +36,7 @@ export interface ClusterOptions {
 export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const { config, nodeName, metrics, log, onPod, deniedIsFinal = false } = options;
   const { allowExternalIPs } = config;
-  const decoder = new ObjectDecoder({ nodeName, allowExternalIPs, ...(onPod && { onPod }) });
+  const decoder = new ObjectDecoder({ nodeName, allowExternalIPs, onPod });
   // Loaded only where there is a cluster: manifests need none of it.
   const kubernetes = await import("../source/kubernetes/index.js");
   const connection = await kubernetes.connectToApiServer({

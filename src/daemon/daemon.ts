@@ -51,7 +51,7 @@ export interface DaemonOptions {
   readonly clock: Clock;
   readonly log: Logger;
   /** The log's last lines, for a bug report. */
-  readonly logTail?: LogTail | undefined;
+  readonly logTail?: LogTail;
   readonly version: string;
   /** Objects instead of an API server's. */
   readonly manifests: ManifestSource | undefined;
@@ -74,7 +74,7 @@ export interface DaemonOptions {
   /** Interfaces between which established connections skip the rules; absent: none, and what a run before left is removed. */
   readonly flowtable?: readonly string[];
   /** Where `status` and `services` ask; absent: nowhere. */
-  readonly controlSocket?: string | undefined;
+  readonly controlSocket?: string;
   /** Of the connection tracking table, in the background. Default "adaptive". */
   readonly gcInterval?: GcInterval;
   /** Resolves when it is to end. */
@@ -147,7 +147,7 @@ class Daemon {
     const { config, nodeName, log, version } = this.#options;
     const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
-    const options = { ...shared, ...(showsPage(this.#options) && { statusPage: page }) };
+    const options = { ...shared, statusPage: showsPage(this.#options) ? page : undefined };
     this.#ports = configuredPorts(options, this.#observation);
     for (const server of this.#ports) {
       this.#closers.add(() => server.close());
@@ -187,7 +187,7 @@ class Daemon {
     const memory = new MemoryRelease(() => kernel.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
-    this.#closers.add(await followConntrack({ proxier, families, metrics, log, ...(gcInterval && { gcInterval }) }));
+    this.#closers.add(await followConntrack({ proxier, families, metrics, log, gcInterval }));
     const handover = new HandoverRemoval({ kernel, log });
     this.#closers.add(() => handover.done());
     proxier.observe(handover);

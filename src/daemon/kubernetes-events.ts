@@ -27,7 +27,7 @@ export class KubernetesEvents implements ProxierObserver {
     const uid = this.#uidOf(service);
     const note = `node ${this.#node.name} does not serve its ${FAMILY[family]} addresses as the Service now says: ${reason}`;
     this.#events.record(
-      { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
+      { kind: "Service", namespace, name, uid: uid || undefined },
       { type: "Warning", reason: "ServiceNotProgrammed", action: "Program", note },
     );
   }

@@ -59,7 +59,7 @@ export function configuredPorts(options: ServerOptions, { metrics, health }: Obs
   if (healthzBindAddress !== "") servers.push(healthPort(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
     const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
-    const contents = { metrics, version, enableProfiling, log, ...shown, ...(statusPage && { statusPage }) };
+    const contents = { metrics, version, enableProfiling, log, ...shown, statusPage };
     servers.push(metricsPort(at(metricsBindAddress), contents));
   }
   return servers;

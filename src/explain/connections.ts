@@ -12,7 +12,7 @@ export async function openConnections(to: Addressed, source: string | undefined)
   let table: NetlinkConntrack | undefined;
   try {
     table = await NetlinkConntrack.open();
-    const original = { destination, destinationPort, ...(source !== undefined && { source }) };
+    const original = { destination, destinationPort, source };
     await table.dump({ family, protocol: IpProto[protocol], original }, (entries) => {
       for (const entry of entries) {
         if (!isEstablished(entry)) continue;

@@ -103,7 +103,7 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
     checked,
     services: all,
     unjudged: unjudged.size,
-    ...(unjudgedRule !== undefined && { unjudgedRule }),
+    unjudgedRule,
     unread,
   };
 }
@@ -215,7 +215,7 @@ class Judge {
         await this.#reply(packet, isHere, interfaceName),
       ];
       const unknown = ways.find((way) => way.unknown !== undefined)?.unknown;
-      known = { obstacles: ways.flatMap((way) => way.obstacles), ...(unknown !== undefined && { unknown }) };
+      known = { obstacles: ways.flatMap((way) => way.obstacles), unknown };
       this.#known.set(key, known);
     }
     return known;
@@ -238,12 +238,7 @@ class Judge {
   /** From a sender that nobody knows. */
   async #request(packet: ServicePacket, isHere: boolean, interfaceName: string | undefined): Promise<Judgement> {
     const { family, protocol, address, port, endpoint } = packet;
-    const state = new PacketState({
-      family,
-      protocol,
-      ...(address !== undefined && { destination: address }),
-      destinationPort: port,
-    });
+    const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
     state.transport = withPart(state.transport, 0, CLIENT_PORT);
     state.outInterface = "";
     const isEarly = (chain: HookedChain): boolean => placeOf(chain) < Priority.dstnat;
@@ -365,6 +360,6 @@ class Way {
     if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1) };
     if (this.#finals.length === 0) return { obstacles: [] };
     const unknown = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0];
-    return { obstacles: [], ...(unknown !== undefined && { unknown: unknown.replace(/'+$/, "") }) };
+    return { obstacles: [], unknown: unknown?.replace(/'+$/, "") };
   }
 }

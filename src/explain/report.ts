@@ -167,11 +167,7 @@ function detailsOf(
 ): Pick<EndpointStatus, "pod" | "node" | "zone"> {
   const same = desired.find((each) => each.address === address && each.port === port);
   const { pod, node, zone } = same ?? {};
-  return {
-    ...(pod !== undefined && { pod }),
-    ...(node !== undefined && { node }),
-    ...(zone !== undefined && { zone }),
-  };
+  return { pod, node, zone };
 }
 
 const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> = {

@@ -17,7 +17,7 @@ export function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<Se
       if (seen.has(key)) continue;
       seen.add(key);
       const endpoint = { address: endpoints.address(i), port: endpoints.port(i) };
-      yield { family, protocol, service, ...(address !== undefined && { address }), port, endpoint };
+      yield { family, protocol, service, address, port, endpoint };
     }
   }
 }

@@ -116,17 +116,11 @@ export function structureOps({ to, mark, outline, source, reached, forMs }: Copy
   const guards = outline.sourceRanges;
   const comment = commentData(COMMENT);
   return [
-    { op: "add", kind: "table", ...to, ...(comment && { userdata: comment }) },
+    { op: "add", kind: "table", ...to, userdata: comment },
     { op: "add", kind: "set", set: mark, ...protocols(), ...to },
     { op: "add", kind: "set", ...timeLimitSet(), ...to },
     ...sets.map((set): Op => ({ op: "add", kind: "set", ...copyOfSet(set, forMs + MARGIN_MS), ...to })),
-    ...chains.map(({ chain, userdata }): Op => ({
-      op: "add",
-      kind: "chain",
-      chain,
-      ...(userdata && { userdata }),
-      ...to,
-    })),
+    ...chains.map(({ chain, userdata }): Op => ({ op: "add", kind: "chain", chain, userdata, ...to })),
     ...chains.flatMap(({ chain }) => ruleOps(to, chain, source.rules.get(chain) ?? [])),
     ...(guards.length === 0 ? [] : [{ op: "add", kind: "chain", chain: SOURCE_RANGES, ...to } satisfies Op]),
     ...ruleOps(to, SOURCE_RANGES, guards),
@@ -172,7 +166,7 @@ function ruleOps(to: TableRef, chain: string, rules: readonly CopiedRule[]): Op[
     kind: "rule",
     chain,
     exprs: exprs.map(copyOfExpr),
-    ...(userdata && { userdata }),
+    userdata,
     ...to,
   }));
 }
@@ -201,7 +195,7 @@ function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): 
     ...set,
     set: copiedName(set.set),
     flags: (set.flags & ~dropped) | (goes ? SetFlag.timeout : 0),
-    ...(goes && { timeout: BigInt(goesAfterMs) }),
+    timeout: goes ? BigInt(goesAfterMs) : undefined,
   };
 }
 

@@ -229,10 +229,7 @@ export class NftKernel implements Kernel {
    */
   async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
     return this.#calls.run("monitor", async () => {
-      const native = {
-        ...(options.tables !== undefined && { tables: options.tables }),
-        ...(options.skipOwn !== false && { skipPort: this.portId }),
-      };
+      const native = { tables: options.tables, skipPort: options.skipOwn === false ? undefined : this.portId };
       return this.#opened(await this.#addon.monitor(this.#connection, native, deliver(handlers)));
     });
   }

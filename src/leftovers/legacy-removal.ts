@@ -105,7 +105,7 @@ class TableRemoval {
     const where = { leftover: "iptables-legacy", family: this.#family, table: this.#table } as const;
     const { unlocked, countersKept } = removal;
     const { log } = this.#options;
-    reportRemoval(log, { ...where, ...(unlocked !== undefined && { unlocked }) }, removal);
+    reportRemoval(log, { ...where, unlocked }, removal);
     if (!countersKept) log.warn(where, "counters of iptables rules begin at 0; changed by another process");
     return removal.kept.length === 0;
   }

@@ -99,7 +99,7 @@ interface Decoded<Kind extends string, ObjectRecord> {
   /** What in it cannot be served: reasons by field; undefined: nothing. */
   readonly problems: ReadonlyMap<string, string> | undefined;
   /** Fields among them that are understood, and not to be served by rule. */
-  readonly refused?: ReadonlySet<string> | undefined;
+  readonly refused?: ReadonlySet<string>;
 }
 
 export type ServiceObject = Decoded<"Service", ServiceRecord>;

@@ -27,7 +27,7 @@ export interface ServicePortView {
   readonly protocol: Protocol;
   readonly port: number;
   /** Canonical; absent when another service has the claim. */
-  readonly clusterIP?: string | undefined;
+  readonly clusterIP?: string;
   /** spec.externalIPs of this family, canonical, without repeats. */
   readonly externalIPs: readonly string[];
   /** status.loadBalancer.ingress of this family that are VIPs, canonical, without repeats. */
@@ -37,15 +37,15 @@ export interface ServicePortView {
   readonly internalPolicyLocal: boolean;
   readonly externalPolicyLocal: boolean;
   /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
-  readonly sourceRanges?: readonly string[] | undefined;
+  readonly sourceRanges?: readonly string[];
   /** VIPs that the source ranges of other services guard as well; absent: none. */
-  readonly guards?: readonly SharedGuard[] | undefined;
+  readonly guards?: readonly SharedGuard[];
   /** 0: no affinity. */
   readonly affinitySeconds: number;
   /** Absent: by chance, all endpoints alike. Never beside affinity. */
-  readonly balance?: EndpointBalance | undefined;
+  readonly balance?: EndpointBalance;
   /** Absent: any number of connections. */
-  readonly limits?: Limits | undefined;
+  readonly limits?: Limits;
   /** Policy Cluster draws from these. No order. */
   readonly clusterEndpoints: EndpointList;
   /** Policy Local draws from these; empty also when no policy is Local. No order. */

@@ -138,7 +138,7 @@ export function nodePortAddresses(
   const others = cidrs.filter((cidr) => !isLoopbackCIDR(cidr));
   const networks = prefixesOf(others);
   if (networks.some(({ length }) => length === 0)) {
-    return { addresses: "all", ...localhost, ...(problem !== undefined && { warning: problem }) };
+    return { addresses: "all", ...localhost, warning: problem };
   }
   const own = local.map(({ address }) => address).filter((address) => !isLoopback(address));
   const inside = own.filter((address) => networks.some((network) => prefixContains(network, address)));
@@ -150,7 +150,7 @@ export function nodePortAddresses(
   const missing =
     primary === undefined ? `${unknown}: node ports answer on no other ${version} address than loopback` : undefined;
   const warning = problem ?? (addresses.length === 0 ? missing : undefined);
-  return { addresses, ...localhost, ...(warning !== undefined && { warning }) };
+  return { addresses, ...localhost, warning };
 }
 
 function hostPrefix(address: string): string {

@@ -110,7 +110,7 @@ export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: Ker
     }
   }
   warnings.push(...nodePortWarnings(config, facts));
-  return { ...(fatal !== undefined && { fatal }), warnings, notes: detectorNotes(config, facts) };
+  return { fatal, warnings, notes: detectorNotes(config, facts) };
 }
 
 /** Node ports on more addresses than may have been meant. (`primary` without a node IP is told of where it is resolved.) */

@@ -108,7 +108,7 @@ export async function findLegacyForward(options: LegacyForwardOptions): Promise<
       const layout = await legacyLayout?.(family, table);
       const hasRules = layout === undefined ? undefined : chainsWithRules(layout).includes("FORWARD");
       const where = { family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable };
-      found.push({ ...where, ...(hasRules !== undefined && { hasRules }) });
+      found.push({ ...where, hasRules });
     }
   }
   return found;

@@ -255,7 +255,7 @@ class FamilyHealthChecks {
     );
     const { namespace, service: name } = serviceFields(service);
     events.record(
-      { kind: "Service", namespace, name, ...(uid !== "" && { uid }) },
+      { kind: "Service", namespace, name, uid: uid || undefined },
       {
         type: "Warning",
         reason: "FailedToStartServiceHealthcheck",

@@ -125,7 +125,7 @@ class StatusPage {
     const { status, items } = await this.#latest(at);
     const changed = sent === undefined || items.at(-1)?.at !== sent.lastEvent;
     const writes = history.buckets(sent === undefined ? 0 : sent.at - BUCKET_MS);
-    return { now: at, status, writes, ...(changed && { events: items }) };
+    return { now: at, status, writes, events: changed ? items : undefined };
   }
 
   async #latest(at: number): Promise<{ readonly status: StatusReport; readonly items: EventList["items"] }> {

@@ -26,11 +26,7 @@ export interface Finding {
 export type Said = Pick<Finding, "level" | "what" | "remedy">;
 
 export const problem = (what: string, remedy: string): Said => ({ level: "problem", what, remedy });
-export const note = (what: string, remedy?: string): Said => ({
-  level: "note",
-  what,
-  ...(remedy !== undefined && { remedy }),
-});
+export const note = (what: string, remedy?: string): Said => ({ level: "note", what, remedy });
 export const ok = (what: string): Said => ({ level: "ok", what });
 
 export function of(area: Area, check: string, ...said: readonly Said[]): Finding[] {

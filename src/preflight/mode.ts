@@ -91,7 +91,7 @@ async function readTable(kernel: Kernel, family: IpFamily, { flags, owner }: Tab
     nodePorts += (await kernel.elements(ref, set)).count;
   }
   const owned = (flags & TableFlag.owner) !== 0 && owner !== undefined && owner !== kernel.portId;
-  return { family, whose, nodePorts, ...(owned && { owner }) };
+  return { family, whose, nodePorts, owner: owned ? owner : undefined };
 }
 
 async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "nat" | "filter"): Promise<number> {

@@ -143,7 +143,7 @@ async function portFacts(
   const listeners = await Promise.all(
     taken.map(async (listener) => {
       const process = await processWith(listener.inode, root);
-      return { ...listener, ...(process !== undefined && { process }) };
+      return { ...listener, process };
     }),
   );
   return { config, listeners, local, proxyHere: modesOf(mode).length > 0 };

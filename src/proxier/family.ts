@@ -100,16 +100,10 @@ export class FamilyProxier {
       comment: TABLE_COMMENT,
       clock,
       own: ownTable,
-      ...(pieceElements === undefined ? {} : { pieceElements }),
+      pieceElements,
     });
     this.#request = request;
-    this.repair = new FamilyRepair(family, this.table, {
-      log,
-      clock,
-      observers,
-      contention,
-      ...(options.cpuMs && { cpuMs: options.cpuMs }),
-    });
+    this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, cpuMs: options.cpuMs });
     this.#lastResort = new LastResort(clock);
     this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
   }
@@ -283,7 +277,7 @@ export class FamilyProxier {
     if (this.owner.refused(error)) this.#report(error);
     else this.#log.debug({ family: this.family, err: error }, "table still owned by another program");
     const againMs = this.owner.waiting?.againMs;
-    return { ok: false, error, owned: "tried", ...(againMs === undefined ? {} : { againMs }) };
+    return { ok: false, error, owned: "tried", againMs };
   }
 
   async #apply(): Promise<ApplyResult> {

@@ -74,7 +74,7 @@ export class NodeRules {
       family.setOptions({
         ...rulesetOptions(config, facts, family.family, nodePorts),
         counters: this.#counters(features),
-        ...(rejectInPrerouting !== undefined && { rejectInPrerouting }),
+        rejectInPrerouting,
       });
       const { addresses, localhost } = nodePorts;
       for (const observer of this.#options.observers) {

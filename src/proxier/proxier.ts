@@ -137,14 +137,13 @@ export class Proxier implements ObjectSink {
           ...options,
           observers: this.#observers,
           ownTable: options.ownTable === true,
-          ...(options.pieceElements === undefined ? {} : { pieceElements: options.pieceElements }),
           contention: this.#contention,
           syncPeriodMs,
           request: () => this.#requestIn(0),
         }),
     );
     this.#large = new LargeUpdates({
-      ...(options.serviceElements !== undefined && { pieceElements: options.serviceElements }),
+      pieceElements: options.serviceElements,
       model: this.model,
       families: this.#families,
       onViews: (family, service, views) => this.#noLocal[family].update(service, views),
@@ -400,7 +399,7 @@ export class Proxier implements ObjectSink {
   }
 
   #updateFailed(service: string, error: unknown, family?: IpFamily): void {
-    const fields = { ...(family !== undefined && { family }), ...serviceFields(service), err: error };
+    const fields = { family, ...serviceFields(service), err: error };
     this.#log.error(fields, "updating a service failed; last good version kept");
   }
 

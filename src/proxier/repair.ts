@@ -97,7 +97,7 @@ export class FamilyRepair {
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
     if (process !== undefined && noticed.by.size < MAX_NAMES) noticed.by.add(`${process.name} (pid ${process.pid})`);
     if (noticed.writers.size < MAX_NAMES && !noticed.writers.has(portId))
-      noticed.writers.set(portId, { portId, ...(process === undefined ? {} : { process }) });
+      noticed.writers.set(portId, { portId, process });
   }
 
   /** The table is otherwise than it was left. */

@@ -15,7 +15,7 @@ export function rulesetOptions(
     masqueradeBit: config.nftables.masqueradeBit,
     detector: localDetector(config, facts, family),
     nodePortAddresses: nodePorts.addresses,
-    ...(nodePorts.localhost !== undefined && { localhost: nodePorts.localhost }),
+    localhost: nodePorts.localhost,
     nodeIP: facts.nodeIPs[family],
   };
 }

@@ -74,7 +74,7 @@ export class SyncReports {
       ...(oldest === undefined ? {} : { oldestMs: this.#options.clock.now() - oldest }),
       triggers: ok ? this.#underWay[family].triggers : [],
       services: ok ? inForce(this.#underWay[family].services, outcome) : [],
-      ...(result === undefined ? {} : { work: workOf(result) }),
+      work: result && workOf(result),
       ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
     };
     if (ok) {

@@ -55,7 +55,7 @@ export function unpackList(value: number): ListValue {
     count: (slots === undefined ? (value >>> 24) << 16 : 0) | (value & 0xffff),
     shard: (value >>> 16) & 0xf,
     nodePort: (kind & NODE_PORT) !== 0,
-    ...(slots !== undefined && { slots }),
+    slots,
   };
 }
 

@@ -105,11 +105,11 @@ function weightOf(state: ServicePortState): number {
 /** Asked as the turn of a port comes. */
 export interface PieceOptions {
   /** Slots of the views, as `prepare` told. */
-  readonly prepared?: readonly SlottedPort[] | undefined;
+  readonly prepared?: readonly SlottedPort[];
   /** False: addresses of the view have passed to another service since, and must not be taken back. The port stays as it was. */
-  readonly isCurrent?: ((view: ServicePortView) => boolean) | undefined;
+  readonly isCurrent?: (view: ServicePortView) => boolean;
   /** False: what the view had is not to go yet. The port stays, beside what it is to have. */
-  readonly mayGo?: ((view: ServicePortView) => boolean) | undefined;
+  readonly mayGo?: (view: ServicePortView) => boolean;
 }
 
 const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {

@@ -24,11 +24,11 @@ export interface ServicePortState {
   /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
   readonly local: EndpointList;
   /** Which endpoint of the two lists stands in each slot, where the view asks for a balance. */
-  readonly slots?: Slots | undefined;
+  readonly slots?: Slots;
   /** Where the view asks for limits. */
-  readonly limits?: PortLimits | undefined;
+  readonly limits?: PortLimits;
   /** With affinity: what its clients are remembered with. */
-  readonly sticky?: Sticky | undefined;
+  readonly sticky?: Sticky;
 }
 
 /** Whether the elements of the two differ in the data of endpoints alone, and in hairpins. Asked of tens of thousands: without a loop over fields. */

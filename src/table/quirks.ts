@@ -186,7 +186,7 @@ async function probeAll(kernel: Kernel, family: Family): Promise<Features> {
 }
 
 function tableOp(family: Family, flags?: number): Op {
-  return { op: "add", kind: "table", family, table: TABLE, ...(flags === undefined ? {} : { flags }) };
+  return { op: "add", kind: "table", family, table: TABLE, flags };
 }
 
 function chainOps(family: Family, more: { readonly base?: BaseChain; readonly userdata?: Uint8Array } = {}): Op[] {

@@ -347,12 +347,7 @@ export class Table extends DeclaredTable {
     const result = written.reduce(joinResults);
     const drift = this.#drift;
     this.#drift = undefined;
-    return {
-      ...result,
-      ...this.#whatRemains(),
-      ...(resynced === undefined ? {} : { resynced }),
-      ...(drift === undefined ? {} : { drift }),
-    };
+    return { ...result, ...this.#whatRemains(), resynced, drift };
   }
 
   /** Whether only other tables changed between the read and the transaction that was refused for it. */

@@ -44,7 +44,7 @@ export function requestOf(words: readonly string[]): TraceRequest {
     familyOf(source) !== familyOf(to.destination)
   )
     throw new RequestError(`${from}: not of the destination's family; ${TRACE_USAGE}`);
-  return { protocols: protocol === undefined ? TRANSPORTS : [protocol], ...(source !== undefined && { source }), to };
+  return { protocols: protocol === undefined ? TRANSPORTS : [protocol], source, to };
 }
 
 /** Canonical address or CIDR. */
@@ -60,11 +60,10 @@ function targetOf(text: string): TraceRequest["to"] | undefined {
   const host = match?.[1] ?? match?.[2] ?? "";
   const destination = host === "any" ? "any" : netOf(host);
   const port = match?.[3] === undefined ? undefined : Number(match[3]);
-  if (destination !== undefined && (port === undefined || (port > 0 && port < 65_536)))
-    return { destination, ...(port !== undefined && { port }) };
+  if (destination !== undefined && (port === undefined || (port > 0 && port < 65_536))) return { destination, port };
   const [, namespace, name, servicePort] = service ?? [];
   if (namespace === undefined || name === undefined) return undefined;
-  return { service: [namespace, name], ...(servicePort !== undefined && { port: servicePort }) };
+  return { service: [namespace, name], port: servicePort };
 }
 
 /** Why it may be a great many packets; undefined: it names a port of an address. */
@@ -81,7 +80,7 @@ export function filterOf(
   services: readonly ServicePortStatus[],
   allPackets: boolean,
 ): TraceFilter {
-  const more = { allPackets, ...(source !== undefined && { source }) };
+  const more = { allPackets, source };
   const families = source === undefined ? FAMILIES : [familyOf(source)];
   if ("destination" in to) {
     const { destination, port } = to;

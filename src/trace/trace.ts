@@ -165,13 +165,13 @@ export class PacketTrace {
       family,
       protocol,
       packet: addressed,
-      ...(!sameTuple(addressed, seen) && { translated: seen }),
+      translated: sameTuple(addressed, seen) ? undefined : seen,
       masqueraded: addressed.source !== seen.source || addressed.sourcePort !== seen.sourcePort,
-      ...(input !== undefined && { in: input }),
-      ...(output !== undefined && { out: output }),
+      in: input,
+      out: output,
       ...judged,
-      ...(arrived && reply !== undefined && { reply }),
-      ...(arrived && refusal !== undefined && { refusal }),
+      reply: arrived ? reply : undefined,
+      refusal: arrived ? refusal : undefined,
     };
   }
 

@@ -22,8 +22,8 @@ export class Verdicts {
       table: `${event.family} ${event.table}`,
       chain: event.chain,
       hook: await this.#hook(base),
-      ...(event.rule !== undefined && { rule: String(event.rule) }),
-      ...(reason !== undefined && { reason }),
+      rule: event.rule?.toString(),
+      reason,
     };
     return { verdict: exprs?.some(isReject) === true ? "rejected" : end, by };
   }

@@ -12,7 +12,7 @@ import { decoded } from "./decoded.ts";
 
 const [services, endpoints] = process.argv.slice(2, 4).map(Number);
 const [slots = "none", changes = "0"] = process.argv.slice(4);
-const annotations =
+const annotations: Readonly<Record<string, string>> =
   slots === "none" ? {} : { "nft-proxier.dev/balance": "consistent", "nft-proxier.dev/balance-slots": slots };
 const kernel = await openKernel();
 const objects = makeObjects(services, endpoints).map(([service, slice]) => {

@@ -29,15 +29,7 @@ function parseVariant(text: string): Variant {
   const to = pods !== undefined || by === "none" ? "pods" : "services";
   const counting = counters === undefined ? {} : { counters };
   const asking = annotations === undefined ? {} : { annotations };
-  return {
-    name,
-    by,
-    to,
-    services: Number(services),
-    ...counting,
-    ...asking,
-    ...(edits === undefined ? {} : { edits }),
-  };
+  return { name, by, to, services: Number(services), ...counting, ...asking, edits };
 }
 
 async function round(variants: readonly Variant[], connections: number): Promise<Record<string, Moments>> {

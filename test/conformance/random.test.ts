@@ -195,7 +195,7 @@ class Generator {
           ? dice.pick(["1.1.1.1", "2.2.2.2"])
           : undefined;
     const extra = {
-      ...(data !== undefined && { data }),
+      data,
       ...(info.set === "d" && { timeout: dice.pick([0, 300_000]) }),
     };
     if (info.set === "p") return [this.box()];

@@ -261,7 +261,7 @@ export class FakeKernel implements Kernel {
         chain: name,
         handle,
         exprs,
-        ...(userdata !== undefined && { userdata }),
+        userdata,
       })),
     );
   }
@@ -392,14 +392,7 @@ function refOf({ family, table }: TableRef): TableRef {
 
 function tableInfo(table: TableState): TableInfo {
   const { ref, handle, flags, use, userdata, owner } = table;
-  return {
-    ...ref,
-    handle,
-    flags,
-    use,
-    ...(userdata !== undefined && { userdata }),
-    ...(owner !== undefined && { owner }),
-  };
+  return { ...ref, handle, flags, use, userdata, owner };
 }
 
 function chainInfo(ref: TableRef, chain: ChainState): ChainInfo {
@@ -410,8 +403,8 @@ function chainInfo(ref: TableRef, chain: ChainState): ChainInfo {
     handle,
     flags,
     use,
-    ...(base !== undefined && { base }),
-    ...(userdata !== undefined && { userdata }),
+    base,
+    userdata,
   };
 }
 
@@ -424,9 +417,9 @@ function setDump(ref: TableRef, set: SetState): SetDump {
     handle: set.handle,
     count: [...set.elements.values()].filter(({ catchall }) => !catchall).length,
     ...(dataLen !== undefined && !isVerdictMap && { dataLen }),
-    ...(size !== undefined && { size }),
-    ...(timeout !== undefined && { timeout }),
-    ...(gcInterval !== undefined && { gcInterval }),
+    size,
+    timeout,
+    gcInterval,
     ...(policy !== undefined && policy !== 0 && { policy }),
     ...(fieldLens !== undefined && fieldLens.length > 1 && { fieldLens }),
   };

@@ -236,7 +236,7 @@ function sliceObjects(cluster: Cluster): Manifest[] {
 }
 
 function named(protocol: string, suffix = "", port?: number): Manifest {
-  return { name: protocol.toLowerCase() + suffix, protocol, ...(port === undefined ? {} : { port }) };
+  return { name: protocol.toLowerCase() + suffix, protocol, port };
 }
 
 function headless(name: string, labels: Record<string, string>): Manifest {

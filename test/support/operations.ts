@@ -22,7 +22,7 @@ export const newSet = (info: SetInfo, op: "add" | "create" = "add", id?: number)
   kind: "set",
   ...T,
   ...info,
-  ...(id !== undefined && { id }),
+  id,
 });
 
 /** A set of IPv4 addresses. */

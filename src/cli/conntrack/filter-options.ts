@@ -127,14 +127,19 @@ export function addFilterOptions(command: Command): Command {
   return command;
 }
 
-function tupleOf(given: Readonly<Record<keyof TupleFilter, string | number | undefined>>): TupleFilter | undefined {
-  const parts = Object.entries(given).filter(([, value]) => value !== undefined);
-  return parts.length === 0 ? undefined : (Object.fromEntries(parts) as TupleFilter);
+/** `values` without those that are undefined: a filter's property that is there but undefined is refused. */
+function given<T extends object>(values: T): T {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as T;
+}
+
+function tupleOf(values: TupleFilter): TupleFilter | undefined {
+  const tuple = given(values);
+  return Object.keys(tuple).length === 0 ? undefined : tuple;
 }
 
 /** Reads the options, and ends `command` with exit code 2 when they make no filter. */
 export function filterOf(options: FilterOptions, command: Command): ConntrackFilter {
-  const { family, protocol, state, status, mark, zone, address } = options;
+  const { family, protocol, state, status, mark, zone, address: addresses } = options;
   const original = tupleOf({
     source: options.src,
     destination: options.dst,
@@ -147,17 +152,7 @@ export function filterOf(options: FilterOptions, command: Command): ConntrackFil
     sourcePort: options.replySport,
     destinationPort: options.replyDport,
   });
-  const filter: ConntrackFilter = {
-    ...(family !== undefined && { family }),
-    ...(protocol !== undefined && { protocol }),
-    ...(state !== undefined && { state }),
-    ...(status !== undefined && { status }),
-    ...(mark !== undefined && { mark }),
-    ...(zone !== undefined && { zone }),
-    ...(original !== undefined && { original }),
-    ...(reply !== undefined && { reply }),
-    ...(address !== undefined && { addresses: address }),
-  };
+  const filter: ConntrackFilter = given({ family, protocol, state, status, mark, zone, original, reply, addresses });
   try {
     compileFilter(filter, "filter");
   } catch (error) {

@@ -146,21 +146,21 @@ function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<str
   return {
     family: family === "ip" ? "IPv4" : "IPv6",
     protocol: protocolText(original.protocol),
-    ...(state !== undefined && { state }),
+    state,
     original: tupleJson(original),
     reply: tupleJson(reply),
     status: statusNames(status),
-    ...(timeout !== undefined && { timeoutSeconds: timeout }),
+    timeoutSeconds: timeout,
     mark,
     zone,
     id,
-    ...(labels !== undefined && { labels: Buffer.from(labels).toString("hex") }),
+    labels: labels && Buffer.from(labels).toString("hex"),
     ...(counters !== undefined && {
       counters: { original: countersJson(counters.original), reply: countersJson(counters.reply) },
     }),
     ...(startedAt !== undefined && { startedAt: isoTime(startedAt) }),
-    ...(service !== undefined && { service }),
-    ...(pod !== undefined && { pod }),
+    service,
+    pod,
   };
 }
 
@@ -170,8 +170,8 @@ function tupleJson({ source, sourcePort, destination, destinationPort, icmp, zon
     ...(icmp === undefined && { sourcePort }),
     destination,
     ...(icmp === undefined && { destinationPort }),
-    ...(icmp !== undefined && { icmp: { id: icmp.id, type: icmp.type, code: icmp.code } }),
-    ...(zone !== undefined && { zone }),
+    icmp: icmp && { id: icmp.id, type: icmp.type, code: icmp.code },
+    zone,
   };
 }
 

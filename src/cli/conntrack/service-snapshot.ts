@@ -172,10 +172,7 @@ export class ServiceSnapshot {
   namesOf(entry: ConntrackEntry): EntryNames {
     const target = this.targetOf(entry);
     const pod = isTranslated(entry) ? this.#pods.get(entry.reply.source) : undefined;
-    return {
-      ...(target !== undefined && { service: target.id.slice(0, target.id.lastIndexOf("/")) }),
-      ...(pod !== undefined && { pod }),
-    };
+    return { service: target?.id.slice(0, target.id.lastIndexOf("/")), pod };
   }
 
   /** Throws a UserError when a manifest is not understood: its services or endpoints seem to be gone, and may not be. */

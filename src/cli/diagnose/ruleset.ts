@@ -45,7 +45,7 @@ function elementTexts(
 async function baseChainsOf(kernel: Kernel, { family, table, flags, owner }: TableInfo): Promise<unknown> {
   const chains = await kernel.chains({ family, table });
   const base = chains.flatMap(({ chain, base: of }) => (of === undefined ? [] : [{ chain, ...of }]));
-  return { family, table, flags, ...(owner !== undefined && { owner }), chains: chains.length, base };
+  return { family, table, flags, owner, chains: chains.length, base };
 }
 
 /** JSON has no numbers of 64 bits and no bytes. */

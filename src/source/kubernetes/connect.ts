@@ -44,7 +44,7 @@ export async function connectToApiServer(options: ConnectOptions): Promise<ApiCo
     credentials: await credentialsFor(settings, { file, proxyUrl, timeLimitMs: options.pluginTimeLimitMs }),
     qps,
     burst,
-    ...(options.onRequest !== undefined && { onRequest: options.onRequest }),
+    onRequest: options.onRequest,
   });
 }
 

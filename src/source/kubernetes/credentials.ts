@@ -79,8 +79,8 @@ function secureContext({ ca, cert, key }: TlsMaterial, insecure: boolean): Secur
   const trusted = (): string[] => [...new Set([...getCACertificates("default"), ...getCACertificates("system")])];
   return createSecureContext({
     ca: ca ?? (insecure ? [] : trusted()),
-    ...(cert !== undefined && { cert }),
-    ...(key !== undefined && { key }),
+    cert,
+    key,
   });
 }
 

@@ -125,13 +125,7 @@ export class KubernetesEventRecorder implements EventRecorder {
       reportingInstance: this.#instance,
       action: event.action.slice(0, MAX_TEXT),
       reason: event.reason.slice(0, MAX_TEXT),
-      regarding: {
-        apiVersion: "v1",
-        kind: subject.kind,
-        name: subject.name,
-        ...(subject.namespace !== undefined && { namespace: subject.namespace }),
-        uid,
-      },
+      regarding: { apiVersion: "v1", kind: subject.kind, name: subject.name, namespace: subject.namespace, uid },
       note: shortened(event.note),
       type: event.type,
     };

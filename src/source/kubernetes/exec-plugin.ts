@@ -23,7 +23,7 @@ export interface ExecPluginOptions {
   /** What the plugin learns of the cluster (`spec.cluster`), asked before each run; undefined: nothing. */
   readonly clusterInfo: () => Promise<Fields | undefined>;
   /** A plugin that runs for longer is killed, ms. Default TIME_LIMIT_MS. */
-  readonly timeLimitMs?: number | undefined;
+  readonly timeLimitMs?: number;
 }
 
 /** Less than a request waits for an answer, so that the reason is reported. */
@@ -66,7 +66,7 @@ export class ExecPlugin {
   async #issue(): Promise<IssuedCredentials> {
     const { settings, clusterInfo } = this.#options;
     const cluster = await clusterInfo();
-    const spec = { interactive: false, ...(cluster !== undefined && { cluster }) };
+    const spec = { interactive: false, cluster };
     const output = await this.#run({ apiVersion: settings.apiVersion, kind: "ExecCredential", spec });
     this.#issued = readCredential(output, settings);
     return this.#issued;

@@ -49,7 +49,12 @@ export class FailureLog {
       const { reason, hint } = fields;
       const ms = this.#now() - since;
       return [
-        { message, reason: typeof reason === "string" ? reason : "", ...(typeof hint === "string" && { hint }), ms },
+        {
+          message,
+          reason: typeof reason === "string" ? reason : "",
+          hint: typeof hint === "string" ? hint : undefined,
+          ms,
+        },
       ];
     });
   }

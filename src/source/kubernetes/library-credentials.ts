@@ -20,7 +20,7 @@ export interface LibraryOptions {
   /** "": none. */
   readonly proxyUrl: string;
   /** As the plugin's option. */
-  readonly timeLimitMs?: number | undefined;
+  readonly timeLimitMs?: number;
 }
 
 /** The library's configuration, with what a plugin issued. */
@@ -63,8 +63,8 @@ export class LibraryCredentials implements Credentials {
   async next(): Promise<RequestCredentials> {
     const files = await this.#files.next();
     const issued = await this.#plugin?.next();
-    const token = issued !== undefined && issued.token !== "" ? { Authorization: `Bearer ${issued.token}` } : {};
-    const headers = { ...token, ...files.headers };
+    const authorization = issued !== undefined && issued.token !== "" ? `Bearer ${issued.token}` : undefined;
+    const headers = { ...(authorization !== undefined && { Authorization: authorization }), ...files.headers };
     if (this.#load === undefined) return { headers, agent: await this.#agentFor(issued?.certificate, files) };
     // The library makes the agent once, with the certificate that there is.
     if (issued !== this.#issued) this.#config = undefined;

@@ -351,7 +351,7 @@ export class Reflector {
       return failureLog.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
     }
     const hint = error instanceof StatusError ? hintFor(error.status) : undefined;
-    const fields = { kind: this.#kind, reason, ...(hint !== undefined && { hint }) };
+    const fields = { kind: this.#kind, reason, hint };
     failureLog.failed(this.#kind, `${step} failed; keeping the last known state`, fields, quiet);
   }
 }

@@ -59,8 +59,8 @@ export class KubernetesSource implements ObjectSource {
       log,
       onAnswer: () => wakeAll(),
       onHeard: () => (this.#heard = performance.now()),
-      ...(onShrunk !== undefined && { onShrunk }),
-      ...(deniedIsFinal && { onDenied: ended.reject }),
+      onShrunk,
+      onDenied: deniedIsFinal ? ended.reject : undefined,
     };
     const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));
     const wakeAll = () => {

@@ -58,7 +58,7 @@ export interface ManifestSourceOptions {
   readonly directory: string;
   readonly decoder: ObjectDecoder;
   /** Follows changes after the first full list with this; absent: there is no following. */
-  readonly watch?: OpenInotify | undefined;
+  readonly watch?: OpenInotify;
   onProblem(problem: ManifestProblem): void;
   /** Called once for every kind of object that is skipped, and for how the directory is watched when not as usual. */
   onNote(note: string): void;
@@ -333,7 +333,7 @@ export class ManifestSource implements ObjectSource {
       where: Pick<ManifestProblem, "line" | "column">,
       remedy: string | undefined,
     ): FileVersion => {
-      return { kind: "fault", signature, problem: { file, reason, ...where, ...(remedy !== undefined && { remedy }) } };
+      return { kind: "fault", signature, problem: { file, reason, ...where, remedy } };
     };
     if (content instanceof UnreadableFile) return fault(content.message, content.message, {}, content.remedy);
     const { signature, bytes } = content;

@@ -86,7 +86,7 @@ class Search implements UnknownFields {
     if (++this.total > MOST_NAMED) return;
     const path = [...this.#path, name];
     const meant = name.length > LONGEST_COMPARED ? undefined : closest(name, model.keys());
-    this.named.push({ field: textOf(path), path, ...(meant !== undefined && { meant }) });
+    this.named.push({ field: textOf(path), path, meant });
   }
 }
 

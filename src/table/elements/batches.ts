@@ -124,9 +124,9 @@ export class BatchWriter {
     const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
     return {
       full,
-      ...(adds.count > 0 ? { adds: batch(this.#adds, adds) } : {}),
-      ...(deletes.count > 0 ? { deletes: batch(this.#deletes, deletes) } : {}),
-      ...(this.#carry && { carry: this.#carry.rows.subarray(0, this.#carry.length) }),
+      adds: adds.count > 0 ? batch(this.#adds, adds) : undefined,
+      deletes: deletes.count > 0 ? batch(this.#deletes, deletes) : undefined,
+      carry: this.#carry?.rows.subarray(0, this.#carry.length),
       addRows,
       deleteRows,
       deferredRows,

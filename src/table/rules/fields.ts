@@ -114,7 +114,7 @@ export function masked(mask: Uint8Array, xor: Uint8Array = new Uint8Array(mask.l
 /** A look-up that is a condition. */
 export function lookup(set: string, negate: boolean | undefined, setId?: number): Expr {
   const flags = negate === true ? { flags: LookupFlag.invert } : {};
-  return { type: "lookup", set, ...(setId === undefined ? {} : { setId }), sreg: 1, ...flags };
+  return { type: "lookup", set, setId, sreg: 1, ...flags };
 }
 
 /** Number in host byte order. */

@@ -81,9 +81,9 @@ export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
     keyLen: packedBytes(spec.key),
     ...dataOf(spec),
     ...(spec.counters === undefined ? {} : { exprs: COUNTER }),
-    ...(size === undefined ? {} : { size }),
+    size,
     ...(spec.timeoutMs !== undefined && spec.timeoutMs > 0 ? { timeout: BigInt(spec.timeoutMs) } : {}),
-    ...(userdata === undefined ? {} : { userdata }),
+    userdata,
   };
 }
 

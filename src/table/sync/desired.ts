@@ -83,7 +83,7 @@ export class DesiredState {
     const elements = new Elements(spec, {
       verdicts: this.verdicts,
       onDirty: () => void this.watched.add(spec.set),
-      ...(this.now !== undefined && { now: this.now }),
+      now: this.now,
     });
     this.sets.set(spec.set, elements);
     if (former !== undefined && sameElements(former.spec, spec) && spec.dynamic !== true)

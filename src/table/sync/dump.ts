@@ -136,11 +136,7 @@ async function readOnce(
   const table = (await kernel.tables(ref.family)).find((info) => info.table === ref.table);
   if (table === undefined) return { state, elements };
   const comment = commentOf(table.userdata);
-  state.table = {
-    flags: table.flags,
-    ...(table.owner === undefined ? {} : { owner: table.owner }),
-    ...(comment === undefined ? {} : { comment }),
-  };
+  state.table = { flags: table.flags, owner: table.owner, comment };
   const sets = await kernel.sets(ref);
   const named = sets.filter((set) => (set.flags & SetFlag.anonymous) === 0);
   const others = table.use - named.length;

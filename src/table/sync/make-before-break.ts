@@ -120,7 +120,7 @@ export class Outgoing {
     const change = await taken?.pack(most);
     if (taken?.packing === true) this.#unpacked.set(name, { ...set, action: "keep" });
     else this.#unpacked.delete(name);
-    const part = { ...set, ...(change === undefined ? {} : { change }) };
+    const part = { ...set, change };
     this.#open.add(part);
     return part;
   }

@@ -106,7 +106,7 @@ export class ObservedTable {
     } catch {
       const scope = this.invalidations.begin();
       const table = (await this.kernel.tables(this.ref.family)).find((info) => info.table === this.ref.table);
-      const state = { ...emptyState(), ...(table === undefined ? {} : { table }) };
+      const state = { ...emptyState(), table };
       const nothing = { state, elements: new Map<string, ElementBatch>(), since: 0, generation: undefined };
       await this.#takeOver(nothing, scope);
       return { reason, whole: true, generation: undefined, drift: undefined };

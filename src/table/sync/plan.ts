@@ -221,7 +221,7 @@ function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains
   plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, { kind: "table" });
   const kept = state.table?.comment ?? comment;
   plan.onceInForce(() => {
-    state.table = { flags, ...(own ? { owner: portId } : {}), ...(kept === undefined ? {} : { comment: kept }) };
+    state.table = { flags, owner: own ? portId : undefined, comment: kept };
     state.inTheWay = false;
   });
 }

@@ -23,8 +23,8 @@ export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
     bytes: a.bytes + b.bytes,
     kernelNs: a.kernelNs + b.kernelNs,
     encodeNs: a.encodeNs + b.encodeNs,
-    ...(resynced === undefined ? {} : { resynced }),
-    ...(drift === undefined ? {} : { drift }),
+    resynced,
+    drift,
   };
 }
 
@@ -57,13 +57,7 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
     if (planned === undefined) return [];
     const { op, origin } = planned;
     const { errno, element, text } = fault;
-    const object = {
-      ...origin,
-      operation: `${op.op} ${op.kind}`,
-      errno,
-      position: fault.op,
-      ...(text === undefined ? {} : { text }),
-    };
+    const object = { ...origin, operation: `${op.op} ${op.kind}`, errno, position: fault.op, text };
     if (op.kind !== "elements" || op.op === "flush" || origin.kind !== "element" || element === undefined)
       return [object];
     const { bytes, keyLen } = op.elements;

@@ -163,9 +163,9 @@ function takeSet(name: string, action: Action, desired: DesiredState): SetPlan {
   return {
     name,
     action,
-    ...(full ? { info: setInfo(spec, sizeFor(spec, size)) } : {}),
+    info: full ? setInfo(spec, sizeFor(spec, size)) : undefined,
     kernelElements: kernelSize,
-    ...(takes ? { taken: elements } : {}),
+    taken: takes ? elements : undefined,
   };
 }
 

@@ -120,7 +120,7 @@ export class TableWatch {
       if (changes.length === 0) continue;
       const { process, events, portId } = batch;
       const ofTable = events.some(({ kind, family }) => kind === "table" && family === table.ref.family);
-      this.#handlers.changed(table, { changes, portId, ofTable, ...(process === undefined ? {} : { process }) });
+      this.#handlers.changed(table, { changes, portId, ofTable, process });
     }
   }
 

@@ -25,7 +25,7 @@ const V = verdictMap("v", { flags: SetFlag.interval | SetFlag.map });
 const END = 1;
 /** From the first address up to, not including, the second. */
 const range = (from: string, to: string, data?: Element["data"]): Element[] => [
-  { key: from, flags: 0, ...(data !== undefined && { data }) },
+  { key: from, flags: 0, data },
   { key: to, flags: END },
 ];
 const ten = newElements("s", range("10.0.0.0", "11.0.0.0"));

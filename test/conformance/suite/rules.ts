@@ -52,7 +52,7 @@ const rule = (op: "add" | "insert", last: number, position?: bigint): Op => ({
   ...T,
   chain: "c",
   exprs: to(last),
-  ...(position !== undefined && { position }),
+  position,
 });
 const replace = (handle: bigint, exprs: Expr[]): Op => ({
   op: "replace",

@@ -14,7 +14,7 @@ const foreignChain: Op = { op: "add", kind: "chain", ...OWN, chain: "theirs" };
 async function facts(kernel: Kernel): Promise<{ flags: number; owner?: number } | undefined> {
   const table = (await kernel.tables()).find((candidate) => candidate.table === OWN.table);
   if (table === undefined) return undefined;
-  return { flags: table.flags, ...(table.owner === undefined ? {} : { owner: table.owner }) };
+  return { flags: table.flags, owner: table.owner };
 }
 
 /** Handles of everything in the table: they change when something is written anew. */

@@ -41,12 +41,7 @@ export function setsOf(family: Family): SetSpec[] {
 
 const tcp: Statement = { match: "protocol", protocol: "tcp" };
 const CT: readonly Field[] = ["ct-saddr", "ct-daddr"];
-const numgen = (modulus: number, offset?: number): Field => ({
-  field: "numgen",
-  mode: "random",
-  modulus,
-  ...(offset === undefined ? {} : { offset }),
-});
+const numgen = (modulus: number, offset?: number): Field => ({ field: "numgen", mode: "random", modulus, offset });
 
 function matches(net: (n: number) => string): [string, ...Statement[]][] {
   const from = (nets: string[], negate = false): Statement => ({ match: "address", direction: "source", nets, negate });
@@ -256,7 +251,7 @@ function familyCases(family: Family, net: (n: number) => string, version: 4 | 6)
   const icmp = (name: string, type: number, code?: number, negate = false): Case => ({
     name,
     family,
-    statements: [{ match: "icmp", version, type, ...(code === undefined ? {} : { code }), negate }],
+    statements: [{ match: "icmp", version, type, code, negate }],
   });
   const rejects = new Set(["reject", "reject admin-prohibited", "reject host-unreachable", "reset", "reset of TCP"]);
   return [

@@ -16,7 +16,7 @@ function formerTable(chain: string, comment?: string): Op[] {
   ] as const;
   return [
     { op: "add", kind: "table", ...OWN },
-    { op: "add", kind: "chain", ...OWN, chain, ...(userdata === undefined ? {} : { userdata }) },
+    { op: "add", kind: "chain", ...OWN, chain, userdata },
     { op: "add", kind: "chain", ...OWN, chain: "svc-1" },
     { op: "add", kind: "chain", ...OWN, chain: "prerouting", base: { type: "nat", hook: 0, priority: -100 } },
     { op: "add", kind: "set", ...OWN, ...THEIRS },

@@ -92,7 +92,7 @@ function attempt(
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       const { errno, element, text } = error;
-      faults.push({ op: index, errno, ...(element !== undefined && { element }), ...(text !== undefined && { text }) });
+      faults.push({ op: index, errno, element, text });
     }
   });
   if (faults.length > 0 || validateEach) return { tx, faults };

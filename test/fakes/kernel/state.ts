@@ -65,7 +65,7 @@ export class RuleState {
 
 export interface ElementState {
   /** Of a set with counters; undefined: nothing has been counted. */
-  readonly count?: { readonly packets: bigint; readonly bytes: bigint } | undefined;
+  readonly count?: { readonly packets: bigint; readonly bytes: bigint };
   /** Bytes as a latin1 string, so that comparing strings compares bytes. Empty for the catch-all element. */
   readonly key: string;
   /** Inclusive end of a range of a concatenation; the key itself elsewhere. */

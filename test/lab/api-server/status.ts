@@ -62,7 +62,7 @@ export function statusObject(status: StatusFields): object {
     status: "Failure",
     message,
     ...(reason !== "" && { reason }),
-    ...(details !== undefined && { details }),
+    details,
     code,
   };
 }

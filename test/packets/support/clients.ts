@@ -44,7 +44,7 @@ export async function answers(cluster: Cluster, connections: Connections): Promi
     port: to.port,
     count,
     timeoutMs,
-    ...(sourcePort === undefined ? {} : { sourcePort }),
+    sourcePort,
   });
   const counts = new Map<string, number>();
   for (const outcome of outcomes) {

@@ -38,6 +38,6 @@ export function entryTo(spec: EntrySpec): NewConntrackEntry {
       destinationPort: sourcePort,
     },
     timeout: SECONDS,
-    ...(state === undefined ? {} : { state }),
+    state,
   };
 }

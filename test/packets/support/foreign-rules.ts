@@ -13,16 +13,8 @@ export interface ForeignRule {
   readonly more?: string;
 }
 
-const known = (text: string, more?: string): ForeignRule => ({
-  text,
-  judgeable: "known",
-  ...(more !== undefined && { more }),
-});
-const open = (text: string, more?: string): ForeignRule => ({
-  text,
-  judgeable: "open",
-  ...(more !== undefined && { more }),
-});
+const known = (text: string, more?: string): ForeignRule => ({ text, judgeable: "known", more });
+const open = (text: string, more?: string): ForeignRule => ({ text, judgeable: "open", more });
 
 /** Matches in a chain at the forward hook, for a packet from `client` to `endpoint`, which has been sent to `vip` and `port`. */
 export function foreignMatches(of: {

@@ -157,7 +157,7 @@ function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec):
   return {
     addresses: [pod.address[family]],
     nodeName: pod.on === "node" ? NODE : REMOTE_NODE,
-    ...(spec.zone === undefined ? {} : { zone: spec.zone }),
+    zone: spec.zone,
     ...(spec.named === undefined ? {} : { targetRef: { kind: "Pod", name: spec.named } }),
     ...(Object.keys(conditions).length > 0 ? { conditions } : {}),
     ...(Object.keys(hints).length > 0 ? { hints } : {}),

@@ -31,7 +31,7 @@ export function serviceObject(name: string, spec: Spec) {
   return {
     apiVersion: "v1",
     kind: "Service",
-    metadata: { name, namespace: "default", ...(annotations === undefined ? {} : { annotations }) },
+    metadata: { name, namespace: "default", annotations },
     spec: {
       type: "NodePort",
       clusterIP,

@@ -17,7 +17,7 @@ export function service(name: string, spec: Json = {}, { metadata = {}, status }
   return {
     metadata: { name, namespace: "default", ...metadata },
     spec: { clusterIP: "10.0.0.1", ports: [{ port: 80 }], ...spec },
-    ...(status === undefined ? {} : { status }),
+    status,
   } as unknown as V1Service;
 }
 

@@ -54,7 +54,7 @@ const valueOf = async (file: string): Promise<number> => Number(await readFile(j
 
 interface Settings {
   readonly conntrack?: Partial<ProxyConfig["conntrack"]>;
-  readonly oomScoreAdj?: number | undefined;
+  readonly oomScoreAdj?: number;
 }
 
 async function apply(settings: Settings = {}, load?: () => Promise<void>): Promise<readonly LogLine[]> {
@@ -65,7 +65,7 @@ async function apply(settings: Settings = {}, load?: () => Promise<void>): Promi
       conntrack: { ...config.conntrack, ...settings.conntrack },
       oomScoreAdj: "oomScoreAdj" in settings ? settings.oomScoreAdj : config.oomScoreAdj,
     },
-    { log, root, ...(load === undefined ? {} : { loadConntrack: load }) },
+    { log, root, loadConntrack: load },
   );
   return lines.filter(({ level }) => level === "warn");
 }

@@ -22,7 +22,7 @@ function metrics(ports: () => CountedPort[], series?: number): { readonly regist
     },
     counts: () => ({ services: 3, endpoints: 7 }),
   };
-  registerConnectionMetrics(registry, source, { families: ["ip"], ...(series !== undefined && { series }) });
+  registerConnectionMetrics(registry, source, { families: ["ip"], series });
   return { registry, reads: () => reads };
 }
 

@@ -41,7 +41,7 @@ const NODE = { status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" 
 
 interface Case {
   readonly mode?: ModeFacts;
-  readonly node?: typeof NODE | undefined;
+  readonly node?: typeof NODE;
   readonly addresses?: readonly string[];
   readonly routeLocalnet?: number;
 }

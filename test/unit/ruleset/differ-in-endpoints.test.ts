@@ -11,7 +11,8 @@ const list = (...addresses: readonly string[]): EndpointList =>
     addresses.map((address) => ({ address, port: 8080, local: false })),
   );
 
-const VIEW: Required<ServicePortView> = {
+/** Every property, so that none is forgotten. */
+const VIEW: { [Name in keyof Required<ServicePortView>]: ServicePortView[Name] } = {
   service: "default/web",
   portName: "http",
   protocol: "TCP",

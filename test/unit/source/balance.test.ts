@@ -157,7 +157,7 @@ describe("the annotation balance", () => {
     const annotations = prefixed({ weights: ` zone=a:3 ,zone=b:0, ${v6 ? "[fd00:0::3]" : "10.1.0.3"}:7` });
     model.upsertService(service("web", v6 ? { clusterIP: "fd00::1:1" } : {}, { metadata: { annotations } }));
     const zones = ["a", "b", "a", "c", undefined];
-    const endpoints = zones.map((zone, i) => ({ addresses: [address(i + 1)], ...(zone !== undefined && { zone }) }));
+    const endpoints = zones.map((zone, i) => ({ addresses: [address(i + 1)], zone }));
     const rest = v6 ? { addressType: "IPv6" } : {};
     // Of two slices, one of which names no zone at all.
     model.upsertSlice(slice("web-1", "web", endpoints.slice(0, 4), rest));

@@ -233,7 +233,7 @@ describe("a table that is there", () => {
     ["another program's", owner | persist, THEM, "theirs", "theirs"],
     ["another program's, and gone when that ends", owner, THEM, "theirs", "theirs"],
   ])("%s", (_what, flags, port, whenOpen, whenOwned) => {
-    const facts = { flags, ...(port === undefined ? {} : { owner: port }) };
+    const facts = { flags, owner: port };
     expect([fateOf(facts, false, US), fateOf(facts, true, US)]).toEqual([whenOpen, whenOwned]);
   });
 });

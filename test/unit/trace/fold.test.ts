@@ -55,7 +55,7 @@ const last = (chain: string, id: number, source: string, destination: string, oi
   ...own,
   chain,
   verdict: { verdict: "continue" },
-  ...(oif !== undefined && { oif }),
+  oif,
   ...headers(source, destination),
 });
 const left = (id: number, source: string, destination: string, oif = 8): TraceEvent =>

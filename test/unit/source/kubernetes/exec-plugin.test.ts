@@ -53,7 +53,7 @@ async function connect({ exec, cluster = {}, timeLimitMs }: Settings): Promise<A
   const connection = await connectToApiServer({
     config: { clientConnection, master: "" },
     environment: {},
-    ...(timeLimitMs !== undefined && { pluginTimeLimitMs: timeLimitMs }),
+    pluginTimeLimitMs: timeLimitMs,
   });
   connections.push(connection);
   return connection;

@@ -128,7 +128,7 @@ export function listen(api: ApiServer, options: ListenOptions = {}): Listening {
   const decoder = new ObjectDecoder({ nodeName: NODE });
   const timing = { ...QUICK, ...options.timing };
   const shared = { connection, decoder, nodeName: NODE, log, deniedIsFinal, timing };
-  const source = new KubernetesSource({ ...shared, ...(onShrunk !== undefined && { onShrunk }) });
+  const source = new KubernetesSource({ ...shared, onShrunk });
   const sink = new Recorder();
   const started = source.start(sink);
   const stop = async () => {
