@@ -288,7 +288,7 @@ describe("for one node first", () => {
 
 describe("the commands in README.md", () => {
   const readme = text("README.md");
-  const commands = [...readme.matchAll(/^ {4}(kubectl .*)$/gm)].map(([, command]) => command);
+  const commands = [...readme.matchAll(/^ {4,}(kubectl .*)$/gm)].map(([, command]) => command);
 
   test("have patches that the API takes", () => {
     const patches = commands.flatMap((command) => [...(/ patch daemonset .*-p '(.*)'/.exec(command)?.slice(1) ?? [])]);
@@ -300,6 +300,14 @@ describe("the commands in README.md", () => {
         expect(value).toEqual([{ op: "remove", path }]);
       } else expect([json, checkAgainst("V1DaemonSet", withoutNulls(value))]).toEqual([json, []]);
     }
+  });
+
+  test("add to kubeadm's DaemonSet the requests and the readiness probe of ours", () => {
+    const [patch] = commands.filter((command) => command.includes("readinessProbe"));
+    const added = JSON.parse(/-p '(.*)'$/.exec(patch)?.[1] ?? "") as V1DaemonSet;
+    const [container] = added.spec?.template.spec?.containers ?? [];
+    expect(container.readinessProbe).toEqual(main.readinessProbe);
+    expect(container.resources?.requests).toEqual(main.resources?.requests);
   });
 
   test("show the logs of all pods, of labels that they have", () => {
