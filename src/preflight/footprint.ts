@@ -29,16 +29,16 @@ export interface Footprint {
 }
 
 /**
- * Bytes, of `npm run bench -- memory` (docs/performance.md), the program as the image has it: 88 MB with 100 services of one endpoint, 92 at 1,000 × 10,
+ * Bytes, of `npm run bench -- memory`, the program as the image has it: 88 MB with 100 services of one endpoint, 92 at 1,000 × 10,
  * 122 at 10,000 × 10 and at 5,000 × 50, 140 at 20,000 × 1. By these, 50,000 × 10 take 259 MB, and 249 to 256 were measured. The modules of dist/ take 11 MB more.
  */
 const RESIDENT = { program: 87.5e6, service: 2550, endpoint: 88 } as const;
 /**
  * Bytes, by SUnreclaim and VmallocUsed of /proc/meminfo before and after a load, Linux 6.18: 166 of each of 120,016 elements and 152 of each of 260,016 with
- * IPv4, 196 with IPv6 (docs/performance.md; test/native/footprint.test.ts measures it again). The sets, chains and rules themselves are the first 0.3 MB.
+ * IPv4, 196 with IPv6 (test/native/footprint.test.ts measures it again). The sets, chains and rules themselves are the first 0.3 MB.
  */
 const KERNEL = { rules: 0.3e6, ip: 165, ip6: 195, counter: 16 } as const;
-/** ms, of docs/performance.md: 617 for 10,000 × 10, 1,821 for 50,000 × 10, 724 for 5,000 × 50, by the least squares of these. */
+/** ms, as measured: 617 for 10,000 × 10, 1,821 for 50,000 × 10, 724 for 5,000 × 50, by the least squares of these. */
 const LOAD = { program: 316, service: 0.0146, element: 0.00129 } as const;
 
 export function footprintOf({ services, endpoints, rules, cpus }: ClusterSize): Footprint {

@@ -18,7 +18,7 @@ const ofSize = (services: number, each: number) => {
   return { services, endpoints: services * each, rules, cpus: 2 };
 };
 
-/** As docs/performance.md has them; the first two with what this machine took on another day. */
+/** Measured with `npm run bench -- memory` and `services`. */
 describe("footprintOf is near what was measured", () => {
   test.each([
     [1000, 10, 92, 2.3],
