@@ -1,16 +1,17 @@
 /**
- * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and what ours makes of it. Which fields flags set,
- * and which flags are unused and why, the program's own list of flags says; the rest stands here. The table of docs/parity.md is made
- * of both; tests hold it against the schema and the metrics that are really there.
+ * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and how this program treats it. The program's own list of flags says which fields
+ * they set, and which flags are unused and why; this file has the rest. write.ts makes the table of docs/parity.md from both. Tests compare it with the
+ * schema and with the metrics that exist.
  *
  * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of
  * component-base and client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags);
- * the metrics reference of Kubernetes 1.36 (kubeproxy_*).
+ * the metrics reference of Kubernetes 1.36 (kubeproxy_*); a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test
+ * (series of the API server library).
  */
 
 import { KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
 
-/** same: as kube-proxy does; better: that, and what the note says; ignored: accepted or absent, and why. */
+/** "same": as in kube-proxy; "better": as in kube-proxy, with the addition in the note; "ignored": accepted or absent, for the reason in the note. */
 export type Treatment = "same" | "better" | "ignored";
 
 export interface ParityRow {
@@ -28,18 +29,18 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["config"],
     ours: "better",
-    note: "every problem of the file at once, with its path; unknown and repeated fields are named, with the nearest known one, in whichever section; a change that is wrong or means the same does not end the program",
+    note: "reports all problems of the file at once, each with its path; reports unknown and repeated fields in every section, with a suggestion; an invalid or equivalent change does not end the program",
   },
   { fields: ["apiVersion", "kind"], ours: "same" },
   {
     flags: ["write-config-to"],
     ours: "same",
-    note: "with `mode: nftables`; the log format is written only when it was set",
+    note: "writes `mode: nftables`, and the log format only if it was set",
   },
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "also what its other modes left in iptables-nft, in the older iptables and in IPVS, without starting iptables, ipvsadm or ipset; exit code 1 while something is left that only other tools can remove",
+    note: "also removes rules of its other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset; exit code 1 if something remains that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
@@ -47,18 +48,18 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["version"],
     ours: "same",
-    note: "of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
+    note: "the version of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
   },
   {
     flags: ["feature-gates"],
     ours: "same",
-    note: "`AllowServiceExternalIPs` has its meaning; `KubeProxyNFTablesLocalhostNodePorts` (1.37) is needed for nothing, and false forbids node ports on loopback; no other gate has a meaning here; an unknown one is a warning, kube-proxy stops",
+    note: "`AllowServiceExternalIPs` works as in kube-proxy; `KubeProxyNFTablesLocalhostNodePorts` (1.37) is not required, and false forbids node ports on loopback; other gates have no effect; an unknown gate is a warning (kube-proxy exits)",
   },
 ];
 
 const API_SERVER: readonly ParityRow[] = [
   { flags: ["kubeconfig"], ours: "same" },
-  { fields: ["clientConnection.acceptContentTypes"], ours: "ignored", note: "JSON is spoken" },
+  { fields: ["clientConnection.acceptContentTypes"], ours: "ignored", note: "the API is read as JSON" },
   { flags: ["kube-api-qps", "kube-api-burst"], ours: "same" },
 ];
 
@@ -67,13 +68,13 @@ const SERVERS: readonly ParityRow[] = [
   {
     flags: ["healthz-bind-address", "healthz-port", "metrics-bind-address", "metrics-port"],
     ours: "same",
-    note: "defaults and the completion of a missing port included; a port 0 turns a server off; an empty address is the default, with a warning; the health port also has `/readyz`, which is 503 until the first write is done",
+    note: "with the same defaults and completion of a missing port; port 0 turns a server off; an empty address means the default, with a warning; paths: [see below](#paths)",
   },
   { flags: ["bind-address-hard-fail"], ours: "same" },
   {
     flags: ["profiling"],
     ours: "same",
-    note: "`PUT /debug/flags/v`; of `/debug/pprof/` V8's CPU and sampled heap profiles: `profile`, `heap`, `allocs`, and `cmdline`; Go's others answer 501 with the reason",
+    note: "`/debug/pprof/` serves V8's CPU profile and sampled heap profiles (`profile`, `heap`, `allocs`) and `cmdline`; Go's other profiles answer 501 with the reason; `PUT /debug/flags/v` sets the verbosity",
   },
 ];
 
@@ -81,45 +82,45 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["proxy-mode"],
     ours: "same",
-    note: "nftables, also when it is not set (a note says what the iptables mode did otherwise); the other modes are refused with what to set",
+    note: "nftables, also if it is not set (the log says what the iptables mode did differently); other modes are refused, with the setting to use",
   },
   { flags: ["masquerade-all"], ours: "same" },
   { fields: ["nftables.masqueradeBit"], ours: "same" },
   {
     flags: ["iptables-sync-period"],
     ours: "same",
-    note: "the longest time between two attempts at a failing write, and half the health timeout",
+    note: "longest time between two attempts at a failing write, and half the health timeout",
   },
   {
     flags: ["iptables-min-sync-period"],
     ours: "better",
-    note: "by default 0, not 1 s: a change goes at once, more within 20 ms go together",
+    note: "default 0 instead of 1 s: a change is written at once; changes within 20 ms are written together",
   },
   { flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"], ours: "same" },
   { flags: ["cluster-cidr"], ours: "same" },
   {
     flags: ["nodeport-addresses"],
     ours: "better",
-    note: "by default `primary`, as in kube-proxy's nftables mode; addresses that come and go on the interfaces are followed by the kernel's events. `localhost`, `all` and `primary` beside others as in 1.37 (KEP-6032, alpha there and off without a feature gate); loopback addresses in the list are served by the kernel: TCP, UDP and SCTP, all of 127.0.0.0/8 that the list has, and ::1, where kube-proxy relays TCP to 127.0.0.1 and ::1 in a process. With policy Local the node draws from all endpoints there, as at its other addresses and in the iptables mode; kube-proxy 1.37's relay from this node's alone",
+    note: "default `primary`, as in kube-proxy's nftables mode; follows addresses that come and go, by kernel events. `localhost`, `all`, and `primary` beside other values work as in 1.37 (KEP-6032, alpha and off by default there). Loopback addresses are served in the kernel: TCP, UDP and SCTP, on ::1 and the listed part of 127.0.0.0/8. In kube-proxy 1.37 a process relays TCP to 127.0.0.1 and ::1. With policy Local the node draws from all endpoints, as at its other addresses and in the iptables mode; the relay of kube-proxy 1.37 draws from local endpoints only",
   },
   {
     flags: ["iptables-localhost-nodeports"],
     ours: "better",
-    note: "written out as true, with `mode` unset and `nodePortAddresses` unset or with 0.0.0.0/0: node ports answer on 127.0.0.0/8, as in the iptables mode, and a note says so; else another mode's, as in kube-proxy's nftables mode",
+    note: "if written as true, with `mode` unset and `nodePortAddresses` unset or with 0.0.0.0/0: node ports answer on 127.0.0.0/8, as in the iptables mode. The log says so. Otherwise ignored, as in kube-proxy's nftables mode",
   },
   {
     flags: ["ipvs-exclude-cidrs"],
     ours: "same",
-    note: "virtual servers in these stay when what the IPVS mode left is removed",
+    note: "virtual servers in these stay when the rest of the IPVS mode is removed",
   },
 ];
 
 const SYSTEM: readonly ParityRow[] = [
-  { flags: ["oom-score-adj"], ours: "same", note: "what the kernel forbids is a warning" },
+  { flags: ["oom-score-adj"], ours: "same", note: "a value that the kernel refuses is a warning" },
   {
     flags: ["conntrack-max-per-core", "conntrack-min"],
     ours: "better",
-    note: "a limit that is higher already is never lowered",
+    note: "never lowers a limit that is already higher",
   },
   {
     flags: [
@@ -130,17 +131,21 @@ const SYSTEM: readonly ParityRow[] = [
       "conntrack-udp-timeout-stream",
     ],
     ours: "same",
-    note: "what the kernel forbids is a warning",
+    note: "a value that the kernel refuses is a warning",
   },
 ];
 
 const LOG: readonly ParityRow[] = [
-  { flags: ["v"], ours: "same", note: "2 and up each write, 4 and up debug messages, 6 and up all" },
-  { flags: ["logging-format"], ours: "same", note: "not set: text on a terminal, else JSON (kube-proxy: text)" },
+  { flags: ["v"], ours: "same", note: "from 2 each write, from 4 debug messages, from 6 everything" },
+  {
+    flags: ["logging-format"],
+    ours: "same",
+    note: "if not set: text on a terminal, otherwise JSON (kube-proxy: text)",
+  },
   {
     fields: ["logging.vmodule.filePattern", "logging.vmodule.verbosity"],
     ours: "ignored",
-    note: "names source files of Go",
+    note: "selects Go source files",
   },
 ];
 
@@ -148,7 +153,7 @@ const OTHERS: readonly ParityRow[] = [
   {
     fields: ["iptables.masqueradeAll", "iptables.syncPeriod", "iptables.minSyncPeriod"],
     ours: "ignored",
-    note: "another mode's, as in kube-proxy's nftables mode; with `mode` unset a note says what that changes",
+    note: "for another mode, as in kube-proxy's nftables mode; if `mode` is unset, the log says what that changes",
   },
   {
     fields: [
@@ -160,7 +165,7 @@ const OTHERS: readonly ParityRow[] = [
       "windowsRunAsService",
     ],
     ours: "ignored",
-    note: "of Windows",
+    note: "for Windows",
   },
   { fields: ["portRange"], ours: "ignored", note: "as in kube-proxy" },
 ];
@@ -177,7 +182,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_network_programming_duration_seconds"],
     ours: "better",
-    note: "a change whose first write failed is measured too, up to the write that brought it into force, and so are changes of a service of which another slice goes; a slice's change that alters nothing served (an endpoint's zone, a new slice without endpoints) is not",
+    note: "also measures a change whose first write failed, until the write that succeeds, and changes of a service that loses another slice; does not measure a slice change that alters nothing served (an endpoint's zone, a new slice without endpoints)",
   },
   {
     metrics: [
@@ -189,7 +194,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_sync_proxy_rules_endpoint_changes_total", "kubeproxy_sync_proxy_rules_service_changes_total"],
     ours: "same",
-    note: "every event, Services once per family; kube-proxy adds all objects again every `configSyncPeriod`, which is not replayed here",
+    note: "counts every event, Services once per family; kube-proxy counts all objects again every `configSyncPeriod`, which does not exist here",
   },
   {
     metrics: [
@@ -197,18 +202,18 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_sync_proxy_rules_service_changes_pending",
     ],
     ours: "same",
-    note: "a Service that changes twice before a write counts twice, in kube-proxy once",
+    note: "a Service that changes twice before a write counts twice (kube-proxy: once)",
   },
   {
     metrics: ["kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
     ours: "same",
-    note: "a Service with externalTrafficPolicy Local that has no external address or node port yet is not counted: nothing sent to it is dropped. kube-proxy counts it, even with a local endpoint",
+    note: "does not count a Service with externalTrafficPolicy Local that has no external address or node port yet, because nothing sent to it is dropped; kube-proxy counts it, even with a local endpoint",
   },
   { metrics: ["kubeproxy_sync_proxy_rules_nftables_sync_failures_total"], ours: "same" },
   {
     metrics: ["kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total"],
     ours: "same",
-    note: "always 0: nothing is cleaned up apart from a write",
+    note: "always 0: cleanup is part of each write",
   },
   {
     metrics: [
@@ -220,7 +225,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_nftables_localhost_nodeport_listeners"],
     ours: "same",
-    note: "of 1.37; there where node ports answer on loopback. Node ports with an endpoint, by protocol: rules answer, no socket listens",
+    note: "from 1.37; present if node ports answer on loopback. Counts node ports with an endpoint, by protocol: rules answer, no socket listens",
   },
   {
     metrics: [
@@ -228,7 +233,7 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
     ],
     ours: "same",
-    note: "of 1.37; always 0: a rule needs no free port, and UDP and SCTP are served",
+    note: "from 1.37; always 0: a rule needs no free port, and UDP and SCTP are served",
   },
   { metrics: ["kubeproxy_proxy_healthz_total", "kubeproxy_proxy_livez_total"], ours: "same" },
   {
@@ -241,7 +246,7 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
     ],
     ours: "ignored",
-    note: "of the iptables mode; kube-proxy does not have them in nftables mode either",
+    note: "for the iptables mode; kube-proxy does not have them in nftables mode either",
   },
   { metrics: ["rest_client_requests_total", "rest_client_request_duration_seconds"], ours: "same" },
   {
@@ -255,12 +260,12 @@ const METRICS: readonly ParityRow[] = [
       "rest_client_transport_*",
     ],
     ours: "ignored",
-    note: "inner workings of client-go",
+    note: "internals of client-go",
   },
   {
     metrics: ["kubernetes_build_info"],
     ours: "same",
-    note: "the API server's version; `nftproxier_build_info` has this program's",
+    note: "the API server's version; `nftproxier_build_info` has the version of this program",
   },
   {
     metrics: [
@@ -280,16 +285,21 @@ const METRICS: readonly ParityRow[] = [
       "process_network_transmit_bytes_total",
     ],
     ours: "ignored",
-    note: "the Prometheus client of Node has them not",
+    note: "Node's Prometheus client does not have them",
   },
-  { metrics: ["go_*"], ours: "ignored", note: "there is no Go; `nodejs_*` instead" },
+  { metrics: ["go_*"], ours: "ignored", note: "not a Go program; it has `nodejs_*` instead" },
   {
     metrics: ["workqueue_*", "informer_*", "leader_election_*"],
     ours: "ignored",
-    note: "client-go's queues, which are not used; kube-proxy's own stay empty",
+    note: "client-go's queues, which are not used here; in kube-proxy they stay empty",
   },
   { metrics: ["kubernetes_healthcheck", "kubernetes_healthchecks_total"], ours: "same", note: "at `/metrics/slis`" },
   { metrics: ["kubernetes_feature_enabled"], ours: "ignored", note: "there are no feature gates to count" },
+  {
+    metrics: ["aggregator_discovery_*", "apiserver_*"],
+    ours: "ignored",
+    note: "series of the API server library that kube-proxy links, which stay at 0 there (seen in a scrape of kube-proxy 1.31)",
+  },
   {
     metrics: [
       "registered_metrics_total",
@@ -298,7 +308,7 @@ const METRICS: readonly ParityRow[] = [
       "cardinality_enforcement_unexpected_categorizations_total",
     ],
     ours: "ignored",
-    note: "about component-base's registry itself",
+    note: "about component-base's own registry",
   },
 ];
 

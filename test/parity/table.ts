@@ -24,7 +24,7 @@ const PLACES: readonly Place[] = [
 /** Markdown: one row for each entry, names in code. */
 function parityTable(): string {
   const rows = PARITY.map((row) => `| ${namesOf(row)} | ${row.ours} | ${row.note ?? ""} |`);
-  return ["| flag, field or metric of kube-proxy 1.36 | ours | |", "|---|---|---|", ...rows].join("\n");
+  return ["| flag, field or metric of kube-proxy 1.36 | here | notes |", "|---|---|---|", ...rows].join("\n");
 }
 
 function laterTable(): string {
