@@ -2,6 +2,23 @@
 
 export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
 
+/** Numbers of the protocols that Services have, by the names that Kubernetes has for them. */
+export const SERVICE_PROTOCOL = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp } as const;
+export type Protocol = keyof typeof SERVICE_PROTOCOL;
+export const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
+
+/** Returns undefined for the number of a protocol that no Service has. */
+export function serviceProtocol(number: number | undefined): Protocol | undefined {
+  return PROTOCOLS.find((protocol) => SERVICE_PROTOCOL[protocol] === number);
+}
+
+const NAME_OF = new Map<number, string>(Object.entries(IpProto).map(([name, number]) => [number, name]));
+
+/** "tcp", "icmpv6"; in digits if it is none of `IpProto`. */
+export function protocolName(number: number): string {
+  return NAME_OF.get(number) ?? String(number);
+}
+
 /**
  * Numbers of protocols by the names of /etc/protocols (Debian's netbase, after IANA's registry), aliases included. Here and
  * not read from the file: an image may lack it. `ipip` is 94 there; what `ip tunnel` calls so is `ipencap`, 4.
@@ -36,8 +53,7 @@ export function protocolNumber(protocol: string | number): number {
 /** As nft reads it: the number where it would look the name up in /etc/protocols, which may be absent there. */
 export function protocolText(protocol: string | number): string {
   const number = protocolNumber(protocol);
-  const name = Object.entries(IpProto).find(([, known]) => known === number)?.[0];
-  return typeof protocol === "string" && name !== undefined ? name : String(number);
+  return typeof protocol === "string" ? protocolName(number) : String(number);
 }
 
 export function protocolNames(): string[] {

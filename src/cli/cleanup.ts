@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { type ReadLegacyChains, type RemoveLegacyChains, removeLeftovers } from "../leftovers/index.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
@@ -11,7 +12,6 @@ import { Table } from "../table/index.js";
 import { openKernel } from "./open-kernel.js";
 import { MONOTONIC_CLOCK } from "./setup.js";
 
-const FAMILIES = ["ip", "ip6"] as const;
 /** A daemon that runs yet has its table back within so long, ms, but where the machine is very busy. */
 const RETURN_MS = 1000;
 const LOOK_MS = 100;
@@ -35,7 +35,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
   let code = 0;
   const removed: IpFamily[] = [];
   try {
-    for (const family of FAMILIES) {
+    for (const family of IP_FAMILIES) {
       const table = new Table(kernel, { family, name: TABLE_NAME, clock: MONOTONIC_CLOCK });
       try {
         const { transactions } = await table.destroy();
@@ -48,12 +48,12 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
         table.close();
       }
     }
-    if (!(await endHandover({ kernel, log }, FAMILIES))) code = 1;
+    if (!(await endHandover({ kernel, log }, IP_FAMILIES))) code = 1;
     if (!(await removeFlowtable(kernel, log))) code = 1;
     const options = {
       kernel,
       log,
-      families: FAMILIES,
+      families: IP_FAMILIES,
       legacyChains,
       removeLegacyChains,
       netlink: kernel,

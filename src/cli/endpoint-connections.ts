@@ -1,4 +1,5 @@
 /** How many connections a service's endpoints have, as the connection tracking table knows them; it is read beside the daemon. */
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { protocolNumber } from "../base/protocols.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/types.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
@@ -33,7 +34,7 @@ export async function withConnections(list: ServiceList): Promise<ServiceList> {
 
 /** The same of those alone that terminate: of all services, however many there are, their addresses are few. */
 export async function withConnectionsLeft(list: ServiceList): Promise<ServiceList> {
-  const dumps = (["ip", "ip6"] as const).flatMap((family) => {
+  const dumps = IP_FAMILIES.flatMap((family) => {
     const items = list.items.filter((item) => item.family === family);
     const ending = items.flatMap(({ endpoints = [] }) => endpoints.filter(({ terminating }) => terminating));
     return dumpsOfSources(family, [...new Set(ending.map(({ address }) => address))]);

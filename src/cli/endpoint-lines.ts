@@ -1,6 +1,7 @@
 /** Endpoints of services, a line each: whose they are, how they stand, what they get. */
 import { counted } from "../base/counted.js";
 import { columns } from "../base/columns.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { annotationTexts } from "../control/annotation-text.js";
 import { serviceText } from "../control/service-row.js";
 import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
@@ -56,7 +57,7 @@ export class EndpointLines {
 
   #tableOf({ port, rows }: Block): string[] {
     const { portName, port: number, protocol, family, state, reason } = port;
-    const title = `${portName === "" ? "" : `${portName} `}${number}/${protocol} ${family === "ip" ? "IPv4" : "IPv6"}`;
+    const title = `${portName === "" ? "" : `${portName} `}${number}/${protocol} ${FAMILY_NAMES[family]}`;
     const indented = rows.map((row) => ["", ...row]);
     const asked = annotationTexts(port).map((text) => `${title}: ${text}`);
     const why = reason === undefined ? [] : [`${title}: ${state}: ${reason}`];

@@ -1,4 +1,5 @@
 /** `handover`: leaves a copy of what is in force (src/handover/), or removes it. */
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { createLogger } from "../base/logger.js";
 import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../handover/handover.js";
 import { KernelError } from "../kernel/errors.js";
@@ -7,21 +8,19 @@ import { openKernel } from "./open-kernel.js";
 import type { HandoverOptions } from "./options.js";
 import { UserError } from "./stdio.js";
 
-const FAMILIES = ["ip", "ip6"] as const;
-
 /** Exit code 0: each family that has rules of ours has a copy in force. Rejects with a UserError otherwise. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const kernel = await openKernel();
   try {
     if (options.remove === true) {
-      const { removed, failures } = await removeHandover(kernel, FAMILIES);
+      const { removed, failures } = await removeHandover(kernel, IP_FAMILIES);
       for (const family of removed) log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
       failIf(failures);
       if (removed.length === 0) log.info({ table: HANDOVER_TABLE }, "no handover copy to remove");
       return 0;
     }
-    const { copies, failures } = await handOver({ kernel, families: FAMILIES, forMs: options.for });
+    const { copies, failures } = await handOver({ kernel, families: IP_FAMILIES, forMs: options.for });
     for (const { family, until, ...counts } of copies) {
       log.info(
         { family, ...counts, until: new Date(until).toISOString() },

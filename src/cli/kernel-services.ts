@@ -1,3 +1,4 @@
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Kernel } from "../kernel/types.js";
 import { columns, linesText } from "../base/columns.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
@@ -39,6 +40,6 @@ export async function kernelServicesText(
 }
 
 function addressText({ family, address, port }: KernelService): string {
-  if (address === "") return `node port ${port} (${family === "ip" ? "IPv4" : "IPv6"})`;
+  if (address === "") return `node port ${port} (${FAMILY_NAMES[family]})`;
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

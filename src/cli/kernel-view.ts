@@ -1,4 +1,5 @@
 /** What the kernel alone tells where no daemon answers: what is in force, without names, reasons and history. */
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { batchLayout } from "../kernel/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
 import type { IpFamily, Protocol } from "../model/types.js";
@@ -44,13 +45,12 @@ export interface KernelServiceList {
   readonly items: readonly KernelService[];
 }
 
-const FAMILIES = ["ip", "ip6"] as const;
 const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", sticky: "by client" } as const;
 
 /** Undefined: neither family has a table. Rejects with KernelError. */
 export async function kernelServices(kernel: Kernel): Promise<KernelServiceList | undefined> {
-  const tables = await Promise.all(FAMILIES.map((family) => kernel.tables(family)));
-  const present = FAMILIES.filter((_, i) => tables[i]?.some(({ table }) => table === TABLE_NAME));
+  const tables = await Promise.all(IP_FAMILIES.map((family) => kernel.tables(family)));
+  const present = IP_FAMILIES.filter((_, i) => tables[i]?.some(({ table }) => table === TABLE_NAME));
   if (present.length === 0) return undefined;
   const items = await Promise.all(present.map((family) => servicesOf(kernel, family)));
   return { apiVersion: API_VERSION, kind: "KernelServiceList", items: items.flat() };
@@ -130,8 +130,8 @@ export interface KernelStatus {
 /** Always with a problem: no daemon answers. Rejects with KernelError. */
 export async function kernelStatus(kernel: Kernel, away: string): Promise<KernelStatus> {
   const services = await kernelServices(kernel);
-  const tables = await Promise.all(FAMILIES.map((family) => kernel.tables(family)));
-  const families = FAMILIES.map((family, i) => ({
+  const tables = await Promise.all(IP_FAMILIES.map((family) => kernel.tables(family)));
+  const families = IP_FAMILIES.map((family, i) => ({
     family,
     inForce: tables[i]?.some(({ table }) => table === TABLE_NAME) ?? false,
     entries: services?.items.filter((item) => item.family === family).length ?? 0,

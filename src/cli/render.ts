@@ -1,4 +1,5 @@
 import type { V1Node } from "@kubernetes/client-node";
+import { IP_FAMILIES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/index.js";
 import { countIgnored, shortfallOf } from "../daemon/reading.js";
 import { ServiceModel } from "../model/index.js";
@@ -26,7 +27,7 @@ const NOTHING_PRINTED =
 export async function renderCommand(options: ManifestOptions & { readonly family?: "ip" | "ip6" }): Promise<number> {
   const log = await createLogger(options.logLevel);
   const config = await readConfig(options.config, log);
-  const families: readonly IpFamily[] = options.family === undefined ? ["ip", "ip6"] : [options.family];
+  const families = options.family === undefined ? IP_FAMILIES : [options.family];
   const objects = new ManifestObjects(config, families, log);
   const source = manifestSource(options.manifests, decoderFor(config), undefined, log);
   try {

@@ -2,7 +2,7 @@ import { hostname, networkInterfaces } from "node:os";
 import type { OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
 import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
-import { parseAddress } from "../base/ip.js";
+import { familyOf, parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
@@ -46,9 +46,9 @@ export function availableFamilies(log: Logger): KernelFamilies {
 export function interfaceAddresses(): Promise<LocalAddress[]> {
   const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
   return Promise.resolve(
-    addresses.flatMap(({ address, family }): LocalAddress[] => {
+    addresses.flatMap(({ address }): LocalAddress[] => {
       const canonical = parseAddress(address);
-      return canonical === undefined ? [] : [{ family: family === "IPv4" ? "ip" : "ip6", address: canonical }];
+      return canonical === undefined ? [] : [{ family: familyOf(canonical), address: canonical }];
     }),
   );
 }

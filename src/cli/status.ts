@@ -1,4 +1,5 @@
 import { counted } from "../base/counted.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../control/client.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import {
@@ -17,7 +18,6 @@ import { UserError, writeError, writeOut } from "./stdio.js";
 
 /** Names of an element in the kernel's maps. */
 const [ENTRY, ENTRIES] = ["VIP or node port", "VIPs and node ports"] as const;
-const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
 /** The daemon's answer. Rejects with a UserError where it is away, of another version, or knows nothing of it. */
 export async function answerOf<T>(socket: string | undefined, ...path: readonly string[]): Promise<T> {
@@ -107,15 +107,15 @@ export function statusText(report: StatusReport, now = Date.now()): string {
   const repair =
     lastRepair === undefined
       ? "none since the start"
-      : `${FAMILY[lastRepair.family]}, ${durationText(now - lastRepair.at)} ago, by ${by}: ` +
+      : `${FAMILY_NAMES[lastRepair.family]}, ${durationText(now - lastRepair.at)} ago, by ${by}: ` +
         `${lastRepair.changes.slice(0, 3).join(", ")}; undone in ${Math.round(lastRepair.ms)} ms`;
   const rows = [
     ["node", nodeName],
     ["daemon", `nft-proxier ${version}, up ${durationText(uptimeMs)}, Linux ${kernel}`],
     ["API server", apiText(api)],
-    ...families.map((family) => [FAMILY[family.family], familyText(family)]),
+    ...families.map((family) => [FAMILY_NAMES[family.family], familyText(family)]),
     ["pending", pendingServices === 0 ? "nothing" : counted(pendingServices, "service")],
-    ...families.map((family) => [`${FAMILY[family.family]} node ports`, nodePortsText(family)]),
+    ...families.map((family) => [`${FAMILY_NAMES[family.family]} node ports`, nodePortsText(family)]),
     ["conntrack", fillText(conntrack)],
     ["other firewalls", firewallText(report)],
     ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
@@ -174,7 +174,7 @@ function firewallText({ firewalls: check, families }: StatusReport): string {
 function kernelStatusText({ families, conntrack, problems }: KernelStatus): string {
   const rows = [
     ...families.map(({ family, inForce, entries }) => [
-      FAMILY[family],
+      FAMILY_NAMES[family],
       inForce ? `in force: ${counted(entries, ENTRY, ENTRIES)}` : "no table",
     ]),
     ["conntrack", fillText(conntrack)],

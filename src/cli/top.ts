@@ -2,6 +2,7 @@
 import { counted } from "../base/counted.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { printable } from "../base/printable.js";
 import { rateText } from "../control/service-row.js";
 import type { ServiceList } from "../control/types.js";
@@ -77,7 +78,7 @@ export function topRows({ items }: ServiceList): TopRow[] | undefined {
     const { namespace, name, portName, port, protocol, family, connections } = item;
     if (connections === undefined) return [];
     const service = `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
-    const cells = [service, `${port}/${protocol}`, family === "ip" ? "IPv4" : "IPv6"];
+    const cells = [service, `${port}/${protocol}`, FAMILY_NAMES[family]];
     if (item.endpoints === undefined) return [{ cells, connections, perSecond: item.connectionsPerSecond }];
     return item.endpoints.flatMap((endpoint) =>
       endpoint.connections === undefined

@@ -1,4 +1,5 @@
 import { counted } from "../base/counted.js";
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { defaultConfig } from "../config/index.js";
 import { type Problem, ServiceModel } from "../model/index.js";
 import { linesText } from "../base/columns.js";
@@ -42,7 +43,7 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
   const config =
     options.config === undefined ? defaultConfig() : await readConfig(options.config, await createLogger("warn"));
   const model = new ServiceModel({
-    families: ["ip", "ip6"],
+    families: IP_FAMILIES,
     node: { nodeName: nodeName(config) },
     onProblem: () => undefined,
   });

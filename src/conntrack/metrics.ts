@@ -1,13 +1,12 @@
 /** Our metrics of connection tracking; kube-proxy's two are with its others (observe/kube-proxy-metrics.ts). */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { IpFamily } from "../model/types.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";
 import type { PressureReport } from "./gc/pressure.js";
 import type { ConntrackObserver } from "./service.js";
 import type { ConntrackEntry } from "./table/types.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
-const FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 const OUTCOMES = ["alive", "deleted", "orphaned"] as const;
 
 export class ConntrackMetrics implements ConntrackObserver {
@@ -65,7 +64,7 @@ export class ConntrackMetrics implements ConntrackObserver {
 
   /** One by one: what a pass has deleted before it failed counts as well. */
   deleted({ family }: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void {
-    this.#deleted.inc({ family: FAMILY[family], by, reason });
+    this.#deleted.inc({ family: FAMILY_NAMES[family], by, reason });
   }
 
   collected(report: GcReport): void {
@@ -73,7 +72,7 @@ export class ConntrackMetrics implements ConntrackObserver {
     for (const { family, directions } of report.families) {
       for (const direction of DIRECTIONS) {
         for (const outcome of OUTCOMES) {
-          this.#gcEntries.set({ family: FAMILY[family], direction, outcome }, directions[direction][outcome]);
+          this.#gcEntries.set({ family: FAMILY_NAMES[family], direction, outcome }, directions[direction][outcome]);
         }
       }
     }

@@ -1,5 +1,6 @@
 /** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
 import { counted } from "../base/counted.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { checkFirewalls, type Obstacle, type ServicePacket } from "../explain/firewalls.js";
 import type { RoutedKernel } from "../explain/routing.js";
 import { handoverLeft } from "../handover/handover.js";
@@ -16,8 +17,6 @@ import {
   readSysctl,
 } from "../node/packet-settings.js";
 import type { FirewallStatus, StatusProblem } from "./types.js";
-
-const FAMILIES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
 export interface NodeLook {
   /** Absent: no connection tracker is loaded. */
@@ -112,7 +111,7 @@ function conntrackProblem(fill: ConntrackFill | undefined): StatusProblem[] {
 
 /** Copies that `handover` left. Never rejects: a kernel that cannot be read is another problem. */
 export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]> {
-  const problems = Object.entries(FAMILIES).map(async ([family, name]): Promise<StatusProblem[]> => {
+  const problems = Object.entries(FAMILY_NAMES).map(async ([family, name]): Promise<StatusProblem[]> => {
     const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
     if (left === undefined) return [];
     const remedy = "`nft-proxier handover --remove`; the next start removes it, too";

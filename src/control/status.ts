@@ -1,6 +1,7 @@
 /** The daemon's status: what observers were told, for the commands that ask. */
 import { counted } from "../base/counted.js";
 import { release } from "node:os";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { IpFamily } from "../model/types.js";
 import type { ServiceModel } from "../model/index.js";
 import type { ProxyHealth } from "../observe/health.js";
@@ -70,8 +71,6 @@ export type ProblemSource = () => Iterable<StatusProblem>;
 /** A part of the daemon that has something under way. As cheap as a ProblemSource. */
 export type NoteSource = () => Iterable<string>;
 
-const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
-
 export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #options: StatusBoardOptions;
   readonly #now: () => number;
@@ -109,17 +108,18 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   synced({ family, ok, work }: SyncReport): void {
     if (!ok) {
-      if (!this.#failing.has(family)) this.#note("warning", `writing the ${FAMILY[family]} table failed; retrying`);
+      if (!this.#failing.has(family))
+        this.#note("warning", `writing the ${FAMILY_NAMES[family]} table failed; retrying`);
       this.#failing.add(family);
       return;
     }
-    if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY[family]} table was written again`);
+    if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
     if (work === undefined || this.#inForce.has(family)) return;
     this.#inForce.add(family);
     const { services, endpoints } = this.#options.model.counts(family);
     this.#note(
       "normal",
-      `${FAMILY[family]} rules in force: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
+      `${FAMILY_NAMES[family]} rules in force: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
     );
   }
 
@@ -131,13 +131,16 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const who = by.length > 0 ? by.join(", ") : "another process";
     this.#note(
       "warning",
-      `${who} changed the ${FAMILY[family]} table: ${named(told)}; repaired in ${Math.round(ms)} ms`,
+      `${who} changed the ${FAMILY_NAMES[family]} table: ${named(told)}; repaired in ${Math.round(ms)} ms`,
     );
   }
 
   rebuilt({ family, ok, refused }: RebuildReport): void {
     const outcome = ok ? "deleted and written from scratch" : "refused by the kernel even when written from scratch";
-    this.#note("warning", `the ${FAMILY[family]} table was ${outcome}; the kernel refused before: ${named(refused)}`);
+    this.#note(
+      "warning",
+      `the ${FAMILY_NAMES[family]} table was ${outcome}; the kernel refused before: ${named(refused)}`,
+    );
   }
 
   eventsLost(reason: string): void {
@@ -162,12 +165,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   quarantined({ family, service, reason }: QuarantineReport): void {
     this.#quarantined[family].set(service, reason);
-    this.#note("warning", `${FAMILY[family]} of ${service} quarantined: ${reason}`);
+    this.#note("warning", `${FAMILY_NAMES[family]} of ${service} quarantined: ${reason}`);
   }
 
   released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
-    this.#note("normal", `${FAMILY[family]} of ${service} in force again`);
+    this.#note("normal", `${FAMILY_NAMES[family]} of ${service} in force again`);
   }
 
   inForce(family: IpFamily): boolean {
@@ -292,10 +295,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     for (const family of this.#options.families) {
       if (this.#failing.has(family)) {
         const remedy = "the log names the operation and the kernel's error; what was in force stays";
-        yield { what: `the kernel refuses the ${FAMILY[family]} table`, remedy };
+        yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#inForce.has(family)) {
         const remedy = "the log says what is waited for: the API server, the Node object, complete manifests";
-        yield { what: `no ${FAMILY[family]} rules have been written since the start`, remedy };
+        yield { what: `no ${FAMILY_NAMES[family]} rules have been written since the start`, remedy };
       }
     }
     if (!this.#options.health.healthy) {
@@ -314,7 +317,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
       const { family, by, changes, ms, at } = repair;
       const what =
-        `${by.join(", ") || "another process"} changed the ${FAMILY[family]} table ${seconds(now - at)} ago: ` +
+        `${by.join(", ") || "another process"} changed the ${FAMILY_NAMES[family]} table ${seconds(now - at)} ago: ` +
         `${named(changes)}; repaired in ${Math.round(ms)} ms`;
       yield { what, remedy: remedyFor(by) };
     }
@@ -333,7 +336,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       if (addresses.length > 0 || localhostNodePorts !== undefined) continue;
       const remedy = "change nodePortAddresses, or give an interface such an address";
       yield {
-        what: `node ports answer on no ${FAMILY[family]} address: no interface has one inside nodePortAddresses`,
+        what: `node ports answer on no ${FAMILY_NAMES[family]} address: no interface has one inside nodePortAddresses`,
         remedy,
       };
     }
@@ -347,7 +350,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     );
     for (const [family, [service, reason]] of all.slice(0, NAMED)) {
       const remedy = "retried with backoff, and when the Service changes; its last good rules stay";
-      yield { what: `${FAMILY[family]} of ${service} is quarantined: ${reason}`, remedy };
+      yield { what: `${FAMILY_NAMES[family]} of ${service} is quarantined: ${reason}`, remedy };
     }
     if (all.length > NAMED)
       yield {

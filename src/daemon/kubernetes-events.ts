@@ -1,9 +1,8 @@
 /** What `kubectl describe` shows of this program: Events on the Node, and on Services that its kernel refuses. */
 import type { EventRecorder, EventSubject } from "../base/events.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { serviceFields } from "../base/logger.js";
 import type { ContentionReport, ProxierObserver, QuarantineReport, RebuildReport } from "../proxier/observer.js";
-
-const FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;
 
 export class KubernetesEvents implements ProxierObserver {
   readonly #events: EventRecorder;
@@ -25,7 +24,7 @@ export class KubernetesEvents implements ProxierObserver {
   quarantined({ family, service, reason }: QuarantineReport): void {
     const { namespace, service: name } = serviceFields(service);
     const uid = this.#uidOf(service);
-    const note = `node ${this.#node.name} does not serve its ${FAMILY[family]} addresses as the Service now says: ${reason}`;
+    const note = `node ${this.#node.name} does not serve its ${FAMILY_NAMES[family]} addresses as the Service now says: ${reason}`;
     this.#events.record(
       { kind: "Service", namespace, name, uid: uid || undefined },
       { type: "Warning", reason: "ServiceNotProgrammed", action: "Program", note },
@@ -34,7 +33,7 @@ export class KubernetesEvents implements ProxierObserver {
 
   rebuilt({ family, ok, refused }: RebuildReport): void {
     const outcome = ok ? "was deleted and written from scratch" : "cannot be written, not even from scratch";
-    const note = `the ${FAMILY[family]} kube-proxy table of nf_tables ${outcome}; the kernel refused to change it: ${refused.join("; ")}`;
+    const note = `the ${FAMILY_NAMES[family]} kube-proxy table of nf_tables ${outcome}; the kernel refused to change it: ${refused.join("; ")}`;
     this.#events.record(this.#node, { type: "Warning", reason: "TableRebuilt", action: "Repair", note });
   }
 

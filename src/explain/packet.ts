@@ -4,7 +4,8 @@ import { AddressType, CtState, IpProto, TcpFlag } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, withPart } from "./bits.js";
 
-export type Transport = "tcp" | "udp" | "sctp";
+export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (keyof typeof IpProto)[];
+export type Transport = (typeof TRANSPORTS)[number];
 
 /** What is known of a packet. Addresses are canonical. A field that is absent is not known. */
 export interface PacketFields {

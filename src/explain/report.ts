@@ -5,7 +5,7 @@ import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../contr
 import type { IpFamily } from "../model/types.js";
 import { isLoopback } from "../node/facts.js";
 import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
-import { type PacketSpec, type Transport, withPort } from "./packet.js";
+import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import {
   addressesOf,
@@ -22,8 +22,6 @@ import {
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
 const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
 
-const TRANSPORTS: readonly string[] = ["tcp", "udp", "sctp"] satisfies readonly Transport[];
-
 /** Words that name no packet; the message shows the form. */
 export class PacketError extends Error {
   override readonly name = "PacketError";
@@ -38,8 +36,9 @@ export interface AskedPacket extends PacketSpec {
 /** Of the words "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
 export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
   const [first = ""] = words;
-  const protocol = TRANSPORTS.includes(first) ? (first as Transport) : "tcp";
-  const rest = TRANSPORTS.includes(first) ? words.slice(1) : words;
+  const named = TRANSPORTS.find((name) => name === first);
+  const protocol = named ?? "tcp";
+  const rest = named === undefined ? words : words.slice(1);
   const [from, to] = rest.length === 1 ? [undefined, rest[0]] : rest;
   const match = /^(?:\[(.+)\]|([^[\]]+)):(\d{1,5})$/.exec(to ?? "");
   const destination = parseAddress(match?.[1] ?? match?.[2] ?? "");

@@ -1,5 +1,6 @@
 /** A rule in nft's words, as far as they are needed to find it: other programs' rules are named in messages. */
 import { formatAddress } from "../base/ip.js";
+import { protocolName } from "../base/protocols.js";
 import {
   CmpOp,
   CtKey,
@@ -7,7 +8,6 @@ import {
   CtStatus,
   FibFlag,
   FibResult,
-  IpProto,
   LookupFlag,
   MetaKey,
   NatType,
@@ -48,7 +48,6 @@ const KINDS: Readonly<Partial<Record<keyof typeof MetaKey | keyof typeof CtKey, 
   state: "state",
   status: "status",
 };
-const PROTOCOLS = new Map<number, string>(Object.entries(IpProto).map(([name, number]) => [number, name]));
 const OPERATORS = new Map<number, string>([
   [CmpOp.eq, ""],
   [CmpOp.neq, "!= "],
@@ -234,7 +233,7 @@ function valueText({ text, kind, mask }: Field & { readonly mask?: Uint8Array },
     case "name":
       return `"${Buffer.from(data).toString("latin1").replace(/\0.*$/s, "")}${data.length < 16 ? "*" : ""}"`;
     case "protocol":
-      return PROTOCOLS.get(data[0] ?? 0) ?? String(data[0]);
+      return protocolName(data[0] ?? 0);
     case "state":
       return flagsText(CtState, data);
     case "status":

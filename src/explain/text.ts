@@ -1,10 +1,9 @@
 /** Keys and data of sets as nft prints them. */
 import { formatAddress } from "../base/ip.js";
-import { DATA_VERDICT, DataTypeId, IpProto } from "../kernel/constants.js";
+import { protocolName } from "../base/protocols.js";
+import { DATA_VERDICT, DataTypeId } from "../kernel/constants.js";
 import type { SetDump, Verdict } from "../kernel/types.js";
 import type { Found } from "./ruleset.js";
-
-const PROTOCOLS = new Map<number, string>(Object.entries(IpProto).map(([name, number]) => [number, name]));
 
 /** Bits of a field's type in a concatenation's. */
 const TYPE_BITS = 6;
@@ -44,7 +43,7 @@ function fieldText(id: number, bytes: Uint8Array): string {
     case DataTypeId.ipv6_addr:
       return formatAddress(bytes);
     case DataTypeId.inet_proto:
-      return PROTOCOLS.get(bytes[0] ?? 0) ?? String(bytes[0]);
+      return protocolName(bytes[0] ?? 0);
     case DataTypeId.inet_service:
       return String((bytes[0] ?? 0) * 256 + (bytes[1] ?? 0));
     case DataTypeId.classid: {

@@ -3,6 +3,7 @@
  * order of their priorities until one has set up the translation (nf_nat_inet_fn), so that the copy serves what no other program does.
  * What rejects and drops is not in it, as a service may have got endpoints since; but source ranges are, ahead of its own translation.
  */
+import { SERVICE_PROTOCOL } from "../base/protocols.js";
 import { batchLayout, strideOf } from "../kernel/element-batch.js";
 import { DataTypeId, IpProto, LookupFlag, MetaKey, register, SetFlag, VERDICT_REGISTER } from "../kernel/constants.js";
 import type { BaseChain, ElementBatch, Expr, Op, RuleInfo, SetDump, SetInfo, TableRef } from "../kernel/types.js";
@@ -199,7 +200,7 @@ function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): 
   };
 }
 
-const PROTOCOLS = [IpProto.tcp, IpProto.udp, IpProto.sctp];
+const PROTOCOLS = Object.values(SERVICE_PROTOCOL);
 
 function protocols(): Omit<SetInfo, "set"> {
   return { flags: 0, keyType: DataTypeId.inet_proto, keyLen: 1 };

@@ -1,4 +1,5 @@
 /** What kube-proxy's other modes left on the node: removed where the kernel's own interfaces reach, else named. */
+import { IP_FAMILIES } from "../base/ip-families.js";
 import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
@@ -31,8 +32,6 @@ export interface LeftoverOptions extends ForeignOptions {
   /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
   readonly later?: (work: () => void, ms: number) => () => void;
 }
-
-const ALL_FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 
 /** How long other processes may keep the older iptables locked, ms: for a command that is waited for, and for the daemon. */
 const COMMAND_PATIENCE_MS = 10_000;
@@ -138,7 +137,7 @@ async function reportElsewhere({
   netlink,
   log,
 }: LeftoverOptions): Promise<boolean> {
-  const notServed = ALL_FAMILIES.filter((family) => !families.includes(family));
+  const notServed = IP_FAMILIES.filter((family) => !families.includes(family));
   const found = [
     ...(await Promise.all(notServed.map(async (family) => findLegacy(family, root, legacyChains)))),
     ...(netlink === undefined ? [await findIpvs(root)] : []),

@@ -4,10 +4,12 @@
  * of the node's addresses. A virtual server bears no name: those that are neither are another program's (keepalived's, say),
  * and `kube-proxy --cleanup`, which flushes all, would take them along.
  */
+import { IP_FAMILIES } from "../base/ip-families.js";
 import type { Prefix } from "../base/ip.js";
 import { prefixContains } from "../base/ip.js";
+import { type Protocol } from "../base/protocols.js";
 import type { PortElement } from "../kernel/netlink/ipset.js";
-import type { VirtualProtocol, VirtualServer } from "../kernel/netlink/ipvs.js";
+import type { VirtualServer } from "../kernel/netlink/ipvs.js";
 import type { IpFamily } from "../model/types.js";
 
 /** The interface that carries the addresses of all services. */
@@ -37,7 +39,7 @@ const SETS = [
 ];
 
 /** Sets of all node ports, and what their elements are for. */
-const NODE_PORT_SETS: readonly (readonly [string, VirtualProtocol])[] = [
+const NODE_PORT_SETS: readonly (readonly [string, Protocol])[] = [
   ["NODE-PORT-TCP", "TCP"],
   ["NODE-PORT-UDP", "UDP"],
   ["NODE-PORT-SCTP", "SCTP"],
@@ -51,7 +53,7 @@ const LONGEST_NAME = 31;
 const named = (family: IpFamily, set: string): string => `${PREFIX[family]}${set}`.slice(0, LONGEST_NAME);
 
 const FAMILY_OF_SET = new Map(
-  (["ip", "ip6"] as const).flatMap((family) => SETS.map((set) => [named(family, set), family] as const)),
+  IP_FAMILIES.flatMap((family) => SETS.map((set) => [named(family, set), family] as const)),
 );
 
 /** The family that a set of kube-proxy's is for; undefined: it is not kube-proxy's. */
@@ -60,16 +62,16 @@ export function familyOfSet(name: string): IpFamily | undefined {
 }
 
 /** The sets that hold a family's node ports, with their protocol. */
-export function nodePortSets(family: IpFamily): readonly (readonly [string, VirtualProtocol])[] {
+export function nodePortSets(family: IpFamily): readonly (readonly [string, Protocol])[] {
   return NODE_PORT_SETS.map(([set, protocol]) => [named(family, set), protocol]);
 }
 
 /** Node ports as `ownerOf` looks them up. */
-export function nodePortKeys(family: IpFamily, protocol: VirtualProtocol, elements: readonly PortElement[]): string[] {
+export function nodePortKeys(family: IpFamily, protocol: Protocol, elements: readonly PortElement[]): string[] {
   return elements.map(({ port }) => keyOf(family, protocol, port));
 }
 
-const keyOf = (family: IpFamily, protocol: VirtualProtocol | undefined, port: number): string =>
+const keyOf = (family: IpFamily, protocol: Protocol | undefined, port: number): string =>
   `${family} ${protocol} ${port}`;
 
 /** What tells kube-proxy's virtual servers from others. */

@@ -1,5 +1,6 @@
 /** Claims by which maps find them. */
 import { formatAddress, packAddress } from "../base/ip.js";
+import { PROTOCOLS } from "../base/protocols.js";
 import type { Protocol } from "./types.js";
 
 /** Address part of a node port's claim. */
@@ -11,7 +12,6 @@ export const NODE_PORT = "";
  */
 export type Key = number | string;
 
-const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
 const PORTS = 2 ** 16;
 const PORTS_OF_ADDRESS = 2 ** 18;
 const NO_ADDRESS = 2 ** 32;

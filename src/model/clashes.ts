@@ -1,11 +1,10 @@
 /** What is said of claims that several services have. */
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Pieces } from "../base/time-slice.js";
 import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
 import type { Claims, Loss, Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "./records.js";
 import type { IpFamily, Problem, SharedGuard, TakeOver } from "./types.js";
-
-const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
 const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
   first: "which was there first",

@@ -4,12 +4,13 @@
  */
 
 import type { IpFamily } from "../base/ip.js";
+import { type Protocol } from "../base/protocols.js";
 import type { EndpointBalance } from "./balance.js";
 import type { Limits } from "./limits.js";
 import type { EndpointList } from "./endpoints.js";
 
 export type { IpFamily } from "../base/ip.js";
-export type Protocol = "TCP" | "UDP" | "SCTP";
+export type { Protocol } from "../base/protocols.js";
 
 export interface Endpoint {
   /** Canonical text of the address: dotted quad, or RFC 5952. */

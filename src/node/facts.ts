@@ -3,6 +3,7 @@
  * the addresses that node ports answer on. Pure functions of the configuration, the Node object and the interfaces.
  */
 import type { V1Node } from "@kubernetes/client-node";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import { expandNodePortAddresses, isLoopbackCIDR, type ProxyConfig } from "../config/index.js";
 import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { IpFamily, NodeContext } from "../model/types.js";
@@ -117,7 +118,7 @@ export function nodePortAddresses(
   family: IpFamily,
   local: readonly LocalAddress[],
 ): NodePortPlaces {
-  const version = family === "ip" ? "IPv4" : "IPv6";
+  const version = FAMILY_NAMES[family];
   const listed = expandNodePortAddresses(config.nodePortAddresses);
   const nodeIP = facts.nodeIPs[family];
   const primary = !listed.includes("primary") ? [] : isLoopback(nodeIP) ? undefined : [hostPrefix(nodeIP)];

@@ -5,12 +5,11 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import { expandNodePortAddresses, type ProxyConfig } from "../config/index.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
-
-export const FAMILY_NAMES: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
 
 /** What ends the program, or keeps it from starting: exit code 1, with the message. */
 export type NodeErrorCode =
@@ -58,7 +57,7 @@ export function kernelFamilies(proc = "/proc"): KernelFamilies {
   } catch {
     // Hidden or not there: if_inet6 has the say.
   }
-  return { families: ["ip", "ip6"] };
+  return { families: IP_FAMILIES };
 }
 
 /** What does not fit. Nothing of it, and nothing fatal: all is well. */

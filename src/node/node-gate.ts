@@ -14,11 +14,12 @@
  * answer on every address.
  */
 import type { V1Node } from "@kubernetes/client-node";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/index.js";
 import type { Logger } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
 import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
-import { checkFamilies, FAMILY_NAMES, type KernelFamilies, NodeError } from "./families.js";
+import { checkFamilies, type KernelFamilies, NodeError } from "./families.js";
 
 /** How long the Node may take to come and have IPs, ms, from the first full list. */
 const ADDRESSES_MS = 30_000;

@@ -1,11 +1,11 @@
 /** Answers of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
 import type { V1Node } from "@kubernetes/client-node";
+import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import type { IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { Clock } from "../table/index.js";
 import type { ProbeCode } from "./metrics.js";
 
-const FAMILY_NAMES = { ip: "IPv4", ip6: "IPv6" } as const;
 /** Set by the cluster autoscaler on a node that it is about to remove. */
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
@@ -168,7 +168,7 @@ export class ProxyHealth implements ProxierObserver {
   /** Fields in the order in which kube-proxy has them. */
   #reply(good: boolean, node: Readonly<Record<string, unknown>>): ProbeReply {
     const now = this.#now();
-    const families = (["ip", "ip6"] as const).flatMap((family) => {
+    const families = IP_FAMILIES.flatMap((family) => {
       const state = this.#states.get(family);
       return state === undefined ? [] : { family, state, healthy: this.#inTime(family) };
     });

@@ -3,6 +3,7 @@
  * component-base/metrics/prometheus/restclient, component-base/metrics/version.go). All of them are alpha there.
  */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { IpFamily } from "../model/types.js";
 
 export type FamilyLabel = "ip_family";
@@ -10,8 +11,8 @@ export type FamilyLabels = Readonly<Record<FamilyLabel, string>>;
 
 /** Labels of a family, for good: nothing is allocated when something is counted. */
 export const FAMILY_LABELS: Readonly<Record<IpFamily, FamilyLabels>> = {
-  ip: Object.freeze({ ip_family: "IPv4" }),
-  ip6: Object.freeze({ ip_family: "IPv6" }),
+  ip: Object.freeze({ ip_family: FAMILY_NAMES.ip }),
+  ip6: Object.freeze({ ip_family: FAMILY_NAMES.ip6 }),
 };
 
 const SYNC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);

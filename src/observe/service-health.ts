@@ -4,6 +4,7 @@
  * on the addresses that node ports answer on.
  */
 import { Gauge, type Registry } from "prom-client";
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { HealthCheck, IpFamily } from "../model/types.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
@@ -86,7 +87,7 @@ export class ServiceHealth implements ProxierObserver {
       labelNames: ["ip_family", "state"],
       registers: [registry],
       collect: () => {
-        for (const family of ["ip", "ip6"] as const) {
+        for (const family of IP_FAMILIES) {
           const { listening, failed } = this.#families[family].count();
           gauge.set({ ...FAMILY_LABELS[family], state: "listening" }, listening);
           gauge.set({ ...FAMILY_LABELS[family], state: "failed" }, failed);

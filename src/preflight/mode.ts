@@ -1,5 +1,6 @@
 /** Which of kube-proxy's modes has rules on this node, and what becomes of each. */
 import { counted } from "../base/counted.js";
+import { IP_FAMILIES } from "../base/ip-families.js";
 import { TableFlag } from "../kernel/constants.js";
 import type { Kernel, TableInfo } from "../kernel/types.js";
 import { findForeignLeftovers, type ForeignLeftover, type ForeignOptions } from "../leftovers/foreign.js";
@@ -107,7 +108,7 @@ async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "n
 /** Both families': a kernel without IPv6 has no table of it. */
 async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Promise<number | undefined> {
   let count = 0;
-  for (const family of ["ip", "ip6"] as const) {
+  for (const family of IP_FAMILIES) {
     if (!(await presentTables(family, root)).includes("nat")) continue;
     if (legacyRules === undefined) return undefined;
     try {

@@ -1,10 +1,10 @@
 /** The rules as this node would get them, given to the kernel in a transaction that it checks and rolls back. */
 import { counted } from "../base/counted.js";
+import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { EndpointBalance } from "../model/balance.js";
 import { EndpointList, NO_ENDPOINTS } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { Kernel, Op } from "../kernel/types.js";
-import { FAMILY_NAMES } from "../node/families.js";
 import { SetName } from "../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../table/index.js";

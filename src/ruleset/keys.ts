@@ -4,13 +4,11 @@
  */
 import { endianness } from "node:os";
 import { formatAddress, packAddress } from "../base/ip.js";
+import { SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, Protocol } from "../model/types.js";
-import { IpProto } from "../kernel/constants.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
-
-const PROTOCOL_NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
 
 function writePort(into: Uint8Array, offset: number, port: number): void {
   into[offset] = port >>> 8;
@@ -69,14 +67,14 @@ export class KeyPacker {
     const bytes = this.#vip.indexed;
     if (address !== this.#vipAddress) packAddress(address, bytes, 0);
     this.#vipAddress = address;
-    bytes[this.addressBytes] = PROTOCOL_NUMBER[protocol];
+    bytes[this.addressBytes] = SERVICE_PROTOCOL[protocol];
     writePort(bytes, this.addressBytes + 4, port);
     return this.#vip;
   }
 
   nodePort(protocol: Protocol, port: number): ServiceKey {
     const bytes = this.#nodePort.indexed;
-    bytes[0] = PROTOCOL_NUMBER[protocol];
+    bytes[0] = SERVICE_PROTOCOL[protocol];
     writePort(bytes, 4, port);
     return this.#nodePort;
   }
@@ -109,7 +107,7 @@ export class KeyPacker {
     const port = list.port(index);
     packAddress(list.address(index), bytes, 0);
     bytes.copyWithin(this.addressBytes, 0, this.addressBytes);
-    bytes[2 * this.addressBytes] = PROTOCOL_NUMBER[protocol];
+    bytes[2 * this.addressBytes] = SERVICE_PROTOCOL[protocol];
     writePort(bytes, 2 * this.addressBytes + 4, port);
     return bytes;
   }
@@ -153,7 +151,7 @@ export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceClai
   const addressBytes = family === "ip" ? 4 : 16;
   const vip = key.length >= addressBytes + 8;
   const at = vip ? addressBytes : 0;
-  const protocol = (Object.keys(PROTOCOL_NUMBER) as Protocol[]).find((name) => PROTOCOL_NUMBER[name] === key[at]);
+  const protocol = serviceProtocol(key[at]);
   const port = (key[at + 4] << 8) | key[at + 5];
   return { address: vip ? formatAddress(key.slice(0, addressBytes)) : "", protocol, port };
 }

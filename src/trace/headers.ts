@@ -1,7 +1,7 @@
 /** Addresses and ports of a packet, from the begin of its headers as the kernel tells them. Pure. */
 import { formatAddress } from "../base/ip.js";
 import { IpProto } from "../base/protocols.js";
-import type { Transport } from "../explain/packet.js";
+import { type Transport, TRANSPORTS } from "../explain/packet.js";
 import type { TraceEvent } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 
@@ -18,12 +18,6 @@ export interface TraceHeaders extends TraceTuple {
   readonly protocol: Transport;
 }
 
-const TRANSPORTS: ReadonlyMap<number, Transport> = new Map([
-  [IpProto.tcp, "tcp"],
-  [IpProto.udp, "udp"],
-  [IpProto.sctp, "sctp"],
-]);
-
 /** Offsets in the IP header: protocol (of IPv6: of what follows), source, destination (RFC 791, RFC 8200). */
 const LAYOUT = { ip: { protocol: 9, source: 12, length: 4 }, ip6: { protocol: 6, source: 8, length: 16 } } as const;
 
@@ -33,7 +27,7 @@ export function readHeaders(network: Uint8Array, transport: Uint8Array | undefin
   const family = version === 4 ? "ip" : version === 6 ? "ip6" : undefined;
   if (family === undefined || transport === undefined || transport.length < 4) return undefined;
   const { protocol: at, source, length } = LAYOUT[family];
-  const protocol = TRANSPORTS.get(network[at] ?? 0);
+  const protocol = TRANSPORTS.find((name) => IpProto[name] === network[at]);
   if (protocol === undefined || network.length < source + 2 * length) return undefined;
   const ports = new DataView(transport.buffer, transport.byteOffset);
   return {

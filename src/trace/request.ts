@@ -1,11 +1,9 @@
 /** The words of `trace` as a filter. Pure. */
-import { familyOf, type IpFamily, parseAddress, parseCIDR } from "../base/ip.js";
+import { IP_FAMILIES } from "../base/ip-families.js";
+import { familyOf, parseAddress, parseCIDR } from "../base/ip.js";
 import type { ServicePortStatus } from "../control/types.js";
-import type { Transport } from "../explain/packet.js";
+import { type Transport, TRANSPORTS } from "../explain/packet.js";
 import type { TraceFilter, TraceTarget } from "./filter.js";
-
-const TRANSPORTS: readonly Transport[] = ["tcp", "udp", "sctp"];
-const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 
 /** Words that name no packets, or too many; the message says what is wrong. */
 export class RequestError extends Error {
@@ -81,7 +79,7 @@ export function filterOf(
   allPackets: boolean,
 ): TraceFilter {
   const more = { allPackets, source };
-  const families = source === undefined ? FAMILIES : [familyOf(source)];
+  const families = source === undefined ? IP_FAMILIES : [familyOf(source)];
   if ("destination" in to) {
     const { destination, port } = to;
     const ports = port === undefined ? [] : [port];

@@ -1,7 +1,8 @@
 /** What kube-proxy's IPVS mode leaves in a kernel, for decisions; the real one is in guests (test/packets/ipvs.test.ts). */
 import { familyOf, type IpFamily } from "../../src/base/ip.js";
+import type { Protocol } from "../../src/base/protocols.js";
 import { KernelError } from "../../src/kernel/errors.js";
-import type { Destination, VirtualProtocol, VirtualServer } from "../../src/kernel/netlink/ipvs.js";
+import type { Destination, VirtualServer } from "../../src/kernel/netlink/ipvs.js";
 import type { LinkAddress } from "../../src/kernel/netlink/links.js";
 import type { IpvsKernel } from "../../src/leftovers/ipvs-pass.js";
 import { serverText } from "../../src/leftovers/ipvs-names.js";
@@ -31,7 +32,7 @@ export class FakeIpvs implements IpvsKernel {
   looks = 0;
 
   /** "TCP 10.96.0.1:80" with so many connections open. */
-  serve(protocol: VirtualProtocol, address: string, port: number, open = 0, more: Partial<Destination> = {}): void {
+  serve(protocol: Protocol, address: string, port: number, open = 0, more: Partial<Destination> = {}): void {
     const family = familyOf(address);
     const server: VirtualServer = { family, fwmark: 0, protocol, address, port, scheduler: "rr" };
     const zeros = { method: 0, upper: 0, lower: 0, inactive: 0, persistent: 0 };

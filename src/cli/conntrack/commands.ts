@@ -1,5 +1,6 @@
 /** What the conntrack commands do. Each returns an exit code: 0 done, 1 not (said on stderr). */
 import { counted } from "../../base/counted.js";
+import { FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { handleEnd } from "../../base/signals.js";
 import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc/collector.js";
 import { compileFilter, matchesPatterns } from "../../conntrack/table/filter.js";
@@ -19,7 +20,7 @@ import { type CountedBy, EntryCounts } from "./counted-by.js";
 import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./rows.js";
-import { FAMILIES, ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
+import { ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
 
 export interface CommonConntrackOptions extends SnapshotOptions {
   readonly output: Format;
@@ -125,7 +126,7 @@ async function select(
 function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
   if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
   const filters = new Map<string, ConntrackFilter>();
-  for (const family of FAMILIES) {
+  for (const family of IP_FAMILIES) {
     if (filter.family !== undefined && filter.family !== family) continue;
     for (const { addresses, nodePort } of services.model.targets(family, service)) {
       for (const destination of addresses) {
@@ -245,7 +246,7 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
       table,
       model: services.model,
       former: services.former,
-      families: FAMILIES,
+      families: IP_FAMILIES,
       nodePortAddresses: (family) => Promise.resolve(services.nodePortAddresses(family)),
     });
     const report = await collector.run({
@@ -290,7 +291,7 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
     orphaned === 0
       ? ""
       : `; ${orphaned} of them orphans (--orphans deletes those of TCP that are not established, with -p tcp all)`;
-  return `${family === "ip" ? "IPv4" : "IPv6"}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
+  return `${FAMILY_NAMES[family]}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
 }
 
 function warnInterrupted({ families }: GcReport): void {

@@ -1,21 +1,16 @@
 /** Filters of the conntrack commands: options in, a ConntrackFilter out. What is not wholly understood is refused. */
 import { type Command, InvalidArgumentError, Option } from "commander";
+import { protocolNumber } from "../../base/protocols.js";
 import { compileFilter } from "../../conntrack/table/filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/types.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
 import type { SnapshotOptions } from "./service-snapshot.js";
 
-export const PROTOCOL_NUMBERS: Readonly<Record<string, number>> = {
-  icmp: 1,
-  tcp: 6,
-  udp: 17,
-  dccp: 33,
-  gre: 47,
-  icmpv6: 58,
-  sctp: 132,
-  udplite: 136,
-};
+/** Protocols that options and output have by name. */
+export const PROTOCOL_NUMBERS: ReadonlyMap<string, number> = new Map(
+  ["icmp", "tcp", "udp", "dccp", "gre", "icmpv6", "sctp", "udplite"].map((name) => [name, protocolNumber(name)]),
+);
 
 /** Bits of an entry's status, by the names that options and output have for them. */
 export const STATUS_NAMES: Readonly<Record<string, number>> = {
@@ -59,10 +54,10 @@ export function parseNumber(text: string, highest: number): number {
 }
 
 export function parseProtocol(text: string): number {
-  const known = PROTOCOL_NUMBERS[text.toLowerCase()];
+  const known = PROTOCOL_NUMBERS.get(text.toLowerCase());
   if (known !== undefined) return known;
   if (/^\d+$/.test(text)) return parseNumber(text, 255);
-  throw new InvalidArgumentError(`Use ${Object.keys(PROTOCOL_NUMBERS).join(", ")}, or a number.`);
+  throw new InvalidArgumentError(`Use ${[...PROTOCOL_NUMBERS.keys()].join(", ")}, or a number.`);
 }
 
 function parseFamily(text: string): IpFamily {

@@ -1,4 +1,5 @@
 /** Entries as people and programs read them. Pure. */
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { isTranslated } from "../../conntrack/reconcile/decide.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/types.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
@@ -15,7 +16,7 @@ export interface EntryNames {
 }
 
 const PROTOCOL_NAMES: ReadonlyMap<number, string> = new Map(
-  Object.entries(PROTOCOL_NUMBERS).map(([name, number]) => [number, name]),
+  [...PROTOCOL_NUMBERS].map(([name, number]) => [number, name]),
 );
 
 function protocolText(number: number): string {
@@ -144,7 +145,7 @@ export class EntryFormat {
 function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<string, unknown> {
   const { family, original, reply, id, status, timeout, mark, zone, state, labels, counters, startedAt } = entry;
   return {
-    family: family === "ip" ? "IPv4" : "IPv6",
+    family: FAMILY_NAMES[family],
     protocol: protocolText(original.protocol),
     state,
     original: tupleJson(original),

@@ -2,8 +2,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
 import { closest } from "../../base/closest.js";
+import { IP_FAMILIES } from "../../base/ip-families.js";
+import { serviceProtocol } from "../../base/protocols.js";
 import type { ProxyConfig } from "../../config/index.js";
-import { isTranslated, protocolName } from "../../conntrack/reconcile/decide.js";
+import { isTranslated } from "../../conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";
 import {
   nodePortAddressesOf,
@@ -30,7 +32,6 @@ import { DaemonServices } from "./daemon-services.js";
 import { tellsServices } from "./filter-options.js";
 import type { EntryNames } from "./format.js";
 
-export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 const OTHER_SOURCES =
   "Or name the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says";
 /** The API server's first lists must be in by then. */
@@ -61,7 +62,7 @@ export class SnapshotSink implements ObjectSink {
   constructor(name: string, log: Logger) {
     this.#nodeName = name;
     this.model = new ServiceModel({
-      families: FAMILIES,
+      families: IP_FAMILIES,
       node: { nodeName: name },
       onProblem: (problem) => log.debug({ ...problem }, "ignored"),
     });
@@ -150,7 +151,7 @@ export class ServiceSnapshot {
 
   /** VIPs and node ports that the kernel's tables serve: those that no service has are former ones. Rejects with a KernelError. */
   async findFormer(kernel: Parameters<typeof servedClaims>[0]): Promise<void> {
-    for (const family of FAMILIES) {
+    for (const family of IP_FAMILIES) {
       for (const { address, protocol, port } of await servedClaims(kernel, family)) {
         if (protocol === undefined || this.model.ownerOf(family, address, protocol, port) !== undefined) continue;
         this.former.add({ family, address, protocol, port }, { cause: "found", endpoints: undefined });
@@ -160,7 +161,7 @@ export class ServiceSnapshot {
 
   /** The service port that an entry's destination belongs to. */
   targetOf({ family, original }: ConntrackEntry): ServiceTarget | undefined {
-    const protocol = protocolName(original.protocol);
+    const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return undefined;
     const known = this.#known[family];
     const { destination, destinationPort } = original;

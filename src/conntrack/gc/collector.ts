@@ -3,9 +3,10 @@
  * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
  * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
+import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily, Protocol } from "../../model/types.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import { decide, type DeleteReason, protocolName } from "../reconcile/decide.js";
+import { decide, type DeleteReason } from "../reconcile/decide.js";
 import { plainEntry } from "../table/decode.js";
 import { compileFilter, familiesOf } from "../table/filter.js";
 import type { Claim, FormerTargets } from "../reconcile/former-targets.js";
@@ -269,7 +270,7 @@ class FamilyRun {
     // A copy, which keeps nothing of its chunk alive.
     this.#candidates.push({
       entry: plainEntry(entry),
-      endpoint: `${source} ${sourcePort} ${protocolName(protocol)}`,
+      endpoint: `${source} ${sourcePort} ${serviceProtocol(protocol)}`,
     });
     return true;
   }
@@ -299,7 +300,7 @@ class FamilyRun {
   }
 
   #meetFormer({ original, reply }: ConntrackEntry): void {
-    const protocol = protocolName(original.protocol);
+    const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return;
     const at = (address: string): Claim => ({
       family: this.#family,

@@ -2,8 +2,9 @@
  * Orphans: entries that were translated, whose original destination is or was a VIP or node port of ours, and whose reply
  * source no slice of any service names. Those of UDP and SCTP are stale as well (decide.ts); what is left are TCP's. Pure.
  */
+import { serviceProtocol } from "../../base/protocols.js";
 import { IpProto } from "../../kernel/constants.js";
-import { isTranslated, ownerOf, protocolName } from "../reconcile/decide.js";
+import { isTranslated, ownerOf } from "../reconcile/decide.js";
 import type { Knowledge } from "../reconcile/decide.js";
 import type { ConntrackEntry } from "../table/types.js";
 
@@ -43,7 +44,7 @@ export function isPurged({ original, state = "" }: ConntrackEntry, purge: Orphan
  * Undefined: it is none.
  */
 export function orphanOf(entry: ConntrackEntry, known: Knowledge): "now" | "former" | undefined {
-  const protocol = protocolName(entry.original.protocol);
+  const protocol = serviceProtocol(entry.original.protocol);
   if (protocol === undefined || !isTranslated(entry)) return undefined;
   const owner = ownerOf(entry, protocol, known);
   const { source, sourcePort } = entry.reply;

@@ -6,7 +6,7 @@
  * that was taken over had and no service has, and TCP of services that ask for resets. Unlike there, a node port is ours at this node's
  * addresses alone, and the same endpoint address at another port is another endpoint.
  */
-import { IpProto } from "../../kernel/constants.js";
+import { serviceProtocol } from "../../base/protocols.js";
 import type { Endpoint, IpFamily, Protocol } from "../../model/types.js";
 import type { ConntrackEntry } from "../table/types.js";
 
@@ -104,17 +104,6 @@ export type Decision =
 const keep = (reason: KeepReason): Decision => ({ action: "keep", reason });
 const remove = (reason: DeleteReason): Decision => ({ action: "delete", reason });
 
-const PROTOCOLS: ReadonlyMap<number, Protocol> = new Map([
-  [IpProto.tcp, "TCP"],
-  [IpProto.udp, "UDP"],
-  [IpProto.sctp, "SCTP"],
-]);
-
-/** The name that services use for a protocol number; undefined for one that no service has. */
-export function protocolName(number: number): Protocol | undefined {
-  return PROTOCOLS.get(number);
-}
-
 /** States of nf_conntrack_proto_tcp.c after which no packet is to come. */
 const TCP_OVER: ReadonlySet<string> = new Set(["TIME_WAIT", "CLOSE"]);
 
@@ -151,7 +140,7 @@ export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowle
 
 /** The decision on one entry, of the family that is known. */
 export function decide(entry: ConntrackEntry, known: Knowledge): Decision {
-  const protocol = protocolName(entry.original.protocol);
+  const protocol = serviceProtocol(entry.original.protocol);
   if (protocol === undefined) return keep("other-protocol");
   if (!isInDefaultZone(entry) && !isTranslated(entry)) return keep("other-zone");
   const owner = ownerOf(entry, protocol, known);

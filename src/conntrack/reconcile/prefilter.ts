@@ -1,17 +1,10 @@
 /** Builds the prefilter of a pass over many destinations: which there are, and which reply sources are in order there. */
-import { IpProto } from "../../kernel/constants.js";
 import { packAddress } from "../../base/ip.js";
+import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
 import type { Claim } from "./former-targets.js";
 import { invalid } from "../table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/types.js";
-
-const NUMBER: Readonly<Record<Protocol, number>> = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp };
-
-/** The protocol's IANA number. */
-export function protocolNumber(protocol: Protocol): number {
-  return NUMBER[protocol];
-}
 
 /** Whether entries of such a service port may have to go at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
@@ -119,10 +112,10 @@ export class PrefilterBuilder {
     const at = this.#destinations.grow(bytes + 8);
     const { view } = this.#destinations;
     packAddress(address, view, at);
-    view[at + bytes] = NUMBER[protocol];
+    view[at + bytes] = SERVICE_PROTOCOL[protocol];
     this.#putPort(view, at + bytes + 2, port);
     new DataView(view.buffer, view.byteOffset).setUint32(at + bytes + 4, list, true);
-    this.#protocols.add(NUMBER[protocol]);
+    this.#protocols.add(SERVICE_PROTOCOL[protocol]);
   }
 
   #putPort(view: Uint8Array, at: number, port: number): void {

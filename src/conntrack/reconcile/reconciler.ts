@@ -6,10 +6,11 @@
  * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
  * table after the first one has been by.
  */
+import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import { decide, type DeleteReason, protocolName } from "./decide.js";
+import { decide, type DeleteReason } from "./decide.js";
 import type { Claim, FormerTargets } from "./former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
@@ -285,7 +286,7 @@ export class Reconciler {
   }
 
   #meetFormer({ family, original, reply }: ConntrackEntry): void {
-    const protocol = protocolName(original.protocol);
+    const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return;
     const { former } = this.#options;
     const port = original.destinationPort;

@@ -1,9 +1,10 @@
 /** What a pass of the reconciler is about, and by which dumps it is found. */
 import { isDeepStrictEqual } from "node:util";
+import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
 import { type Claim, claimKey } from "./former-targets.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
-import { isReconciled, protocolNumber } from "./prefilter.js";
+import { isReconciled } from "./prefilter.js";
 import type { ConntrackFilter } from "../table/types.js";
 
 /** An endpoint that took traffic and does no more. */
@@ -63,7 +64,7 @@ class Filters {
 
   /** All entries to a destination. One address with many ports is one dump. */
   to({ address, protocol, port }: Omit<Claim, "family">): void {
-    const number = protocolNumber(protocol);
+    const number = SERVICE_PROTOCOL[protocol];
     const exact = { family: this.#family, protocol: number };
     if (address === "") {
       this.#filters.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
@@ -75,7 +76,7 @@ class Filters {
 
   /** All entries that an endpoint replies to. One address with many ports is one dump. */
   from({ address, protocol, port }: GoneEndpoint): void {
-    const number = protocolNumber(protocol);
+    const number = SERVICE_PROTOCOL[protocol];
     const exact = { family: this.#family, protocol: number, reply: { source: address, sourcePort: port } };
     this.#add(`from ${address}`, exact, { family: this.#family, reply: { source: address } });
   }

@@ -2,10 +2,11 @@
  * Entries over the bytes that the addon hands over. A field is read when it is asked for: most entries of a dump are
  * looked at once, and at a field or two.
  */
+import { AF } from "../../base/ip-families.js";
 import type { NativeRecords } from "../../kernel/conntrack-addon.js";
 import { formatAddress } from "../../base/ip.js";
 import type { IpFamily } from "../../model/types.js";
-import { AF, KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES } from "./encode.js";
+import { KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES } from "./encode.js";
 import { stateName } from "./protocol-states.js";
 import type { ConntrackEntry, ConntrackTuple } from "./types.js";
 

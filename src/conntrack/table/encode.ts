@@ -7,10 +7,12 @@
  *    40 four addresses of 16 bytes: original source, destination, reply source, destination
  *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
  */
+import { AF } from "../../base/ip-families.js";
+import { IpProto } from "../../base/protocols.js";
 import { KernelError } from "../../kernel/errors.js";
 import { packAddress } from "../../base/ip.js";
 import type { IpFamily } from "../../model/types.js";
-import { ICMP, ICMPV6, STATES, WITH_PORTS } from "./protocol-states.js";
+import { STATES, WITH_PORTS } from "./protocol-states.js";
 import { CONNTRACK_STATUS } from "./types.js";
 import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./types.js";
 
@@ -51,8 +53,6 @@ export const KIND = { none: 0, ports: 1, icmp: 2 } as const;
 /** Bits of `parts`. */
 export const PART = { timeout: 1, counters: 2, start: 4, labels: 8 } as const;
 
-export const AF = { ip: 2, ip6: 10 } as const satisfies Record<IpFamily, number>;
-
 /** A value that cannot be used: nothing was asked of the kernel. */
 export function invalid(action: string, reason: string): KernelError {
   return new KernelError("invalid", `${action}: ${reason}`, { action });
@@ -79,7 +79,7 @@ export function familyNumber(action: string, family: unknown): number {
 
 export function kindOf(protocol: number): number {
   if (WITH_PORTS.has(protocol)) return KIND.ports;
-  return protocol === ICMP || protocol === ICMPV6 ? KIND.icmp : KIND.none;
+  return protocol === IpProto.icmp || protocol === IpProto.icmpv6 ? KIND.icmp : KIND.none;
 }
 
 const scratch = new Uint8Array(16);

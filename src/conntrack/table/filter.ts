@@ -2,9 +2,10 @@
  * Filters, read strictly: a filter decides what is deleted, so nothing in it is guessed or passed over. A filter becomes
  * patterns over the bytes of a record (encode.ts); an entry matches when it has the bits of one of them.
  */
+import { AF, FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { packAddress, parseCIDR } from "../../base/ip.js";
 import type { IpFamily } from "../../model/types.js";
-import { AF, checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./encode.js";
+import { checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./encode.js";
 import { STATES } from "./protocol-states.js";
 import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./types.js";
 
@@ -60,7 +61,7 @@ class PatternBuilder {
 
   family(family: number, from: string): void {
     if (this.mask[OFFSET.family] !== 0 && this.value[OFFSET.family] !== family) {
-      const name = (number: number): string => (number === AF.ip ? "IPv4" : "IPv6");
+      const name = (number: number): string => FAMILY_NAMES[number === AF.ip ? "ip" : "ip6"];
       const before = name(this.value[OFFSET.family]);
       throw invalid(this.action, `${from} is ${name(family)}, but ${this.#familyFrom} is ${before}`);
     }
@@ -224,8 +225,8 @@ function withAddress(pattern: Pattern, offset: number, prefix: PrefixBytes): Pat
 
 /** Families of which entries may match. */
 export function familiesOf(patterns: readonly Pattern[]): ReadonlySet<IpFamily> {
-  const all = patterns.flatMap(({ value, mask }): IpFamily[] => {
-    if (mask[OFFSET.family] === 0) return ["ip", "ip6"];
+  const all = patterns.flatMap(({ value, mask }): readonly IpFamily[] => {
+    if (mask[OFFSET.family] === 0) return IP_FAMILIES;
     return [value[OFFSET.family] === AF.ip ? "ip" : "ip6"];
   });
   return new Set(all);

@@ -1,6 +1,7 @@
 /**
  * Connection tracking of the running kernel: ctnetlink, through the addon.
  */
+import { AF } from "../../base/ip-families.js";
 import { loadAddon, type NativeAddon } from "../../kernel/addon.js";
 import type {
   NativeConntrack,
@@ -15,7 +16,7 @@ import { translate } from "../../kernel/native-error.js";
 import type { IpFamily } from "../../model/types.js";
 import { packIdentities, unpackRecords } from "./decode.js";
 import { compileFilter, packPatterns } from "./filter.js";
-import { AF, checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";
+import { checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";
 import { checkPrefilter } from "../reconcile/prefilter.js";
 import type {
   ConntrackEntry,

@@ -1,3 +1,5 @@
+import { IpProto, protocolNumber } from "../../base/protocols.js";
+
 /**
  * Names of the protocols' states as the kernel prints them, by number. Sources: net/netfilter/nf_conntrack_proto_tcp.c
  * (tcp_conntrack_names), nf_conntrack_proto_sctp.c (sctp_conntrack_names), nf_conntrack_proto_dccp.c (dccp_state_names;
@@ -5,7 +7,7 @@
  */
 export const STATES: ReadonlyMap<number, readonly string[]> = new Map([
   [
-    6,
+    IpProto.tcp,
     [
       "NONE",
       "SYN_SENT",
@@ -20,7 +22,7 @@ export const STATES: ReadonlyMap<number, readonly string[]> = new Map([
     ],
   ],
   [
-    132,
+    IpProto.sctp,
     [
       "NONE",
       "CLOSED",
@@ -34,14 +36,16 @@ export const STATES: ReadonlyMap<number, readonly string[]> = new Map([
       "HEARTBEAT_ACKED",
     ],
   ],
-  [33, ["NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE", "INVALID"]],
+  [
+    protocolNumber("dccp"),
+    ["NONE", "REQUEST", "RESPOND", "PARTOPEN", "OPEN", "CLOSEREQ", "CLOSING", "TIMEWAIT", "IGNORE", "INVALID"],
+  ],
 ]);
 
-/** Protocols whose tuples have ports: TCP, UDP, DCCP, GRE (its keys), SCTP, UDP-Lite. */
-export const WITH_PORTS: ReadonlySet<number> = new Set([6, 17, 33, 47, 132, 136]);
-
-export const ICMP = 1;
-export const ICMPV6 = 58;
+/** Protocols whose tuples have ports; GRE has its keys there. */
+export const WITH_PORTS: ReadonlySet<number> = new Set(
+  ["tcp", "udp", "dccp", "gre", "sctp", "udplite"].map(protocolNumber),
+);
 
 /** The state's name; `#11` for a number that has none yet. */
 export function stateName(protocol: number, state: number): string {

@@ -1,5 +1,7 @@
 /** IPVS over generic netlink (linux/ip_vs.h; net/netfilter/ipvs/ip_vs_ctl.c has the policies). */
+import { AF, familyNumbered } from "../../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../../base/ip.js";
+import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../../base/protocols.js";
 import { isErrno } from "../errors.js";
 import {
   attribute,
@@ -63,21 +65,13 @@ const Dest = {
   family: 11,
 } as const;
 
-const AF = { ip: 2, ip6: 10 } as const;
-const PROTOCOLS = new Map([
-  [6, "TCP"],
-  [17, "UDP"],
-  [132, "SCTP"],
-] as const);
-export type VirtualProtocol = "TCP" | "UDP" | "SCTP";
-
 /** A virtual server that has an address; those by firewall mark have a mark alone. */
 export interface VirtualServer {
   readonly family: IpFamily;
   /** 0: none, and protocol, address and port say which one it is. */
   readonly fwmark: number;
   /** Undefined: by firewall mark, or none of these. */
-  readonly protocol: VirtualProtocol | undefined;
+  readonly protocol: Protocol | undefined;
   /** Canonical; "": by firewall mark. */
   readonly address: string;
   readonly port: number;
@@ -195,7 +189,7 @@ function inetAddress(address: string): Uint8Array {
 export function serverAttribute(server: VirtualServer, more: readonly Uint8Array[] = []): Uint8Array {
   const { family, fwmark, protocol, address, port } = server;
   const number16 = (type: number, value: number): Uint8Array => attribute(type, number(value, 2));
-  const number6 = [...PROTOCOLS].find(([, name]) => name === protocol)?.[0] ?? 0;
+  const number6 = protocol === undefined ? 0 : SERVICE_PROTOCOL[protocol];
   const which =
     fwmark !== 0
       ? [attribute(Svc.fwmark, number(fwmark, 4))]
@@ -240,20 +234,15 @@ function addressOf(attributes: Attributes, type: number, family: IpFamily): stri
   return data === undefined || data.length < length ? "" : formatAddress(data.subarray(0, length));
 }
 
-function familyOfNumber(value: number | undefined): IpFamily | undefined {
-  if (value === AF.ip) return "ip";
-  return value === AF.ip6 ? "ip6" : undefined;
-}
-
 function readServer(attributes: Attributes): VirtualServer | undefined {
-  const family = familyOfNumber(numberOf(attributes, Svc.family));
+  const family = familyNumbered(numberOf(attributes, Svc.family));
   if (family === undefined) return undefined;
   const fwmark = numberOf(attributes, Svc.fwmark) ?? 0;
   const protocol = numberOf(attributes, Svc.protocol) ?? 0;
   return {
     family,
     fwmark,
-    protocol: PROTOCOLS.get(protocol as never),
+    protocol: serviceProtocol(protocol),
     address: fwmark !== 0 ? "" : addressOf(attributes, Svc.address, family),
     port: networkNumberOf(attributes, Svc.port) ?? 0,
     scheduler: textOf(attributes, Svc.scheduler) ?? "",
@@ -261,7 +250,7 @@ function readServer(attributes: Attributes): VirtualServer | undefined {
 }
 
 function readDestination(server: VirtualServer, attributes: Attributes): Destination | undefined {
-  const family = familyOfNumber(numberOf(attributes, Dest.family)) ?? server.family;
+  const family = familyNumbered(numberOf(attributes, Dest.family)) ?? server.family;
   const read = (type: number): number => numberOf(attributes, type) ?? 0;
   if (dataOf(attributes, Dest.address) === undefined) return undefined;
   return {

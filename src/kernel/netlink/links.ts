@@ -1,4 +1,5 @@
 /** Interfaces, their addresses and the routes to these, over rtnetlink (linux/rtnetlink.h, if_link.h, if_addr.h). */
+import { AF } from "../../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../../base/ip.js";
 import { isErrno } from "../errors.js";
 import type { NetlinkExchange } from "./exchange.js";
@@ -29,8 +30,6 @@ const Message = {
   deleteRoute: 25,
   getRoute: 26,
 } as const;
-
-const AF = { ip: 2, ip6: 10 } as const;
 
 const IFINFO_LENGTH = 16;
 const IFLA_IFNAME = 3;

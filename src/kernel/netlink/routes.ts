@@ -1,4 +1,5 @@
 /** Where the kernel routes packets to, over rtnetlink (linux/rtnetlink.h, fib_rules.h). Nothing is changed. */
+import { AF } from "../../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../../base/ip.js";
 import { isErrno } from "../errors.js";
 import type { NetlinkExchange } from "./exchange.js";
@@ -19,7 +20,6 @@ import {
 const GET_LINK = 18;
 const GET_ROUTE = 26;
 const GET_RULE = 34;
-const AF = { ip: 2, ip6: 10 } as const;
 const IFINFO_LENGTH = 16;
 const IFLA_IFNAME = 3;
 const RTMSG_LENGTH = 12;

@@ -1,5 +1,6 @@
 /** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
 import { counted } from "../../base/counted.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { StatusEvent, StatusReport } from "../../control/types.js";
 import type { PageExplanation, PageUpdate } from "../types.js";
 import { printable } from "../../base/printable.js";
@@ -82,7 +83,7 @@ function showNotes({ notes = [] }: StatusReport): void {
 function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: number): void {
   const tiles: [string, string][] = families.flatMap(
     ({ family, services: count, endpoints, inForce, kernelEntries }) => {
-      const name = family === "ip" ? "IPv4" : "IPv6";
+      const name = FAMILY_NAMES[family];
       if (kernelEntries !== undefined) {
         return [[`${name} VIPs and node ports of an earlier run, in the kernel`, kernelEntries.toLocaleString()]];
       }

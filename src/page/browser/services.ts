@@ -1,4 +1,5 @@
 /** The table of services: rows exist only where they are seen, so that thousands cost no more than a screenful. */
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { printable } from "../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../control/types.js";
@@ -197,7 +198,7 @@ function connectionsOf({ connections, connectionsPerSecond = 0 }: ServicePortSta
 function portDetails(service: ServicePortStatus): HTMLElement[] {
   const { family, port, protocol, reason, externalIPs, loadBalancerIPs, endpoints = [] } = service;
   const facts = [
-    family === "ip" ? "IPv4" : "IPv6",
+    FAMILY_NAMES[family],
     addressOf(service) || `port ${port}`,
     protocol,
     ...(externalIPs.length + loadBalancerIPs.length > 0

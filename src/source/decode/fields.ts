@@ -4,6 +4,7 @@
  */
 import { counted } from "../../base/counted.js";
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
+import { PROTOCOLS } from "../../base/protocols.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../../model/endpoint-details.js";
 import type { Protocol } from "../../model/types.js";
@@ -155,8 +156,6 @@ export function choiceOf<T extends string>(
   problems.report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
   return unset;
 }
-
-const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
 
 /** A protocol; absent, null and "" read as TCP; undefined, with a report, when it is none that can be served. */
 export function protocolOf(value: unknown, field: string, problems: FieldProblems): Protocol | undefined {

@@ -1,4 +1,5 @@
 /** From a Service to its record, with the API server's defaults filled in. */
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
 import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
@@ -128,8 +129,6 @@ function readDrain(metadata: Fields, problems: FieldProblems): number {
 
 type ClusterIPs = Record<IpFamily, string | undefined>;
 
-const NAME_OF_FAMILY: Readonly<Record<IpFamily, string>> = { ip: "IPv4", ip6: "IPv6" };
-
 /**
  * The cluster IP of each family; undefined when there is none at all. `ipFamilies` says which entry of `clusterIPs`
  * is whose; without it every entry is of its own family.
@@ -151,9 +150,9 @@ function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | und
     const address = ordinaryAddressOf(entries[i], field, "a cluster IP", problems);
     if (address === undefined) continue;
     const family = familyOf(address);
-    const declared = families.length > 0 ? families[i] : NAME_OF_FAMILY[family];
+    const declared = families.length > 0 ? families[i] : FAMILY_NAMES[family];
     if (declared === undefined) continue;
-    if (declared !== NAME_OF_FAMILY[family]) {
+    if (declared !== FAMILY_NAMES[family]) {
       problems.report(field, `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
     } else if (result[family] === undefined) {
       result[family] = address;

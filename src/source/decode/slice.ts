@@ -1,4 +1,5 @@
 /** From an EndpointSlice to its record: parallel arrays, one entry per endpoint. */
+import { familyNamed } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
 import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
@@ -27,10 +28,6 @@ const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 /** Set by the EndpointSlice controller. */
 const TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
-const FAMILY_OF_TYPE: ReadonlyMap<unknown, IpFamily> = new Map([
-  ["IPv4", "ip"],
-  ["IPv6", "ip6"],
-]);
 
 /**
  * The record of an EndpointSlice; undefined when it is not used: of a headless service, FQDN, of no service, or without a port or
@@ -45,7 +42,7 @@ export function* decodeSlice(
   const metadata = metadataOf(fields, problems);
   const labels = fieldsOf(metadata["labels"], "metadata.labels", problems);
   const type = fields["addressType"];
-  const family = FAMILY_OF_TYPE.get(type);
+  const family = familyNamed(type);
   const serviceName = labels[SERVICE_NAME_LABEL];
   const hasService = typeof serviceName === "string" && serviceName !== "";
   const counted = family !== undefined && hasService;

@@ -1,5 +1,6 @@
 /** The types of the fields of keys and data: their widths, numbers and texts. */
 import { addressText } from "../../base/ip-ranges.js";
+import { protocolName } from "../../base/protocols.js";
 import { DataTypeId, IpProto } from "../../kernel/constants.js";
 import { readU32 } from "../elements/bytes.js";
 import type { FieldType } from "./types.js";
@@ -17,9 +18,8 @@ interface FieldTypeTerms {
   readonly text: (bytes: Uint8Array) => string;
 }
 
-const PROTOCOL_NAMES = new Map<number, string>(
-  Object.entries(IpProto).map(([name, number]) => [number, name === "icmpv6" ? "ipv6-icmp" : name]),
-);
+/** As nft prints it. */
+const protocolText = (number: number): string => (number === IpProto.icmpv6 ? "ipv6-icmp" : protocolName(number));
 
 /** A type of which this is sent in the order of the network. */
 function inOrder(id: number, bytes: number, example: string, text: (bytes: Uint8Array) => string): FieldTypeTerms {
@@ -33,7 +33,7 @@ function hostNumber(id: number, example: string, text: (value: number) => string
 export const FIELD_TYPES: Readonly<Record<FieldType, FieldTypeTerms>> = {
   ipv4_addr: inOrder(DataTypeId.ipv4_addr, 4, "ip daddr", addressText),
   ipv6_addr: inOrder(DataTypeId.ipv6_addr, 16, "ip6 daddr", addressText),
-  inet_proto: inOrder(DataTypeId.inet_proto, 1, "meta l4proto", ([n]) => PROTOCOL_NAMES.get(n) ?? String(n)),
+  inet_proto: inOrder(DataTypeId.inet_proto, 1, "meta l4proto", ([n]) => protocolText(n)),
   inet_service: inOrder(DataTypeId.inet_service, 2, "th dport", ([high, low]) => String(high * 256 + low)),
   ifname: inOrder(
     DataTypeId.ifname,

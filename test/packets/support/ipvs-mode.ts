@@ -18,9 +18,9 @@ import {
   IpvsTable,
   newServerAttribute,
   serverAttribute,
-  type VirtualProtocol,
   type VirtualServer,
 } from "../../../src/kernel/netlink/ipvs.js";
+import type { Protocol } from "../../../src/base/protocols.js";
 import { addressBytes, familyOf, type IpFamily } from "../../../src/base/ip.js";
 import type { NftKernel } from "../../../src/kernel/nft-kernel.js";
 import type { Namespace } from "../../lab/namespace.ts";
@@ -31,7 +31,7 @@ export const HAS_IPVS = existsSync("/proc/net/ip_vs");
 
 /** "10.0.0.1:80" or "[fd00::1]:80" of the protocol. */
 export interface Place {
-  readonly protocol: VirtualProtocol;
+  readonly protocol: Protocol;
   readonly address: string;
   readonly port: number;
 }
