@@ -6,9 +6,8 @@
  * without a sign of it. Both go on writing changes of services, and repair as their pace allows; what was written last is in force.
  */
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
-import type { Clock, ForeignChange } from "../table/index.js";
-import type { ProxierObserver } from "./observer.js";
+import type { ForeignChange } from "../table/index.js";
+import type { ProxierContext } from "./proxier-context.js";
 
 /** How proxiers that write through a socket of their own are called (kube-proxy starts `nft`, each time with a socket of its own). */
 const PROXIERS: ReadonlySet<string> = new Set(["nft-proxier", "kube-proxy"]);
@@ -50,10 +49,7 @@ export interface PeerLookup {
   processOf(thread: number, name: string): Promise<number>;
 }
 
-export interface ContentionOptions {
-  readonly log: Logger;
-  readonly clock: Clock;
-  readonly observers: readonly ProxierObserver[];
+export interface ContentionOptions extends ProxierContext {
   readonly lookup: PeerLookup;
 }
 

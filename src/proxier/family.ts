@@ -1,15 +1,14 @@
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
 import type { SlottedPort } from "../balance/index.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import { FamilyRuleset, type PieceOptions, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
+import type { ProxierContext } from "./proxier-context.js";
 import { servedClaims } from "./served-claims.js";
 import {
   type ApplyResult,
-  type Clock,
   describeRefusal,
   joinResults,
   probeRuleFeatures,
@@ -17,7 +16,6 @@ import {
   Table,
   TableError,
 } from "../table/index.js";
-import type { ProxierObserver } from "./observer.js";
 import type { Contention } from "./contention.js";
 import { Quarantine } from "./quarantine.js";
 import { LastResort } from "./last-resort.js";
@@ -50,11 +48,8 @@ export type FamilyOutcome =
 /** Of what was refused, this much is logged. */
 const MAX_REFUSED = 5;
 
-export interface FamilyOptions {
+export interface FamilyOptions extends ProxierContext {
   readonly kernel: Kernel;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly observers: readonly ProxierObserver[];
   /** No other process may change the table while we run. */
   readonly ownTable: boolean;
   readonly pieceElements?: number;
@@ -75,9 +70,7 @@ export class FamilyProxier {
   readonly owner: OwnerWait;
   readonly #kernel: Kernel;
   readonly #request: () => void;
-  readonly #log: Logger;
-  readonly #clock: Clock;
-  readonly #observers: readonly ProxierObserver[];
+  readonly #context: ProxierContext;
   readonly #lastResort: LastResort;
   #services: { readonly ruleset: FamilyRuleset; readonly quarantine: Quarantine } | undefined;
   #options: RulesetOptions | undefined;
@@ -88,12 +81,10 @@ export class FamilyProxier {
   #former: readonly ServiceClaim[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
-    const { kernel, clock, log, observers, ownTable, pieceElements, contention, syncPeriodMs, request } = options;
+    const { kernel, clock, log, observers, ownTable, pieceElements, request } = options;
     this.family = family;
     this.#kernel = kernel;
-    this.#log = log;
-    this.#clock = clock;
-    this.#observers = observers;
+    this.#context = { log, clock, observers };
     this.table = new Table(kernel, {
       family,
       name: TABLE_NAME,
@@ -103,9 +94,9 @@ export class FamilyProxier {
       pieceElements,
     });
     this.#request = request;
-    this.repair = new FamilyRepair(family, this.table, { log, clock, observers, contention, cpuMs: options.cpuMs });
+    this.repair = new FamilyRepair(family, this.table, options);
     this.#lastResort = new LastResort(clock);
-    this.owner = new OwnerWait(family, this.table, { log, clock, syncPeriodMs, request });
+    this.owner = new OwnerWait(family, this.table, options);
   }
 
   /** True once options are known: nothing can be desired before. */
@@ -127,7 +118,10 @@ export class FamilyProxier {
     try {
       return await probeRuleFeatures(this.#kernel, this.family);
     } catch (error) {
-      this.#log.debug({ family: this.family, err: error }, "probing the kernel failed; retrying with the next write");
+      this.#context.log.debug(
+        { family: this.family, err: error },
+        "probing the kernel failed; retrying with the next write",
+      );
       return undefined;
     }
   }
@@ -148,8 +142,8 @@ export class FamilyProxier {
     this.#options = options;
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
     const ruleset = new FamilyRuleset(this.table, this.family, options, { onCarried: this.#request });
-    const parts = { family: this.family, ruleset, log: this.#log, clock: this.#clock, observers: this.#observers };
-    this.#services = { ruleset, quarantine: new Quarantine(parts) };
+    const quarantine = new Quarantine({ ...this.#context, family: this.family, ruleset });
+    this.#services = { ruleset, quarantine };
   }
 
   setServiceCIDRs(cidrs: readonly string[]): void {
@@ -255,18 +249,21 @@ export class FamilyProxier {
     const { refusals } = this.#lastResort;
     try {
       const result = await this.table.apply({ rebuild: true });
-      const ms = this.#clock.now() - start.at;
+      const ms = this.#context.clock.now() - start.at;
       this.#required().quarantine.written();
-      this.#log.warn(
+      this.#context.log.warn(
         { family, refused, refusals, operations: result.total, ms: Math.round(ms) },
         "table deleted and written from scratch; the kernel refused to change it",
       );
-      for (const observer of this.#observers) observer.rebuilt?.({ family, ok: true, refused });
+      for (const observer of this.#context.observers) observer.rebuilt?.({ family, ok: true, refused });
       return this.#written([result]);
     } catch (error) {
       const retryMs = this.#lastResort.failed();
-      this.#log.error({ family, err: error, refused, refusals, retryMs }, "writing the table from scratch failed");
-      for (const observer of this.#observers) observer.rebuilt?.({ family, ok: false, refused });
+      this.#context.log.error(
+        { family, err: error, refused, refusals, retryMs },
+        "writing the table from scratch failed",
+      );
+      for (const observer of this.#context.observers) observer.rebuilt?.({ family, ok: false, refused });
       return { ok: false, error, againMs: retryMs };
     } finally {
       this.repair.spent(start);
@@ -275,7 +272,7 @@ export class FamilyProxier {
 
   #refusedForOwner(error: TableError): FamilyOutcome {
     if (this.owner.refused(error)) this.#report(error);
-    else this.#log.debug({ family: this.family, err: error }, "table still owned by another program");
+    else this.#context.log.debug({ family: this.family, err: error }, "table still owned by another program");
     const againMs = this.owner.waiting?.againMs;
     return { ok: false, error, owned: "tried", againMs };
   }
@@ -309,7 +306,7 @@ export class FamilyProxier {
     const news = chains.filter((chain) => !this.#busy.has(chain));
     this.#busy = new Set(chains);
     if (news.length === 0) return;
-    this.#log.warn(
+    this.#context.log.warn(
       { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
       "unused chains reported busy by the kernel; keeping them, empty, until the table is made anew",
     );
@@ -318,11 +315,11 @@ export class FamilyProxier {
   /** The old ruleset stays in force; says what the kernel refused, as far as it told. */
   #report(error: unknown): void {
     if (error instanceof TableError && error.code === "stale") {
-      this.#log.debug({ family: this.family, err: error }, "waiting for a repair");
+      this.#context.log.debug({ family: this.family, err: error }, "waiting for a repair");
       return;
     }
     const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
-    this.#log.error(
+    this.#context.log.error(
       { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },
       "writing the table failed",
     );

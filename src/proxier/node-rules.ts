@@ -1,25 +1,21 @@
 /** What the rules depend on besides services, as it changes: the Node, its addresses, the configuration, and what the kernel can do. */
 import type { V1Node } from "@kubernetes/client-node";
-import type { Logger } from "../base/logger.js";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/index.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family.js";
-import type { ProxierObserver } from "./observer.js";
 import type { RuleFeatures } from "../table/index.js";
+import type { ProxierContext } from "./proxier-context.js";
 import { rulesetOptions } from "./ruleset-options.js";
 
 const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
 const NO_OWNERS = "tables that outlive their owner";
 
-export interface NodeRulesOptions {
+export interface NodeRulesOptions extends ProxierContext {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly families: readonly FamilyProxier[];
-  /** The proxier's own list, which grows. */
-  readonly observers: readonly ProxierObserver[];
-  readonly log: Logger;
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   /** Told the node's zone before each family takes its options. */
   readonly onZone: (zone: string | undefined) => void;

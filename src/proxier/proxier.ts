@@ -22,6 +22,7 @@ import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
+import type { ProxierContext } from "./proxier-context.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
@@ -129,13 +130,14 @@ export class Proxier implements ObjectSink {
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     const { log, clock, peers = PEERS_IN_PROC } = options;
-    this.#reports = new SyncReports({ log, clock, observers: this.#observers, noLocalEndpoints: this.#noLocal });
-    this.#contention = new Contention({ log, clock, observers: this.#observers, lookup: peers });
+    const context: ProxierContext = { log, clock, observers: this.#observers };
+    this.#reports = new SyncReports({ ...context, noLocalEndpoints: this.#noLocal });
+    this.#contention = new Contention({ ...context, lookup: peers });
     this.#families = options.families.map(
       (family) =>
         new FamilyProxier(family, {
           ...options,
-          observers: this.#observers,
+          ...context,
           ownTable: options.ownTable === true,
           contention: this.#contention,
           syncPeriodMs,
@@ -154,8 +156,8 @@ export class Proxier implements ObjectSink {
     });
     this.#nodeRules = new NodeRules({
       ...options,
+      ...context,
       families: this.#families,
-      observers: this.#observers,
       localAddresses: () => this.localAddresses(),
       onZone: (zone) => this.model.setZone(zone),
       ownTable: options.ownTable === true,

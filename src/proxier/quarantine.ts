@@ -14,13 +14,13 @@ import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily, ServicePortView } from "../model/types.js";
-import { type Logger, serviceFields } from "../base/logger.js";
+import { serviceFields } from "../base/logger.js";
 import type { SlottedPort } from "../balance/index.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
-import { type Clock, type FaultyObject, TableError } from "../table/index.js";
+import { type FaultyObject, TableError } from "../table/index.js";
 import { findRefused } from "./bisect.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
-import type { ProxierObserver } from "./observer.js";
+import type { ProxierContext } from "./proxier-context.js";
 
 /** Wait before a quarantined service is retried although it did not change, ms: the first, and the longest. */
 const FIRST_RETRY_MS = 1000;
@@ -61,12 +61,9 @@ function isStructural(faulty: readonly FaultyObject[]): boolean {
   return kind !== "element" && /^(?:delete|flush) /.test(operation);
 }
 
-export interface QuarantineOptions {
+export interface QuarantineOptions extends ProxierContext {
   readonly family: IpFamily;
   readonly ruleset: FamilyRuleset;
-  readonly log: Logger;
-  readonly clock: Clock;
-  readonly observers: readonly ProxierObserver[];
 }
 
 export class Quarantine {

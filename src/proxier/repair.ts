@@ -1,9 +1,9 @@
 /** When to repair a table that another process changed, and what to log of it. */
 import type { IpFamily } from "../model/types.js";
-import type { Logger } from "../base/logger.js";
-import type { ApplyResult, Clock, Drift, ForeignChange, Table } from "../table/index.js";
+import type { ApplyResult, Drift, ForeignChange, Table } from "../table/index.js";
 import type { Contention, Writer } from "./contention.js";
-import type { ProxierObserver, RepairCause } from "./observer.js";
+import type { RepairCause } from "./observer.js";
+import type { ProxierContext } from "./proxier-context.js";
 
 /** Of one processor, that reading and repairing a table may take. */
 const SHARE = 0.1;
@@ -46,10 +46,7 @@ interface Noticed {
   readonly writers: Map<number, Writer>;
 }
 
-export interface FamilyRepairOptions {
-  readonly log: Logger;
-  readonly clock: Clock;
-  readonly observers: readonly ProxierObserver[];
+export interface FamilyRepairOptions extends ProxierContext {
   readonly contention: Contention;
   /** CPU time that this process has used, ms; by default what the system says. */
   readonly cpuMs?: () => number;
@@ -70,9 +67,7 @@ function processCpuMs(): number {
 export class FamilyRepair {
   readonly #family: IpFamily;
   readonly #table: Table;
-  readonly #log: Logger;
-  readonly #clock: Clock;
-  readonly #observers: readonly ProxierObserver[];
+  readonly #context: ProxierContext;
   readonly #contention: Contention;
   readonly #cpuMs: () => number;
   readonly #pace = new RepairPace();
@@ -81,9 +76,7 @@ export class FamilyRepair {
   constructor(family: IpFamily, table: Table, options: FamilyRepairOptions) {
     this.#family = family;
     this.#table = table;
-    this.#log = options.log;
-    this.#clock = options.clock;
-    this.#observers = options.observers;
+    this.#context = options;
     this.#contention = options.contention;
     this.#cpuMs = options.cpuMs ?? processCpuMs;
   }
@@ -92,7 +85,7 @@ export class FamilyRepair {
   notice({ changes, process, portId }: ForeignChange): void {
     this.drifted();
     this.#contention.noticed();
-    const noticed = (this.#noticed ??= nothingSince(this.#clock.now()));
+    const noticed = (this.#noticed ??= nothingSince(this.#context.clock.now()));
     noticed.transactions++;
     for (const change of changes) if (noticed.changes.size < MAX_CHANGES) noticed.changes.add(change);
     if (process !== undefined && noticed.by.size < MAX_NAMES) noticed.by.add(`${process.name} (pid ${process.pid})`);
@@ -102,12 +95,12 @@ export class FamilyRepair {
 
   /** The table is otherwise than it was left. */
   drifted(): void {
-    for (const observer of this.#observers) observer.drifted?.(this.#family);
+    for (const observer of this.#context.observers) observer.drifted?.(this.#family);
   }
 
   /** Ms until the table may be repaired; 0: now. */
   waitMs(): number {
-    return this.#pace.waitMs(this.#clock.now());
+    return this.#pace.waitMs(this.#context.clock.now());
   }
 
   /** Ms until a repair that waits may be done; undefined when there is none. */
@@ -117,19 +110,19 @@ export class FamilyRepair {
 
   /** A write begins that may repair. */
   begin(): RepairStart {
-    return { at: this.#clock.now(), cpuMs: this.#cpuMs() };
+    return { at: this.#context.clock.now(), cpuMs: this.#cpuMs() };
   }
 
   /** A write of which it was part to read the table has ended, whatever came of it: the next may have to wait. */
   spent({ at, cpuMs }: RepairStart): void {
-    const now = this.#clock.now();
+    const now = this.#context.clock.now();
     // Whatever else the process did meanwhile, it took no longer than that.
     this.#pace.spent(now, Math.min(now - at, this.#cpuMs() - cpuMs));
   }
 
   /** A write is through: counts and tells what it undid. */
   applied(result: ApplyResult, start: RepairStart): void {
-    const now = this.#clock.now();
+    const now = this.#context.clock.now();
     if (result.resynced !== undefined) this.spent(start);
     if (result.drift === undefined || result.transactions === 0) {
       if (result.resynced !== undefined && !this.#table.invalidated) this.#noticed = undefined;
@@ -149,11 +142,11 @@ export class FamilyRepair {
       ms: now - noticed.since,
     };
     // The contention has been said once, and there may be many repairs.
-    this.#log[contended ? "debug" : "warn"](
+    this.#context.log[contended ? "debug" : "warn"](
       { ...report, ms: Math.round(report.ms * 1000) / 1000, transactions: noticed.transactions },
       "table changed by another process; repaired",
     );
-    for (const observer of this.#observers) observer.repaired?.(report);
+    for (const observer of this.#context.observers) observer.repaired?.(report);
   }
 }
 

@@ -1,17 +1,13 @@
 /** What writes are about and came to, for logs and observers: which services and trigger times each brings into force. */
-import { type Logger } from "../base/logger.js";
 import type { NoLocalEndpointsCounter } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
-import type { ApplyResult, Clock } from "../table/index.js";
+import type { ApplyResult } from "../table/index.js";
 import type { FamilyOutcome } from "./family.js";
-import type { ProxierObserver, SyncReport, SyncWork } from "./observer.js";
+import type { SyncReport, SyncWork } from "./observer.js";
+import type { ProxierContext } from "./proxier-context.js";
 import { SyncLog } from "./sync-log.js";
 
-export interface SyncReportsOptions {
-  readonly log: Logger;
-  readonly clock: Clock;
-  /** As they are at each report. */
-  readonly observers: readonly ProxierObserver[];
+export interface SyncReportsOptions extends ProxierContext {
   readonly noLocalEndpoints: Readonly<Record<IpFamily, NoLocalEndpointsCounter>>;
 }
 
