@@ -1,8 +1,6 @@
-import type { V1Node } from "@kubernetes/client-node";
 import { IP_FAMILIES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/index.js";
 import { countIgnored, shortfallOf } from "../daemon/reading.js";
-import { ServiceModel } from "../model/index.js";
 import type { IpFamily } from "../model/types.js";
 import { nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { createLogger, type Logger } from "../base/logger.js";
@@ -10,7 +8,7 @@ import { problemLogger, takeOverLogger } from "../proxier/model-log.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
 import { TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { FamilyRuleset } from "../ruleset/ruleset.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+import { ModelSink } from "../source/model-sink.js";
 import { DeclaredTable } from "../table/index.js";
 import type { ManifestOptions } from "./options.js";
 import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, startSource } from "./setup.js";
@@ -28,18 +26,23 @@ export async function renderCommand(options: ManifestOptions & { readonly family
   const log = await createLogger(options.logLevel);
   const config = await readConfig(options.config, log);
   const families = options.family === undefined ? IP_FAMILIES : [options.family];
-  const objects = new ManifestObjects(config, families, log);
+  const sink = new ModelSink({
+    families,
+    node: { nodeName: nodeName(config) },
+    onProblem: problemLogger(log),
+    onTakeOver: takeOverLogger(log),
+  });
   const source = manifestSource(options.manifests, decoderFor(config), undefined, log);
   try {
-    await startSource(source, objects);
-    const { model } = objects;
+    await startSource(source, sink);
+    const { model } = sink;
     const reading = { source, model };
     const shortfall = options.allowIncomplete === true ? undefined : shortfallOf(reading, true);
     if (shortfall !== undefined) {
       log.error({ ...shortfall, ignored: countIgnored(reading) }, NOTHING_PRINTED);
       return 1;
     }
-    await writeOut(await objects.render());
+    await writeOut(await render(sink, config, families, log));
     const ignored = countIgnored(reading);
     const counts = families.map((family) => [family, model.counts(family)] as const);
     log.info({ ...Object.fromEntries(counts), ignored }, "rendered");
@@ -49,70 +52,35 @@ export async function renderCommand(options: ManifestOptions & { readonly family
   }
 }
 
-/** What was read, and the tables that it makes on this node. */
-class ManifestObjects implements ObjectSink {
-  readonly model: ServiceModel;
-  readonly #config: ProxyConfig;
-  readonly #families: readonly IpFamily[];
-  readonly #log: Logger;
-  readonly #nodeName: string;
-  #node: V1Node | undefined;
-
-  constructor(config: ProxyConfig, families: readonly IpFamily[], log: Logger) {
-    this.#config = config;
-    this.#families = families;
-    this.#log = log;
-    this.#nodeName = nodeName(config);
-    this.model = new ServiceModel({
-      families,
-      node: { nodeName: this.#nodeName },
-      onProblem: problemLogger(log),
-      onTakeOver: takeOverLogger(log),
-    });
-  }
-
-  upsert(object: KubeObject): void {
-    if (object.kind !== "Node") this.model.upsert(object);
-    else if (object.name === this.#nodeName) this.#node = object.object;
-  }
-
-  remove(kind: KubeKind, name: string): void {
-    if (kind !== "Node") this.model.remove(kind, name);
-    else if (name === this.#nodeName) this.#node = undefined;
-  }
-
-  synced(): void {}
-
-  flush(): void {}
-
-  /** The tables as text that `nft -f` loads. */
-  async render(): Promise<string> {
-    const local = await interfaceAddresses();
-    const facts = nodeFacts(this.#config, this.#nodeName, this.#node);
-    this.model.setZone(facts.context.zone);
-    const tables = this.#families.map((family) => {
-      const nodePorts = nodePortAddresses(this.#config, facts, family, local);
-      if (nodePorts.warning !== undefined) this.#log.warn(nodePorts.warning);
-      const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
-      const options = rulesetOptions(this.#config, facts, family, nodePorts);
-      // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
-      return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
-    });
-    const { services } = this.model.takeDirty();
-    for (const { family, ruleset } of tables) {
-      ruleset.setServiceCIDRs(this.model.serviceCIDRs(family));
-      for (const service of services) this.#update(ruleset, service);
-    }
-    return tables.map(({ table }) => table.render()).join("\n");
-  }
-
-  /** One service that cannot be expressed must not keep the others from the text. */
-  #update(ruleset: FamilyRuleset, service: string): void {
-    const { family } = ruleset;
-    try {
-      ruleset.update(service, this.model.views(family, service));
-    } catch (error) {
-      this.#log.error({ family, service, err: error }, "service not expressible; skipped");
+/** The tables of what was read on this node, as text that `nft -f` loads. */
+async function render(
+  { model, node }: ModelSink,
+  config: ProxyConfig,
+  families: readonly IpFamily[],
+  log: Logger,
+): Promise<string> {
+  const local = await interfaceAddresses();
+  const facts = nodeFacts(config, nodeName(config), node);
+  model.setZone(facts.context.zone);
+  const tables = families.map((family) => {
+    const nodePorts = nodePortAddresses(config, facts, family, local);
+    if (nodePorts.warning !== undefined) log.warn(nodePorts.warning);
+    const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
+    const options = rulesetOptions(config, facts, family, nodePorts);
+    // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
+    return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
+  });
+  const { services } = model.takeDirty();
+  for (const { family, ruleset } of tables) {
+    ruleset.setServiceCIDRs(model.serviceCIDRs(family));
+    for (const service of services) {
+      // One service that cannot be expressed must not keep the others from the text.
+      try {
+        ruleset.update(service, model.views(family, service));
+      } catch (error) {
+        log.error({ family, service, err: error }, "service not expressible; skipped");
+      }
     }
   }
+  return tables.map(({ table }) => table.render()).join("\n");
 }

@@ -1,11 +1,12 @@
 import { counted } from "../base/counted.js";
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { defaultConfig } from "../config/index.js";
-import { type Problem, ServiceModel } from "../model/index.js";
+import type { Problem, ServiceModel } from "../model/index.js";
 import { linesText } from "../base/columns.js";
 import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";
 import { FilePositions, type Position } from "../source/manifests/positions.js";
+import { ModelSink } from "../source/model-sink.js";
 import { ManifestOverlaps } from "./manifest-overlaps.js";
 import type { ValidateOptions } from "./options.js";
 import { decoderFor, nodeName, readConfig } from "./setup.js";
@@ -42,12 +43,9 @@ interface Finding {
 export async function validateCommand(options: ValidateOptions): Promise<number> {
   const config =
     options.config === undefined ? defaultConfig() : await readConfig(options.config, await createLogger("warn"));
-  const model = new ServiceModel({
-    families: IP_FAMILIES,
-    node: { nodeName: nodeName(config) },
-    onProblem: () => undefined,
-  });
   const ignore = (): void => undefined;
+  const sink = new ModelSink({ families: IP_FAMILIES, node: { nodeName: nodeName(config) }, onProblem: ignore });
+  const { model } = sink;
   const overlaps = new ManifestOverlaps(config.clusterCIDRs);
   const source = new ManifestSource({
     ...{ directory: options.manifests, decoder: decoderFor(config), onProblem: ignore, onNote: ignore },
@@ -57,9 +55,9 @@ export async function validateCommand(options: ValidateOptions): Promise<number>
     await source.start({
       upsert: (object) => {
         overlaps.add(object);
-        if (object.kind !== "Node") model.upsert(object);
+        sink.upsert(object);
       },
-      remove: (kind, name) => void (kind !== "Node" && model.remove(kind, name)),
+      remove: (kind, name) => sink.remove(kind, name),
       synced: ignore,
       flush: ignore,
     });

@@ -1,6 +1,5 @@
 /** The services as manifests, the API server of a configuration, or the daemon tell them: for names, and for what is garbage. */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { V1Node } from "@kubernetes/client-node";
 import { closest } from "../../base/closest.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { serviceProtocol } from "../../base/protocols.js";
@@ -15,14 +14,13 @@ import {
 import type { ConntrackEntry } from "../../conntrack/table/types.js";
 import type { StatusReport } from "../../control/types.js";
 import { openCluster } from "../../daemon/cluster.js";
-import { ServiceModel } from "../../model/index.js";
 import type { IpFamily, ServiceTarget } from "../../model/types.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
 import { servedClaims } from "../../proxier/served-claims.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../../source/types.js";
+import { ModelSink } from "../../source/model-sink.js";
 import { listOf } from "../services.js";
 import { answerOf } from "../status.js";
 import { UserError } from "../stdio.js";
@@ -46,10 +44,8 @@ export interface SnapshotOptions {
   readonly socket?: string;
 }
 
-/** Takes objects, and keeps what names need. */
-export class SnapshotSink implements ObjectSink {
-  readonly model: ServiceModel;
-  readonly #nodeName: string;
+/** Also keeps what names need, and what of the manifests is not understood. */
+export class SnapshotSink extends ModelSink {
   /** Address → "namespace/name". */
   readonly pods = new Map<string, string>();
   readonly onPod = (address: string, pod: string): void => void this.pods.set(address, pod);
@@ -57,29 +53,6 @@ export class SnapshotSink implements ObjectSink {
   readonly missing: string[] = [];
   /** Problems of other manifests, which are ignored: "web.yaml: Service default/web: spec.externalIps: unknown field". */
   readonly ignored: string[] = [];
-  node: V1Node | undefined;
-
-  constructor(name: string, log: Logger) {
-    this.#nodeName = name;
-    this.model = new ServiceModel({
-      families: IP_FAMILIES,
-      node: { nodeName: name },
-      onProblem: (problem) => log.debug({ ...problem }, "ignored"),
-    });
-  }
-
-  upsert(object: KubeObject): void {
-    if (object.kind !== "Node") this.model.upsert(object);
-    else if (object.name === this.#nodeName) this.node = object.object;
-  }
-
-  remove(kind: KubeKind, name: string): void {
-    if (kind !== "Node") this.model.remove(kind, name);
-    else if (name === this.#nodeName) this.node = undefined;
-  }
-
-  synced(): void {}
-  flush(): void {}
 }
 
 /** Services, endpoints and where node ports answer, as of one moment. */
@@ -217,7 +190,11 @@ export async function readObjects(
   log: Logger,
 ): Promise<SnapshotSink> {
   const name = nodeName(config);
-  const sink = new SnapshotSink(name, log);
+  const sink = new SnapshotSink({
+    families: IP_FAMILIES,
+    node: { nodeName: name },
+    onProblem: (problem) => log.debug({ ...problem }, "ignored"),
+  });
   if (manifests !== undefined) await fromManifests(manifests, config, sink, log);
   else await fromCluster(config, name, sink, log);
   return sink;
