@@ -5,14 +5,7 @@ import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
 import type { IpFamily, Protocol } from "../model/types.js";
 import { handoverProblems } from "../control/node-look.js";
 import { API_VERSION, type StatusProblem } from "../control/types.js";
-import {
-  conntrackFill,
-  type ConntrackFill,
-  fillText,
-  FORWARDING,
-  isFull,
-  readSysctl,
-} from "../node/packet-settings.js";
+import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
 import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
@@ -143,13 +136,12 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     problems.push({ what: `no table ${TABLE_NAME}: no rules of nft-proxier are in force`, remedy: "start the daemon" });
   }
   for (const { family, entries } of families) {
-    if (entries === 0 || (await readSysctl(FORWARDING[family])) !== 0) continue;
-    problems.push({ what: `${FORWARDING[family]} is 0`, remedy: `sysctl -w ${FORWARDING[family]}=1` });
+    const off = entries === 0 ? undefined : await forwardingOff(family);
+    if (off !== undefined) problems.push(off);
   }
   problems.push(...(await handoverProblems(kernel)));
   const conntrack = await conntrackFill();
-  if (conntrack !== undefined && isFull(conntrack)) {
-    problems.push({ what: fillText(conntrack), remedy: "raise net.netfilter.nf_conntrack_max" });
-  }
+  const full = conntrackFull(conntrack);
+  if (full !== undefined) problems.push(full);
   return { apiVersion: API_VERSION, kind: "KernelStatus", families, conntrack, problems };
 }

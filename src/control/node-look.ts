@@ -7,15 +7,15 @@ import { handoverLeft } from "../handover/handover.js";
 import type { Kernel } from "../kernel/types.js";
 import type { IpFamily } from "../model/types.js";
 import { reasonOf } from "../base/unknown.js";
-import { acceptCommand, findLegacyForward, type LegacyForwardOptions } from "../node/forwarding.js";
 import {
-  conntrackFill,
-  type ConntrackFill,
-  fillText,
-  FORWARDING,
-  isFull,
-  readSysctl,
-} from "../node/packet-settings.js";
+  acceptCommand,
+  type DroppingChain,
+  droppingText,
+  findLegacyForward,
+  keptRemedy,
+  type LegacyForwardOptions,
+} from "../node/forwarding.js";
+import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import type { FirewallStatus, StatusProblem } from "./types.js";
 
 export interface NodeLook {
@@ -60,18 +60,19 @@ export class NodeWatch {
     const { kernel } = this.#options;
     const [conntrack, forwarding, { problems, check }, handovers] = await Promise.all([
       conntrackFill(),
-      Promise.all(served.families.map(forwardingProblem)),
+      Promise.all(served.families.map((family) => forwardingOff(family))),
       this.#firewallLook(served),
       handoverProblems(kernel),
     ]);
+    const full = conntrackFull(conntrack);
     return {
       conntrack,
       firewalls: check,
       problems: [
-        ...forwarding.flat(),
+        ...forwarding.filter((problem) => problem !== undefined),
         ...problems.map(({ what, remedy }) => ({ what, remedy })),
         ...handovers,
-        ...conntrackProblem(conntrack),
+        ...(full === undefined ? [] : [full]),
       ],
     };
   }
@@ -88,25 +89,6 @@ export class NodeWatch {
     });
     return look.told;
   }
-}
-
-async function forwardingProblem(family: IpFamily): Promise<StatusProblem[]> {
-  const name = FORWARDING[family];
-  if ((await readSysctl(name)) !== 0) return [];
-  const what = `${name} is 0: this node passes no packet on, to an endpoint or from one`;
-  return [{ what, remedy: `sysctl -w ${name}=1, and keep it in /etc/sysctl.d` }];
-}
-
-function conntrackProblem(fill: ConntrackFill | undefined): StatusProblem[] {
-  if (fill === undefined || !isFull(fill)) return [];
-  return [
-    {
-      what: fillText(fill),
-      remedy:
-        "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration); " +
-        "`nft-proxier conntrack count --by source` shows who fills it",
-    },
-  ];
 }
 
 /** Copies that `handover` left. Never rejects: a kernel that cannot be read is another problem. */
@@ -160,13 +142,8 @@ export async function lookAtFirewalls(
   }
 }
 
-function legacyProblem({
-  table,
-  chain,
-  command,
-}: Awaited<ReturnType<typeof findLegacyForward>>[number]): StatusProblem {
-  const what = `chain ${chain} of table ${table} drops forwarded packets by policy, and no rule of it accepts any: packets to services are not passed on`;
-  return { what, remedy: `${command}, and keep it in that firewall's configuration` };
+function legacyProblem(found: DroppingChain): StatusProblem {
+  return { what: droppingText(found, true), remedy: keptRemedy(found.command) };
 }
 
 /** Of one kind, this many services are named, and of all kinds so many are told. */
@@ -196,6 +173,6 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
   const remedy =
     hook === "prerouting" && direction === "original"
       ? "accept services' addresses in that firewall's configuration"
-      : `${acceptCommand(ref, chain)}, and keep it in that firewall's configuration`;
+      : keptRemedy(acceptCommand(ref, chain));
   return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
 }

@@ -1,7 +1,7 @@
 /** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
 import { addressBytes } from "../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../control/types.js";
-import { conntrackFill, fillText, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../node/packet-settings.js";
 import { routeTo } from "../node/routes.js";
 import type { Routing } from "./routing.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
@@ -60,10 +60,12 @@ async function notForwarded(
   { verdict, otherwise, endpoints }: Explanation,
   routing: Routing,
 ): Promise<string[]> {
-  if ((otherwise ?? verdict) !== "endpoint" || (await readSysctl(FORWARDING[family])) !== 0) return [];
+  if ((otherwise ?? verdict) !== "endpoint") return [];
+  const off = await forwardingOff(family);
+  if (off === undefined) return [];
   if (inInterface === "" && (await isHere(source, routing))) return [];
   for (const { address } of endpoints) if (await isHere(address, routing)) return [];
-  return [`${FORWARDING[family]} is 0: this node forwards no packets. Run \`sysctl -w ${FORWARDING[family]}=1\``];
+  return [`${off.what}. Run ${off.remedy}`];
 }
 
 /** Without an answer, none is. */
@@ -133,8 +135,8 @@ async function reversePath({ family, source, inInterface }: PacketSpec): Promise
 }
 
 async function fullTable(): Promise<string[]> {
-  const fill = await conntrackFill();
-  return fill === undefined || !isFull(fill) ? [] : [fillText(fill)];
+  const full = conntrackFull(await conntrackFill());
+  return full === undefined ? [] : [full.what];
 }
 
 /** A connection that is open goes where it went first. */

@@ -53,9 +53,19 @@ export interface SkippingBridge {
 
 const FIREWALL_HINT =
   "connections to services fail unless it accepts them; kube-proxy's iptables mode accepted some of them there, this program, as its " +
-  "nftables mode, does not. Where services do not work, run the command on this node, and keep it in that firewall's configuration";
+  `nftables mode, does not. Where services do not work, run ${keptRemedy("the command on this node")}`;
 export const BRIDGE_HINT =
   "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
+
+/** @param acceptsNone no rule of the chain accepts packets, so that its policy decides over all. */
+export function droppingText({ family, table, chain }: DroppingChain, acceptsNone: boolean): string {
+  const what = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
+  return acceptsNone ? `${what}, and has no rule that accepts any: packets to services are not passed on` : what;
+}
+
+export function keptRemedy(command: string): string {
+  return `${command}, and keep it in that firewall's configuration`;
+}
 
 /** One warning for each chain that drops by policy, and for bridged pods whose packets pass no rules. Never throws. */
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {

@@ -8,7 +8,7 @@ export interface ConntrackFill {
 }
 
 /** From this share on it is a problem how full the connection tracking table is. */
-export const CONNTRACK_FULL = 0.95;
+const CONNTRACK_FULL = 0.95;
 
 /** The sysctl without which a node passes nothing on. */
 export const FORWARDING: Readonly<Record<IpFamily, string>> = {
@@ -25,16 +25,37 @@ export async function conntrackFill(root = "/"): Promise<ConntrackFill | undefin
   return entries === undefined || max === undefined ? undefined : { entries, max };
 }
 
-export function isFull({ entries, max }: ConntrackFill): boolean {
-  return max > 0 && entries >= CONNTRACK_FULL * max;
+/** What is wrong, and what to do about it. */
+interface Shortcoming {
+  readonly what: string;
+  readonly remedy: string;
 }
 
-/** In words: new connections are dropped when no entry is free, not before. */
-export function fillText({ entries, max }: ConntrackFill): string {
+/** What to do about a connection tracking table that fills up. */
+export const CONNTRACK_REMEDY =
+  "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration), or shorten the " +
+  "timeouts there; `nft-proxier conntrack count --by source` shows who fills it";
+
+/** Returns undefined if entries are left. New connections are dropped when no entry is free, not before. */
+export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | undefined {
+  if (fill === undefined) return undefined;
+  const { entries, max } = fill;
+  if (max === 0 || entries < CONNTRACK_FULL * max) return undefined;
   const of = `(${entries} of ${max})`;
-  if (entries >= max) return `the connection tracking table is full ${of}: new connections are dropped`;
   const percent = Math.floor((100 * entries) / max);
-  return `the connection tracking table is ${percent} % full ${of}: new connections are dropped when it is full`;
+  const what =
+    entries >= max
+      ? `the connection tracking table is full ${of}: new connections are dropped`
+      : `the connection tracking table is ${percent} % full ${of}: new connections are dropped when it is full`;
+  return { what, remedy: CONNTRACK_REMEDY };
+}
+
+/** Returns undefined if this node forwards the family's packets, or its setting cannot be read. */
+export async function forwardingOff(family: IpFamily, root = "/"): Promise<Shortcoming | undefined> {
+  const name = FORWARDING[family];
+  if ((await readSysctl(name, root)) !== 0) return undefined;
+  const remedy = `\`sysctl -w ${name}=1\`, and keep it in /etc/sysctl.d`;
+  return { what: `${name} is 0: this node forwards no packets`, remedy };
 }
 
 /** Undefined: there is none of this name, or it may not be read. */

@@ -6,7 +6,7 @@ import { Hook, Priority, TableFlag } from "../kernel/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../kernel/types.js";
 import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
 import type { IpFamily } from "../model/types.js";
-import { BRIDGE_HINT, type DroppingChain, type SkippingBridge } from "../node/forwarding.js";
+import { BRIDGE_HINT, type DroppingChain, droppingText, keptRemedy, type SkippingBridge } from "../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 import { isAheadOfMasquerading, isBehindDnat, type MarkUse, markUse } from "./marks.js";
@@ -209,15 +209,16 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
 }
 
 /** kube-proxy's iptables mode accepts its own traffic in FORWARD; what nothing else accepts is dropped then. */
-function forwardSaid({ family, table, chain, command, hasRules }: DroppingChain, { chains, mode }: HookFacts): Said {
-  const where = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
+function forwardSaid(found: DroppingChain, { chains, mode }: HookFacts): Said {
+  const { family, table, chain, command, hasRules } = found;
   const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
-  const remedy = `${command}, and keep it in that firewall's configuration`;
-  if (hasRules === false || (own !== undefined && !own.accepts)) {
-    return problem(`${where}, and has no rule that accepts any: packets to services are not passed on`, remedy);
-  }
+  const remedy = keptRemedy(command);
+  if (hasRules === false || (own !== undefined && !own.accepts)) return problem(droppingText(found, true), remedy);
   const before = isOtherMode(modesOf(mode)) ? "; kube-proxy accepted its own there, nft-proxier's rules cannot" : "";
-  return note(`${where}: what none of its rules accepts${before}`, `where services do not work: ${remedy}`);
+  return note(
+    `${droppingText(found, false)}: what none of its rules accepts${before}`,
+    `where services do not work: ${remedy}`,
+  );
 }
 
 /** kube-proxy's chain KUBE-NODEPORTS in filter accepts the health checks of load balancers. */

@@ -30,7 +30,7 @@ import type { ReadLegacyLayout } from "../node/legacy-layout.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps } from "../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
-import { conntrackFill, fillText, FORWARDING, isFull, readSysctl } from "../node/packet-settings.js";
+import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../node/packet-settings.js";
 import { conntrackSettings } from "../node/system-settings.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
@@ -156,20 +156,11 @@ async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): 
   if (noIPv6 !== undefined)
     findings.push(...of("kernel", "ipv6", note(`no IPv6 (${noIPv6}): the IPv4 table alone would be written`)));
   for (const family of families) {
-    const name = FORWARDING[family];
-    if ((await readSysctl(name, root)) !== 0) continue;
-    findings.push(
-      ...of(
-        "kernel",
-        "forwarding",
-        note(`${name} is 0: this node passes no packet on to endpoints elsewhere`, `sysctl -w ${name}=1`),
-      ),
-    );
+    const off = await forwardingOff(family, root);
+    if (off !== undefined) findings.push(...of("kernel", "forwarding", note(off.what, off.remedy)));
   }
-  const fill = await conntrackFill(root);
-  if (fill !== undefined && isFull(fill)) {
-    findings.push(...of("kernel", "conntrack-table", note(fillText(fill), "raise net.netfilter.nf_conntrack_max")));
-  }
+  const full = conntrackFull(await conntrackFill(root));
+  if (full !== undefined) findings.push(...of("kernel", "conntrack-table", note(full.what, full.remedy)));
   return findings;
 }
 

@@ -196,7 +196,7 @@ test("iptables-legacy whose chain FORWARD drops by policy", async (context) => {
   await eventually(async () => {
     const { code, problems } = await status();
     expect(problems[0]?.what).toMatch(
-      /^chain FORWARD of table filter of the older iptables drops forwarded packets by policy/,
+      /^chain FORWARD of table ip filter of the older iptables drops forwarded packets by policy/,
     );
     expect([code, problems[0]?.remedy]).toEqual([1, expect.stringMatching(/^iptables-legacy -I FORWARD/)]);
   });

@@ -1,5 +1,6 @@
 /** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
 import type { Logger } from "../../base/logger.js";
+import { CONNTRACK_REMEDY } from "../../node/packet-settings.js";
 import type { ConntrackTable } from "../table/types.js";
 
 export interface PressureReport {
@@ -31,10 +32,7 @@ const WARN_PRESSURE = 0.9;
 const CALM_PRESSURE = 0.8;
 const INTERVAL_MS = 10_000;
 
-const REMEDY =
-  "new connections will be dropped when it is full. Raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or " +
-  "conntrack.min in the configuration), or shorten the timeouts there; `nft-proxier conntrack count " +
-  "--by source` shows who fills it";
+const HINT = `new connections are dropped when it is full: ${CONNTRACK_REMEDY}`;
 
 export class PressureMonitor {
   readonly #options: PressureOptions;
@@ -91,7 +89,7 @@ export class PressureMonitor {
       this.#warned = true;
       const percent = Math.floor(report.pressure * 100);
       log.warn(
-        { entries: report.entries, max: report.max, percent, hint: REMEDY },
+        { entries: report.entries, max: report.max, percent, hint: HINT },
         "connection tracking table nearly full",
       );
     } else if (report.pressure < CALM_PRESSURE && this.#warned) {
