@@ -1,7 +1,9 @@
 /** What becomes of the settings of kube-proxy's IPVS mode: for the log at the start, and for `preflight` before it. */
 import { formatDuration } from "./duration.js";
-import type { FieldNames } from "./notes.js";
 import type { ConfigInput } from "./schema.js";
+
+/** What a field is called where it was written: its path in a file, or its flag. */
+export type FieldNames = (path: string) => string;
 
 /** The `ipvs` section as it is written. */
 export type IpvsSection = NonNullable<ConfigInput["ipvs"]>;

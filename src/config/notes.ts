@@ -2,7 +2,7 @@
 import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
-import { ipvsNotes } from "./ipvs-notes.js";
+import { type FieldNames, ipvsNotes } from "./ipvs-notes.js";
 import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
@@ -47,9 +47,6 @@ function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): 
       return `${field}: ${gate} is no feature gate that bears on proxying, it has no effect: ${hint}`;
     });
 }
-
-/** What a field is called where it was written: its path in a file, or its flag. */
-export type FieldNames = (path: string) => string;
 
 /** Whole sentences, of settings that probably do not do what was meant. */
 export function warningsOf(effective: Effective, name: FieldNames): string[] {

@@ -1,11 +1,11 @@
 /** Services as an operator asks for them, from the model as it is now. */
 import { sortedInSlices, TimeSlice } from "../base/time-slice.js";
 import { weightsOf } from "../model/balance.js";
-import { READY, SERVING, TERMINATING } from "../model/categorize.js";
-import type { DescribedEndpoint } from "../model/endpoint-details.js";
+import { type EndpointCounts, READY, SERVING, TERMINATING } from "../model/categorize.js";
+import type { DescribedEndpoint } from "../model/described-endpoints.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServiceModel } from "../model/index.js";
-import type { EndpointCounts, IpFamily, ServicePortView } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/types.js";
 import type { PortConnections, PortCounts } from "../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";

@@ -20,7 +20,7 @@ import { statusPage } from "../page/status-page.js";
 import { WriteHistory } from "../page/write-history.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { Cluster } from "./cluster.js";
-import type { DaemonOptions } from "./daemon.js";
+import type { DaemonOptions } from "./daemon-options.js";
 import { apiProblems, apiStatus, manifestProblems, portProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";

@@ -9,25 +9,18 @@
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
 import type { V1Node } from "@kubernetes/client-node";
-import type { ProxyConfig } from "../config/index.js";
 import type { StatusBoard } from "../control/status.js";
-import type { GcInterval } from "../conntrack/service.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
-import type { NftKernel } from "../kernel/nft-kernel.js";
 import { HandoverRemoval } from "../handover/removal.js";
 import { LeftoverRemoval } from "../leftovers/index.js";
-import type { KernelFamilies, NodeError } from "../node/families.js";
-import type { ServiceCounters } from "../ruleset/service-counters.js";
+import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
-import type { LogTail } from "../base/log-tail.js";
-import type { Logger } from "../base/logger.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import type { ObjectSink } from "../source/types.js";
-import type { Clock } from "../table/index.js";
 import { type HttpHandler, textReply } from "../observe/http-server.js";
 import { Answers, showsPage } from "./answers.js";
 import { Closers } from "./closers.js";
@@ -42,46 +35,7 @@ import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
 import { watchingSize } from "./service-count.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
-
-export interface DaemonOptions {
-  readonly config: ProxyConfig;
-  readonly nodeName: string;
-  readonly kernel: NftKernel;
-  readonly families: KernelFamilies;
-  readonly clock: Clock;
-  readonly log: Logger;
-  /** The log's last lines, for a bug report. */
-  readonly logTail?: LogTail;
-  readonly version: string;
-  /** Objects instead of an API server's. */
-  readonly manifests: ManifestSource | undefined;
-  /** An incomplete reading of the manifests may change a table that is in force. */
-  readonly allowIncomplete: boolean;
-  /**
-   * The program has the node to itself, as kube-proxy does: it listens on the configured addresses, brings system
-   * settings up to the configuration and removes what kube-proxy's other modes left. With what the metrics port shows of the
-   * configuration. Undefined: nothing is touched but the tables and stale connections, and nothing listens.
-   */
-  readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
-  /** Keep other processes from changing the tables while it runs. */
-  readonly ownTable: boolean;
-  /** Whether the metrics port has the status page. Default: where it listens on loopback. */
-  readonly statusPage?: boolean;
-  /** Which connections are counted. */
-  readonly serviceCounters: ServiceCounters;
-  /** See ConnectionMetricsOptions.series. */
-  readonly connectionSeries?: number;
-  /** Interfaces between which established connections skip the rules; absent: none, and what a run before left is removed. */
-  readonly flowtable?: readonly string[];
-  /** Where `status` and `services` ask; absent: nowhere. */
-  readonly controlSocket?: string;
-  /** Of the connection tracking table, in the background. Default "adaptive". */
-  readonly gcInterval?: GcInterval;
-  /** Resolves when it is to end. */
-  readonly ended: Promise<void>;
-  /** Has the function called whenever the log is to say how things stand. */
-  readonly onStatusRequest: (say: () => void) => void;
-}
+import type { DaemonOptions } from "./daemon-options.js";
 
 /**
  * Serves until `ended`. Returns the exit code. Rejects when it cannot begin: settings of the API server's connection that

@@ -6,7 +6,7 @@ import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../source/manifests/source.js";
 import { reconcileOnce } from "./conntrack-follower.js";
-import type { DaemonOptions } from "./daemon.js";
+import type { DaemonOptions } from "./daemon-options.js";
 import { watchingSize } from "./service-count.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";

@@ -1,16 +1,9 @@
 /** What kube-proxy left where nf_tables does not reach: in the tables of the older iptables, and in IPVS. Found and named, and no more. */
 import { findIpvs } from "./ipvs-look.js";
 import { findLegacy, type ReadLegacyChains } from "./legacy.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
 
 export type { ReadLegacyChains } from "./legacy.js";
-
-export interface ForeignLeftover {
-  readonly kind: "iptables-legacy" | "ipvs";
-  /** What was seen: "ip nat: KUBE-SERVICES and 12 more chains". */
-  readonly seen: string;
-  /** The command that removes it, where this program does not. */
-  readonly command: string;
-}
 
 export interface ForeignOptions {
   /** Where /proc is; default "/". */

@@ -1,6 +1,6 @@
 /** What kube-proxy's IPVS mode left, as /proc shows it: for a look that changes nothing, and where netlink is not at hand. */
 import { counted } from "../base/counted.js";
-import type { ForeignLeftover } from "./foreign.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPVS_INTERFACE } from "./ipvs-names.js";
 import { readText } from "./proc-file.js";
 

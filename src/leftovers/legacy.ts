@@ -2,7 +2,7 @@
 import { counted } from "../base/counted.js";
 import { reasonOf } from "../base/unknown.js";
 import type { IpFamily } from "../model/types.js";
-import type { ForeignLeftover } from "./foreign.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
 import { readText } from "./proc-file.js";
 

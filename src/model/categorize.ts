@@ -1,6 +1,21 @@
 /** Which endpoints a service port sends connections to. Pure. */
 import { type EndpointList, NO_ENDPOINTS } from "./endpoints.js";
-import type { EndpointCounts, NodeContext } from "./types.js";
+
+/** How many endpoints a service port has. */
+export interface EndpointCounts {
+  readonly ready: number;
+  /** Those that take new connections: the ready ones; if there are none, those that serve and terminate. */
+  readonly serving: number;
+  readonly total: number;
+}
+
+/** What this node is, as far as the meaning of services depends on it. */
+export interface NodeContext {
+  /** metadata.name of the node, lower case. */
+  readonly nodeName: string;
+  /** Label topology.kubernetes.io/zone; absent: none. */
+  readonly zone?: string;
+}
 
 /** Bits of an endpoint's state, from its conditions. */
 export const READY = 1;

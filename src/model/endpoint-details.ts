@@ -2,12 +2,6 @@
  * Whose an endpoint is, and where: its pod, its node and its zone. Nothing that is served depends on it but what weights of zones say, operators alone are
  * told; so it is kept in as little memory as will do, and made into objects for those that a request is about.
  */
-import type { IpFamily } from "../base/ip.js";
-import { type Hints, NO_HINTS } from "./categorize.js";
-import type { SliceRecord } from "./records.js";
-import { placesOf, preferred } from "./slices.js";
-import type { Endpoint, Protocol } from "./types.js";
-
 /** As many as two bytes tell apart. */
 const MOST_PLACES = 1 << 16;
 const CODE_LENGTH = 2;
@@ -127,47 +121,4 @@ export class DetailPacker {
     for (let i = 0; i < length; i++) if (this.#codes[i] !== 0) return false;
     return true;
   }
-}
-
-/** Whether two records of a slice name the same pods and nodes. */
-export function sameDetails({ details: a }: SliceRecord, { details: b }: SliceRecord): boolean {
-  return a === undefined || b === undefined ? a === b : a.equals(b);
-}
-
-/** An endpoint with all that its slice says of it. */
-export interface DescribedEndpoint extends Endpoint {
-  /** READY | SERVING | TERMINATING. */
-  readonly state: number;
-  readonly hints: Hints;
-  /** Name, with its namespace and "/" ahead where that is not the service's; "": no pod, or not said. */
-  readonly pod: string;
-  /** "": not said, as the zone. */
-  readonly node: string;
-  readonly zone: string;
-}
-
-const UNKNOWN = { pod: "", node: "" };
-
-/** The endpoints that `candidatesOf` finds, in the same order, with their details. */
-export function describedEndpoints(
-  slices: readonly SliceRecord[],
-  family: IpFamily,
-  portName: string,
-  protocol: Protocol,
-): DescribedEndpoint[] {
-  const found = new Map<number | string, DescribedEndpoint>();
-  for (const { slice, port } of placesOf(slices, family, portName, protocol)) {
-    const details = slice.details?.all(slice.endpoints.length) ?? [];
-    const endpoints = slice.endpoints.onPort(port);
-    for (let i = 0; i < endpoints.length; i++) {
-      const state = slice.states[i] ?? 0;
-      const id = endpoints.id(i);
-      const before = found.get(id);
-      if (before !== undefined && !preferred(state, before.state)) continue;
-      const { pod, node } = details[i] ?? UNKNOWN;
-      const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
-      found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
-    }
-  }
-  return [...found.values()];
 }

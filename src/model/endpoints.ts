@@ -2,8 +2,23 @@
  * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
  * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until text is asked for.
  */
-import { formatAddress, packAddress, type Prefix, prefixContains, specialKind, type SpecialKind } from "../base/ip.js";
-import type { Endpoint, IpFamily } from "./types.js";
+import {
+  formatAddress,
+  type IpFamily,
+  packAddress,
+  type Prefix,
+  prefixContains,
+  specialKind,
+  type SpecialKind,
+} from "../base/ip.js";
+
+export interface Endpoint {
+  /** Canonical text of the address: dotted quad, or RFC 5952. */
+  readonly address: string;
+  readonly port: number;
+  /** On this node. */
+  readonly local: boolean;
+}
 
 const scratch = new Int32Array(4);
 const scratchBytes = new Uint8Array(scratch.buffer);

@@ -1,8 +1,7 @@
+export type { Endpoint } from "./endpoints.js";
 export type {
-  Endpoint,
   HealthCheck,
   IpFamily,
-  NodeContext,
   Problem,
   Protocol,
   Released,
@@ -12,5 +11,6 @@ export type {
   ServiceTarget,
   TakeOver,
 } from "./types.js";
+export type { NodeContext } from "./categorize.js";
 export { NoLocalEndpointsCounter } from "./no-local-endpoints.js";
 export { ServiceModel, type Dirty, type ServiceModelOptions } from "./service-model.js";

@@ -1,8 +1,8 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
-import { isUsable } from "./categorize.js";
+import { type EndpointCounts, isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
-import { type DescribedEndpoint, sameDetails } from "./endpoint-details.js";
+import { type DescribedEndpoint, sameDetails } from "./described-endpoints.js";
 import { ProblemLog } from "./problem-log.js";
 import { type ModelObject, sameService, type ServiceRecord, type SliceRecord } from "./records.js";
 import { ServedCounter } from "./served-counter.js";
@@ -10,10 +10,8 @@ import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, sameSlice, withSlice } from "./slices.js";
 import { endpointsAmong, releasedClaims, releasedEndpoints } from "./targets.js";
 import type {
-  EndpointCounts,
   HealthCheck,
   IpFamily,
-  NodeContext,
   Problem,
   Protocol,
   Released,

@@ -1,17 +1,17 @@
 /** Service ports as connections that exist already see them, and what services gave up. Pure. */
-import { type CandidateList, type Categories, categorize, READY, SERVING, TERMINATING } from "./categorize.js";
+import {
+  type CandidateList,
+  type Categories,
+  categorize,
+  type NodeContext,
+  READY,
+  SERVING,
+  TERMINATING,
+} from "./categorize.js";
 import type { GivenUp } from "./claims.js";
 import { EndpointList } from "./endpoints.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import type {
-  IpFamily,
-  NodeContext,
-  Protocol,
-  ReleasedClaim,
-  ReleasedEndpoints,
-  ServicePortView,
-  ServiceTarget,
-} from "./types.js";
+import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./types.js";
 
 /** What a service port may serve. */
 export interface Held {

@@ -8,17 +8,10 @@ import { type Protocol } from "../base/protocols.js";
 import type { EndpointBalance } from "./balance.js";
 import type { Limits } from "./limits.js";
 import type { EndpointList } from "./endpoints.js";
+import type { Endpoint } from "./endpoints.js";
 
 export type { IpFamily } from "../base/ip.js";
 export type { Protocol } from "../base/protocols.js";
-
-export interface Endpoint {
-  /** Canonical text of the address: dotted quad, or RFC 5952. */
-  readonly address: string;
-  readonly port: number;
-  /** On this node. */
-  readonly local: boolean;
-}
 
 /** A service port as one family serves it, with the clash rule already applied: only what this service port may serve. */
 export interface ServicePortView {
@@ -144,14 +137,6 @@ export interface HealthCheck {
   readonly localEndpoints: number;
 }
 
-/** How many endpoints a service port has. */
-export interface EndpointCounts {
-  readonly ready: number;
-  /** Those that take new connections: the ready ones; if there are none, those that serve and terminate. */
-  readonly serving: number;
-  readonly total: number;
-}
-
 /** How much a family serves: ServiceModel.counts. */
 export interface ServedCounts {
   /** Services with a ClusterIP of the family. */
@@ -171,12 +156,4 @@ export interface Problem {
   readonly reason: string;
   /** The field is understood, and not to be served by rule: nothing is missing. */
   readonly refused?: true;
-}
-
-/** What this node is, as far as the meaning of services depends on it. */
-export interface NodeContext {
-  /** metadata.name of the node, lower case. */
-  readonly nodeName: string;
-  /** Label topology.kubernetes.io/zone; absent: none. */
-  readonly zone?: string;
 }

@@ -1,14 +1,14 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
 import { type Balance, endpointBalance, MAX_SLOT_ELEMENTS, overBudget, slotsIn, tooManyFor } from "./balance.js";
-import { addLocalReady, type Categories, countStates } from "./categorize.js";
+import { addLocalReady, type Categories, countStates, type EndpointCounts, type NodeContext } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
-import { describedEndpoints, type DescribedEndpoint } from "./endpoint-details.js";
+import { describedEndpoints, type DescribedEndpoint } from "./described-endpoints.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import { candidatesOf } from "./slices.js";
 import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.js";
-import type { EndpointCounts, HealthCheck, IpFamily, NodeContext, ServicePortView, ServiceTarget } from "./types.js";
+import type { HealthCheck, IpFamily, ServicePortView, ServiceTarget } from "./types.js";
 
 /** A service that is served in a family, and what decides beside it. */
 export interface ServedService {

@@ -6,7 +6,8 @@ import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { expandNodePortAddresses, isLoopbackCIDR, type ProxyConfig } from "../config/index.js";
 import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
-import type { IpFamily, NodeContext } from "../model/types.js";
+import type { IpFamily } from "../model/types.js";
+import type { NodeContext } from "../model/categorize.js";
 import type { LocalhostNodePorts } from "../ruleset/localhost.js";
 import type { LocalDetector } from "../ruleset/skeleton.js";
 

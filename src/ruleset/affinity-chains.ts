@@ -8,11 +8,11 @@ import type { ServicePortView } from "../model/types.js";
 import type { Field, Rule, Statement, TableDeclarations } from "../table/index.js";
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
-import type { OwnChainOptions, OwnObject } from "./own-chains.js";
-import type { ServicePortState } from "./service.js";
+import type { OwnChainOptions, OwnObject } from "./own-object.js";
+import type { ServicePortState, Sticky } from "./service-port-state.js";
 import { addressType } from "./sets.js";
 import { goto, jump, markForMasquerade, rule } from "./statements.js";
-import { listsInUse, NUMBERED, numberOf, numbersOf, type Sticky } from "./sticky-numbers.js";
+import { listsInUse, NUMBERED, numberOf, numbersOf } from "./sticky-numbers.js";
 
 /**
  * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets

@@ -4,7 +4,9 @@ import type { ElementSet, FaultyObject } from "../table/index.js";
 import { describeServiceKey } from "./keys.js";
 import { SetName } from "./names.js";
 import { ownObjects } from "./own-chains.js";
-import type { Expansion, ServiceExpander, ServicePortState } from "./service.js";
+import type { Expansion } from "./expansion.js";
+import type { ServiceExpander } from "./service.js";
+import type { ServicePortState } from "./service-port-state.js";
 
 export interface Attribution {
   /** "namespace/name"; absent: no service's own, or not to be told. */

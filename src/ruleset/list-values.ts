@@ -4,7 +4,12 @@
  * as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
  */
 import type { Balance } from "../model/balance.js";
-import type { DrawKind } from "./names.js";
+
+/**
+ * Which list a draw chain draws from, for whom:
+ * `cluster` and `masq` (marks for masquerading first) draw one of N from the cluster list, `local` from the local list.
+ */
+export type DrawKind = "cluster" | "masq" | "local";
 
 /** Endpoint maps of VIPs: one large map would take the kernel a walk from its start for every 32 KiB of a dump. */
 export const SHARDS = 16;

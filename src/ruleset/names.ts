@@ -81,12 +81,6 @@ export const ChainName = {
 export const LOCAL_INDEX_BASE = 2 ** 24;
 
 /**
- * Which list a draw chain draws from, for whom:
- * `cluster` and `masq` (marks for masquerading first) draw one of N from the cluster list, `local` from the local list.
- */
-export type DrawKind = "cluster" | "masq" | "local";
-
-/**
  * Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. Of kind "sticky":
  * that draws an endpoint's number, for the chains of service ports with affinity.
  */

@@ -1,21 +1,12 @@
 /** What a service port declares for itself, for the two rare things that constant rules cannot do: source ranges, and ClientIP affinity. */
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/types.js";
-import type { Rule, TableDeclarations } from "../table/index.js";
+import type { Rule } from "../table/index.js";
 import { affinityObjects } from "./affinity-chains.js";
 import { ownComment, ownNames } from "./names.js";
-import type { ServicePortState } from "./service.js";
-import type { SkeletonOptions } from "./skeleton.js";
+import type { ServicePortState } from "./service-port-state.js";
 import { drop, rule } from "./statements.js";
-
-export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;
-
-/** A chain or set of a service port's own; what is in it is not made unless it is declared. */
-export interface OwnObject {
-  readonly kind: "chain" | "set";
-  readonly name: string;
-  readonly declare: (table: TableDeclarations, options: OwnChainOptions) => void;
-}
+import type { OwnObject } from "./own-object.js";
 
 type Guard = SharedGuard["sources"][number];
 

@@ -26,13 +26,9 @@ import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-chains.js";
-import {
-  differInEndpoints,
-  type Expansion,
-  forEachAddress,
-  ServiceExpander,
-  type ServicePortState,
-} from "./service.js";
+import { differInEndpoints, forEachAddress, ServiceExpander } from "./service.js";
+import { type Expansion } from "./expansion.js";
+import { type ServicePortState } from "./service-port-state.js";
 import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";

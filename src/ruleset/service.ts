@@ -2,34 +2,19 @@
  * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
  * that a change is the difference between two expansions.
  */
-import type { Slots } from "../balance/index.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { Verdict } from "../kernel/types.js";
-import type { Limits } from "../model/limits.js";
 import type { ServicePortView } from "../model/types.js";
 import type { ElementSet, TableDeclarations } from "../table/index.js";
 import { limitChain, type PortLimits } from "./limits.js";
-import { expandSticky, type Sticky } from "./sticky-numbers.js";
+import { expandSticky } from "./sticky-numbers.js";
+import type { ServicePortState } from "./service-port-state.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
-import { bySource, packList, shardOf, stickyList } from "./list-values.js";
-import { ChainName, type DrawKind, LOCAL_INDEX_BASE, ownNames } from "./names.js";
+import { bySource, type DrawKind, packList, shardOf, stickyList } from "./list-values.js";
+import { ChainName, LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import { firewallsOf } from "./own-chains.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
-
-/** A service port with what the table has to remember of it between changes. */
-export interface ServicePortState {
-  readonly view: ServicePortView;
-  /** Endpoint at each index of the cluster list. */
-  readonly cluster: EndpointList;
-  /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
-  readonly local: EndpointList;
-  /** Which endpoint of the two lists stands in each slot, where the view asks for a balance. */
-  readonly slots?: Slots;
-  /** Where the view asks for limits. */
-  readonly limits?: PortLimits;
-  /** With affinity: what its clients are remembered with. */
-  readonly sticky?: Sticky;
-}
+import type { Expansion } from "./expansion.js";
 
 /** Whether the elements of the two differ in the data of endpoints alone, and in hairpins. Asked of tens of thousands: without a loop over fields. */
 export function differInEndpoints(before: ServicePortState, after: ServicePortState): boolean {
@@ -56,18 +41,6 @@ export function differInEndpoints(before: ServicePortState, after: ServicePortSt
     a.hasAnyEndpoint === b.hasAnyEndpoint &&
     a.resetRemovedEndpoints === b.resetRemovedEndpoints
   );
-}
-
-/** Where an expansion goes: the same calls, whether elements come, go or are looked for. Bytes are valid during the call only. */
-export interface Expansion {
-  /** One element, perhaps shared with other service ports; `data` is absent for sets. */
-  element(set: ElementSet, key: Uint8Array, data?: Uint8Array): void;
-  /** The elements of a list of endpoints: `key`, followed by `base` and the numbers behind it. */
-  endpoints(set: ElementSet, key: ServiceKey, base: number, endpoints: EndpointList): void;
-  /** One element leads to the chain that draws from such a list (packList). */
-  list(value: number): void;
-  /** One element leads to the chain of such limits. */
-  limits(limits: Limits): void;
 }
 
 export class ServiceExpander {

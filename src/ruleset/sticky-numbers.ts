@@ -20,15 +20,9 @@ import type { ElementSet } from "../table/index.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
 import { ENDPOINT_NUMBERS, type ListValue, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
 import { portHash } from "./names.js";
-import type { Expansion, ServicePortState } from "./service.js";
+import type { Expansion } from "./expansion.js";
+import type { ServicePortState, Sticky } from "./service-port-state.js";
 import type { ElementSets } from "./sets.js";
-
-/** What a service port with affinity is known by in the maps. */
-export interface Sticky {
-  /** Tells its lists from others': see stickyList. */
-  readonly list: number;
-  readonly endpoints: ReadonlyMap<number | string, number>;
-}
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 

@@ -18,7 +18,7 @@ import { ObservedTable, type Reading } from "./sync/observed.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
 import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
-import { describeChanges, describeForeignChanges } from "./sync/watch.js";
+import { describeChanges, describeForeignChanges } from "./sync/describe-changes.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
 /** Times that one apply() reads the kernel again and tries once more. */

@@ -18,6 +18,25 @@ function importsOf(room: string): string[] {
   });
 }
 
+/** Types included. */
+function filesImportedBy(name: string): string[] {
+  const imports = readFileSync(join(SOURCE, name), "utf8").matchAll(
+    /^(?:import|export)\s[^;]*?from "(\.[^"]+)\.js";/gm,
+  );
+  return Array.from(imports, ([, from = ""]) => `${relative(SOURCE, join(SOURCE, name, "..", from))}.ts`);
+}
+
+test("no files import each other in a circle, nor for their types", () => {
+  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
+  const imports = new Map(names.map((name) => [name, filesImportedBy(name)]));
+  const circular = names.filter((name) => {
+    const reached = new Set(imports.get(name));
+    for (const other of reached) for (const next of imports.get(other) ?? []) reached.add(next);
+    return reached.has(name);
+  });
+  expect(circular).toEqual([]);
+});
+
 test("base/ imports no other room, which all may import", () => {
   expect(importsOf("base")).toEqual([]);
 });

@@ -17,10 +17,10 @@ import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError, writeError } from "../stdio.js";
 import { interfaceAddresses } from "../setup.js";
 import { type CountedBy, EntryCounts } from "./counted-by.js";
-import { EntryFormat, type EntryNames, type Extra, type Format } from "./format.js";
+import { EntryFormat, type Extra, type Format } from "./format.js";
+import { type EntryNames, ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./rows.js";
-import { ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
 
 export interface CommonConntrackOptions extends SnapshotOptions {
   readonly output: Format;

@@ -1,7 +1,8 @@
 /** How many entries each client, destination or service has. */
 import { columns } from "../../base/columns.js";
 import type { ConntrackEntry } from "../../conntrack/table/types.js";
-import type { EntryNames, Format } from "./format.js";
+import type { EntryNames } from "./service-snapshot.js";
+import type { Format } from "./format.js";
 
 export const COUNTED_BY = ["source", "destination", "service"] as const;
 export type CountedBy = (typeof COUNTED_BY)[number];

@@ -5,7 +5,6 @@ import { compileFilter } from "../../conntrack/table/filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/types.js";
 import { KernelError } from "../../kernel/errors.js";
 import type { IpFamily } from "../../model/types.js";
-import type { SnapshotOptions } from "./service-snapshot.js";
 
 /** Protocols that options and output have by name. */
 export const PROTOCOL_NUMBERS: ReadonlyMap<string, number> = new Map(
@@ -155,13 +154,4 @@ export function filterOf(options: FilterOptions, command: Command): ConntrackFil
     throw error;
   }
   return filter;
-}
-
-/** Whether there is anything that tells the services. */
-export function tellsServices({
-  manifests,
-  config,
-  kubeconfig,
-}: Pick<SnapshotOptions, "manifests" | "config" | "kubeconfig">): boolean {
-  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }

@@ -3,17 +3,10 @@ import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { isTranslated } from "../../conntrack/reconcile/decide.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/types.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
+import type { EntryNames } from "./service-snapshot.js";
 
 export const FORMATS = ["text", "wide", "json"] as const;
 export type Format = (typeof FORMATS)[number];
-
-/** What the services tell of an entry. */
-export interface EntryNames {
-  /** "namespace/name:port" of the service that its destination belongs to. */
-  readonly service?: string;
-  /** "namespace/name" of the pod that answers. */
-  readonly pod?: string;
-}
 
 const PROTOCOL_NAMES: ReadonlyMap<number, string> = new Map(
   [...PROTOCOL_NUMBERS].map(([name, number]) => [number, name]),

@@ -4,7 +4,8 @@
  */
 import { printable } from "../../base/printable.js";
 import type { ConntrackEntry } from "../../conntrack/table/types.js";
-import type { EntryFormat, EntryNames, Extra } from "./format.js";
+import type { EntryFormat, Extra } from "./format.js";
+import type { EntryNames } from "./service-snapshot.js";
 import type { Output } from "./output.js";
 
 /** Rows whose cells say how wide the columns are to be. */

@@ -27,8 +27,6 @@ import { UserError } from "../stdio.js";
 import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../setup.js";
 import { programVersion } from "../version.js";
 import { DaemonServices } from "./daemon-services.js";
-import { tellsServices } from "./filter-options.js";
-import type { EntryNames } from "./format.js";
 
 const OTHER_SOURCES =
   "Or name the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says";
@@ -42,6 +40,23 @@ export interface SnapshotOptions {
   readonly kubeconfig?: string;
   /** The daemon's; default: where it listens by default. */
   readonly socket?: string;
+}
+
+/** Whether there is anything that tells the services. */
+export function tellsServices({
+  manifests,
+  config,
+  kubeconfig,
+}: Pick<SnapshotOptions, "manifests" | "config" | "kubeconfig">): boolean {
+  return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
+}
+
+/** What the services tell of an entry. */
+export interface EntryNames {
+  /** "namespace/name:port" of the service that its destination belongs to. */
+  readonly service?: string;
+  /** "namespace/name" of the pod that answers. */
+  readonly pod?: string;
 }
 
 /** Also keeps what names need, and what of the manifests is not understood. */

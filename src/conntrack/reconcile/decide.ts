@@ -7,7 +7,8 @@
  * addresses alone, and the same endpoint address at another port is another endpoint.
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import type { Endpoint, IpFamily, Protocol } from "../../model/types.js";
+import type { Endpoint } from "../../model/endpoints.js";
+import type { IpFamily, Protocol } from "../../model/types.js";
 import type { ConntrackEntry } from "../table/types.js";
 
 /** serving: takes traffic. present: some slice names it, but it takes none. absent: no slice of the service names it. */

@@ -4,7 +4,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { TimeSlice } from "../../base/time-slice.js";
-import { sameDetails } from "../../model/endpoint-details.js";
+import { sameDetails } from "../../model/described-endpoints.js";
 import { sameService } from "../../model/records.js";
 import { sameSlice } from "../../model/slices.js";
 import type { KubeObject, ObjectSink } from "../types.js";

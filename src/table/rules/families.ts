@@ -1,6 +1,6 @@
 /** What differs between families of tables: hooks, priorities, and what no packet there can match. */
 import { Hook, Priority } from "../../kernel/constants.js";
-import type { Family } from "../../kernel/types.js";
+import type { BaseChain, Family } from "../../kernel/types.js";
 import type { Statement } from "./types.js";
 
 /** NF_ARP_*; arptables' forward hook, 2, is not nft's. */
@@ -66,4 +66,17 @@ export function neverMatches(family: Family, statement: Statement): string | und
   );
   const field = names.find((one) => never.fields.has(one));
   return field === undefined ? undefined : `key ${field}`;
+}
+
+/** For comparisons and messages: with the names of hooks of the IP families; on devices, where the numbers mean other hooks, the number. */
+export function describeHook(base: BaseChain | undefined): string {
+  if (base === undefined) return "no hook";
+  const { type, hook, priority, devices = [] } = base;
+  const name = Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? hook;
+  const where = devices.length === 0 ? name : `${hook} devices ${devices.toSorted().join(" ")}`;
+  return `type ${type} hook ${where} priority ${priority}`;
+}
+
+export function policyOf(base: BaseChain | undefined): string {
+  return base?.policy ?? "accept";
 }

@@ -1,5 +1,4 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
-import { Hook } from "../../kernel/constants.js";
 import type { BaseChain, Family, TableRef } from "../../kernel/types.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
@@ -7,7 +6,7 @@ import { TrackedIntervals } from "../elements/interval-set.js";
 import { type VerdictRegistry, verdictText } from "../elements/verdicts.js";
 import type { DesiredState } from "../sync/desired.js";
 import { durationText } from "./actions.js";
-import { hooksOf } from "./families.js";
+import { hooksOf, policyOf } from "./families.js";
 import { FIELD_TYPES } from "./field-types.js";
 import type { StatementOptions } from "./fields.js";
 import { padded, sizeFor } from "./schema.js";
@@ -115,17 +114,4 @@ function printHook({ type, hook, priority, devices = [] }: BaseChain, family: Fa
   const name = Object.entries(hooksOf(family)).find(([, number]) => number === hook)?.[0] ?? hook;
   const on = devices.length === 0 ? "" : ` devices = { ${devices.toSorted().join(", ")} }`;
   return `type ${type} hook ${name}${on} priority ${priority}`;
-}
-
-/** For comparisons and messages: with the names of hooks of the IP families; on devices, where the numbers mean other hooks, the number. */
-export function describeHook(base: BaseChain | undefined): string {
-  if (base === undefined) return "no hook";
-  const { type, hook, priority, devices = [] } = base;
-  const name = Object.entries(Hook).find(([, number]) => number === hook)?.[0] ?? hook;
-  const where = devices.length === 0 ? name : `${hook} devices ${devices.toSorted().join(" ")}`;
-  return `type ${type} hook ${where} priority ${priority}`;
-}
-
-export function policyOf(base: BaseChain | undefined): string {
-  return base?.policy ?? "accept";
 }

@@ -4,7 +4,7 @@ import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
 import { sameKind } from "../rules/schema.js";
 import type { ElementDrift } from "../elements/element-set.js";
-import { describeHook, policyOf } from "../rules/print.js";
+import { describeHook, policyOf } from "../rules/families.js";
 import { sameRule } from "./plan.js";
 import type { KernelChain, KernelState } from "./dump.js";
 import type { Drift } from "../rules/types.js";

@@ -12,7 +12,7 @@ import type { ElementBatch, Op, SetInfo, TableRef } from "../../kernel/types.js"
 import { sameExprs } from "../../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
-import { describeHook, policyOf } from "../rules/print.js";
+import { describeHook, policyOf } from "../rules/families.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, OWNED } from "../quirks.js";
 import { isDormant, type KernelChain, type KernelRule, type KernelState } from "./dump.js";

@@ -1,7 +1,6 @@
 /** Listens to what others do to tables of ours. */
-import { counted } from "../../base/counted.js";
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeBatch, ChangeEvent, Kernel, Monitor } from "../../kernel/types.js";
+import type { ChangeBatch, Kernel, Monitor } from "../../kernel/types.js";
 import type { Table } from "../table.js";
 
 /** What another process did to one table in one transaction. */
@@ -144,38 +143,4 @@ export class TableWatch {
 /** A monitor that has ended may fail to close: it is of no use either way. */
 function closeQuietly(monitor: Monitor | undefined): void {
   monitor?.close().catch(() => undefined);
-}
-
-const WORD = { new: "added", delete: "deleted" } as const;
-
-/** What one transaction did, for people: "rule of chain services deleted", "3 elements of set x added". */
-export function describeChanges(events: readonly ChangeEvent[]): string[] {
-  // All that is in a table goes with it.
-  const gone = events.findLastIndex(({ action, kind }) => action === "delete" && kind === "table");
-  return events.slice(Math.max(gone, 0)).map(describeChange);
-}
-
-/** The same of other programs' tables, each with the table's name. */
-export function describeForeignChanges(events: readonly ChangeEvent[]): string[] {
-  return events.map((event) => {
-    if (event.kind === "table") return `table ${event.family} ${event.table} ${WORD[event.action]}`;
-    return `${describeChange(event)} in table ${event.family} ${event.table}`;
-  });
-}
-
-function describeChange({ action, kind, name, count }: ChangeEvent): string {
-  switch (kind) {
-    case "table":
-      return action === "new" ? "the table added or its flags changed" : "the table deleted";
-    case "chain":
-      return `chain ${name} ${action === "new" ? "added or changed" : "deleted"}`;
-    case "rule":
-      return `rule of chain ${name} ${WORD[action]}`;
-    case "elements":
-      return `${count === undefined ? "elements" : counted(count, "element")} of set ${name} ${WORD[action]}`;
-    case "set":
-    case "object":
-    case "flowtable":
-      return `${kind} ${name} ${WORD[action]}`;
-  }
 }

@@ -3,7 +3,8 @@ import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/clie
 import { type Fields, isFields } from "../../../src/base/unknown.js";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/index.js";
 import { type DecoderOptions, nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
-import type { Endpoint, IpFamily, Problem, ServicePortView } from "../../../src/model/types.js";
+import type { Endpoint } from "../../../src/model/endpoints.js";
+import type { IpFamily, Problem, ServicePortView } from "../../../src/model/types.js";
 
 type Json = Record<string, unknown>;
 

@@ -3,7 +3,8 @@ import { expect, it } from "vitest";
 
 import { EndpointList } from "../../../src/model/endpoints.js";
 import type { ServicePortView } from "../../../src/model/types.js";
-import { differInEndpoints, type ServicePortState } from "../../../src/ruleset/service.js";
+import { differInEndpoints } from "../../../src/ruleset/service.js";
+import { type ServicePortState } from "../../../src/ruleset/service-port-state.js";
 
 const list = (...addresses: readonly string[]): EndpointList =>
   EndpointList.of(

@@ -1,0 +1,50 @@
+/** Endpoints with their pods, nodes and zones, for operators. */
+import type { IpFamily } from "../base/ip.js";
+import { type Hints, NO_HINTS } from "./categorize.js";
+import type { SliceRecord } from "./records.js";
+import { placesOf, preferred } from "./slices.js";
+import type { Endpoint } from "./endpoints.js";
+import type { Protocol } from "./types.js";
+
+/** Whether two records of a slice name the same pods and nodes. */
+export function sameDetails({ details: a }: SliceRecord, { details: b }: SliceRecord): boolean {
+  return a === undefined || b === undefined ? a === b : a.equals(b);
+}
+
+/** An endpoint with all that its slice says of it. */
+export interface DescribedEndpoint extends Endpoint {
+  /** READY | SERVING | TERMINATING. */
+  readonly state: number;
+  readonly hints: Hints;
+  /** Name, with its namespace and "/" ahead where that is not the service's; "": no pod, or not said. */
+  readonly pod: string;
+  /** "": not said, as the zone. */
+  readonly node: string;
+  readonly zone: string;
+}
+
+const UNKNOWN = { pod: "", node: "" };
+
+/** The endpoints that `candidatesOf` finds, in the same order, with their details. */
+export function describedEndpoints(
+  slices: readonly SliceRecord[],
+  family: IpFamily,
+  portName: string,
+  protocol: Protocol,
+): DescribedEndpoint[] {
+  const found = new Map<number | string, DescribedEndpoint>();
+  for (const { slice, port } of placesOf(slices, family, portName, protocol)) {
+    const details = slice.details?.all(slice.endpoints.length) ?? [];
+    const endpoints = slice.endpoints.onPort(port);
+    for (let i = 0; i < endpoints.length; i++) {
+      const state = slice.states[i] ?? 0;
+      const id = endpoints.id(i);
+      const before = found.get(id);
+      if (before !== undefined && !preferred(state, before.state)) continue;
+      const { pod, node } = details[i] ?? UNKNOWN;
+      const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
+      found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
+    }
+  }
+  return [...found.values()];
+}
