@@ -9,7 +9,8 @@ function claimsOf(view: ServicePortView): string[] {
   return nodePort === 0 ? claims : [...claims, `${protocol} ${nodePort}`];
 }
 
-function* claimsIn(...states: readonly ServiceState[]): Generator<string> {
+/** Addresses with protocol and port, and node ports, of all ports of these states. */
+export function* claimsIn(...states: readonly (readonly Pick<ServiceState[number], "view">[])[]): Generator<string> {
   for (const state of states) for (const { view } of state) yield* claimsOf(view);
 }
 
@@ -33,50 +34,28 @@ export interface Change {
   readonly former: ServiceState;
 }
 
+/** Which of some services has each address and node port. */
 export class ChangedClaims {
-  readonly #changes: ReadonlyMap<string, Change>;
-  /** By claim, the service that has it now. */
+  readonly #services: Iterable<readonly [service: string, state: ServiceState]>;
   #holders: Map<string, string> | undefined;
 
-  constructor(changes: ReadonlyMap<string, Change>) {
-    this.#changes = changes;
+  constructor(services: Iterable<readonly [service: string, state: ServiceState]>) {
+    this.#services = services;
   }
 
-  /** The ports of `former`, which the service had, that have nothing that another of the changed services has come to have. */
+  /** The ports of `former`, which the service had, that have nothing that another one of the services has come to have. */
   leftOf(service: string, former: ServiceState): ServiceState {
     if (former.length === 0) return former;
-    const holders = (this.#holders ??= this.#presentHolders());
+    const holders = (this.#holders ??= this.#findHolders());
     const left = former.filter(({ view }) =>
       claimsOf(view).every((claim) => (holders.get(claim) ?? service) === service),
     );
     return left.length === former.length ? former : left;
   }
 
-  /** The changed services, those together between which a claim passes. */
-  groups(): string[][] {
-    const groupOf = new Map<string, string[]>();
-    const byClaim = new Map<string, string[]>();
-    for (const [service, { present, former }] of this.#changes) {
-      let group = [service];
-      groupOf.set(service, group);
-      for (const claim of claimsIn(present, former)) {
-        const other = byClaim.get(claim);
-        if (other !== undefined && other !== group) {
-          other.push(...group);
-          for (const member of group) groupOf.set(member, other);
-          for (const [key, value] of byClaim) if (value === group) byClaim.set(key, other);
-          group = other;
-        }
-        byClaim.set(claim, group);
-      }
-    }
-    return [...new Set(groupOf.values())];
-  }
-
-  #presentHolders(): Map<string, string> {
+  #findHolders(): Map<string, string> {
     const holders = new Map<string, string>();
-    for (const [service, { present }] of this.#changes)
-      for (const claim of claimsIn(present)) holders.set(claim, service);
+    for (const [service, state] of this.#services) for (const claim of claimsIn(state)) holders.set(claim, service);
     return holders;
   }
 }

@@ -29,8 +29,6 @@ export type FamilyOutcome =
       readonly result: ApplyResult;
       /** Services that are not in force as they are desired, because the kernel refuses them. */
       readonly quarantined: readonly string[];
-      /** Services that are in force again with this write. */
-      readonly released: readonly string[];
       /** The table has drifted, and its repair waits. */
       readonly repairPending: boolean;
     }
@@ -157,7 +155,7 @@ export class FamilyProxier {
 
   /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
-    return this.#required().quarantine.prepare(service, views);
+    return this.#required().ruleset.prepare(service, views);
   }
 
   update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
@@ -171,6 +169,11 @@ export class FamilyProxier {
     options?: PieceOptions,
   ): Generator<number, boolean> {
     return this.#required().quarantine.updateInPieces(service, views, options);
+  }
+
+  /** See Quarantine.hasSuspects. */
+  get hasSuspects(): boolean {
+    return this.#services?.quarantine.hasSuspects ?? false;
   }
 
   /** See Quarantine.takeDue. */
@@ -210,7 +213,7 @@ export class FamilyProxier {
     try {
       ruleset.updateSpares();
       ruleset.collectUnused(now);
-      const results = await quarantine.write(() => this.#apply());
+      const results = await quarantine.write((isTry) => this.#apply(isTry));
       return this.#written(results);
     } catch (error) {
       if (error instanceof TableError && error.owner !== undefined) return this.#refusedForOwner(error);
@@ -236,7 +239,6 @@ export class FamilyProxier {
       ok: true,
       result: { ...result, ...againMs },
       quarantined: quarantine.services,
-      released: quarantine.takeReleased(),
       repairPending: this.table.invalidated,
     };
   }
@@ -244,13 +246,15 @@ export class FamilyProxier {
   /** Writes the table from scratch; `cause`: the refusal that leaves nothing else to try. */
   async #rebuild(cause: TableError): Promise<FamilyOutcome> {
     const { family } = this;
+    const { quarantine } = this.#required();
     const start = this.repair.begin();
     const refused = cause.faulty.slice(0, MAX_REFUSED).map(describeRefusal);
     const { refusals } = this.#lastResort;
     try {
+      await quarantine.forwardSuspects();
       const result = await this.table.apply({ rebuild: true });
       const ms = this.#context.clock.now() - start.at;
-      this.#required().quarantine.written();
+      quarantine.written();
       this.#context.log.warn(
         { family, refused, refusals, operations: result.total, ms: Math.round(ms) },
         "table deleted and written from scratch; the kernel refused to change it",
@@ -277,10 +281,11 @@ export class FamilyProxier {
     return { ok: false, error, owned: "tried", againMs };
   }
 
-  async #apply(): Promise<ApplyResult> {
+  /** @param isTry the kernel's answer to the difference is wanted, so that a repair does not wait. */
+  async #apply(isTry: boolean): Promise<ApplyResult> {
     const start = this.repair.begin();
     // What has been refused once is tried again soon: either it works, or the table is written from scratch.
-    const repair = this.repair.waitMs() === 0 || this.#lastResort.refusals > 0;
+    const repair = isTry || this.repair.waitMs() === 0 || this.#lastResort.refusals > 0;
     try {
       const result = await this.table.apply({ repair });
       this.repair.applied(result, start);

@@ -78,7 +78,7 @@ function joinOutcomes(a: SyncOutcome, b: SyncOutcome): SyncOutcome {
     const before = a.families.find((one) => one.family === family)?.outcome;
     if (!outcome.ok || before?.ok !== true) return { family, outcome };
     const result = joinResults(before.result, outcome.result);
-    return { family, outcome: { ...outcome, result, released: [...before.released, ...outcome.released] } };
+    return { family, outcome: { ...outcome, result } };
   });
   return { ok: b.ok, families };
 }
@@ -317,7 +317,7 @@ export class Proxier implements ObjectSink {
 
   /** @param others other services have changes to write, which go alone every second time. */
   async #advanceLarge(others: boolean): Promise<readonly Updated[]> {
-    const waits = this.#failed || (others && !this.#largeWaited);
+    const waits = this.#failed || this.#hasSuspects || (others && !this.#largeWaited);
     this.#largeWaited = waits;
     if (waits || !this.#large.ready) return [];
     const updated = await this.#large.advance();
@@ -330,12 +330,17 @@ export class Proxier implements ObjectSink {
   async sync(): Promise<SyncOutcome> {
     this.#syncing = true;
     let outcome = await this.#step();
-    while (outcome.ok && this.#large.size > 0) {
-      await this.#large.settled();
+    while (outcome.ok && (this.#large.size > 0 || this.#hasSuspects)) {
+      if (!this.#hasSuspects) await this.#large.settled();
       outcome = joinOutcomes(outcome, await this.#step());
     }
     this.#syncing = false;
     return outcome;
+  }
+
+  /** Changes that the kernel refused together wait for another try. Those of large services go on from there. */
+  get #hasSuspects(): boolean {
+    return this.#families.some(({ hasSuspects }) => hasSuspects);
   }
 
   /** The same, but of large services a piece. */

@@ -1,5 +1,5 @@
 /**
- * One bad thing stays one bad thing: a service that the kernel refuses is quarantined, and the rest is written.
+ * Isolates failures: a service that the kernel refuses is quarantined, and the rest is written.
  *
  *   desired ──refused──► as it was when the kernel last took it ──refused──► nothing of it
  *      ▲                                 │                                       │
@@ -9,6 +9,9 @@
  * addresses meanwhile, since two states that serve one address contradict each other. A retry takes the service's present views, by the same way as a
  * change of it: a large one goes in pieces. After a restart nothing is known of how a service was, so a
  * service that is refused at the first write has nothing.
+ *
+ * If the kernel does not name the service at fault, all changes that it refused together go back to their former state, and are tried again, a few at
+ * a time (suspects.ts). Each write brings new changes first, and then spends a little time on such tries.
  */
 import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
@@ -18,15 +21,17 @@ import { serviceFields } from "../base/logger.js";
 import type { SlottedPort } from "../balance/index.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
 import { type FaultyObject, TableError } from "../table/index.js";
-import { findRefused } from "./bisect.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
 import type { ProxierContext } from "./proxier-context.js";
+import { type Group, Suspects } from "./suspects.js";
 
 /** Wait before a quarantined service is retried although it did not change, ms: the first, and the longest. */
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 /** Transactions in a row that may name another service each time, before the next attempt is left to the usual pace. */
 const MAX_ROUNDS = 16;
+/** Time after the start of a write at which no other try begins, ms: changes that come meanwhile wait for the write. */
+const TRIES_MS = 25;
 
 const NOTHING: ServiceState = Object.freeze([]);
 
@@ -52,7 +57,7 @@ function mayBeAny(faulty: readonly FaultyObject[]): boolean {
 }
 
 /**
- * The kernel refuses to remove something, and that is no element: no service is at fault. To search would take services from the kernel that have
+ * The kernel refuses to remove something, and that is no element: no service is at fault. Trying them one by one would take services from the kernel that have
  * nothing to do with it.
  */
 function isStructural(faulty: readonly FaultyObject[]): boolean {
@@ -74,9 +79,7 @@ export class Quarantine {
   readonly #quarantined = new Map<string, Quarantined>();
   /** Services that are being updated in pieces, none of which was refused. */
   readonly #inPieces = new Set<string>();
-  #released: string[] = [];
-  /** Writes in a row that failed without a word about what. */
-  #nameless = 0;
+  readonly #suspects = new Suspects();
 
   constructor(options: QuarantineOptions) {
     this.#options = options;
@@ -85,38 +88,40 @@ export class Quarantine {
 
   /** Services that are not in force as they are desired. */
   get services(): string[] {
-    return [...this.#quarantined.keys()].filter((service) => !this.#unwritten.has(service));
+    return [...new Set([...this.#waiting(), ...this.#suspects.services])];
   }
 
-  /** Services that were released with the writes since the last call. */
-  takeReleased(): string[] {
-    const released = this.#released;
-    this.#released = [];
-    return released;
+  /** Whether changes that the kernel refused together wait for another try. */
+  get hasSuspects(): boolean {
+    return this.#suspects.size > 0;
   }
 
   /** Ms until a quarantined service is due to be retried; undefined when there is none. */
   get nextRetryMs(): number | undefined {
-    const waiting = this.services.map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
+    if (this.hasSuspects) return 0;
+    const waiting = this.#waiting().map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
     return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
   }
 
   /** Quarantined services that are due: each is to be updated to its present views. A service that is not is due again later. */
   takeDue(): string[] {
     const now = this.#options.clock.now();
-    const due = this.services.filter((service) => (this.#quarantined.get(service)?.retryAt ?? Infinity) <= now);
+    const due = this.#waiting().filter((service) => (this.#quarantined.get(service)?.retryAt ?? Infinity) <= now);
     for (const service of due) this.#quarantined.get(service)!.retryAt = now + LONGEST_RETRY_MS;
     return due;
   }
 
-  /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
-  prepare(service: string, desired: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
-    return this.#ruleset.prepare(service, desired);
+  /** Quarantined services that are not being retried. */
+  #waiting(): string[] {
+    return [...this.#quarantined.keys()].filter(
+      (service) => !this.#unwritten.has(service) && !this.#suspects.has(service),
+    );
   }
 
   /** These views of the service are desired; one that is quarantined is retried. */
   update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
+    this.#takeAlong(service, desired);
     this.#giveUpClaims(service, desired);
     const former = this.#unwritten.get(service) ?? this.#ruleset.state(service);
     this.#unwritten.set(service, former);
@@ -139,6 +144,7 @@ export class Quarantine {
     options: PieceOptions = {},
   ): Generator<number, boolean> {
     if (desired.length === 0 && this.#hasNothing(service)) return true;
+    this.#takeAlong(service, desired);
     this.#giveUpClaims(service, desired);
     this.#inPieces.add(service);
     const before = this.#ruleset.state(service);
@@ -165,24 +171,66 @@ export class Quarantine {
   }
 
   /**
-   * Writes with `apply`, again and again without what is refused. Throws what `apply` threw when that is no service's fault in particular;
-   * then everything stays desired.
+   * Writes with `apply`, without what is refused. Throws what `apply` threw if no service in particular is at fault.
+   * @param apply told whether it is to find out about suspects.
    */
-  async write<Result>(apply: () => Promise<Result>): Promise<Result[]> {
+  async write<Result>(apply: (isTry: boolean) => Promise<Result>): Promise<Result[]> {
+    const { clock } = this.#options;
+    const until = clock.now() + TRIES_MS;
     const results: Result[] = [];
+    const refusal = await this.#attempt(() => apply(false), results);
+    if (refusal !== undefined) {
+      const changes = await this.#goBack();
+      if (changes.size === 0) throw refusal;
+      this.#suspects.add(changes);
+      // Without any of them: if that is refused too, it is not about them.
+      const another = await this.#attempt(() => apply(false), results);
+      if (another !== undefined) throw another;
+    }
+    while (this.hasSuspects) {
+      await this.#try(this.#suspects.next(), () => apply(true), results);
+      if (clock.now() >= until) break;
+    }
+    return results;
+  }
+
+  /** Makes all suspects desired again: what follows writes everything. */
+  async forwardSuspects(): Promise<void> {
+    await this.#forward(this.#suspects.takeAll());
+  }
+
+  /** Writes, again and again without the services that the kernel names. Returns a refusal that names none. Throws what is not about services. */
+  async #attempt<Result>(apply: () => Promise<Result>, results: Result[]): Promise<TableError | undefined> {
     for (let round = 0; ; round++) {
       try {
         results.push(await apply());
         this.written();
-        return results;
+        return undefined;
       } catch (error) {
         if (!(error instanceof TableError) || !dependsOnContent(error) || round >= MAX_ROUNDS) throw error;
         if (this.#quarantineNamed(error)) continue;
-        if (!this.#worthSearching(error)) throw error;
-        const found = await this.#search(apply, results, error);
-        if (!found) throw error;
+        if (isStructural(error.faulty)) throw error;
+        return error;
       }
     }
+  }
+
+  /** Writes these, which are suspects no longer. Throws if nothing can be told of them; then they are suspects again. */
+  async #try<Result>(groups: readonly Group[], apply: () => Promise<Result>, results: Result[]): Promise<void> {
+    await this.#forward(groups);
+    let refusal: TableError | undefined;
+    try {
+      refusal = await this.#attempt(apply, results);
+    } catch (error) {
+      this.#suspects.add(await this.#goBack());
+      throw error;
+    }
+    if (refusal === undefined) return this.#suspects.taken(groups.length);
+    const changes = await this.#goBack();
+    if (this.#suspects.refused(changes, groups.length))
+      for (const service of changes.keys()) this.#put(service, refusal.message);
+    // The kernel has named all of them, or takes none.
+    if (changes.size === 0 || this.#suspects.stuck) throw refusal;
   }
 
   /** Quarantines the services that the kernel named. False when it named none, or something that is no service's. */
@@ -195,71 +243,62 @@ export class Quarantine {
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
-    const claims = new ChangedClaims(this.#changes());
+    const claims = new ChangedClaims(this.#unwrittenStates());
     // All of them, and only then a look at whether that was any use.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
 
-  /** The first refusal without a name may pass by itself: memory was short. */
-  #worthSearching(error: TableError): boolean {
-    if (this.#unwritten.size === 0 || isStructural(error.faulty)) return false;
-    return error.code !== "refused" || error.faulty.length > 0 || ++this.#nameless > 1;
+  *#unwrittenStates(): Generator<readonly [service: string, state: ServiceState]> {
+    for (const service of this.#unwritten.keys()) yield [service, this.#ruleset.state(service)];
+  }
+
+  async #forward(groups: readonly Group[]): Promise<void> {
+    const timeSlice = new TimeSlice();
+    for (const [service, change] of groups.flatMap((group) => [...group])) {
+      this.#redo(service, change);
+      if (timeSlice.spent) await timeSlice.yield();
+    }
+  }
+
+  /** Makes the change desired again. For a service that is updated in pieces this is the piece: its update goes on from the state that the piece left. */
+  #redo(service: string, { present, former }: Change): void {
+    this.#unwritten.set(service, former);
+    this.#ruleset.restore(service, present);
   }
 
   /**
-   * Finds by halves which of the services that changed are refused, and writes the others. Before Linux 6.0 a refusal names the message, not
-   * the element at fault (nf_tables_newsetelem), and one message has elements of many services.
+   * Brings the services that the kernel has not seen yet to what it took of them last. Returns these changes. Services that are new to us, but not to the
+   * kernel, stay: those of an earlier run, and of a first write that was refused in part.
    */
-  async #search(apply: () => Promise<unknown>, results: unknown[], error: TableError): Promise<boolean> {
-    const changes = this.#changes();
-    const each = async (
-      list: readonly (readonly string[])[],
-      act: (service: string, change: Change) => void,
-    ): Promise<void> => {
-      const timeSlice = new TimeSlice();
-      for (const service of list.flat()) {
-        const change = changes.get(service);
-        if (change !== undefined) act(service, change);
-        if (timeSlice.spent) await timeSlice.yield();
+  async #goBack(): Promise<Map<string, Change>> {
+    const timeSlice = new TimeSlice();
+    const changes = new Map<string, Change>();
+    for (const [service, former] of this.#unwritten) {
+      const present = this.#ruleset.state(service);
+      const isInKernel = former.length === 0 && present.length > 0 && this.#ruleset.isInKernel(service);
+      if (!isInKernel || this.#quarantined.has(service)) {
+        changes.set(service, { present, former });
+        this.#ruleset.restore(service, former);
       }
-    };
-    const { refused, untried } = await findRefused(new ChangedClaims(changes).groups(), {
-      // For a service that is updated in pieces this is the piece: its update goes on from the state that the piece left.
-      forward: (list) =>
-        each(list, (service, { present, former }) => {
-          this.#unwritten.set(service, former);
-          this.#ruleset.restore(service, present);
-        }),
-      back: async (list) => {
-        await each(list, (service, { former }) => this.#ruleset.restore(service, former));
-        // What they shared goes with the last of them: it may be what is refused.
-        this.#ruleset.collectUnused(this.#options.clock.now(), 0);
-      },
-      works: async (list) => {
-        try {
-          results.push(await apply());
-        } catch (failure) {
-          if (failure instanceof TableError && dependsOnContent(failure)) return false;
-          throw failure;
-        }
-        this.#written(list.flat());
-        return true;
-      },
-    });
-    for (const service of refused.flat()) this.#put(service, error.message);
-    return untried.length === 0;
+      if (timeSlice.spent) await timeSlice.yield();
+    }
+    this.#unwritten.clear();
+    // What they shared goes with the last of them: it may be what is refused.
+    this.#ruleset.collectUnused(this.#options.clock.now(), 0);
+    return changes;
   }
 
-  /** Changes that the kernel has not seen yet. */
-  #changes(): Map<string, Change> {
-    return new Map(
-      Array.from(this.#unwritten, ([service, former]) => [service, { present: this.#ruleset.state(service), former }]),
-    );
+  /** Suspects that a change has to do with are written along with it, as an address may pass between them. */
+  #takeAlong(service: string, desired: readonly ServicePortView[]): void {
+    if (!this.hasSuspects) return;
+    const groups = this.#suspects.takeRelated(service, desired, this.#ruleset.state(service));
+    for (const group of groups) for (const [other, change] of group) this.#redo(other, change);
   }
 
   /** Everything that was to be written is in force. */
   written(): void {
-    this.#nameless = 0;
+    const adds = (service: string): boolean => this.#ruleset.state(service).length > 0;
+    if (this.hasSuspects && [...this.#unwritten.keys()].some(adds)) this.#suspects.proved();
     const released = [...this.#quarantined.keys()].filter(
       (service) => this.#unwritten.has(service) && !this.#inPieces.has(service),
     );
@@ -270,22 +309,12 @@ export class Quarantine {
 
   /** A service of the other family, say: there is nothing to remember of each of them. */
   #hasNothing(service: string): boolean {
-    return (
-      this.#ruleset.state(service).length === 0 && !this.#unwritten.has(service) && !this.#quarantined.has(service)
-    );
-  }
-
-  /** Everything of these is in force. */
-  #written(services: readonly string[]): void {
-    for (const service of services) {
-      this.#unwritten.delete(service);
-      if (this.#quarantined.has(service) && !this.#inPieces.has(service)) this.#release(service);
-    }
+    const isKnown = this.#unwritten.has(service) || this.#quarantined.has(service) || this.#suspects.has(service);
+    return !isKnown && this.#ruleset.state(service).length === 0;
   }
 
   #release(service: string): void {
     this.#quarantined.delete(service);
-    this.#released.push(service);
     const { family, log, observers } = this.#options;
     log.info({ family, ...serviceFields(service) }, "service released from quarantine");
     for (const observer of observers) observer.released?.({ family, service });
@@ -323,7 +352,7 @@ export class Quarantine {
   #giveUpClaims(service: string, desired: readonly ServicePortView[]): void {
     if (this.#quarantined.size === 0) return;
     for (const other of this.#quarantined.keys()) {
-      if (other === service || this.#unwritten.has(other)) continue;
+      if (other === service || this.#unwritten.has(other) || this.#suspects.has(other)) continue;
       const kept = this.#ruleset.state(other);
       const left = withoutClaims(kept, desired);
       if (left !== kept) this.#ruleset.restore(other, left);

@@ -61,6 +61,8 @@ export class SyncReports {
     const { ok } = outcome;
     if (ok) this.#log(family, outcome.result, started, since);
     const result = ok ? outcome.result : undefined;
+    const underWay = this.#underWay[family];
+    const { inForce, waiting } = ok ? divided(underWay.services, outcome.quarantined) : NOTHING_IN_FORCE;
     const report: SyncReport = {
       family,
       ok,
@@ -68,13 +70,13 @@ export class SyncReports {
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
       ...(oldest === undefined ? {} : { oldestMs: this.#options.clock.now() - oldest }),
-      triggers: ok ? this.#underWay[family].triggers : [],
-      services: ok ? inForce(this.#underWay[family].services, outcome) : [],
+      triggers: ok ? underWay.triggers : [],
+      services: inForce,
       work: result && workOf(result),
       ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
     };
     if (ok) {
-      this.#underWay[family] = newUnderWay();
+      this.#underWay[family] = { triggers: [], services: waiting };
       this.#written.add(family);
     }
     const attempted = outcome.ok || outcome.owned !== "waiting";
@@ -96,13 +98,18 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
   return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
 }
 
-/** Of the services whose changes were under way, those that are in force, and those released from quarantine. */
-function inForce(
+const NOTHING_IN_FORCE = { inForce: [], waiting: [] };
+
+/** Divides the services whose changes were under way. `waiting`: those that the kernel refuses, until it takes them. */
+function divided(
   services: UnderWay["services"],
-  { quarantined, released }: Extract<FamilyOutcome, { ok: true }>,
-): readonly string[] {
-  if (quarantined.length === 0 && released.length === 0) return services instanceof Set ? [...services] : services;
-  const all = new Set([...services, ...released]);
-  for (const service of quarantined) all.delete(service);
-  return [...all];
+  quarantined: readonly string[],
+): { readonly inForce: readonly string[]; readonly waiting: readonly string[] } {
+  if (quarantined.length === 0) return { inForce: services instanceof Set ? [...services] : services, waiting: [] };
+  const refused = new Set(quarantined);
+  const all = [...services];
+  return {
+    inForce: all.filter((service) => !refused.has(service)),
+    waiting: all.filter((service) => refused.has(service)),
+  };
 }

@@ -98,6 +98,11 @@ function weightOf(state: ServicePortState): number {
   return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
 }
 
+/** Returns about how many elements the state has. */
+export function elementsOf(state: ServiceState): number {
+  return state.reduce((sum, port) => sum + weightOf(port), 0);
+}
+
 /** Asked as the turn of a port comes. */
 export interface PieceOptions {
   /** Slots of the views, as `prepare` told. */
@@ -326,12 +331,35 @@ export class FamilyRuleset {
 
   /** About how many elements the service has here. */
   sizeOf(service: string): number {
-    return this.state(service).reduce((sum, state) => sum + weightOf(state), 0);
+    return elementsOf(this.state(service));
   }
 
   /** What the service has here, as the last update or restore of it left it; changes while it is updated in pieces. */
   state(service: string): ServiceState {
     return this.#ports.get(service) ?? NOTHING;
+  }
+
+  /**
+   * Whether the kernel holds all elements of the service as they are desired. False also if the service has chains or sets of its own: these are not
+   * compared.
+   */
+  isInKernel(service: string): boolean {
+    let differs = false;
+    const compare: Expansion = {
+      ...NOTHING_EXPANDED,
+      element: (set, key, data) => {
+        const value = differs ? undefined : set.kernelValue(key);
+        differs ||= value === undefined || (data !== undefined && Buffer.compare(value, data) !== 0);
+      },
+      endpoints: (set, key, base, endpoints) => {
+        differs ||= !set.kernelHoldsList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
+      },
+    };
+    return this.state(service).every((port) => {
+      if (ownObjects(port).length === 0) this.#expander.expand(port, compare);
+      else differs = true;
+      return !differs;
+    });
   }
 
   /** Declares of the service exactly what `state` once said, endpoint by endpoint. Of ports that it has alike nothing is done. */

@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 
 import { KernelError } from "../../src/kernel/errors.js";
 import type { CommitOptions, ElementBatch, Kernel, Op } from "../../src/kernel/types.js";
+import type { ProxierObserver } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { SetName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
@@ -121,6 +122,7 @@ export function describeIsolationAmongMany(name: string, open: OpenKernelWorld):
   describe(`of many services, some that ${name} refuses`, () => {
     beforeEach(() => start(open));
     amongMany();
+    beside();
   });
 }
 
@@ -148,6 +150,56 @@ function amongMany(): void {
       expect(await served(5000)).toEqual(all);
       expect(reported.slice(4).toSorted()).toEqual([...wrong].map((i) => `released bench/svc-${i}`).toSorted());
     });
+  });
+}
+
+/** Changes that are tried together with those of the service that is refused. */
+const TOGETHER = 5000;
+
+function beside(): void {
+  test("another service's change does not wait until one of 5,000 is found", { timeout: TIMEOUT_MS }, async () => {
+    let news = Promise.withResolvers<void>();
+    const inForce = new Set<string>();
+    const synced: ProxierObserver["synced"] = ({ services }) => {
+      for (const service of services) inForce.add(service);
+      news.resolve();
+      news = Promise.withResolvers();
+    };
+    await proxier.stop();
+    const quarantined: ProxierObserver["quarantined"] = ({ service }) => void reported.push(service);
+    proxier = makeProxier(kernel, { observers: [{ synced, quarantined }] });
+    for (let i = 0; i < TOGETHER; i++) put(i, podsOf(i, 3));
+    proxier.synced();
+    await write();
+    const bad = TOGETHER / 2;
+    spoil = withNonsense(new Set([bad]));
+    telling = false;
+    inForce.clear();
+    const began = performance.now();
+    for (let i = 0; i < TOGETHER; i++) put(i, podsOf(i + 1, i === bad ? 4 : 3));
+    proxier.flush();
+    await news.promise;
+    const refusedMs = performance.now() - began;
+    const waits: number[] = [];
+    for (let other = TOGETHER; waits.length < 200; other++) {
+      put(other, podsOf(other, 3));
+      const changed = performance.now();
+      proxier.flush();
+      while (!inForce.has(`bench/svc-${other}`)) await news.promise;
+      waits.push(performance.now() - changed);
+      if (inForce.size >= TOGETHER - 1 + waits.length) break;
+    }
+    const allMs = performance.now() - began;
+    waits.sort((a, b) => a - b);
+    const worst = waits.at(-1)!;
+    const median = waits[waits.length >> 1];
+    console.log(
+      `refused after ${refusedMs.toFixed(0)} ms, all others in force after ${allMs.toFixed(0)} ms, ${refused} refusals; ` +
+        `${waits.length} changes beside: median ${median.toFixed(1)} ms, worst ${worst.toFixed(1)} ms`,
+    );
+    expect(reported).toEqual([`bench/svc-${bad}`]);
+    expect(waits.length).toBeGreaterThan(2);
+    expect(median).toBeLessThan(patience(200));
   });
 }
 

@@ -15,6 +15,7 @@ import { Claimants, servedBy } from "./support/claimants.js";
 import { Dice } from "./support/dice.js";
 import { expectations } from "./support/expected.js";
 import { Packets } from "./support/packets.js";
+import { isOfService, refuse } from "./support/refusing.js";
 import { normalForm, readTables, type TableView } from "./support/tables.js";
 import { trouble } from "./support/trouble.js";
 import { FAMILIES, NODE, NODE_ADDRESSES, POD_CIDRS, World } from "./support/world.js";
@@ -37,6 +38,8 @@ class Run {
   readonly #other = this.#kernel.asOther(undefined, "nft");
   readonly #config: ProxyConfig;
   readonly #inPieces: boolean;
+  /** Of a kernel that does not name what it refuses, as before Linux 6.0, and that takes 20 ms for each transaction. */
+  readonly #unnamed: ReturnType<typeof refuse> | undefined;
   #proxier: Proxier;
   /** What was done, for whoever must understand a failure. */
   readonly #story: string[] = [];
@@ -45,6 +48,7 @@ class Run {
     this.#dice = new Dice(seed * 7919);
     this.#world = new World(this.#dice);
     this.#inPieces = seed % 2 === 0;
+    if (seed % 4 > 1) this.#unnamed = refuse(this.#kernel, "nothing");
     const config = defaultConfig();
     this.#config = {
       ...config,
@@ -70,6 +74,10 @@ class Run {
     return new Error(`${text}\n\nafter:\n${this.#story.slice(-40).join("\n")}`);
   }
 
+  get #transactions(): number {
+    return this.#unnamed === undefined ? 0 : this.#unnamed.refused + this.#unnamed.passed;
+  }
+
   #start(kernel: FakeKernel, watch: boolean): Proxier {
     const proxier = new Proxier({
       config: this.#config,
@@ -77,7 +85,7 @@ class Run {
       families: FAMILIES,
       kernel,
       log: SILENT,
-      clock: { now: () => performance.now() },
+      clock: { now: () => performance.now() + 20 * this.#transactions },
       localAddresses: () => Promise.resolve(LOCAL),
       // Nearly all services are large ones then: they are written port by port.
       ...(this.#inPieces && { serviceElements: 1 }),
@@ -89,6 +97,11 @@ class Run {
   }
 
   async #step(): Promise<void> {
+    if (this.#unnamed !== undefined && this.#dice.chance(20)) {
+      const bad = this.#dice.below(9);
+      this.#unnamed.refuses = isOfService(new Set([bad]));
+      this.#story.push(`refuse 10.96.0.${bad + 1}`);
+    }
     const roll = this.#dice.below(100);
     if (roll < 68) {
       this.#story.push(this.#world.change(this.#proxier));
@@ -107,6 +120,7 @@ class Run {
 
   /** Long enough for every wait: retries, back-off of repairs, then chains that no service leads to, then the next write. */
   async #quiet(): Promise<void> {
+    if (this.#unnamed !== undefined) this.#unnamed.refuses = () => false;
     this.#proxier.flush();
     await pass(100);
     for (const ms of [30_000, 61_000, 61_000, 1000]) {

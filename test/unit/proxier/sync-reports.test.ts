@@ -8,7 +8,7 @@ import { NoLocalEndpointsCounter } from "../../../src/model/index.ts";
 
 const REFUSED: FamilyOutcome = { ok: false, error: new Error("refused") };
 const WRITTEN = {
-  ...{ ok: true, repairPending: false, quarantined: [], released: [] },
+  ...{ ok: true, repairPending: false, quarantined: [] },
   result: { transactions: 1, total: 1, bytes: 1, kernelNs: 1 },
 } as unknown as FamilyOutcome;
 

@@ -1,0 +1,165 @@
+/** Changes that the kernel refused together: which are tried together, which are found at fault, and how many refusals that takes. */
+import { describe, expect, it } from "vitest";
+
+import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import type { ServicePortView } from "../../../src/model/types.js";
+import type { Change } from "../../../src/proxier/changed-claims.js";
+import { type Group, Suspects } from "../../../src/proxier/suspects.js";
+import type { ServiceState } from "../../../src/ruleset/ruleset.js";
+
+/** A service port with these addresses; "30000" is a node port. */
+function view(...claims: readonly string[]): ServicePortView {
+  const addresses = claims.filter((claim) => claim.includes("."));
+  return {
+    service: "",
+    portName: "",
+    protocol: "TCP",
+    port: 80,
+    clusterIP: addresses[0],
+    externalIPs: addresses.slice(1, 2),
+    loadBalancerIPs: addresses.slice(2),
+    nodePort: Number(claims.find((claim) => !claim.includes(".")) ?? 0),
+    internalPolicyLocal: false,
+    externalPolicyLocal: false,
+    affinitySeconds: 0,
+    clusterEndpoints: NO_ENDPOINTS,
+    localEndpoints: NO_ENDPOINTS,
+    hasAnyEndpoint: true,
+    resetRemovedEndpoints: false,
+  };
+}
+
+const state = (...claims: readonly string[]): ServiceState =>
+  claims.length === 0 ? [] : [{ view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS }];
+
+function suspectsOf(services: Readonly<Record<string, [present: string[], former: string[]]>>): Suspects {
+  const suspects = new Suspects();
+  suspects.add(
+    Object.entries(services).map(([name, [present, former]]): [string, Change] => [
+      name,
+      { present: state(...present), former: state(...former) },
+    ]),
+  );
+  return suspects;
+}
+
+const namesOf = (groups: readonly Group[]): string[][] =>
+  groups.map((group) => [...group.keys()].toSorted()).toSorted(([a], [b]) => (a < b ? -1 : 1));
+
+const EXCHANGED: [string, Parameters<typeof suspectsOf>[0], string[][]][] = [
+  ["strangers are alone", { a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] }, [["a"], ["b"]]],
+  ["an address passes", { a: [[], ["10.0.0.1"]], b: [["10.0.0.1"], []], c: [["10.0.0.2"], []] }, [["a", "b"], ["c"]]],
+  ["a node port passes", { a: [["10.0.0.1"], ["10.0.0.1", "30000"]], b: [["10.0.0.2", "30000"], []] }, [["a", "b"]]],
+  [
+    "two exchange theirs",
+    { a: [["10.0.0.1"], ["10.0.0.2"]], b: [["10.0.0.2"], ["10.0.0.1"]], c: [["10.0.0.3"], ["10.0.0.3"]] },
+    [["a", "b"], ["c"]],
+  ],
+  [
+    "one has to do with two that had nothing to do with each other, and another with one of these",
+    {
+      a: [["10.0.0.1"], []],
+      b: [["10.0.0.2", "10.0.0.3"], []],
+      c: [["10.0.0.1"], ["10.0.0.2"]],
+      d: [[], ["10.0.0.1"]],
+      e: [["10.0.0.3"], []],
+    },
+    [["a", "b", "c", "d", "e"]],
+  ],
+];
+
+describe("services between which an address passes are tried together", () => {
+  it.each(EXCHANGED)("%s", (_what, services, groups) => {
+    const suspects = suspectsOf(services);
+    expect(suspects.size).toBe(Object.keys(services).length);
+    expect(namesOf(suspects.takeAll())).toEqual(groups);
+    expect(suspects.size).toBe(0);
+  });
+
+  it("a change takes along all that it has to do with, by what it had and by what it is to have", () => {
+    const suspects = suspectsOf({
+      a: [["10.0.0.1"], []],
+      b: [["10.0.0.2"], []],
+      c: [[], ["10.0.0.3"]],
+      d: [["10.0.0.4"], []],
+    });
+    expect(namesOf(suspects.takeRelated("x", [view("10.0.0.1")], state("10.0.0.3")))).toEqual([["a"], ["c"]]);
+    expect(namesOf(suspects.takeRelated("d", [], []))).toEqual([["d"]]);
+    expect([...suspects.services]).toEqual(["b"]);
+  });
+
+  it("changes that come later are tried first", () => {
+    const suspects = suspectsOf({ a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] });
+    suspects.add([["c", { present: state("10.0.0.3"), former: [] }]]);
+    expect(namesOf(suspects.next())).toEqual([["c"]]);
+  });
+});
+
+interface Found {
+  readonly atFault: number[];
+  readonly taken: number[];
+  refusals: number;
+  tries: number;
+}
+
+/** Tries `count` services that have nothing to do with each other; ends when the next try would be another write's. */
+function find(count: number, refuses: (service: number) => boolean, suspects = many(count)): Found {
+  const found: Found = { atFault: [], taken: [], refusals: 0, tries: 0 };
+  const numbers = (groups: readonly Group[]): number[] => groups.flatMap((group) => [...group.keys()].map(Number));
+  while (suspects.size > 0) {
+    const groups = suspects.next();
+    found.tries++;
+    if (!numbers(groups).some(refuses)) {
+      suspects.proved();
+      suspects.taken(groups.length);
+      found.taken.push(...numbers(groups));
+      continue;
+    }
+    found.refusals++;
+    const changes = new Map(groups.flatMap((group) => [...group]));
+    if (suspects.refused(changes, groups.length)) found.atFault.push(...numbers(groups));
+    if (suspects.stuck) break;
+  }
+  for (const list of [found.atFault, found.taken]) list.sort((a, b) => a - b);
+  return found;
+}
+
+const range = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+const many = (count: number): Suspects =>
+  suspectsOf(Object.fromEntries(range(count).map((i) => [i, [[`10.1.${i >> 8}.${i & 255}`], []]])));
+
+describe("the services at fault", () => {
+  it.each<[string, number, number[]]>([
+    ["one of one", 1, [0]],
+    ["two of two", 2, [0, 1]],
+    ["one of many", 10_000, [6170]],
+    ["neighbours", 1000, [499, 500]],
+    ["the first and the last", 1000, [0, 999]],
+    ["several", 1000, [3, 250, 251, 700, 999]],
+    ["the first ten", 1000, range(10)],
+  ])("%s: they alone, and all others are taken, in some log2(n) tries each", (_what, count, bad) => {
+    const { atFault, taken, refusals, tries } = find(count, (service) => bad.includes(service));
+    expect(atFault).toEqual(bad);
+    expect(taken).toEqual(range(count).filter((service) => !bad.includes(service)));
+    const each = Math.ceil(Math.log2(count)) + 1;
+    expect(refusals).toBeLessThanOrEqual(bad.length * (each + 1));
+    expect(tries).toBeLessThanOrEqual((bad.length + 1) * 3 * each);
+  });
+
+  it("none of three or more, if the kernel takes none: one write tries 16 of them, the next ones another each", () => {
+    const suspects = many(1000);
+    const refuses = (): boolean => true;
+    expect(find(1000, refuses, suspects)).toEqual({ atFault: [], taken: [], refusals: 16, tries: 16 });
+    for (let write = 0; write < 2000; write++) expect(find(1000, refuses, suspects).tries).toBe(1);
+    expect(suspects.size).toBe(1000);
+    expect(find(3, refuses)).toMatchObject({ atFault: [], refusals: 16 });
+  });
+
+  it("are found in spite of that as soon as the kernel takes another change", () => {
+    const suspects = many(40);
+    const refuses = (service: number): boolean => service < 30;
+    const atFault: number[] = [];
+    for (let write = 0; write < 40 && suspects.size > 0; write++) atFault.push(...find(40, refuses, suspects).atFault);
+    expect(atFault.toSorted((a, b) => a - b)).toEqual(range(30));
+  });
+});
