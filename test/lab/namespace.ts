@@ -3,6 +3,7 @@ import { execFile, spawn, type ChildProcess, type SpawnOptions } from "node:chil
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Agent } from "./agent.ts";
+import { HttpClient } from "./http.ts";
 import { patience } from "./patience.ts";
 
 export interface Finished {
@@ -52,23 +53,20 @@ function mustRunIp(args: readonly string[], options: RunOptions = {}): Promise<s
   return mustRun("ip", args, { ...options, env: { ...process.env, LD_PRELOAD: undefined } });
 }
 
-/** The part of `ip -json address show` that we read. */
-interface Link {
-  readonly ifname: string;
+/** The parts that we read of what `ip -6 -json` shows of a link, with its addresses, or of a route. */
+interface Shown {
+  readonly ifname?: string;
   readonly flags?: readonly string[];
   readonly master?: string;
-  readonly addr_info?: readonly {
-    readonly family: string;
-    readonly local: string;
-    readonly scope: string;
-    readonly tentative?: boolean;
-  }[];
+  readonly addr_info?: readonly { readonly local: string; readonly scope: string; readonly tentative?: boolean }[];
+  readonly dst?: string;
 }
 
 export class Namespace {
   /** As `ip netns` knows it. */
   readonly name: string;
   #agent: Agent | undefined;
+  #http: HttpClient | undefined;
   readonly #children = new Set<ChildProcess>();
 
   private constructor(name: string) {
@@ -76,8 +74,14 @@ export class Namespace {
   }
 
   static async create(name: string): Promise<Namespace> {
-    await mustRunIp(["netns", "add", name]);
-    return new Namespace(name);
+    const [made] = await Namespace.createAll([name]);
+    return made;
+  }
+
+  /** Several, in one process. */
+  static async createAll(names: readonly string[]): Promise<readonly Namespace[]> {
+    await mustRunIp(["-batch", "-"], { input: names.map((name) => `netns add ${name}\n`).join("") });
+    return names.map((name) => new Namespace(name));
   }
 
   /** The command that runs what follows it in here. */
@@ -93,10 +97,14 @@ export class Namespace {
     return mustRun("ip", ["netns", "exec", this.name, ...command], options);
   }
 
-  /** Lines for `ip -batch`, in one process. The addresses that they give are reached when it resolves. */
+  /** Lines for `ip -batch`, in one process. */
+  async ipOnly(lines: readonly string[]): Promise<void> {
+    if (lines.length > 0) await mustRunIp(["-n", this.name, "-batch", "-"], { input: lines.join("\n") + "\n" });
+  }
+
+  /** As `ipOnly`; the addresses that the lines give are reached when it resolves. */
   async ip(lines: readonly string[]): Promise<void> {
-    if (lines.length === 0) return;
-    await mustRunIp(["-n", this.name, "-batch", "-"], { input: lines.join("\n") + "\n" });
+    await this.ipOnly(lines);
     if (lines.some((line) => line.startsWith("address add ") && line.includes(":"))) await this.addressesReached();
   }
 
@@ -118,14 +126,12 @@ export class Namespace {
   }
 
   async #unreached(): Promise<readonly string[]> {
-    const show = (...what: string[]): Promise<string> => mustRunIp(["-n", this.name, "-json", ...what]);
-    const links = JSON.parse(await show("address", "show", "up")) as readonly Link[];
-    const routes = JSON.parse(await show("-6", "route", "show", "table", "local")) as readonly {
-      readonly dst: string;
-    }[];
+    const input = "link show up\naddress show up\nroute show table local\n";
+    const shown = await mustRunIp(["-n", this.name, "-6", "-json", "-batch", "-"], { input });
+    const [links, addressed, routes] = shown.split("\n", 3).map((line) => JSON.parse(line) as readonly Shown[]);
     const local = new Set(routes.map(({ dst }) => dst));
-    return links.flatMap(({ ifname, flags = [], master, addr_info: all = [] }) => {
-      const addresses = all.filter(({ family }) => family === "inet6");
+    return links.flatMap(({ ifname, flags = [], master }) => {
+      const { addr_info: addresses = [] } = addressed.find((link) => link.ifname === ifname) ?? {};
       const waiting = addresses.filter((one) => one.tentative === true || !local.has(one.local));
       const asks = flags.includes("LOWER_UP") && !flags.includes("LOOPBACK") && master === undefined;
       const lacks = asks && !addresses.some(({ scope }) => scope === "link");
@@ -160,6 +166,12 @@ export class Namespace {
   agent(): Agent {
     this.#agent ??= Agent.start(this.prefix);
     return this.#agent;
+  }
+
+  /** Started at the first call. */
+  http(): HttpClient {
+    this.#http ??= new HttpClient(this);
+    return this.#http;
   }
 
   async destroy(): Promise<void> {

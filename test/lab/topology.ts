@@ -110,8 +110,8 @@ const NODE_SYSCTL = {
 
 let labs = 0;
 
-function both(lines: (family: Family, flag: string, bits: number) => readonly string[]): string[] {
-  return [...lines("ip", "-4", 32), ...lines("ip6", "-6", 128)];
+function both(lines: (family: Family, bits: number) => readonly string[]): string[] {
+  return [...lines("ip", 32), ...lines("ip6", 128)];
 }
 
 function addressLine(address: string, bits: number, device: string): string {
@@ -146,17 +146,21 @@ export class Lab {
     if (process.env["NFT_PROXIER_LAB"] !== "1" || !existsSync("/run/netns"))
       throw new Error("a lab needs namespaces of its own: node test/lab/enter.mjs -- <command>");
     const id = `${process.pid}-${++labs}`;
-    const make = (name: string): Promise<Namespace> => Namespace.create(`${id}-${name}`);
-    const [node, client, remote, beyond] = await Promise.all(["node", "client", "remote", "beyond"].map(make));
-    const pods = await Promise.all(options.pods.map((pod, index) => makePod(pod, index, remote, make)));
-    const own = [node, client, remote, beyond, ...pods.filter((pod) => pod.on === "node").map((pod) => pod.namespace)];
-    await Promise.all(own.map((namespace) => namespace.sysctl(COMMON_SYSCTL)));
-    await node.sysctl(NODE_SYSCTL);
-    await Promise.all(own.map((namespace) => namespace.ip(["link set lo up"])));
-    await joinOutside(node, client, remote, beyond);
-    await node.ip(["link add cbr0 type bridge", ...gatewayLines("cbr0")]);
-    for (const [index, pod] of pods.entries()) await joinPod(node, remote, pod, options.pods[index], index);
-    // Again for all: a link's other end may have come up since.
+    const here = options.pods.filter(({ on }) => on === "node");
+    const names = ["node", "client", "remote", "beyond", ...here.map(({ name }) => `pod-${name}`)];
+    const own = await Namespace.createAll(names.map((name) => `${id}-${name}`));
+    const [node, client, remote, beyond, ...podsHere] = own as readonly [Namespace, Namespace, Namespace, Namespace];
+    const left = (podsHere as Namespace[]).values();
+    const pods = options.pods.map((pod, index) => podOf(pod, index, pod.on === "node" ? left.next().value! : remote));
+    await Promise.all(
+      own.map((namespace) =>
+        namespace.sysctl(namespace === node ? { ...COMMON_SYSCTL, ...NODE_SYSCTL } : COMMON_SYSCTL),
+      ),
+    );
+    const lines = linesFor({ client, remote, beyond }, pods, options);
+    // The node makes all links; the others' ends are in place then.
+    await node.ipOnly(lines.node);
+    await Promise.all([...lines.others].map(([namespace, its]) => namespace.ipOnly(its)));
     await Promise.all(own.map((namespace) => namespace.addressesReached()));
     return new Lab({ node, client, remote, beyond, pods }, own);
   }
@@ -172,107 +176,124 @@ export class Lab {
   }
 }
 
-async function makePod(
-  options: PodOptions,
-  index: number,
-  remote: Namespace,
-  make: (name: string) => Promise<Namespace>,
-): Promise<Pod> {
-  const { name, on } = options;
+function podOf({ name, on }: PodOptions, index: number, namespace: Namespace): Pod {
   const host = index + 5;
   const address =
     on === "node"
       ? { ip: `10.244.0.${host}`, ip6: `fd00:10:244::${host.toString(16)}` }
       : { ip: `10.244.1.${host}`, ip6: `fd00:10:244:1::${host.toString(16)}` };
-  return { name, on, address, namespace: on === "node" ? await make(`pod-${name}`) : remote };
+  return { name, on, address, namespace };
 }
 
-/** Links to the remote node, the client and the rest of the world, with the routes on both sides. */
-async function joinOutside(node: Namespace, client: Namespace, remote: Namespace, beyond: Namespace): Promise<void> {
-  await node.ip([
+interface Lines {
+  readonly node: readonly string[];
+  /** For the other ends of the node's links. */
+  readonly others: ReadonlyMap<Namespace, readonly string[]>;
+}
+
+/** What makes the links, addresses and routes. */
+function linesFor(parts: Pick<Lab, "client" | "remote" | "beyond">, pods: readonly Pod[], options: LabOptions): Lines {
+  const { client, remote, beyond } = parts;
+  const onRemote = pods.filter(({ on }) => on === "remote");
+  const remoteLines = [
+    ...outsideLines({ address: PLAN.remoteNode, bits: [24, 64], gateway: PLAN.node }),
+    ...onRemote.flatMap(({ address }) => both((family, bits) => [addressLine(address[family], bits, "lo")])),
+  ];
+  const clientLines = [
+    ...outsideLines({ address: PLAN.client, bits: [24, 64], gateway: PLAN.nodeOutside }),
+    ...both((family, bits) => [addressLine(PLAN.clientSecond[family], bits === 32 ? 24 : 64, "eth0")]),
+  ];
+  const beyondLines = [
+    ...outsideLines({ address: OUT.beyond, bits: [30, 126], gateway: OUT.node }),
+    ...both((family) => [
+      `route add local ${PLAN.serviceCIDR[family]} dev lo`,
+      `route add local ${PLAN.outsideVIPs[family]} dev lo`,
+    ]),
+  ];
+  const others = new Map([
+    [remote, remoteLines],
+    [client, clientLines],
+    [beyond, beyondLines],
+  ]);
+  const node = nodeLines(parts);
+  for (const [index, pod] of pods.entries()) {
+    if (pod.on === "remote") continue;
+    node.push(...podLinkLines(pod, options.pods[index], index));
+    others.set(pod.namespace, podLines(pod));
+  }
+  return { node, others };
+}
+
+/** Links to the remote node, the client and the rest of the world; the bridge; addresses and routes of the node. */
+function nodeLines({ client, remote, beyond }: Pick<Lab, "client" | "remote" | "beyond">): string[] {
+  return [
+    "link set lo up",
     `link add eth0 type veth peer name eth0 netns ${remote.name}`,
     `link add eth1 type veth peer name eth0 netns ${client.name}`,
     `link add out0 type veth peer name eth0 netns ${beyond.name}`,
     ...["eth0", "eth1", "out0"].map((device) => `link set ${device} up`),
-    ...both((family, _flag, bits) => [
+    ...both((family, bits) => [
       addressLine(PLAN.node[family], bits === 32 ? 24 : 64, "eth0"),
       addressLine(PLAN.nodeSecond[family], bits, "eth0"),
       addressLine(PLAN.nodeOutside[family], bits === 32 ? 24 : 64, "eth1"),
       addressLine(PLAN.nodeOnLoopback[family], bits, "lo"),
       addressLine(OUT.node[family], bits === 32 ? 30 : 126, "out0"),
     ]),
-  ]);
-  const inside: ReadonlyArray<readonly [Namespace, readonly string[]]> = [
-    [remote, both((f, _flag, bits) => [addressLine(PLAN.remoteNode[f], bits === 32 ? 24 : 64, "eth0")])],
-    [
-      client,
-      both((f, _flag, bits) => [
-        addressLine(PLAN.client[f], bits === 32 ? 24 : 64, "eth0"),
-        addressLine(PLAN.clientSecond[f], bits === 32 ? 24 : 64, "eth0"),
-      ]),
-    ],
-    [
-      beyond,
-      both((f, _flag, bits) => [
-        addressLine(OUT.beyond[f], bits === 32 ? 30 : 126, "eth0"),
-        `route add local ${PLAN.serviceCIDR[f]} dev lo`,
-        `route add local ${PLAN.outsideVIPs[f]} dev lo`,
-      ]),
-    ],
-  ];
-  for (const [namespace, lines] of inside) await namespace.ip(["link set eth0 up", ...lines]);
-  const gateways = [
-    [remote, PLAN.node],
-    [client, PLAN.nodeOutside],
-    [beyond, OUT.node],
-  ] as const;
-  for (const [namespace, via] of gateways)
-    await namespace.ip(both((f) => [`route add default via ${via[f]} dev eth0`]));
-  await node.ip([
     // The node speaks as its own address wherever a route leaves it the choice.
     ...both((f) => [`route add default via ${OUT.beyond[f]} dev out0 src ${PLAN.node[f]}`]),
     `route add 10.244.1.0/24 via ${PLAN.remoteNode.ip} dev eth0`,
     `route add fd00:10:244:1::/64 via ${PLAN.remoteNode.ip6} dev eth0`,
-  ]);
+    "link add cbr0 type bridge",
+    ...gatewayLines("cbr0"),
+  ];
+}
+
+/** The other end of one of the node's links to the outside. */
+function outsideLines(end: {
+  readonly address: AddressPair;
+  readonly bits: readonly [ip: number, ip6: number];
+  readonly gateway: AddressPair;
+}): string[] {
+  const { address, bits, gateway } = end;
+  return [
+    "link set lo up",
+    "link set eth0 up",
+    addressLine(address.ip, bits[0], "eth0"),
+    addressLine(address.ip6, bits[1], "eth0"),
+    ...both((family) => [`route add default via ${gateway[family]} dev eth0`]),
+  ];
 }
 
 /** A pod link's or the bridge's end on the node. Its addresses are what masquerading towards the pods uses. */
 function gatewayLines(device: string): string[] {
   return [
     `link set ${device} up`,
-    ...both((family, _flag, bits) => [addressLine(PLAN.podGateway[family], bits, device)]),
+    ...both((family, bits) => [addressLine(PLAN.podGateway[family], bits, device)]),
     addressLine(LINK_LOCAL_GATEWAY, 64, device),
   ];
 }
 
-async function joinPod(
-  node: Namespace,
-  remote: Namespace,
-  pod: Pod,
-  options: PodOptions,
-  index: number,
-): Promise<void> {
-  if (pod.on === "remote") {
-    await remote.ip(both((family, _flag, bits) => [addressLine(pod.address[family], bits, "lo")]));
-    return;
-  }
+function podLinkLines({ address, namespace }: Pod, { link }: PodOptions, index: number): string[] {
   const device = `pod${index}`;
-  const bridged = options.link === "bridge";
-  const toPod = bridged ? "cbr0" : device;
-  await node.ip([
-    `link add ${device} type veth peer name eth0 netns ${pod.namespace.name}`,
+  const bridged = link === "bridge";
+  return [
+    `link add ${device} type veth peer name eth0 netns ${namespace.name}`,
     // With br_netfilter a hairpin connection is bridged back to where it came from.
     ...(bridged
       ? [`link set ${device} master cbr0 up`, `link set ${device} type bridge_slave hairpin on`]
       : gatewayLines(device)),
-    ...both((family, _flag, bits) => [`route add ${pod.address[family]}/${bits} dev ${toPod}`]),
-  ]);
-  // Host routes only: pods of one bridge talk through the node too, where their connections are tracked.
-  await pod.namespace.ip([
+    ...both((family, bits) => [`route add ${address[family]}/${bits} dev ${bridged ? "cbr0" : device}`]),
+  ];
+}
+
+/** Host routes only: pods of one bridge talk through the node too, where their connections are tracked. */
+function podLines({ address }: Pod): string[] {
+  return [
+    "link set lo up",
     "link set eth0 up",
-    ...both((family, _flag, bits) => [addressLine(pod.address[family], bits, "eth0")]),
+    ...both((family, bits) => [addressLine(address[family], bits, "eth0")]),
     `route add ${PLAN.podGateway.ip}/32 dev eth0`,
     `route add default via ${PLAN.podGateway.ip} dev eth0`,
     `route add default via ${LINK_LOCAL_GATEWAY} dev eth0`,
-  ]);
+  ];
 }

@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { KubeJson } from "../lab/api-server/index.ts";
+import type { Answer } from "../lab/http.ts";
 import { PLAN } from "../lab/topology.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../unit/config/kubeadm.ts";
 import { Api } from "./support/api.ts";
@@ -96,11 +97,7 @@ async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
   }
 }
 
-async function get(url: string): Promise<{ status: number; body: string }> {
-  const script = `const r = await fetch(process.argv[1]); console.log(JSON.stringify({ status: r.status, body: await r.text() }))`;
-  const command = [process.execPath, "--input-type=module", "-e", script, url];
-  return JSON.parse(await cluster.lab.node.mustRun(command)) as { status: number; body: string };
-}
+const get = (url: string): Promise<Answer> => cluster.node.http().get(url);
 
 test("a watch event reaches packets, and loses no connection", async () => {
   await put(...objects(late));

@@ -79,8 +79,7 @@ async function end(daemon: ChildProcess): Promise<void> {
 
 /** kubeproxy_sync_proxy_rules_nftables_sync_failures_total of each family. */
 async function syncFailures(): Promise<readonly number[]> {
-  const script = `console.log(await (await fetch("http://127.0.0.1:10249/metrics")).text())`;
-  const body = await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script]);
+  const { body } = await cluster.node.http().get("http://127.0.0.1:10249/metrics");
   const series = /^kubeproxy_sync_proxy_rules_nftables_sync_failures_total\{.*\} (\d+)$/gm;
   return [...body.matchAll(series)].map(([, count]) => Number(count));
 }

@@ -8,6 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest
 
 import type { KubeJson } from "../lab/api-server/index.ts";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import type { Answer } from "../lab/http.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
@@ -217,8 +218,4 @@ test("in a cluster the Node has one Event of it, a metric shows it while it last
   expect(ours.errors).toHaveLength(1);
 });
 
-async function get(url: string): Promise<{ status: number; body: string }> {
-  const script = `const r = await fetch(process.argv[1]); console.log(JSON.stringify({ status: r.status, body: await r.text() }))`;
-  const command = [process.execPath, "--input-type=module", "-e", script, url];
-  return JSON.parse(await cluster.lab.node.mustRun(command)) as { status: number; body: string };
-}
+const get = (url: string): Promise<Answer> => cluster.node.http().get(url);

@@ -15,7 +15,7 @@ import type { KubeJson } from "../lab/api-server/index.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";
-import { Cluster, MAIN, UNBUNDLED_MAIN } from "./support/cluster.ts";
+import { Cluster, programWords, UNBUNDLED_MAIN } from "./support/cluster.ts";
 import {
   clusterAddress,
   configuration,
@@ -51,8 +51,13 @@ class Daemon {
   readonly process: ChildProcess;
   log = "";
 
-  constructor(command: readonly string[]) {
-    this.process = cluster.lab.node.spawn([process.execPath, ...command], { stdio: ["ignore", "ignore", "pipe"] });
+  /** `preload`: a module that makes a fault. */
+  constructor(words: readonly string[], preload?: string) {
+    const command =
+      preload === undefined
+        ? programWords(words)
+        : [process.execPath, "--import", pathToFileURL(preload).href, UNBUNDLED_MAIN, ...words];
+    this.process = cluster.lab.node.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
     this.process.stderr?.on("data", (chunk: Buffer) => (this.log += chunk.toString()));
   }
 
@@ -82,7 +87,7 @@ afterAll(async () => {
 const put = (...objects: readonly Manifest[]): Promise<void> =>
   api.call("put", objects as unknown as readonly KubeJson[]);
 
-/** As in a cluster: kube-proxy's command line, and its ports. `preload`: a module that makes a fault. */
+/** As in a cluster: kube-proxy's command line, and its ports. */
 async function serve(preload?: string): Promise<Daemon> {
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, api.kubeconfig);
@@ -94,8 +99,8 @@ async function serve(preload?: string): Promise<Daemon> {
   };
   const file = join(directory, "config.json");
   await writeFile(file, JSON.stringify(config));
-  const program = preload === undefined ? [MAIN] : ["--import", pathToFileURL(preload).href, UNBUNDLED_MAIN];
-  return new Daemon([...program, "--config", file, "--control-socket", socket]);
+  const words = ["--config", file, "--control-socket", socket];
+  return new Daemon(words, preload);
 }
 
 interface Report {
@@ -135,19 +140,17 @@ async function answers(): Promise<void> {
 
 /** Status and body of what a port of the node answers. */
 async function get(portAndPath: string): Promise<string> {
-  const url = `http://127.0.0.1:${portAndPath}`;
-  const script = `const answer = await fetch("${url}"); console.log(answer.status, await answer.text())`;
-  return (await cluster.lab.node.mustRun([process.execPath, "--input-type=module", "-e", script])).trim();
+  const { status, body } = await cluster.node.http().get(`http://127.0.0.1:${portAndPath}`);
+  return `${status} ${body.trim()}`;
 }
 
 /** No problem, but for what is given, of which a minute is told. */
 async function isWell(but?: RegExp): Promise<void> {
-  await eventually(async () => {
-    const { code, problems } = await report();
-    const others = problems.filter(({ what }) => but?.test(what) !== true);
-    expect(others).toEqual([]);
-    expect(code).toBe(problems.length === 0 ? 0 : 1);
-  });
+  const others = ({ problems }: Report): Report["problems"] => problems.filter(({ what }) => but?.test(what) !== true);
+  await eventually(async () => expect(others((await ask(socket, "status")) as Report)).toEqual([]));
+  const told = await report();
+  expect(others(told)).toEqual([]);
+  expect(told.code).toBe(told.problems.length === 0 ? 0 : 1);
 }
 
 test("the API server is away", async () => {
@@ -346,7 +349,7 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
 test("a manifest that cannot be parsed", async () => {
   await daemon.end();
   const args = await cluster.write(serviceObjects(cluster.lab, web));
-  daemon = new Daemon([MAIN, "run", ...args, "--control-socket", socket]);
+  daemon = new Daemon(["run", ...args, "--control-socket", socket]);
   await isWell();
   manifests = args[1];
   const broken = join(manifests, "broken.yaml");
@@ -417,7 +420,7 @@ test("two proxiers", { timeout: 2 * MINUTE_MS }, async () => {
   );
   await writeFile(other, JSON.stringify(configuration()));
   const args = ["run", "--manifests", join(directory, "other"), "--config", other, "--control-socket", ""];
-  const rival = new Daemon([MAIN, ...args]);
+  const rival = new Daemon(args);
   const hasWritten = (): Promise<void> => eventually(() => expect(rival.log).toContain("rules in force"));
   await isTold(hasWritten, /nft-proxier \(pid \d+\) keeps changing the tables/, /end one of them/);
   await rival.end();

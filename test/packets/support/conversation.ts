@@ -1,41 +1,47 @@
-/** One TCP connection that stays open while things change around it. */
-import type { ChildProcess } from "node:child_process";
+/** TCP connections that stay open while things change around them, and servers that send back what they get. */
 import { createInterface } from "node:readline";
-
 import type { Namespace } from "../../lab/namespace.ts";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 
-const SERVER = `
-  require("node:net").createServer((socket) => socket.on("error", () => {}).pipe(socket))
-    .listen(Number(process.argv[1]), process.argv[2], () => console.log("listening"));
-`;
-const CLIENT = `
-  const socket = require("node:net").connect(Number(process.argv[1]), process.argv[2], () => {
-    console.log("connected");
-    process.stdin.pipe(socket).pipe(process.stdout);
+/** All connections and servers of a namespace: starting a process for each takes longer than most conversations. */
+const PROGRAM = `
+  const net = require("node:net");
+  const sockets = new Map();
+  const tell = (id, line) => console.log(JSON.stringify({ id, line }));
+  const connect = (id, where) => {
+    const socket = net.connect(where, () => tell(id, "connected")).on("error", ({ code }) => tell(id, code));
+    let rest = "";
+    socket.setEncoding("utf8").on("data", (text) => {
+      const lines = (rest + text).split("\\n");
+      rest = lines.pop();
+      for (const line of lines) tell(id, line);
+    });
+    sockets.set(id, socket);
+  };
+  const listen = (id, where) =>
+    net.createServer((socket) => socket.on("error", () => {}).pipe(socket)).listen(where, () => tell(id, "listening"));
+  require("node:readline").createInterface({ input: process.stdin }).on("line", (text) => {
+    const { id, to, at, word } = JSON.parse(text);
+    if (to) connect(id, to);
+    else if (at) listen(id, at);
+    else if (word === undefined) sockets.get(id).destroy();
+    else sockets.get(id).write(word + "\\n");
   });
-  socket.on("error", (error) => console.log(error.code));
 `;
 
-function startScript(namespace: Namespace, script: string, port: number, address: string): ChildProcess {
-  const command = [process.execPath, "-e", script, String(port), address];
-  return namespace.spawn(command, { stdio: ["pipe", "pipe", "inherit"] });
+interface Where {
+  readonly host: string;
+  readonly port: number;
 }
 
-/**
- * What a program prints. Read from its start to its end, and kept until it is asked for: node:child_process throws away what
- * nobody reads of a program that has ended, as one whose connection is reset between two words has.
- */
+/** What is told of one connection or server, from its start to its end, kept until it is asked for. */
 class Lines {
   readonly #kept: string[] = [];
   #waiting: ((line: string) => void) | undefined;
 
-  constructor({ stdout }: ChildProcess) {
-    if (!stdout) throw new Error("the program has no stdout");
-    createInterface({ input: stdout }).on("line", (line) => {
-      if (this.#waiting) this.#waiting(line);
-      else this.#kept.push(line);
-    });
+  add(line: string): void {
+    if (this.#waiting) this.#waiting(line);
+    else this.#kept.push(line);
   }
 
   /** The next one; "" when none comes in time. */
@@ -59,25 +65,65 @@ class Lines {
   }
 }
 
+/** The program in one namespace, with which it ends. */
+class Talker {
+  static readonly #all = new WeakMap<Namespace, Talker>();
+  readonly #write: (text: string) => void;
+  readonly #lines = new Map<number, Lines>();
+
+  private constructor(namespace: Namespace) {
+    const child = namespace.spawn([process.execPath, "-e", PROGRAM], { stdio: ["pipe", "pipe", "inherit"] });
+    createInterface({ input: child.stdout! }).on("line", (text) => {
+      const { id, line } = JSON.parse(text) as { readonly id: number; readonly line: string };
+      this.#lines.get(id)?.add(line);
+    });
+    // Its namespace may go before it.
+    child.stdin!.on("error", () => undefined);
+    this.#write = (text) => void child.stdin!.write(text);
+  }
+
+  static in(namespace: Namespace): Talker {
+    const known = this.#all.get(namespace);
+    if (known !== undefined) return known;
+    const made = new Talker(namespace);
+    this.#all.set(namespace, made);
+    return made;
+  }
+
+  /** `to`: a connection; `at`: a server. */
+  begin(what: { readonly to: Where } | { readonly at: Where }): { readonly id: number; readonly lines: Lines } {
+    const id = this.#lines.size + 1;
+    const lines = new Lines();
+    this.#lines.set(id, lines);
+    this.#write(`${JSON.stringify({ id, ...what })}\n`);
+    return { id, lines };
+  }
+
+  /** Without a word: closes the connection. */
+  tell(id: number, word?: string): void {
+    this.#write(`${JSON.stringify({ id, word })}\n`);
+  }
+}
+
 /** A server that sends back what it gets; it ends with its namespace. */
-export async function startEchoServer(namespace: Namespace, address: string, port: number): Promise<void> {
-  await new Lines(startScript(namespace, SERVER, port, address)).expect("listening");
+export async function startEchoServer(namespace: Namespace, host: string, port: number): Promise<void> {
+  await Talker.in(namespace).begin({ at: { host, port } }).lines.expect("listening");
 }
 
 export class Conversation {
-  readonly #child: ChildProcess;
+  readonly #talker: Talker;
+  readonly #id: number;
   readonly #lines: Lines;
 
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-    this.#lines = new Lines(child);
+  private constructor(talker: Talker, where: Where) {
+    this.#talker = talker;
+    const { id, lines } = talker.begin({ to: where });
+    this.#id = id;
+    this.#lines = lines;
   }
 
-  static async open(namespace: Namespace, address: string, port: number): Promise<Conversation> {
-    const child = startScript(namespace, CLIENT, port, address);
-    // A connection that is reset by a packet under way, an acknowledgement say, ends the program before the next word.
-    child.stdin?.on("error", () => undefined);
-    const conversation = new Conversation(child);
+  static async open(namespace: Namespace, host: string, port: number): Promise<Conversation> {
+    const conversation = new Conversation(Talker.in(namespace), { host, port });
     await conversation.#lines.expect("connected");
     return conversation;
   }
@@ -85,11 +131,11 @@ export class Conversation {
   /** What comes back; "" for nothing within `timeoutMs`. */
   async say(word: string, timeoutMs = EVENTUALLY_MS): Promise<string> {
     const answer = this.#lines.next(timeoutMs);
-    this.#child.stdin?.write(`${word}\n`);
+    this.#talker.tell(this.#id, word);
     return answer;
   }
 
   close(): void {
-    this.#child.kill("SIGKILL");
+    this.#talker.tell(this.#id);
   }
 }
