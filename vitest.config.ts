@@ -2,6 +2,9 @@ import { configDefaults, defineConfig } from "vitest/config";
 import { isShort, LONG_FILES } from "./test/lab/length.ts";
 import { patience } from "./test/lab/patience.ts";
 
+/** Files share workers: to start one and load the program into it takes longer than most files. */
+const isolate = false;
+
 /**
  * One project per tier. `npm test` runs them one after another (test/run.ts): all but "unit" need their own network
  * namespace, which test/lab/enter.mjs makes.
@@ -9,32 +12,37 @@ import { patience } from "./test/lab/patience.ts";
 export default defineConfig({
   test: {
     pool: "forks",
-    // Two workers: the tiers measure time and drive real packets, so more workers than cores only adds noise.
-    maxWorkers: 2,
+    // One more than the cores that there should be: each file waits for a third of its time.
+    maxWorkers: 3,
     exclude: [...configDefaults.exclude, ...(isShort ? LONG_FILES.map((name) => `test/${name}.test.ts`) : [])],
     // Nothing but a failure waits so long. Machines that run tests are busy, and stand still now and then.
     testTimeout: patience(180_000),
     hookTimeout: patience(180_000),
     expect: { poll: { timeout: patience(30_000) } },
     projects: [
-      // Files share workers: to start one and load the program into it takes longer than most of these files.
-      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate: false } },
-      { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"] } },
-      { extends: true, test: { name: "native", include: ["test/native/**/*.test.ts"] } },
-      {
-        extends: true,
-        // Each file waits for a third of its time.
-        test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate: false, maxWorkers: 3 },
-      },
+      { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate } },
+      { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], isolate } },
+      { extends: true, test: { name: "native", include: ["test/native/**/*.test.ts"], isolate } },
+      { extends: true, test: { name: "packets", include: ["test/packets/**/*.test.ts"], isolate } },
       // One test holds several change-overs, and the machine is loaded meanwhile.
       {
         extends: true,
-        test: { name: "rollback", include: ["test/rollback/**/*.test.ts"], testTimeout: patience(600_000) },
+        test: {
+          name: "rollback",
+          include: ["test/rollback/**/*.test.ts"],
+          testTimeout: patience(600_000),
+          maxWorkers: 2,
+        },
       },
       { extends: true, test: { name: "leaks", include: ["test/leaks/**/*.test.ts"] } },
       {
         extends: true,
-        test: { name: "library", include: ["test/library/*.test.ts"], exclude: ["test/library/package.test.ts"] },
+        test: {
+          name: "library",
+          include: ["test/library/*.test.ts"],
+          exclude: ["test/library/package.test.ts"],
+          isolate,
+        },
       },
       {
         extends: true,

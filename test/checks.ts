@@ -26,6 +26,15 @@ function cppFiles(extensions: readonly string[]): string[] {
   );
 }
 
+/** The checks that take seconds: types where the build has not checked them, and words. */
+export function quickChecks(): Check[] {
+  return [
+    { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/page/browser"] },
+    { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
+    { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
+  ];
+}
+
 /**
  * All checks of TypeScript, and of C++ its formatting or all, where asked for: its linter takes minutes, and is not needed to build.
  * With `fix`, formatters and linters mend what they can instead of complaining.
@@ -34,9 +43,7 @@ export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }
   const { fix } = options;
   const list: Check[] = [
     { name: "types of src/", command: bin("tsc"), args: ["--noEmit", "-p", "."] },
-    { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/page/browser"] },
-    { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
-    { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
+    ...quickChecks(),
     { name: "oxlint", command: bin("oxlint"), args: ["--deny-warnings", ...(fix ? ["--fix"] : [])] },
     { name: "prettier", command: bin("prettier"), args: [...PRETTIER, fix ? "--write" : "--check", "."] },
   ];

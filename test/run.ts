@@ -1,16 +1,16 @@
 /**
- * The test runner behind `npm test` and `npm run test:*`: runs the tiers one after another, each in a process of its
- * own (and where it needs one, in a network namespace of its own), and adds up what they say.
+ * The test runner behind `npm test` and `npm run test:*`: runs the tiers one after another, and adds up what they say. Tiers that need a
+ * network namespace share one process and its namespaces, so that the next tier's files run while the last one's wait.
  *
  * `node test/run.ts --help` says which tiers, options and variables there are.
  *
  * The last line is `N passed, N failed, N skipped`, with the files of the skipped tests. The exit code is 0 only if nothing failed.
  */
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { parseArgs } from "node:util";
-import { checks, failing, root } from "./checks.ts";
+import { checks, failing, quickChecks, root } from "./checks.ts";
 import { fetchIptables } from "./kube-proxy/support/iptables.ts";
 import { LONG_FILES } from "./lab/length.ts";
 import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
@@ -22,8 +22,12 @@ interface Tier {
   readonly what: string;
   /** Where it runs: the static checks in this process, plain vitest, or vitest in fresh network namespaces. */
   readonly runs: "checks" | "plain" | "in-namespaces";
-  /** No part of `npm test`: run by `--only` alone. */
+  /** Run by `--only` alone. */
   readonly apart?: true;
+  /** Not in a short run. */
+  readonly long?: true;
+  /** Changes the namespace that it runs in, which others share. */
+  readonly alone?: true;
 }
 
 interface Outcome {
@@ -34,21 +38,17 @@ interface Outcome {
   readonly skippedIn: readonly string[];
   /** What a reader of the summary must know: what failed, what was skipped and why. */
   readonly notes: readonly string[];
+  readonly seconds: number;
 }
 
 /** The part of vitest's JSON report (Jest's format) that we read. */
 interface Report {
-  readonly numPassedTests: number;
-  readonly numFailedTests: number;
-  readonly numPendingTests: number;
-  readonly numTodoTests: number;
-  readonly numTotalTests: number;
-  /** ms since 1970. */
-  readonly startTime: number;
   readonly testResults: readonly {
     readonly name: string;
     readonly status: string;
     readonly message: string;
+    /** ms since 1970. */
+    readonly startTime: number;
     readonly endTime: number;
     readonly assertionResults: readonly { readonly fullName: string; readonly status: string }[];
   }[];
@@ -60,14 +60,14 @@ const results = path.join(root, "build", "test-results");
 const bundle = path.join(root, "build", "program");
 
 const tiers: readonly Tier[] = [
-  { name: "lint", what: "type checks, linter, formatter", runs: "checks" },
+  { name: "lint", what: "type checks; linter and formatter too unless --short", runs: "checks" },
   { name: "unit", what: "pure functions and the fake kernel", runs: "plain" },
   { name: "conformance", what: "one suite on the fake and on the real kernel", runs: "in-namespaces" },
   { name: "native", what: "the addon: codec, errors, dumps, events, fuzzing", runs: "in-namespaces" },
-  { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces" },
+  { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces", long: true },
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
-  { name: "nft", what: "what nft prints of our table", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
+  { name: "nft", what: "what nft prints of our table", runs: "in-namespaces", alone: true },
   { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
@@ -88,7 +88,7 @@ const { values: options, positionals: filters } = parseArgs({
 
 const OPTIONS: readonly (readonly [option: string, what: string])[] = [
   ["--only TIER[,TIER]", "these tiers instead of all"],
-  ["--short", "as `npm test`: without the longest tests, and with fewer seeds, kills, inputs and rows"],
+  ["--short", "as `npm test`: no linter, formatter or leak check, no long tests; fewer seeds, kills, inputs and rows"],
   [
     "--nightly",
     "at length: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
@@ -137,7 +137,7 @@ function tierEnvironment(): Record<string, string> {
 }
 
 /** Runs a command in its own process group, so that the whole group can be ended. Resolves with what went wrong. */
-function runGroup(command: string, args: readonly string[]): Promise<string | undefined> {
+function runGroup(command: string, args: readonly string[], limitMs = tierLimitMs): Promise<string | undefined> {
   return new Promise((resolve) => {
     const child = spawn(command, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"], detached: true });
     const end = (signal: NodeJS.Signals): void => {
@@ -153,7 +153,7 @@ function runGroup(command: string, args: readonly string[]): Promise<string | un
     const timer = setTimeout(() => {
       overdue = true;
       end("SIGKILL");
-    }, tierLimitMs);
+    }, limitMs);
     const settle = (failure: string | undefined): void => {
       clearTimeout(timer);
       process.off("SIGINT", interrupted);
@@ -162,7 +162,7 @@ function runGroup(command: string, args: readonly string[]): Promise<string | un
     };
     child.on("error", (error) => settle(`could not be started: ${error.message}`));
     child.on("exit", (code, signal) => {
-      if (overdue) settle(`was still running after ${tierLimitMs / 60_000} minutes`);
+      if (overdue) settle(`was still running after ${limitMs / 60_000} minutes`);
       else if (code === 0) settle(undefined);
       else settle(`${signal === null ? `exited with code ${code}` : `was ended by ${signal}`}; see its output above`);
     });
@@ -178,32 +178,60 @@ function readReport(file: string): Report | undefined {
   }
 }
 
-/** Adds up a report. A file that failed outside of its tests, or a failure that no test shows, counts as one failed. */
-function tally(tier: Tier, report: Report | undefined, failure: string | undefined): Outcome {
+/** Tiers that run in one process. */
+type Stage = readonly Tier[];
+
+/** Tiers in namespaces are one stage, but for those with settings or a namespace of their own. */
+function stagesOf(selected: readonly Tier[]): readonly Stage[] {
+  const stages: Tier[][] = [];
+  const isShared = ({ runs, apart, alone }: Tier): boolean => runs === "in-namespaces" && !apart && !alone;
+  for (const tier of selected) {
+    const last = stages.at(-1);
+    if (isShared(tier) && last !== undefined && last.every(isShared)) last.push(tier);
+    else stages.push([tier]);
+  }
+  return stages;
+}
+
+/** Where a tier's tests are, below test/. */
+const folderOf = ({ name }: Tier): string => ({ nft: "nft-versions", package: "library" })[name] ?? name;
+
+/** The tier's part of a stage's report. */
+function partOf(report: Report, tier: Tier): Report {
+  const folder = path.join(root, "test", folderOf(tier), path.sep);
+  return { testResults: report.testResults.filter(({ name }) => name.startsWith(folder)) };
+}
+
+/** From the first file's start to the last one's end, s. */
+function secondsOf({ testResults }: Report): number {
+  const start = Math.min(...testResults.map(({ startTime }) => startTime));
+  const end = Math.max(...testResults.map(({ endTime }) => endTime));
+  return testResults.length === 0 ? 0 : (end - start) / 1000;
+}
+
+/** Adds up a report. A file that failed outside of its tests counts as one failed. */
+function tally(report: Report): Outcome {
   const notes: string[] = [];
   const skippedIn: string[] = [];
-  let failed = report?.numFailedTests ?? 0;
-  const skipped = (report?.numPendingTests ?? 0) + (report?.numTodoTests ?? 0);
-  for (const file of report?.testResults ?? []) {
+  let [passed, failed, skipped] = [0, 0, 0];
+  for (const file of report.testResults) {
     const name = path.relative(root, file.name);
-    const results = file.assertionResults;
-    if (file.status === "failed" && !results.some((result) => result.status === "failed")) {
+    const of = (status: string): Report["testResults"][number]["assertionResults"] =>
+      file.assertionResults.filter((result) => result.status === status);
+    const others = file.assertionResults.filter(({ status }) => status !== "passed" && status !== "failed");
+    passed += of("passed").length;
+    failed += of("failed").length;
+    skipped += others.length;
+    if (file.status === "failed" && of("failed").length === 0) {
       failed += 1;
       const [reason = ""] = file.message.split("\n");
       notes.push(`failed: ${name}: ${reason === "" ? "ended before its tests; see its output above" : reason}`);
     }
-    for (const result of results) {
-      if (result.status === "failed") notes.push(`failed: ${name}: ${result.fullName}`);
-      else if (result.status !== "passed") notes.push(`skipped: ${name}: ${result.fullName} (${result.status})`);
-    }
-    const count = results.filter(({ status }) => status !== "failed" && status !== "passed").length;
-    if (count > 0) skippedIn.push(`${count} in ${name.replace(/^test\/|\.test\.ts$/g, "")}`);
+    notes.push(...of("failed").map(({ fullName }) => `failed: ${name}: ${fullName}`));
+    notes.push(...others.map(({ fullName, status }) => `skipped: ${name}: ${fullName} (${status})`));
+    if (others.length > 0) skippedIn.push(`${others.length} in ${name.replace(/^test\/|\.test\.ts$/g, "")}`);
   }
-  if (failure !== undefined && failed === 0) {
-    failed = 1;
-    notes.push(`failed: tier ${tier.name} ${failure}`);
-  }
-  return { passed: report?.numPassedTests ?? 0, failed, skipped, skippedIn, notes };
+  return { passed, failed, skipped, skippedIn, notes, seconds: secondsOf(report) };
 }
 
 /** See test/library/clean-root.ts. Returns what went wrong. */
@@ -213,22 +241,31 @@ function makeCleanRoot(): string | undefined {
 }
 
 /** Returns what went wrong. */
-function bundleProgram(): string | undefined {
+async function bundleProgram(): Promise<string | undefined> {
   rmSync(bundle, { recursive: true, force: true });
   // Sanitized tests read stack traces: they run the program from files.
   const steps = options.asan ? ["bundle"] : ["bundle", "snapshot"];
   for (const step of steps) {
-    const { status } = spawnSync(process.execPath, [`deploy/image/${step}.mjs`, bundle], {
-      cwd: root,
-      stdio: "inherit",
-    });
-    if (status !== 0) return `could not make the program's ${step}; see above`;
+    const failure = await runGroup(process.execPath, [`deploy/image/${step}.mjs`, bundle]);
+    if (failure !== undefined) return `could not make the program's ${step}: it ${failure}`;
   }
   mkdirSync(path.join(bundle, "build"));
   symlinkSync(path.join(root, "build", "Release"), path.join(bundle, "build", "Release"));
   // Commands leave their compiled code here, and find it again.
   mkdirSync(path.join(bundle, "cache"));
   return undefined;
+}
+
+/** The lab's programs, which the first tests that need one would compile each for itself. Returns what went wrong. */
+async function buildLab(): Promise<string | undefined> {
+  const failure = await runGroup(process.execPath, ["--no-warnings", "test/lab/build-all.ts"]);
+  return failure === undefined ? undefined : `could not compile the lab's programs: it ${failure}`;
+}
+
+/** What tiers in namespaces share. Returns what went wrong. */
+async function prepareShared(): Promise<string | undefined> {
+  const all = await Promise.all([bundleProgram(), ...(filters.length === 0 ? [buildLab()] : [])]);
+  return all.find((failure) => failure !== undefined);
 }
 
 /** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
@@ -249,14 +286,16 @@ function prepare(tier: Tier): string | undefined {
   }
 }
 
-async function runVitest(tier: Tier): Promise<Outcome> {
-  const file = path.join(results, `${tier.name}.json`);
+/** Outcomes of the stage's tiers, in order. A failure that no test shows counts as one failed of the first. */
+async function runVitest(stage: Stage): Promise<readonly Outcome[]> {
+  const names = stage.map(({ name }) => name);
+  const file = path.join(results, "stage.json");
   mkdirSync(results, { recursive: true });
   rmSync(file, { force: true });
   const vitest = [
     path.join(root, "node_modules", "vitest", "vitest.mjs"),
     "run",
-    `--project=${tier.name}`,
+    ...names.map((name) => `--project=${name}`),
     "--reporter=default",
     "--reporter=./test/failures.ts",
     "--reporter=json",
@@ -266,14 +305,25 @@ async function runVitest(tier: Tier): Promise<Outcome> {
   // The environment is set inside of the namespaces: a preloaded sanitizer has no business in the tools that make them.
   const environment = Object.entries(tierEnvironment()).map(([name, value]) => `${name}=${value}`);
   const inner = ["env", ...environment, process.execPath, ...vitest];
-  const enter = tier.runs === "in-namespaces" ? [process.execPath, path.join(root, "test/lab/enter.mjs"), "--"] : [];
+  const enter =
+    stage[0].runs === "in-namespaces" ? [process.execPath, path.join(root, "test/lab/enter.mjs"), "--"] : [];
   const [command, ...args] = [...enter, ...inner] as [string, ...string[]];
-  const failure = prepare(tier) ?? (await runGroup(command, args));
-  return tally(tier, readReport(file), failure);
+  const unprepared = stage.map(prepare).find((failure) => failure !== undefined);
+  const failure = unprepared ?? (await runGroup(command, args, stage.length * tierLimitMs));
+  const report = readReport(file) ?? { testResults: [] };
+  const outcomes = stage.map((tier) => {
+    const part = partOf(report, tier);
+    writeFileSync(path.join(results, `${tier.name}.json`), JSON.stringify(part));
+    return tally(part);
+  });
+  if (failure === undefined || outcomes.some(({ failed }) => failed > 0)) return outcomes;
+  const [first, ...others] = outcomes as [Outcome, ...Outcome[]];
+  return [{ ...first, failed: 1, notes: [...first.notes, `failed: ${names.join(", ")} ${failure}`] }, ...others];
 }
 
 async function runChecks(): Promise<Outcome> {
-  const list = checks({ cpp: options.nightly ? "all" : "format", fix: false });
+  const start = Date.now();
+  const list = options.short ? quickChecks() : checks({ cpp: options.nightly ? "all" : "format", fix: false });
   const failed = await failing(list);
   return {
     passed: list.length - failed.length,
@@ -281,11 +331,12 @@ async function runChecks(): Promise<Outcome> {
     skipped: 0,
     skippedIn: [],
     notes: failed.map((check) => `failed: ${check.name}`),
+    seconds: (Date.now() - start) / 1000,
   };
 }
 
 function selectTiers(): readonly Tier[] {
-  if (options.only === undefined) return tiers.filter((tier) => tier.apart !== true);
+  if (options.only === undefined) return tiers.filter(({ apart, long }) => apart !== true && !(long && options.short));
   return options.only.split(",").map((name) => {
     const tier = tiers.find((candidate) => candidate.name === name);
     if (tier === undefined) {
@@ -316,11 +367,15 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
 
 /** What this run does not cover though the project has it: said, so that a green line is not read as more than it is. */
 function notCovered(selected: readonly Tier[]): string[] {
-  const absent = tiers.filter((tier) => tier.apart !== true && !selected.includes(tier)).map((tier) => tier.name);
-  const lines = absent.length === 0 ? [] : [`not asked for: ${absent.join(", ")}`];
+  const absent = tiers.filter(({ apart, long }) => apart !== true && !(long && options.short));
+  const names = absent.filter((tier) => !selected.includes(tier)).map(({ name }) => name);
+  const lines = names.length === 0 ? [] : [`not asked for: ${names.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
   if (options.only !== undefined) return lines;
-  if (options.short) lines.push(`left to npm run test:all: some rows and tests, and of ${LONG_FILES.join(", ")} all`);
+  if (options.short) {
+    const left = ["linter", "formatter", ...tiers.filter(({ long }) => long).map(({ name }) => name), ...LONG_FILES];
+    lines.push(`left to npm run test:all: ${left.join(", ")}, and some tests and rows of other files`);
+  }
   const done = [
     ...(options.short ? [] : ["test:all"]),
     ...(options.nightly ? ["test:nightly"] : []),
@@ -341,8 +396,8 @@ function columns(rows: readonly (readonly [string, string])[]): string {
 function lastRun({ name }: Tier): string {
   const report = readReport(path.join(results, `${name}.json`));
   if (report === undefined) return "";
-  const end = Math.max(report.startTime, ...report.testResults.map(({ endTime }) => endTime));
-  return `; last time ${report.numTotalTests} tests in ${Math.ceil((end - report.startTime) / 1000)} s`;
+  const tests = report.testResults.reduce((sum, { assertionResults }) => sum + assertionResults.length, 0);
+  return `; last time ${tests} tests in ${Math.ceil(secondsOf(report))} s`;
 }
 
 function help(): string {
@@ -351,7 +406,7 @@ function help(): string {
     return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; by --only alone" : ""}${lastRun(tier)}`];
   });
   return [
-    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes some 8 minutes on two idle cores, of which one compiles the addon.",
+    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes less than 6 minutes on two idle cores, of which one compiles the addon.",
     "",
     "  npm test                           every tier, in short",
     "  npm run test:all                   every tier, every test",
@@ -378,25 +433,30 @@ async function main(): Promise<void> {
     return;
   }
   const selected = selectTiers();
-  const failure = selected.some(({ runs }) => runs === "in-namespaces") ? bundleProgram() : undefined;
-  if (failure !== undefined) throw new Error(failure);
+  const preparing = selected.some(({ runs }) => runs === "in-namespaces") ? prepareShared() : undefined;
   const total = { passed: 0, failed: 0, skipped: 0 };
   const skippedIn: string[] = [];
   const notes: string[] = [];
   const lines: string[] = [];
-  for (const tier of selected) {
-    console.log(`\n=== ${tier.name}: ${tier.what}`);
-    const start = Date.now();
-    const outcome = await (tier.runs === "checks" ? runChecks() : runVitest(tier));
-    const seconds = ((Date.now() - start) / 1000).toFixed(1);
-    total.passed += outcome.passed;
-    total.failed += outcome.failed;
-    total.skipped += outcome.skipped;
+  const add = (tier: Tier, outcome: Outcome): void => {
+    const { passed, failed, skipped, seconds } = outcome;
+    total.passed += passed;
+    total.failed += failed;
+    total.skipped += skipped;
     skippedIn.push(...outcome.skippedIn);
     notes.push(...outcome.notes);
     lines.push(
-      `${tier.name.padEnd(12)} ${outcome.passed} passed, ${outcome.failed} failed, ${outcome.skipped} skipped in ${seconds} s`,
+      `${tier.name.padEnd(12)} ${passed} passed, ${failed} failed, ${skipped} skipped in ${seconds.toFixed(1)} s`,
     );
+  };
+  for (const stage of stagesOf(selected)) {
+    console.log(`\n=== ${stage.map(({ name, what }) => `${name}: ${what}`).join("\n    ")}`);
+    if (stage[0].runs === "checks") add(stage[0], await runChecks());
+    else {
+      const failure = await preparing;
+      if (failure !== undefined) throw new Error(failure);
+      for (const [i, outcome] of (await runVitest(stage)).entries()) add(stage[i], outcome);
+    }
     if (process.exitCode === 130) break;
   }
   console.log(`\n=== summary\n${lines.join("\n")}`);

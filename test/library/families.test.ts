@@ -10,7 +10,7 @@ let kernel: Kernel;
 
 /** Two machines with a bridge between them. */
 beforeAll(async () => {
-  [host, left, right] = await Promise.all(["host", "left", "right"].map((name) => Namespace.create(name)));
+  [host, left, right] = await Promise.all(["bridged", "left", "right"].map((name) => Namespace.create(name)));
   await host.ip([
     "link add br0 type bridge mcast_snooping 0",
     "link set br0 up",
