@@ -19,8 +19,9 @@ import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { patience } from "../lab/patience.ts";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { atLength } from "../lab/length.ts";
+import { longTest } from "../support/long.ts";
 
-const TRIES = atLength({ short: 6, usual: 20 });
+const TRIES = atLength({ short: 4, usual: 20 });
 const ROUNDS = 5;
 /** Of one transaction: a piece deleted and added, and what a port has more than that. */
 const MOST_ELEMENTS = 2 * 8192 + 2 * 16_384;
@@ -142,7 +143,7 @@ it("another service's change does not wait for one of 20,000 ports", async () =>
   expect(waits[TRIES / 2]).toBeLessThan(patience(500));
 });
 
-it("nor for one whose annotation takes all the elements that it may", async () => {
+longTest("nor for one whose annotation takes all the elements that it may", async () => {
   const large: Spec = {
     name: "balanced",
     ip: "10.96.43.2",

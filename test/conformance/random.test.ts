@@ -29,7 +29,7 @@ import { factsOf } from "../support/kernel-facts.ts";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { atLength } from "../lab/length.ts";
 
-const ROUNDS = atLength({ short: 2, usual: 8, nightly: 40 });
+const ROUNDS = atLength({ short: 1, usual: 8, nightly: 40 });
 const BATCHES = 60;
 /** Two jiffies where they are longest (HZ=100), ms: intervals remember the last start that a batch named until the jiffy is over. */
 const NEXT_JIFFY_MS = 20;

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { FieldError, type Kernel, openKernel, type PlainSet, Table, TableWatch } from "nft-proxier/table";
 import { Namespace } from "../lab/namespace.ts";
+import { longTest } from "../support/long.ts";
 
 const ADDRESS = "192.0.2.1";
 const TIMEOUT = 2000;
@@ -104,7 +105,7 @@ describe("an element of a set with timeouts", () => {
     expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 60s expires 5\ds \}/);
   });
 
-  test("has its whole time again when it was deleted and put", async () => {
+  longTest("has its whole time again when it was deleted and put", async () => {
     banned.put(ADDRESS);
     await table.apply();
     await sleep(1000);
@@ -151,7 +152,7 @@ describe("an element of a set with timeouts", () => {
   });
 });
 
-test("maps and short keys have timeouts, too", async () => {
+longTest("maps and short keys have timeouts, too", async () => {
   const ports = table.set({ set: "ports", key: ["inet_service"], data: "verdict", timeoutMs: 0 });
   const counts = table.set({ set: "counts", key: ["inet_service"], data: ["mark"], timeoutMs: 60_000, counters: {} });
   ports.put(80, "accept", { timeoutMs: 1000 });

@@ -3,11 +3,12 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
 import { flow } from "../support/conntrack-entries.ts";
 import { addresses, addSet, addTable, elements, ip, manyAddresses, useLab } from "./lab.js";
+import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
 const ENTRIES = 2_000;
 /** Many times more than libuv's pool has threads. */
-const DUMPS = 200;
+const DUMPS = atLength({ short: 60, usual: 200 });
 
 let table: NetlinkConntrack;
 beforeAll(async () => {

@@ -51,7 +51,7 @@ function chains(table: IptablesTable, rules: Readonly<Record<string, LegacyChain
 
 /** Random tables, as bytes; such with random bytes in them; and in the kernel. */
 const TABLES = atLength({ short: 100, usual: 400 });
-const SCRIBBLED = atLength({ short: 200, usual: 1000 });
+const SCRIBBLED = atLength({ short: 100, usual: 1000 });
 const IN_KERNEL = atLength({ short: 1, usual: 5 });
 
 describe.each(FAMILIES)("the bytes of a table, %s", (family) => {

@@ -17,11 +17,11 @@ import {
   TRANSPORTS,
 } from "./support/objects.ts";
 import { patience } from "../lab/patience.ts";
-import { someOf } from "../lab/length.ts";
+import { atLength, someOf } from "../lab/length.ts";
 
 const CLIENTS = 24;
 const LONG = 10_800;
-const SHORT = patience(3);
+const SHORT = patience(atLength({ short: 2, usual: 3 }));
 
 const sticky: ServiceSpec = { name: "sticky", n: 1, endpoints: ["a", "b", "r1"], affinitySeconds: LONG };
 const brief: ServiceSpec = { name: "brief", n: 2, endpoints: ["a", "b", "r1"], affinitySeconds: SHORT };

@@ -21,7 +21,7 @@ import { atLength, someOf } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
 
 const ECHO_PORT = 9999;
-const DRAIN_SECONDS = patience(atLength({ short: 3, usual: 6 }));
+const DRAIN_SECONDS = patience(atLength({ short: 2, usual: 6 }));
 const SOURCES = ["b", "client", "node"];
 
 let cluster: Cluster;

@@ -79,7 +79,7 @@ test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow
     await sleep(PAUSE_MS);
     replacedAt.push(await tracked.apply(objects(moving(i % 2 === 0 ? "r1" : "a"), steady)));
   }
-  await sleep(2 * LIMIT_MS);
+  await sleep(atLength({ short: LIMIT_MS, usual: 2 * LIMIT_MS }));
   await Promise.all(["client", "b"].map((from) => cluster.source(from).namespace.agent().endFlows()));
   const stood = standstill();
   const delays = new Map<string, readonly number[]>();

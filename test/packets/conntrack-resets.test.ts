@@ -16,6 +16,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
+import { someOf } from "../lab/length.ts";
 
 const ECHO_PORT = 9999;
 /** A reset takes a round trip; what takes longer is a busy machine. Without one the client waits for 15 minutes. */
@@ -102,7 +103,7 @@ async function answers(
 const all = (connections: Awaited<ReturnType<typeof connect>>, answer: string): string[] =>
   connections.map(({ name }) => `${name}: ${answer}`);
 
-describe.each(["Cluster", "Local"] as const)("externalTrafficPolicy %s", (external) => {
+describe.each(someOf(["Cluster", "Local"] as const, 2))("externalTrafficPolicy %s", (external) => {
   test.each<[string, ServiceSpec["endpoints"]]>([
     ["and another endpoint takes over", ["r1"]],
     ["and no endpoint is left", []],

@@ -24,7 +24,7 @@ import { atLength } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
 
 const SERVICES = 50;
-const CONNECTIONS = atLength({ short: 5_000, usual: 10_000 });
+const CONNECTIONS = atLength({ short: 2_000, usual: 10_000 });
 /** To each service at a time: what changes meanwhile comes between them. */
 const AT_ONCE = 10;
 

@@ -14,6 +14,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { longDescribe } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
@@ -84,7 +85,7 @@ describe("no detector", () => {
   );
 });
 
-describe("no detector, masqueradeAll", () => {
+longDescribe("no detector, masqueradeAll", () => {
   beforeAll(() => apply({ clusterCIDR: "", nftables: { masqueradeAll: true } }));
   testRows(
     () => cluster,

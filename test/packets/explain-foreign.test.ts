@@ -110,7 +110,7 @@ describe("every expression at forward, ahead of a drop, and ahead of an accept w
     ...{ inInterface: "eth1", outInterface: "pod0" },
   });
 
-  test.for(someOf(rules, 5))("$text", async ({ text, judgeable, more = "" }) => {
+  test.for(someOf(rules, 10))("$text", async ({ text, judgeable, more = "" }) => {
     const matching = /vmap/.test(text) ? [[text]] : [[`${text} drop`], [`${text} accept`, "drop"]];
     for (const lines of matching) {
       const { said, wrong } = await compare(

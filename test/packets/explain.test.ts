@@ -18,7 +18,7 @@ import {
   clusterIP,
 } from "./support/objects.ts";
 import { checkRow, type Expected } from "./support/rows.ts";
-import { someOf } from "../lab/length.ts";
+import { isShort, someOf } from "../lab/length.ts";
 
 const SERVICES: readonly ServiceSpec[] = [
   { name: "plain", n: 1, endpoints: ["a", "r1"] },
@@ -145,14 +145,18 @@ async function compare(from: string, family: Family, to: readonly Target[]): Pro
 }
 
 describe.each(someOf(SOURCES, 3))("from %s", (from) => {
-  test.for(FAMILIES)("%s: every service in every way, as the wire shows it", async (family) => {
-    expect(targets().length).toBeGreaterThan(20);
-    expect(await compare(from, family, targets())).toEqual([]);
-  });
+  // In a short run one family each, in turns.
+  test.for(isShort ? [FAMILIES[SOURCES.indexOf(from) % 2]] : FAMILIES)(
+    "%s: every service in every way, as the wire shows it",
+    async (family) => {
+      expect(targets().length).toBeGreaterThan(20);
+      expect(await compare(from, family, targets())).toEqual([]);
+    },
+  );
 });
 
 describe.each(["loopback", "node"])("from %s to loopback", (from) => {
-  test.for(FAMILIES)("%s: every service's node port, as the wire shows it", async (family) => {
+  test.for(someOf(FAMILIES, 2))("%s: every service's node port, as the wire shows it", async (family) => {
     expect(await compare(from, family, onLoopback())).toEqual([]);
   });
 });

@@ -30,7 +30,7 @@ import { checkRow, type Row, testRows } from "./support/rows.ts";
 import { atLength } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
 
-const STARTS = atLength({ short: 3, usual: 8, nightly: 100 });
+const STARTS = atLength({ short: 2, usual: 8, nightly: 100 });
 
 let cluster: Cluster;
 beforeAll(async () => {

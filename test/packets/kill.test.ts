@@ -13,7 +13,7 @@ import type { LoadInPieces } from "./support/load-in-pieces.ts";
 import type { Manifest } from "./support/objects.ts";
 import { atLength } from "../lab/length.ts";
 
-const KILLS = atLength({ short: 3, usual: 20, nightly: 200 });
+const KILLS = atLength({ short: 2, usual: 20, nightly: 200 });
 const SERVICES = 500;
 const ENDPOINTS = 3;
 /** Of the services, those with a chain of their own that changes too. */

@@ -21,6 +21,7 @@ import {
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
 import { someOf } from "../lab/length.ts";
+import { longDescribe, longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "c", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
@@ -85,12 +86,12 @@ describe("primary and localhost", () => {
   );
 });
 
-describe("localhost alone", () => {
+longDescribe("localhost alone", () => {
   beforeAll(() => apply({ nodePortAddresses: ["localhost"] }));
   testRows(() => cluster, [...servedAt(LOOPBACK), untouchedAt(PLAN.node)]);
 });
 
-describe("all and localhost", () => {
+longDescribe("all and localhost", () => {
   beforeAll(() => apply({ nodePortAddresses: ["all", "localhost"] }));
   testRows(() => cluster, [...servedAt(LOOPBACK), ...servedAt(PLAN.nodeOutside, { from: "node" })]);
 });
@@ -146,7 +147,7 @@ describe("not asked for", () => {
     }
   });
 
-  test("of a gate that is false", async () => {
+  longTest("of a gate that is false", async () => {
     await apply({ ...LOCALHOST, featureGates: { KubeProxyNFTablesLocalhostNodePorts: false } });
     expect(await checkRow(cluster, untouchedAt(LOOPBACK))).toEqual([]);
     for (const text of await rulesets()) expect(text).not.toMatch(/localhost|addr set/);
@@ -197,6 +198,17 @@ describe("connections", () => {
     return [serviceObject(echo), serviceObject(closed), serviceObject(onHost), ...slices];
   };
 
+  let offered = false;
+  /** Unless the last test has left them so. */
+  async function offer(): Promise<void> {
+    if (!offered) await cluster.apply(objects(), configuration(LOCALHOST));
+    offered = true;
+  }
+  async function withdraw(config: Manifest): Promise<void> {
+    offered = false;
+    await apply(config);
+  }
+
   beforeAll(async () => {
     const { namespace, address } = cluster.lab.pod("a");
     for (const family of FAMILIES) {
@@ -208,7 +220,7 @@ describe("connections", () => {
   });
 
   test.each(someOf(FAMILIES, 2))("%s: megabytes each way, and an end of one direction alone", async (family) => {
-    await cluster.apply(objects(), configuration(LOCALHOST));
+    await offer();
     const script = `
       const socket = require("node:net").connect({ port: ${nodePortOf(echo.n)}, host: "${LOOPBACK[family]}", allowHalfOpen: true });
       let got = 0;
@@ -220,22 +232,22 @@ describe("connections", () => {
   });
 
   test.each(someOf(FAMILIES, 2))("%s: go on when their service goes", async (family) => {
-    await cluster.apply(objects(), configuration(LOCALHOST));
+    await offer();
     const conversation = await talk(LOOPBACK[family], nodePortOf(echo.n));
     expect(await conversation.say("one")).toBe("one");
-    await apply(LOCALHOST);
+    await withdraw(LOCALHOST);
     expect(await conversation.say("two")).toBe("two");
   });
 
   test.each(someOf(FAMILIES, 2))(
     "%s: of a local program with such a port are its own, before a service has it and after",
     async (family) => {
-      await apply({});
+      await withdraw({});
       const port = nodePortOf(echo.n);
       await startEchoServer(cluster.node, LOOPBACK[family], port);
       const conversation = await talk(LOOPBACK[family], port);
       expect(await conversation.say("one")).toBe("one");
-      await cluster.apply(objects(), configuration(LOCALHOST));
+      await offer();
       expect(await conversation.say("two")).toBe("two");
     },
   );
@@ -243,7 +255,7 @@ describe("connections", () => {
   test.each(someOf(FAMILIES, 2))(
     "%s: that another program leads from one loopback port to another are left to it",
     async (family) => {
-      await cluster.apply(objects(), configuration(LOCALHOST));
+      await offer();
       const [from, to] = [6001, 6002];
       await startEchoServer(cluster.node, LOOPBACK[family], to);
       const rule = `${family} daddr ${LOOPBACK[family]} tcp dport ${from} redirect to :${to}`;
@@ -256,7 +268,7 @@ describe("connections", () => {
   );
 
   test.each(someOf(FAMILIES, 2))("%s: an endpoint's error reaches the program", async (family) => {
-    await cluster.apply(objects(), configuration(LOCALHOST));
+    await offer();
     const probe = {
       protocol: "udp",
       destination: LOOPBACK[family],
@@ -268,7 +280,7 @@ describe("connections", () => {
   });
 
   test("an endpoint may have the node's own address", async () => {
-    await cluster.apply(objects(), configuration(LOCALHOST));
+    await offer();
     const row: Row = {
       rule: "",
       from: ["nodeItself", "loopback"],
@@ -280,7 +292,7 @@ describe("connections", () => {
 
   test("cleanup leaves nothing of it", async () => {
     const settings = ["all", "lo", "eth0"].map((name) => `/proc/sys/net/ipv4/conf/${name}/route_localnet`);
-    await apply(LOCALHOST);
+    await withdraw(LOCALHOST);
     expect((await cluster.node.run(["cat", ...settings])).stdout).toBe("0\n0\n0\n");
     await cluster.command(["cleanup"]);
     expect(await checkRow(cluster, untouchedAt(LOOPBACK))).toEqual([]);

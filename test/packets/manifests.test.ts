@@ -155,7 +155,7 @@ describe("run --once where tables are in force", () => {
     },
   );
 
-  test("what is skipped by rule is not missing: other kinds, ExternalName, headless; exit 0", async () => {
+  longTest("what is skipped by rule is not missing: other kinds, ExternalName, headless; exit 0", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const skipped = [
@@ -174,7 +174,7 @@ describe("run --once where tables are in force", () => {
     expect(done.code).toBe(0);
   });
 
-  test("a misspelt field: written without it, and a warning names it and the nearest; exit 1", async () => {
+  longTest("a misspelt field: written without it, and a warning names it and the nearest; exit 1", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const misspelt = { ...shop, spec: { loadBalancerSourceRange: ["192.0.2.0/24"] } };
@@ -240,7 +240,7 @@ describe("without a table in force", () => {
     await goes(web, { pods: ["a"], masq: false });
   });
 
-  test("run serves what can be read, and warns", async () => {
+  longTest("run serves what can be read, and warns", async () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     start();
     await goes(web, { pods: ["a"], masq: false });
@@ -284,7 +284,7 @@ describe("run where tables are in force", () => {
     },
   );
 
-  test("a bad file that is removed ends the waiting", async () => {
+  longTest("a bad file that is removed ends the waiting", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
@@ -329,7 +329,7 @@ describe("conditions of endpoints in YAML", () => {
     ["0", "reject"],
     ['"true"', "reject"],
   ] as const;
-  test.each(someOf(WORDS, 4))("ready: %s", async (ready, expected) => {
+  test.each(someOf(WORDS, 8))("ready: %s", async (ready, expected) => {
     await put({ ...complete(), "web.yaml": withReady(web, ready) });
     await run();
     await goes(web, expected);

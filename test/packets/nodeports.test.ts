@@ -15,6 +15,7 @@ import {
   target,
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { longDescribe } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
@@ -83,7 +84,7 @@ describe("by default: primary, the node's own IPs", () => {
   testRows(() => cluster, answersAt(["node"]));
 });
 
-describe("primary, written out", () => {
+longDescribe("primary, written out", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary"] }));
   testRows(() => cluster, answersAt(["node"]));
 });
@@ -130,7 +131,7 @@ describe("CIDRs of one family: the other gets all its addresses", () => {
   );
 });
 
-describe("all: every local address", () => {
+longDescribe("all: every local address", () => {
   beforeAll(() => apply({ nodePortAddresses: ["all"] }));
   testRows(() => cluster, answersAt(ADDRESSES));
 });

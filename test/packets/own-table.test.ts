@@ -16,6 +16,7 @@ import { checkRow, type Row } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
 import { longTest } from "../support/long.ts";
+import { someOf } from "../lab/length.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Row = { rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } };
@@ -173,7 +174,7 @@ function onNewer(): void {
 
   test("another program's table that goes with its owner, or is deleted by it, is ours soon after", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
-    for (const goes of ["with its owner", "by its owner's hand"]) {
+    for (const goes of someOf(["with its owner", "by its owner's hand"], 2)) {
       const owner = cluster.lab.node.spawn(["nft", "-i"], { stdio: ["pipe", "ignore", "inherit"] });
       owner.stdin!.write("add table ip kube-proxy { flags owner; }\n");
       await expect.poll(async () => (await nft("list", "tables")).stdout).toContain("table ip kube-proxy");

@@ -14,6 +14,7 @@ import type { ServiceList } from "../../src/control/types.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
 /** A pod that has ended its work, and one in its place. */
@@ -151,7 +152,7 @@ test("of endpoints pod, node and zone are told, and the connections left on thos
   );
 });
 
-test("each connection is counted once, also where a service's port has the number of its node port", async () => {
+test("each connection is counted and listed once, also where a service's port has the number of its node port", async () => {
   const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   const endpoint = cluster.lab.pod("a").address.ip;
   const connection = { family: "ip", protocol: "tcp", state: "ESTABLISHED", port: nodePortOf(4), endpoint } as const;
@@ -162,6 +163,8 @@ test("each connection is counted once, also where a service's port has the numbe
   const { stdout } = await ask("services", "default/alike", "-o", "json");
   const { items } = JSON.parse(stdout) as ServiceList;
   expect(items.map(({ endpoints }) => endpoints?.map(({ open }) => open))).toEqual([[3]]);
+  const listed = await ask("conntrack", "list", "--service", "default/alike", "-o", "json");
+  expect([listed.code, listed.stdout.trim().split("\n").length]).toEqual([0, 3]);
 });
 
 test("a service with annotations is listed with them, and with how many connections its limit counts", async () => {
@@ -196,7 +199,7 @@ test("a service with annotations is listed with them, and with how many connecti
   expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 
-test("top and services --watch end when their reader has gone", async () => {
+longTest("top and services --watch end when their reader has gone", async () => {
   const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
     const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
     const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {

@@ -21,6 +21,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { longTest } from "../support/long.ts";
 
 let cluster: Cluster;
 beforeAll(async () => {
@@ -174,7 +175,7 @@ describe("given back", () => {
     expect(again).toEqual([[], []]);
   });
 
-  test("it may serve node ports on all addresses instead", async () => {
+  longTest("it may serve node ports on all addresses instead", async () => {
     await ours();
     await (
       await theirs(true)

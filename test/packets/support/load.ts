@@ -3,6 +3,7 @@ import { availableParallelism } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import type { Transport } from "../../lab/agent.ts";
+import { atLength } from "../../lab/length.ts";
 import { patience } from "../../lab/patience.ts";
 import { FAMILIES } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
@@ -29,8 +30,8 @@ export function exceptMissed(failures: readonly string[]): readonly string[] {
   return failures.length - others.length <= FAMILIES.length * availableParallelism() ? others : failures;
 }
 
-/** Between rounds: the load must not take the processors from what is under test. */
-const PAUSE_MS = 5;
+/** Between rounds: the load must not take the processors from what is under test, or in a short run from other tests. */
+const PAUSE_MS = atLength({ short: 50, usual: 5 });
 /** A machine on which everything takes N times as long has that much longer pauses, up to this. */
 const LONGEST_PAUSE_MS = 2000;
 

@@ -24,7 +24,7 @@ vi.setConfig(SLOW);
 const REQUESTS = 100_000;
 const MOST_GROWTH = 50 * 1024 * 1024;
 const MOST_MS = 100;
-const FLOOD_MS = atLength({ short: 1_000, usual: 2_500 });
+const FLOOD_MS = atLength({ short: 500, usual: 2_500 });
 
 /** A process of its own, as its memory is not the server's. */
 const FLOOD = `

@@ -23,7 +23,7 @@ import { SILENT } from "../../support/log.ts";
 import { atLength } from "../../lab/length.ts";
 
 const STEPS_A_SEED = 50;
-const SEEDS = atLength({ short: 4, usual: 8, nightly: 240 });
+const SEEDS = atLength({ short: 2, usual: 8, nightly: 240 });
 const FIRST_SEED = Number(process.env["RANDOM_SEED"] ?? 1);
 const COUNT = process.env["RANDOM_SEED"] === undefined ? SEEDS : 1;
 /** Steps between two quiet points, at most. */

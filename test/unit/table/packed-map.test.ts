@@ -26,7 +26,7 @@ function cpuMs(): number {
   return (user + system) / 1000;
 }
 
-const STEPS = atLength({ short: 4_000, usual: 20_000 });
+const STEPS = atLength({ short: 2_000, usual: 20_000 });
 
 describe("PackedMap", () => {
   it.each([1, 2, 4, 7].flatMap((words) => [[words, false] as const, [words, true] as const]))(
