@@ -8,8 +8,21 @@ import { expandNodePortAddresses, isLoopbackCIDR, type ProxyConfig } from "../co
 import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { IpFamily } from "../model/types.js";
 import type { NodeContext } from "../model/categorize.js";
-import type { LocalhostNodePorts } from "../ruleset/localhost.js";
-import type { LocalDetector } from "../ruleset/skeleton.js";
+
+/** Where node ports answer on loopback. */
+export interface LocalhostNodePorts {
+  /** CIDRs of loopback addresses that node ports answer on; canonical, at least one. */
+  readonly nets: readonly string[];
+  /** An address of this node: the source of such packets while they are routed, and the client that ClientIP affinity knows. */
+  readonly source: string;
+}
+
+/** What tells traffic of this node's pods from other traffic, for one family. */
+export type LocalDetector =
+  | { readonly kind: "none" }
+  | { readonly kind: "cidr"; readonly cidrs: readonly string[] }
+  /** Came in by this interface; a trailing `*` makes it a prefix. The node's own packets are then never local. */
+  | { readonly kind: "interface"; readonly name: string };
 
 const ZONE_LABEL = "topology.kubernetes.io/zone";
 

@@ -18,14 +18,7 @@
 import type { IpFamily } from "../model/types.js";
 import type { Match, Rule, Statement } from "../table/index.js";
 import { drop, rule } from "./statements.js";
-
-/** Where in `localhost` nothing else is said, node ports answer nowhere on loopback. */
-export interface LocalhostNodePorts {
-  /** CIDRs of loopback addresses that node ports answer on; canonical, at least one. */
-  readonly nets: readonly string[];
-  /** An address of this node: the source of such packets while they are routed, and the client that ClientIP affinity knows. */
-  readonly source: string;
-}
+import type { LocalhostNodePorts } from "../node/facts.js";
 
 /** Loopback addresses of a family, all of them. */
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };

@@ -5,20 +5,14 @@
 import { Hook, Priority } from "../kernel/constants.js";
 import type { IpFamily } from "../model/types.js";
 import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/index.js";
-import { LOOPBACK, type LocalhostNodePorts, localhostRules, sourceForRouting } from "./localhost.js";
+import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
+import type { LocalDetector, LocalhostNodePorts } from "../node/facts.js";
 import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
 import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
-
-/** What tells traffic of this node's pods from other traffic, for one family. */
-export type LocalDetector =
-  | { readonly kind: "none" }
-  | { readonly kind: "cidr"; readonly cidrs: readonly string[] }
-  /** Came in by this interface; a trailing `*` makes it a prefix. The node's own packets are then never local. */
-  | { readonly kind: "interface"; readonly name: string };
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;
