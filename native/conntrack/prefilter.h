@@ -1,5 +1,5 @@
 // What a dump need not hand over: entries whose original destination is no service's, and those that are answered by
-// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/types.ts describes the
+// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/conntrack-table.ts describes the
 // layout (ConntrackPrefilter).
 #pragma once
 

@@ -1,6 +1,6 @@
 import { runAtOnce, runInSlices } from "../base/time-slice.js";
 import { isSameBalance } from "../model/balance.js";
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import { indicesIn } from "./indices.js";
 import { type BalancedView, endpointsOf, isLong, type Slots, slotsOf, type Stood } from "./slots.js";
 

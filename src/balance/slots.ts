@@ -5,7 +5,7 @@
  */
 import { allWeights, type EndpointBalance, slotsFor, SLOT_STEPS, sum } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { Pieces } from "../base/time-slice.js";
 import { hashesOf, scoresFor } from "./preferences.js";
 import { type Assigned, rendezvous } from "./rendezvous.js";

@@ -1,10 +1,10 @@
 /** How many connections a service's endpoints have, as the connection tracking table knows them; it is read beside the daemon. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { protocolNumber } from "../base/protocols.js";
-import type { EndpointStatus, ServiceList, ServicePortStatus } from "../control/types.js";
+import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/types.js";
-import type { IpFamily } from "../model/types.js";
+import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/conntrack-table.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { isLoopback } from "../node/facts.js";
 import { CtStatus } from "../kernel/constants.js";
 

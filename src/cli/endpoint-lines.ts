@@ -4,7 +4,7 @@ import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { annotationTexts } from "../control/annotation-text.js";
 import { serviceText } from "../control/service-row.js";
-import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
+import type { EndpointStatus, ServicePortStatus } from "../observe/status-report.js";
 import { withPort } from "../explain/packet.js";
 
 const TITLES = [

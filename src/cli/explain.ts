@@ -1,16 +1,23 @@
 import { DaemonAway, NotFound } from "../control/client.js";
 import { ownerPath } from "../control/owner-path.js";
-import type { ServiceList, ServicePortStatus, StatusReport } from "../control/types.js";
+import type { ServiceList, ServicePortStatus, StatusReport } from "../observe/status-report.js";
 import { openConnections } from "../explain/connections.js";
 import { legacyObstacles } from "../explain/legacy.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
-import { type Addressed, packetOf, type Report, reportOn, reportText, type Sources } from "../explain/report.js";
+import {
+  type Addressed,
+  packetOf,
+  type PacketReport,
+  reportOn,
+  reportText,
+  type Sources,
+} from "../explain/packet-report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
-export { PacketError } from "../explain/report.js";
+export { PacketError } from "../explain/packet-report.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
@@ -22,7 +29,7 @@ const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {
   const spec = packetOf(words, options.in ?? "");
   const kernel = await openKernel();
-  let report: Report;
+  let report: PacketReport;
   try {
     report = await reportOn(spec, kernel, sourcesOf(options.socket, kernel));
   } finally {

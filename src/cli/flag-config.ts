@@ -2,15 +2,8 @@
  * From flags to the configuration: that of a file with what the flags add to it, or that of the flags alone (kubernetes
  * cmd/kube-proxy/app/options.go, Complete).
  */
-import {
-  configFromFlags,
-  ConfigError,
-  type ConfigProblem,
-  loadConfig,
-  type LoadedConfig,
-  type Overrides,
-  parseConfig,
-} from "../config/index.js";
+import { configFromFlags, loadConfig, type LoadedConfig, type Overrides, parseConfig } from "../config/load.js";
+import { ConfigError, type ConfigProblem } from "../config/proxy-config.js";
 import { parseDuration } from "../config/duration.js";
 import { parseAddress } from "../base/ip.js";
 import { UserError } from "./stdio.js";

@@ -1,10 +1,10 @@
 /** What the kernel alone tells where no daemon answers: what is in force, without names, reasons and history. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { batchLayout } from "../kernel/element-batch.js";
-import type { Kernel, SetDump, Verdict } from "../kernel/types.js";
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { Kernel, SetDump, Verdict } from "../kernel/kernel.js";
+import type { IpFamily, Protocol } from "../model/service-port-view.js";
 import { handoverProblems } from "../control/node-look.js";
-import { API_VERSION, type StatusProblem } from "../control/types.js";
+import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
 import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";

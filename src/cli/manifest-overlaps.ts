@@ -2,9 +2,9 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { parseAddress, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
 import { endpointsInside } from "../model/endpoints.js";
-import type { Problem } from "../model/index.js";
+import type { Problem } from "../model/service-port-view.js";
 import type { SliceRecord } from "../model/records.js";
-import type { KubeObject } from "../source/types.js";
+import type { KubeObject } from "../source/object-sink.js";
 
 /** Endpoints of a slice to name. */
 const MOST_NAMED = 3;

@@ -1,7 +1,8 @@
 import { release } from "node:os";
 import { reasonOf } from "../base/unknown.js";
 import { createLogger } from "../base/logger.js";
-import { ConfigError, type LoadedConfig, type ProxyConfig } from "../config/index.js";
+import { ConfigError, type ProxyConfig } from "../config/proxy-config.js";
+import { type LoadedConfig } from "../config/load.js";
 import { KernelError } from "../kernel/errors.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
@@ -10,7 +11,7 @@ import { type Finding, inOrder, of, problem } from "../preflight/finding.js";
 import { checkModules, mayRead, mayTry, type ModuleFacts, readModules } from "../preflight/modules.js";
 import { objectFacts, type ObjectFacts } from "../preflight/objects.js";
 import { preflight } from "../preflight/preflight.js";
-import { KIND, type PreflightReport, reportText } from "../preflight/report.js";
+import { KIND, type PreflightReport, reportText } from "../preflight/preflight-report.js";
 import type { SnapshotSink } from "./conntrack/service-snapshot.js";
 import { flagOf, resolveConfig } from "./flag-config.js";
 import type { FlagValues } from "./go-flags.js";

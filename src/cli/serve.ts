@@ -1,6 +1,7 @@
 import type { GcInterval } from "../conntrack/service.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
-import type { ConfigDocument, ProxyConfig } from "../config/index.js";
+import type { ConfigDocument } from "../config/document.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { defaultSocketPath } from "../control/socket-path.js";
 import { openInotify } from "../kernel/inotify.js";
 import { nameProcess } from "../node/processes.js";

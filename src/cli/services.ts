@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { rowOf, titleOf } from "../control/service-row.js";
-import type { ServiceList, ServicePortStatus, ServiceTable } from "../control/types.js";
+import type { ServiceList, ServicePortStatus, ServiceTable } from "../observe/status-report.js";
 import { columns, linesText } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";
 import { answerOrKernel, itemsOf, jsonText } from "./status.js";

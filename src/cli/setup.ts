@@ -1,15 +1,16 @@
 import { hostname, networkInterfaces } from "node:os";
 import type { OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
-import { ConfigError, defaultConfig, loadConfig, type ProxyConfig } from "../config/index.js";
+import { ConfigError, type ProxyConfig } from "../config/proxy-config.js";
+import { defaultConfig, loadConfig } from "../config/load.js";
 import { familyOf, parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
 import { type DecoderOptions, ObjectDecoder } from "../source/decode/decoder.js";
 import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../source/manifests/source.js";
-import type { ObjectSink, ObjectSource } from "../source/types.js";
-import type { Clock } from "../table/index.js";
+import type { ObjectSink, ObjectSource } from "../source/object-sink.js";
+import type { Clock } from "../table/table-exports.js";
 import { UserError } from "./stdio.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };

@@ -9,8 +9,8 @@ import {
   nodePortPlaces,
   type StatusProblem,
   type StatusReport,
-} from "../control/types.js";
-import type { Kernel } from "../kernel/types.js";
+} from "../observe/status-report.js";
+import type { Kernel } from "../kernel/kernel.js";
 import { columns, linesText } from "../base/columns.js";
 import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";

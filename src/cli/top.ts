@@ -5,7 +5,7 @@ import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { printable } from "../base/printable.js";
 import { rateText } from "../control/service-row.js";
-import type { ServiceList } from "../control/types.js";
+import type { ServiceList } from "../observe/status-report.js";
 import type { TopOptions } from "./options.js";
 import { servicesOf } from "./services.js";
 import { writeError, writeOut } from "./stdio.js";

@@ -1,7 +1,8 @@
 import { counted } from "../base/counted.js";
 import { IP_FAMILIES } from "../base/ip-families.js";
-import { defaultConfig } from "../config/index.js";
-import type { Problem, ServiceModel } from "../model/index.js";
+import { defaultConfig } from "../config/load.js";
+import type { Problem } from "../model/service-port-view.js";
+import type { ServiceModel } from "../model/service-model.js";
 import { linesText } from "../base/columns.js";
 import { createLogger } from "../base/logger.js";
 import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../source/manifests/source.js";

@@ -9,7 +9,7 @@ import { ALLOW_SERVICE_EXTERNAL_IPS, LOCALHOST_NODE_PORTS, notesOf, warningsOf }
 import { type FieldNames } from "./ipvs-notes.js";
 import { parseText } from "./parse.js";
 import { API_VERSION, type ConfigInput, configSchema, KIND } from "./schema.js";
-import { ConfigError, type ConfigProblem, type ProxyConfig } from "./types.js";
+import { ConfigError, type ConfigProblem, type ProxyConfig } from "./proxy-config.js";
 import { unknownFields } from "./unknown-fields.js";
 import { parseClusterCIDR } from "./values.js";
 

@@ -1,6 +1,6 @@
 /** What may stand in `nodePortAddresses` beside CIDRs, as kube-proxy 1.37 has it. */
 
-import type { ProxyConfig } from "./types.js";
+import type { ProxyConfig } from "./proxy-config.js";
 
 /** Words for CIDRs; `primary` is a word as well, whose addresses the Node object has. */
 const CIDRS_OF: ReadonlyMap<string, readonly string[]> = new Map([

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { closest } from "../base/closest.js";
 import { isFields } from "../base/unknown.js";
 import { configSchema, KIND } from "./schema.js";
-import type { ConfigProblem } from "./types.js";
+import type { ConfigProblem } from "./proxy-config.js";
 
 /** Sections of other proxiers: what the nftables mode has as well is meant for it. */
 const OTHER_MODES = /^(iptables|ipvs|winkernel)\./;

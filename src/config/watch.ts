@@ -5,7 +5,7 @@ import { DirectoryWatch, type OpenInotify } from "../base/directory-watch.js";
 import { reasonOf } from "../base/unknown.js";
 import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
-import { ConfigError } from "./types.js";
+import { ConfigError } from "./proxy-config.js";
 
 /** An editor writes a file in pieces, and a ConfigMap arrives in several events: looked at when this long, ms, nothing more came. */
 const SETTLE_MS = 100;

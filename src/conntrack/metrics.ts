@@ -4,7 +4,7 @@ import { FAMILY_NAMES } from "../base/ip-families.js";
 import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";
 import type { PressureReport } from "./gc/pressure.js";
 import type { ConntrackObserver } from "./service.js";
-import type { ConntrackEntry } from "./table/types.js";
+import type { ConntrackEntry } from "./table/conntrack-table.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 const OUTCOMES = ["alive", "deleted", "orphaned"] as const;

@@ -3,7 +3,7 @@
  * once their rules are in. No sync ever waits for anything here, and nothing here ends the program.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
@@ -16,7 +16,7 @@ import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressu
 import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
 import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
 import type { GoneEndpoint } from "./reconcile/scope.js";
-import type { ConntrackEntry, ConntrackTable } from "./table/types.js";
+import type { ConntrackEntry, ConntrackTable } from "./table/conntrack-table.js";
 
 /** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
 export interface ConntrackObserver {

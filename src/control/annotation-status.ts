@@ -1,8 +1,8 @@
 /** What a service's annotations have come to, as an operator asks for it. */
 import { type Balance, slotsIn } from "../model/balance.js";
 import type { Limits } from "../model/limits.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../observe/status-report.js";
 
 /** What of a service's record the views do not have: there it is what each endpoint gets. */
 export interface AskedFor {

@@ -1,6 +1,6 @@
 /** What a service's annotations have come to, in the annotations' own words. Runs in the browser, too. */
 import { counted } from "../base/counted.js";
-import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "./types.js";
+import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../observe/status-report.js";
 
 /** A line for each kind of annotation that is in force; none, as nearly always. */
 export function annotationTexts({ balance, limits, drainSeconds }: ServicePortStatus): string[] {

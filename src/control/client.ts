@@ -1,6 +1,6 @@
 /** Asks the daemon on its socket. */
 import { isFields, isNoEntry, reasonOf } from "../base/unknown.js";
-import { API_VERSION } from "./types.js";
+import { API_VERSION } from "../observe/status-report.js";
 
 /** An import would have Node read every property of the module, and load what is behind each. */
 const { connect } = process.getBuiltinModule("node:net");
@@ -26,7 +26,7 @@ export class NotFound extends Error {
 
 /**
  * @param path below "/v1/", each word as it is.
- * @returns the answer, as one of the types of types.ts. Rejects with DaemonAway or NotFound.
+ * @returns the answer, as one of the types of observe/status-report.ts. Rejects with DaemonAway or NotFound.
  */
 export async function ask(socketPath: string, ...path: readonly string[]): Promise<unknown> {
   const chunks: Buffer[] = [];

@@ -1,6 +1,6 @@
 /** What happened to the tables: repairs, refusals, takeovers, of which there are a few a day where all is well. */
 import type { Logger } from "../base/logger.js";
-import type { StatusEvent } from "./types.js";
+import type { StatusEvent } from "../observe/status-report.js";
 
 const KEPT_EVENTS = 300;
 

@@ -1,6 +1,6 @@
 /** Counts the services that the kernel still serves from an earlier run, until this run has written its own. */
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 /** Maps with one element for each VIP, protocol and port, or node port. */

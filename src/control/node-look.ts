@@ -4,8 +4,8 @@ import { FAMILY_NAMES } from "../base/ip-families.js";
 import { checkFirewalls, type Obstacle, type ServicePacket } from "../explain/firewalls.js";
 import type { RoutedKernel } from "../explain/routing.js";
 import { handoverLeft } from "../handover/handover.js";
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { reasonOf } from "../base/unknown.js";
 import {
   acceptCommand,
@@ -16,7 +16,7 @@ import {
   type LegacyForwardOptions,
 } from "../node/forwarding.js";
 import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
-import type { FirewallStatus, StatusProblem } from "./types.js";
+import type { FirewallStatus, StatusProblem } from "../observe/status-report.js";
 
 export interface NodeLook {
   /** Absent: no connection tracker is loaded. */

@@ -1,6 +1,6 @@
 /** Asking whose an address and port are. */
-import type { Addressed } from "../explain/report.js";
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { Addressed } from "../explain/packet-report.js";
+import type { IpFamily, Protocol } from "../model/service-port-view.js";
 
 export interface OwnerQuestion {
   readonly family: IpFamily;

@@ -1,12 +1,12 @@
 /** Services with what the kernel has counted of them: for the commands that ask, and for metrics. */
 import { TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
-import type { ServiceModel } from "../model/index.js";
-import type { IpFamily } from "../model/types.js";
+import type { ServiceModel } from "../model/service-model.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ConnectionSource, CountedPort } from "../observe/connection-metrics.js";
 import { ConnectionReadings, type CountingProxier } from "../proxier/connection-readings.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
-import type { Clock } from "../table/index.js";
-import type { Sources } from "../explain/report.js";
+import type { Clock } from "../table/table-exports.js";
+import type { Sources } from "../explain/packet-report.js";
 import { PiecewiseList } from "./json-parts.js";
 import { ownerPath, ownerQuestion } from "./owner-path.js";
 import {
@@ -18,7 +18,7 @@ import {
   type ServiceStates,
 } from "./services.js";
 import { rowOf, titleOf } from "./service-row.js";
-import { API_VERSION, type ServicePortStatus } from "./types.js";
+import { API_VERSION, type ServicePortStatus } from "../observe/status-report.js";
 
 const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 

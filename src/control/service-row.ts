@@ -1,6 +1,6 @@
 /** A service port as cells, as `services` prints it. */
 import { annotationWords } from "./annotation-text.js";
-import type { ServicePortStatus } from "./types.js";
+import type { ServicePortStatus } from "../observe/status-report.js";
 
 /** "namespace/name:port". */
 export function serviceText({ namespace, name, portName }: ServicePortStatus): string {

@@ -4,11 +4,11 @@ import { weightsOf } from "../model/balance.js";
 import { type EndpointCounts, READY, SERVING, TERMINATING } from "../model/categorize.js";
 import type { DescribedEndpoint } from "../model/described-endpoints.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServiceModel } from "../model/index.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { ServiceModel } from "../model/service-model.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
 import type { PortConnections, PortCounts } from "../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
-import type { EndpointStatus, ServicePortStatus, ServiceState } from "./types.js";
+import type { EndpointStatus, ServicePortStatus, ServiceState } from "../observe/status-report.js";
 
 export type ListedModel = Pick<
   ServiceModel,

@@ -2,8 +2,8 @@
 import { counted } from "../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { IpFamily } from "../model/types.js";
-import type { ServiceModel } from "../model/index.js";
+import type { IpFamily } from "../model/service-port-view.js";
+import type { ServiceModel } from "../model/service-model.js";
 import type { ProxyHealth } from "../observe/health.js";
 import type {
   ContentionReport,
@@ -32,7 +32,7 @@ import {
   type StatusProblem,
   type NodePortStatus,
   type StatusReport,
-} from "./types.js";
+} from "../observe/status-report.js";
 
 /** What another process did to a table is a problem for so long after it has been undone, ms: it may do it again. */
 const RECENT_MS = 60_000;
@@ -186,7 +186,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#quarantined[family].get(service);
   }
 
-  /** "/v1/status" and "/v1/events" (types.ts); undefined: it is another path. */
+  /** "/v1/status" and "/v1/events" (observe/status-report.ts); undefined: it is another path. */
   readonly route = (path: readonly string[]): Promise<unknown> | undefined => {
     const [what] = path;
     if (path.length !== 1) return undefined;

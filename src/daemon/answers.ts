@@ -1,15 +1,15 @@
 /** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
-import { servesLocalhost } from "../config/index.js";
-import type { IpFamily } from "../model/types.js";
+import { servesLocalhost } from "../config/node-port-addresses.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { countKernelEntries } from "../control/kernel-entries.js";
 import { NodeWatch } from "../control/node-look.js";
 import { ControlServer, NotReady, type Route } from "../control/server.js";
 import { ServiceBoard } from "../control/service-board.js";
 import { StatusBoard } from "../control/status.js";
-import { API_VERSION, type Diagnosis } from "../control/types.js";
+import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
 import { openConnections } from "../explain/connections.js";
 import { legacyObstacles } from "../explain/legacy.js";
-import { packetOf, reportOn, reportText, type Sources } from "../explain/report.js";
+import { packetOf, reportOn, reportText, type Sources } from "../explain/packet-report.js";
 import { isLoopback } from "../node/facts.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";

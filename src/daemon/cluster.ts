@@ -1,5 +1,5 @@
 /** The API server's side of the daemon: where objects come from and where Events go. */
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import type { EventRecorder, EventText } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
@@ -38,7 +38,7 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const { allowExternalIPs } = config;
   const decoder = new ObjectDecoder({ nodeName, allowExternalIPs, onPod });
   // Loaded only where there is a cluster: manifests need none of it.
-  const kubernetes = await import("../source/kubernetes/index.js");
+  const kubernetes = await import("../source/kubernetes/kubernetes-exports.js");
   const connection = await kubernetes.connectToApiServer({
     config,
     onRequest: (report) => metrics.restRequest(report),

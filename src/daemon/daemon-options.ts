@@ -1,12 +1,12 @@
 import type { LogTail } from "../base/log-tail.js";
 import type { Logger } from "../base/logger.js";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import type { GcInterval } from "../conntrack/service.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
 import type { KernelFamilies } from "../node/families.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { ManifestSource } from "../source/manifests/source.js";
-import type { Clock } from "../table/index.js";
+import type { Clock } from "../table/table-exports.js";
 
 export interface DaemonOptions {
   readonly config: ProxyConfig;

@@ -1,8 +1,8 @@
 /** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
 import { counted } from "../base/counted.js";
-import type { ApiStatus, StatusProblem } from "../control/types.js";
+import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
-import type { LeftoverRemoval } from "../leftovers/index.js";
+import type { LeftoverRemoval } from "../leftovers/leftover-removal.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { ServedPort } from "../observe/ports.js";
 import type { ServiceHealth } from "../observe/service-health.js";

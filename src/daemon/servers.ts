@@ -1,6 +1,6 @@
 /** What the outside is shown: metrics, health, and the ports that serve them. */
-import type { ProxyConfig } from "../config/index.js";
-import type { HealthCheck, IpFamily } from "../model/types.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
+import type { HealthCheck, IpFamily } from "../model/service-port-view.js";
 import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/health.js";
 import type { Logger } from "../base/logger.js";
@@ -10,7 +10,7 @@ import { TableMetrics } from "../observe/table-metrics.js";
 import { healthPort, metricsPort, type PortOptions, type ServedPort } from "../observe/ports.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
-import type { Clock } from "../table/index.js";
+import type { Clock } from "../table/table-exports.js";
 
 export interface ObservationOptions {
   readonly config: ProxyConfig;

@@ -2,9 +2,9 @@
 import { counted } from "../base/counted.js";
 import type { V1Node } from "@kubernetes/client-node";
 import type { Logger } from "../base/logger.js";
-import type { ProxyConfig } from "../config/index.js";
-import type { StatusProblem } from "../control/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
+import type { StatusProblem } from "../observe/status-report.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { hostIPs, nodeFacts } from "../node/facts.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps, type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../node/service-cidr-overlaps.js";

@@ -1,8 +1,8 @@
 /** Connections that are open to where a packet goes, from the kernel's connection tracking table. */
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import type { ConntrackEntry } from "../conntrack/table/types.js";
+import type { ConntrackEntry } from "../conntrack/table/conntrack-table.js";
 import { CtStatus, IpProto } from "../kernel/constants.js";
-import type { Addressed } from "./report.js";
+import type { Addressed } from "./packet-report.js";
 import type { OpenConnections } from "./surroundings.js";
 
 /** Established, by endpoint, most first. None where the table cannot be read: it is no part of the explanation. */

@@ -4,7 +4,7 @@
  */
 import { TimeSlice } from "../base/time-slice.js";
 import { AddressType, Hook } from "../kernel/constants.js";
-import type { TableRef } from "../kernel/types.js";
+import type { TableRef } from "../kernel/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { type Branch, isPlain, type Step } from "./branch.js";
 import { runHook } from "./hooks.js";

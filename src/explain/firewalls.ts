@@ -5,8 +5,8 @@
 import { TimeSlice } from "../base/time-slice.js";
 import { FLOWTABLE_REF } from "../flowtable/operations.js";
 import { CtKey, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../kernel/constants.js";
-import type { Expr, RuleInfo, TableRef } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Expr, RuleInfo, TableRef } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { type Bits, masked, withPart } from "./bits.js";
 import type { Branch } from "./branch.js";
 import { OURS } from "./explain.js";

@@ -1,7 +1,7 @@
 /** What of the older iptables decides over packets: that it has rules is known, but not what they are. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ReadLegacyForward } from "../node/forwarding.js";
 import { chainsWithRules, type ReadLegacyLayout } from "../node/legacy-layout.js";
 

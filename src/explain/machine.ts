@@ -3,7 +3,7 @@
  * dumped, ours and others', so that an explanation cannot differ from the rules. Where something of a rule cannot be known from outside,
  * the packet's way forks: once the rule matches, once it does not. Ways that come to the same are joined again.
  */
-import type { TableRef } from "../kernel/types.js";
+import type { TableRef } from "../kernel/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
 import { RuleRun } from "./rule-run.js";
 import { ruleText } from "./rule-text.js";

@@ -1,7 +1,7 @@
 /** The first packet of a connection, as nf_tables expressions read it, and what rules make of it on its way. */
 import { formatAddress, packAddress } from "../base/ip.js";
 import { AddressType, CtState, IpProto, TcpFlag } from "../kernel/constants.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, withPart } from "./bits.js";
 
 export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (keyof typeof IpProto)[];

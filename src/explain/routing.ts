@@ -3,8 +3,8 @@ import { formatAddress } from "../base/ip.js";
 import { AddressType } from "../kernel/constants.js";
 import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
 import { type KernelRoute, RouteTable } from "../kernel/netlink/routes.js";
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { addressTypeOf } from "./packet.js";
 
 /** A kernel whose routes can be asked for; of another one no interface is known. */

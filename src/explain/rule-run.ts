@@ -13,7 +13,7 @@ import {
   RejectType,
   VERDICT_REGISTER,
 } from "../kernel/constants.js";
-import type { Expr, SetDump, Verdict } from "../kernel/types.js";
+import type { Expr, SetDump, Verdict } from "../kernel/kernel.js";
 import {
   type Bits,
   common,
@@ -38,7 +38,7 @@ import { jhash } from "./jhash.js";
 import { type Effect, type Place, type RuleEnd, whereOf, type World } from "./world.js";
 import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
 import type { Found } from "./ruleset.js";
-import { keyText, valueText } from "./text.js";
+import { keyText, valueText } from "./set-text.js";
 import { ctValue, fibValue, metaValue } from "./values.js";
 import { type Extension, GOES_ON, isNotrack, stateMatch, targetOf, XT_DNAT, XT_SNAT } from "./xtables.js";
 

@@ -15,7 +15,7 @@ import {
   RangeOp,
   RejectType,
 } from "../kernel/constants.js";
-import type { Expr, RuleInfo } from "../kernel/types.js";
+import type { Expr, RuleInfo } from "../kernel/kernel.js";
 import { targetOf } from "./xtables.js";
 
 type Kind = "address" | "port" | "number" | "name" | "protocol" | "state" | "status" | "presence" | "hex";

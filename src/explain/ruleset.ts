@@ -1,8 +1,8 @@
 /** What the kernel holds, read as it is needed: every table's base chains, rules and sets. */
 import { batchLayout } from "../kernel/element-batch.js";
 import { CmpOp, ElementFlag, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
-import type { BaseChain, ElementBatch, Kernel, RuleInfo, SetDump, TableRef, Verdict } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { BaseChain, ElementBatch, Kernel, RuleInfo, SetDump, TableRef, Verdict } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { type Bits, compares, equals, exactly, isKnown, isWithin, partOf, type Ternary } from "./bits.js";
 
 export interface HookedChain {

@@ -1,6 +1,6 @@
 /** The packets by which other programs' rules are judged for a service. Pure. */
 import { addressBytes } from "../base/ip.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
 import type { ServicePacket } from "./firewalls.js";
 
 /** One endpoint stands for all of its network on other nodes. Endpoints on this node have interfaces of their own. */

@@ -1,6 +1,6 @@
 /** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
 import { addressBytes } from "../base/ip.js";
-import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../control/types.js";
+import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../observe/status-report.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../node/packet-settings.js";
 import { routeTo } from "../node/routes.js";
 import type { Routing } from "./routing.js";

@@ -1,6 +1,6 @@
 /** What rules read of a packet beside its headers: `meta`, `ct` and `fib`. */
 import { AddressType, CtKey, CtStatus, FibFlag, FibResult, IpProto, MetaKey, NfProto } from "../kernel/constants.js";
-import type { Expr } from "../kernel/types.js";
+import type { Expr } from "../kernel/kernel.js";
 import { type Bits, exactly, hostNumber, partOf, unknownBits } from "./bits.js";
 import type { World } from "./world.js";
 import { DESTINATION, type PacketState, SOURCE } from "./packet.js";

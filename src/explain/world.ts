@@ -1,5 +1,5 @@
 /** What one rule is run with, and what comes of it. */
-import type { RuleInfo, TableRef, Verdict } from "../kernel/types.js";
+import type { RuleInfo, TableRef, Verdict } from "../kernel/kernel.js";
 import type { Branch } from "./branch.js";
 import { ruleText } from "./rule-text.js";
 import type { Ruleset } from "./ruleset.js";

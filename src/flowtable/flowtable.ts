@@ -8,7 +8,7 @@ import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import { KernelError } from "../kernel/errors.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
-import type { Monitor, Op } from "../kernel/types.js";
+import type { Monitor, Op } from "../kernel/kernel.js";
 import { isKernelAtLeast } from "../node/kernel-release.js";
 import { isMeant } from "./interfaces.js";
 import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN } from "./operations.js";

@@ -11,7 +11,7 @@ import {
   MetaKey,
   VERDICT_REGISTER,
 } from "../kernel/constants.js";
-import type { Expr, Op, TableRef } from "../kernel/types.js";
+import type { Expr, Op, TableRef } from "../kernel/kernel.js";
 
 /** Beside the services' tables, so that nothing about interfaces can fail a write of theirs. */
 export const FLOWTABLE_REF: TableRef = { family: "inet", table: "nft-proxier-flowtable" };

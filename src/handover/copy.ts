@@ -6,9 +6,9 @@
 import { SERVICE_PROTOCOL } from "../base/protocols.js";
 import { batchLayout, strideOf } from "../kernel/element-batch.js";
 import { DataTypeId, IpProto, LookupFlag, MetaKey, register, SetFlag, VERDICT_REGISTER } from "../kernel/constants.js";
-import type { BaseChain, ElementBatch, Expr, Op, RuleInfo, SetDump, SetInfo, TableRef } from "../kernel/types.js";
+import type { BaseChain, ElementBatch, Expr, Op, RuleInfo, SetDump, SetInfo, TableRef } from "../kernel/kernel.js";
 import { ChainName, SetName } from "../ruleset/names.js";
-import { commentData } from "../table/index.js";
+import { commentData } from "../table/table-exports.js";
 import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source.js";
 
 /** How far behind the hooks of other programs: some place theirs right behind the usual priorities. */

@@ -7,8 +7,8 @@ import { randomBytes } from "node:crypto";
 
 import { batchLayout } from "../kernel/element-batch.js";
 import { KernelError } from "../kernel/errors.js";
-import type { Kernel, Op, SetDump, TableRef } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel, Op, SetDump, TableRef } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
 import {
   elementOps,

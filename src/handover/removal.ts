@@ -1,7 +1,7 @@
 /** The end of a copy that a run before left: as soon as this program's own rules are in force. */
 import type { Logger } from "../base/logger.js";
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { HANDOVER_TABLE } from "../ruleset/names.js";
 import { type HandoverFailure, removeFormerHandover, removeHandover } from "./handover.js";

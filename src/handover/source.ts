@@ -1,7 +1,7 @@
 /** What is in force, as the kernel dumps it, and as much of it as translates packets. */
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../kernel/constants.js";
 import { batchLayout } from "../kernel/element-batch.js";
-import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/types.js";
+import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../kernel/kernel.js";
 
 /** A table without its elements. */
 export interface SourceTable {

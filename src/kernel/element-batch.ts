@@ -1,4 +1,4 @@
-import type { ElementBatch } from "./types.js";
+import type { ElementBatch } from "./kernel.js";
 
 /** Byte offsets of the columns inside one record of an `ElementBatch`; -1 for a column that is not there. */
 export interface BatchLayout {

@@ -20,7 +20,7 @@ import type {
   TableInfo,
   TableRef,
   TraceEvent,
-} from "./types.js";
+} from "./kernel.js";
 
 /** Handles: only what made one can take it. */
 export interface NativeConnection {

@@ -41,7 +41,7 @@ import type {
   TableRef,
   TraceEvent,
   TraceHandlers,
-} from "./types.js";
+} from "./kernel.js";
 
 export interface NftKernelOptions {
   /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */

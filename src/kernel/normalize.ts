@@ -6,7 +6,7 @@
  * real dump by the conformance suite.
  */
 import { NatFlag, register } from "./constants.js";
-import type { Expr } from "./types.js";
+import type { Expr } from "./kernel.js";
 
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 type Normalizers = { readonly [T in Expr["type"]]: (expr: ExprOf<T>) => ExprOf<T> };

@@ -3,8 +3,8 @@
  * transaction for each table; other programs' chains and rules stay as they are.
  */
 import { KernelError } from "../kernel/errors.js";
-import type { Kernel, Op, RuleInfo, TableRef } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel, Op, RuleInfo, TableRef } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./names.js";
 
 /** A chain of kube-proxy's that another program uses. */

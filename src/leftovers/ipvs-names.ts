@@ -10,7 +10,7 @@ import { prefixContains } from "../base/ip.js";
 import { type Protocol } from "../base/protocols.js";
 import type { PortElement } from "../kernel/netlink/ipset.js";
 import type { VirtualServer } from "../kernel/netlink/ipvs.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 
 /** The interface that carries the addresses of all services. */
 export const IPVS_INTERFACE = "kube-ipvs0";

@@ -7,7 +7,7 @@ import type { Prefix } from "../base/ip.js";
 import type { Link, LinkAddress, LinkTable } from "../kernel/netlink/links.js";
 import type { Destination, IpvsTable, VirtualServer } from "../kernel/netlink/ipvs.js";
 import type { IpsetTable } from "../kernel/netlink/ipset.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import {
   familyOfSet,
   IPVS_INTERFACE,

@@ -10,7 +10,7 @@ import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import { reasonOf } from "../base/unknown.js";
 import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { ipvsKernel } from "./ipvs-kernel.js";
 import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
 

@@ -8,10 +8,10 @@ import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import { KernelError } from "../kernel/errors.js";
 import type { LegacyChainNames, LegacyRemoval } from "../kernel/legacy-tables.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { findLegacy, presentTables, type ReadLegacyChains } from "./legacy.js";
 import { type IptablesTable, ownChains } from "./names.js";
-import { reportForeign, reportRemoval } from "./report.js";
+import { reportForeign, reportRemoval } from "./removal-report.js";
 
 /** As `NftKernel.removeLegacyChains`. */
 export type RemoveLegacyChains = (

@@ -1,7 +1,7 @@
 /** What kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing of. */
 import { counted } from "../base/counted.js";
 import { reasonOf } from "../base/unknown.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
 import { readText } from "./proc-file.js";

@@ -5,8 +5,8 @@
  */
 import type { Logger } from "../base/logger.js";
 import { reasonOf } from "../base/unknown.js";
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { presentTables, type ReadLegacyChains, type ReadLegacyLayout } from "./legacy.js";
 
 /** In nat of every kube-proxy that serves in these modes, and no one else's. */

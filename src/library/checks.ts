@@ -16,8 +16,8 @@ import {
   value,
   variants,
 } from "../base/shape.js";
-import type { Family } from "../kernel/types.js";
-import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/index.js";
+import type { Family } from "../kernel/kernel.js";
+import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/table-exports.js";
 import { FieldError } from "./field-error.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";
 import { VERDICT } from "./verdicts.js";

@@ -19,11 +19,11 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "../conntrack/table/types.js";
+} from "../conntrack/table/conntrack-table.js";
 import { check, conntrackOptions } from "./checks.js";
-import { FieldError, type Protocol, protocolOf } from "./fields.js";
+import { FieldError, type Protocol, protocolOf } from "./field-codec.js";
 
-export { CONNTRACK_STATUS } from "../conntrack/table/types.js";
+export { CONNTRACK_STATUS } from "../conntrack/table/conntrack-table.js";
 export type { NetlinkConntrackOptions } from "../conntrack/table/netlink-conntrack.js";
 export type {
   ConntrackEntry,
@@ -36,10 +36,10 @@ export type {
   DumpResult,
   NewConntrackEntry,
   TupleFilter,
-} from "../conntrack/table/types.js";
+} from "../conntrack/table/conntrack-table.js";
 export type { IpFamily } from "../base/ip.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
-export { FieldError, type Protocol, type ProtocolName } from "./fields.js";
+export { FieldError, type Protocol, type ProtocolName } from "./field-codec.js";
 
 /** Which entries are meant: every part given must hold; an empty filter means all. */
 export interface ConntrackFilter extends Omit<FullFilter, "protocol"> {

@@ -1,8 +1,8 @@
 /** Elements of sets and maps, as people write them. Packed bytes are taken as they are: the fast path. */
-import type { Verdict } from "../kernel/types.js";
-import { type ElementSet, type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/index.js";
+import type { Verdict } from "../kernel/kernel.js";
+import { type ElementSet, type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/table-exports.js";
 import { check, elementOptions } from "./checks.js";
-import { FieldCodec, FieldError, type FieldsValue } from "./fields.js";
+import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 /** What a set or map is: its key, what it maps to, how large it may grow. */

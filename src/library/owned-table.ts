@@ -1,6 +1,6 @@
 /** `Table` and `TableWatch` as the library offers them: over the engine's own, with values as people write them. */
 import { isDeepStrictEqual } from "node:util";
-import type { Kernel, TableRef, Verdict } from "../kernel/types.js";
+import type { Kernel, TableRef, Verdict } from "../kernel/kernel.js";
 import {
   type ApplyOptions as EngineApplyOptions,
   type ApplyResult,
@@ -12,7 +12,7 @@ import {
   type TableOptions as EngineOptions,
   TableWatch as EngineWatch,
   type WatchOptions,
-} from "../table/index.js";
+} from "../table/table-exports.js";
 import {
   DataMap,
   DynamicSet,

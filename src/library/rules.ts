@@ -1,5 +1,5 @@
 /** Chains and rules as people write them: hooks, priorities and verdicts by name. */
-import type { BaseChain as FullBaseChain, Family } from "../kernel/types.js";
+import type { BaseChain as FullBaseChain, Family } from "../kernel/kernel.js";
 import {
   type Action,
   type ChainSpec as FullChainSpec,
@@ -9,10 +9,10 @@ import {
   prioritiesOf,
   type PriorityName,
   type Rule as FullRule,
-} from "../table/index.js";
+} from "../table/table-exports.js";
 import { parseVerdict, type VerdictText } from "./verdicts.js";
 
-export type { HookName, PriorityName } from "../table/index.js";
+export type { HookName, PriorityName } from "../table/table-exports.js";
 
 /** Where a chain is called from. */
 export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {

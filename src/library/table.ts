@@ -4,9 +4,9 @@
  *
  * @module
  */
-import type { Kernel } from "../kernel/types.js";
+import type { Kernel } from "../kernel/kernel.js";
 import { NftKernel, type NftKernelOptions } from "../kernel/nft-kernel.js";
-import { printRule as printFullRule } from "../table/index.js";
+import { printRule as printFullRule } from "../table/table-exports.js";
 import { check, checkRule, kernelOptions, printOptions } from "./checks.js";
 import type { SetSpec } from "./elements.js";
 import { programName } from "./program-name.js";
@@ -15,8 +15,8 @@ import type { TableOptions } from "./owned-table.js";
 
 export { Hook, Priority } from "../kernel/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
-export type * from "../kernel/types.js";
-export { TableError } from "../table/index.js";
+export type * from "../kernel/kernel.js";
+export { TableError } from "../table/table-exports.js";
 export type {
   Action,
   AddressTypeName,
@@ -34,7 +34,7 @@ export type {
   PortRange,
   TcpFlagName,
   WatchOptions,
-} from "../table/index.js";
+} from "../table/table-exports.js";
 export {
   DataMap,
   DynamicSet,
@@ -45,7 +45,7 @@ export {
   type ElementsOf,
   type SetSpec,
 } from "./elements.js";
-export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./fields.js";
+export { FieldError, type FieldsValue, type FieldValues, type Protocol, type ProtocolName } from "./field-codec.js";
 export {
   Table,
   TableWatch,

@@ -1,7 +1,7 @@
 /** Claims by which maps find them. */
 import { formatAddress, packAddress } from "../base/ip.js";
 import { PROTOCOLS } from "../base/protocols.js";
-import type { Protocol } from "./types.js";
+import type { Protocol } from "./service-port-view.js";
 
 /** Address part of a node port's claim. */
 export const NODE_PORT = "";

@@ -9,7 +9,7 @@
  */
 import { type Key, keyOf, NODE_PORT, partsOf } from "./claim-keys.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Protocol } from "./types.js";
+import type { IpFamily, Protocol } from "./service-port-view.js";
 
 /** A claim that its last claimant gave up. */
 export interface GivenUp {

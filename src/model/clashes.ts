@@ -4,7 +4,7 @@ import type { Pieces } from "../base/time-slice.js";
 import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
 import type { Claims, Loss, Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Problem, SharedGuard, TakeOver } from "./types.js";
+import type { IpFamily, Problem, SharedGuard, TakeOver } from "./service-port-view.js";
 
 const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
   first: "which was there first",

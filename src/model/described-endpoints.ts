@@ -4,7 +4,7 @@ import { type Hints, NO_HINTS } from "./categorize.js";
 import type { SliceRecord } from "./records.js";
 import { placesOf, preferred } from "./slices.js";
 import type { Endpoint } from "./endpoints.js";
-import type { Protocol } from "./types.js";
+import type { Protocol } from "./service-port-view.js";
 
 /** Whether two records of a slice name the same pods and nodes. */
 export function sameDetails({ details: a }: SliceRecord, { details: b }: SliceRecord): boolean {

@@ -1,4 +1,4 @@
-import type { ServicePortView } from "./types.js";
+import type { ServicePortView } from "./service-port-view.js";
 
 /** Numbers of service ports. */
 interface Counts {

@@ -1,4 +1,4 @@
-import type { Problem } from "./types.js";
+import type { Problem } from "./service-port-view.js";
 
 /**
  * Says each problem of an object once: a new version of the object repeats none that the version before had.

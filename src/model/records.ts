@@ -6,7 +6,7 @@ import type { Hints } from "./categorize.js";
 import type { EndpointDetails } from "./endpoint-details.js";
 import type { EndpointList } from "./endpoints.js";
 import type { Limits } from "./limits.js";
-import type { Protocol } from "./types.js";
+import type { Protocol } from "./service-port-view.js";
 
 export interface ServicePortRecord {
   readonly name: string;

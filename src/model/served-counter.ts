@@ -2,7 +2,7 @@
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceRecord, SliceRecord } from "./records.js";
 import { readyEndpoints } from "./slices.js";
-import type { ServedCounts } from "./types.js";
+import type { ServedCounts } from "./service-port-view.js";
 
 export class ServedCounter {
   readonly #families: readonly IpFamily[];

@@ -19,7 +19,7 @@ import type {
   ServicePortView,
   ServiceTarget,
   TakeOver,
-} from "./types.js";
+} from "./service-port-view.js";
 import {
   endpointCountsOf,
   endpointsOf,

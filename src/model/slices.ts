@@ -4,7 +4,7 @@ import type { IpFamily } from "../base/ip.js";
 import { NO_HINTS, READY, TERMINATING, type CandidateList, type Hints } from "./categorize.js";
 import { EndpointList, NO_ENDPOINTS, wordsOf } from "./endpoints.js";
 import type { SliceRecord } from "./records.js";
-import type { Protocol } from "./types.js";
+import type { Protocol } from "./service-port-view.js";
 
 /** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
 export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {

@@ -11,7 +11,14 @@ import {
 import type { GivenUp } from "./claims.js";
 import { EndpointList } from "./endpoints.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import type { IpFamily, Protocol, ReleasedClaim, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./types.js";
+import type {
+  IpFamily,
+  Protocol,
+  ReleasedClaim,
+  ReleasedEndpoints,
+  ServicePortView,
+  ServiceTarget,
+} from "./service-port-view.js";
 
 /** What a service port may serve. */
 export interface Held {

@@ -8,7 +8,7 @@ import { describedEndpoints, type DescribedEndpoint } from "./described-endpoint
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
 import { candidatesOf } from "./slices.js";
 import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.js";
-import type { HealthCheck, IpFamily, ServicePortView, ServiceTarget } from "./types.js";
+import type { HealthCheck, IpFamily, ServicePortView, ServiceTarget } from "./service-port-view.js";
 
 /** A service that is served in a family, and what decides beside it. */
 export interface ServedService {

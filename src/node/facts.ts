@@ -4,9 +4,10 @@
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import { expandNodePortAddresses, isLoopbackCIDR, type ProxyConfig } from "../config/index.js";
+import { expandNodePortAddresses, isLoopbackCIDR } from "../config/node-port-addresses.js";
+import { type ProxyConfig } from "../config/proxy-config.js";
 import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { NodeContext } from "../model/categorize.js";
 
 /** Where node ports answer on loopback. */

@@ -6,9 +6,10 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
-import { expandNodePortAddresses, type ProxyConfig } from "../config/index.js";
+import { expandNodePortAddresses } from "../config/node-port-addresses.js";
+import { type ProxyConfig } from "../config/proxy-config.js";
 import { familyOf, parseAddress } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
 
 /** What ends the program, or keeps it from starting: exit code 1, with the message. */

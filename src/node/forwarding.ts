@@ -5,10 +5,10 @@
  */
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { Hook, TableFlag } from "../kernel/constants.js";
-import type { Kernel, TableRef } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel, TableRef } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 import { chainsWithRules, type ReadLegacyLayout } from "./legacy-layout.js";

@@ -15,9 +15,9 @@
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Logger } from "../base/logger.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/types.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../source/object-sink.js";
 import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
 import { checkFamilies, type KernelFamilies, NodeError } from "./families.js";
 

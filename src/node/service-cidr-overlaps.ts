@@ -3,7 +3,7 @@
  * service's, as kube-proxy's nftables mode does: in its other modes such networks work.
  */
 import { parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { LocalAddress } from "./facts.js";
 import type { RouteNetwork } from "./routes.js";
 

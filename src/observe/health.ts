@@ -1,9 +1,9 @@
 /** Answers of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
-import type { Clock } from "../table/index.js";
+import type { Clock } from "../table/table-exports.js";
 import type { ProbeCode } from "./metrics.js";
 
 /** Set by the cluster autoscaler on a node that it is about to remove. */

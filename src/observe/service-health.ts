@@ -6,7 +6,7 @@
 import { Gauge, type Registry } from "prom-client";
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { parseCIDR, prefixContains } from "../base/ip.js";
-import type { HealthCheck, IpFamily } from "../model/types.js";
+import type { HealthCheck, IpFamily } from "../model/service-port-view.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { EventRecorder } from "../base/events.js";
 import {

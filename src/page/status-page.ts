@@ -7,7 +7,7 @@ import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParts } from "../control/json-parts.js";
 import { NotReady, type Route } from "../control/server.js";
-import type { EventList, StatusReport } from "../control/types.js";
+import type { EventList, StatusReport } from "../observe/status-report.js";
 import {
   type HttpHandler,
   type HttpReply,
@@ -16,8 +16,8 @@ import {
   NOT_FOUND,
   textReply,
 } from "../observe/http-server.js";
-import { PacketError } from "../explain/report.js";
-import type { PageExplanation, PageUpdate } from "./types.js";
+import { PacketError } from "../explain/packet-report.js";
+import type { PageExplanation, PageUpdate } from "./page-update.js";
 import { BUCKET_MS, type WriteHistory } from "./write-history.js";
 
 export const STATUS_PAGE = "/status";

@@ -1,15 +1,11 @@
 /** What the configuration would change on this node, or does not fit it. Pure. */
-import {
-  type ConfigProblem,
-  expandNodePortAddresses,
-  type LoadedConfig,
-  type ProxyConfig,
-  servesLocalhost,
-} from "../config/index.js";
+import { type ConfigProblem, type ProxyConfig } from "../config/proxy-config.js";
+import { expandNodePortAddresses, servesLocalhost } from "../config/node-port-addresses.js";
+import { type LoadedConfig } from "../config/load.js";
 import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../node/facts.js";
 import { checkFamilies, type KernelFamilies } from "../node/families.js";
 import type { DesiredNumber } from "../node/kernel-number.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
 

@@ -1,6 +1,6 @@
 /** What the cluster's services take of this node's memory, and how long the first load is: an estimate from what was measured. Pure. */
 import { counted } from "../base/counted.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { type Finding, of, ok } from "./finding.js";
 
 /** Map elements of a family's rules with the cluster's services. */

@@ -1,7 +1,7 @@
 /** What other programs' rules do with the packet mark, and whether the bit that asks for masquerading is among it. */
 import { endianness } from "node:os";
 import { BitwiseOp, Hook, MetaKey, Priority } from "../kernel/constants.js";
-import type { BaseChain, Expr } from "../kernel/types.js";
+import type { BaseChain, Expr } from "../kernel/kernel.js";
 
 /** Bits of the mark that a rule sets, clears and looks at. Where its value is not known beforehand (a stored mark), all that it writes count as cleared. */
 export interface MarkUse {

@@ -2,12 +2,12 @@
 import { counted } from "../base/counted.js";
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { TableFlag } from "../kernel/constants.js";
-import type { Kernel, TableInfo } from "../kernel/types.js";
+import type { Kernel, TableInfo } from "../kernel/kernel.js";
 import { findForeignLeftovers, type ForeignOptions } from "../leftovers/foreign.js";
 import { type ForeignLeftover } from "../leftovers/foreign-leftover.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
 import { presentTables } from "../leftovers/legacy.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 

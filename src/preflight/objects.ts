@@ -1,9 +1,8 @@
 /** What the cluster's objects would come to on this node. Pure. */
 import { counted } from "../base/counted.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { Problem, ServiceModel } from "../model/index.js";
-import type { ServedCounts, ServicePortView } from "../model/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily, Problem, ServedCounts, ServicePortView } from "../model/service-port-view.js";
+import type { ServiceModel } from "../model/service-model.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 
 /** What was read of objects, or why none was. */

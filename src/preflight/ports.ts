@@ -1,6 +1,6 @@
 /** Whether the addresses of the health and metrics servers can be had when kube-proxy is gone. Pure. */
 import { parseAddress } from "../base/ip.js";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { isLoopback, isUnspecified, type LocalAddress } from "../node/facts.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { Listener } from "./listeners.js";

@@ -5,15 +5,15 @@ import { join } from "node:path";
 import type { V1Node } from "@kubernetes/client-node";
 import { formatAddress } from "../base/ip.js";
 import { reasonOf } from "../base/unknown.js";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { type FirewallLook, lookAtFirewalls } from "../control/node-look.js";
 import type { ServicePacket } from "../explain/firewalls.js";
 import { packetsOf } from "../explain/service-packets.js";
-import type { Kernel } from "../kernel/types.js";
+import type { Kernel } from "../kernel/kernel.js";
 import type { ReadLegacyChains } from "../leftovers/foreign.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/names.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import {
   hostIPs,
   isUnspecified,

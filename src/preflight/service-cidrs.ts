@@ -1,7 +1,7 @@
 /** ServiceCIDRs that overlap networks of pods and nodes: in kube-proxy's older modes these work, with nftables they do not. Pure. */
 import { parseCIDR } from "../base/ip.js";
 import { endpointsInside } from "../model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
 import { type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../node/service-cidr-overlaps.js";
 import { type Finding, named, of, ok, problem, type Said } from "./finding.js";
 

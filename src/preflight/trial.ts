@@ -3,11 +3,11 @@ import { counted } from "../base/counted.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { EndpointBalance } from "../model/balance.js";
 import { EndpointList, NO_ENDPOINTS } from "../model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Kernel, Op } from "../kernel/types.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { Kernel, Op } from "../kernel/kernel.js";
 import { SetName } from "../ruleset/names.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
-import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../table/index.js";
+import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../table/table-exports.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";
 

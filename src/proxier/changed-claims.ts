@@ -1,5 +1,5 @@
 /** Which of a few services has each (address, protocol, port) and node port. */
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { ServiceState } from "../ruleset/ruleset.js";
 
 function claimsOf(view: ServicePortView): string[] {

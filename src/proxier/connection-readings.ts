@@ -1,7 +1,7 @@
 /** Reads what the kernel has counted of connections: when it is asked for, and once a second at most. */
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
-import type { Clock } from "../table/index.js";
+import type { Clock } from "../table/table-exports.js";
 
 const FRESH_MS = 1000;
 

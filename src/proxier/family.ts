@@ -1,6 +1,6 @@
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { SlottedPort } from "../balance/index.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { SlottedPort } from "../balance/balance-exports.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import { FamilyRuleset, type PieceOptions, type RulesetOptions } from "../ruleset/ruleset.js";
@@ -15,7 +15,7 @@ import {
   type RuleFeatures,
   Table,
   TableError,
-} from "../table/index.js";
+} from "../table/table-exports.js";
 import type { Contention } from "./contention.js";
 import { Quarantine } from "./quarantine.js";
 import { LastResort } from "./last-resort.js";

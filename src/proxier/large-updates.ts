@@ -9,9 +9,9 @@
  * in a second update, so that two may exchange theirs.
  */
 import { TimeSlice } from "../base/time-slice.js";
-import type { SlottedPort } from "../balance/index.js";
-import type { ServiceModel } from "../model/index.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { SlottedPort } from "../balance/balance-exports.js";
+import type { ServiceModel } from "../model/service-model.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
 import type { FamilyProxier } from "./family.js";
 
 /** Some 20 to 40 ms of the kernel's time. */

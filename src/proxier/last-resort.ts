@@ -4,7 +4,7 @@
  * thought of does not keep changes of services from the kernel.
  */
 import { Backoff } from "../base/backoff.js";
-import type { Clock, TableError } from "../table/index.js";
+import type { Clock, TableError } from "../table/table-exports.js";
 
 /** Refusals in a row before the table is written from scratch, each on a fresh read; 0.1 s apart by the pace of failed writes. */
 const REFUSALS = 2;

@@ -1,4 +1,4 @@
-import type { Problem, TakeOver } from "../model/types.js";
+import type { Problem, TakeOver } from "../model/service-port-view.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 
 /** Of what passed from one service to another, this much is logged. */

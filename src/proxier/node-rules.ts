@@ -1,11 +1,11 @@
 /** What the rules depend on besides services, as it changes: the Node, its addresses, the configuration, and what the kernel can do. */
 import type { V1Node } from "@kubernetes/client-node";
 import { yieldToEventLoop } from "../base/time-slice.js";
-import type { ProxyConfig } from "../config/index.js";
+import type { ProxyConfig } from "../config/proxy-config.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family.js";
-import type { RuleFeatures } from "../table/index.js";
+import type { RuleFeatures } from "../table/table-exports.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { rulesetOptions } from "./ruleset-options.js";
 

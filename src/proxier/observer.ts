@@ -1,4 +1,4 @@
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { IpFamily, Protocol } from "../model/service-port-view.js";
 
 /** One write of one family that the kernel took, or refused. */
 export interface SyncReport {

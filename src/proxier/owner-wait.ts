@@ -3,10 +3,10 @@
  * (nft_rcv_nl_event clears the flag, or frees the table, and sends no event), so the table is looked at in between: that asks the kernel
  * for a few bytes, writes nothing, and is no attempt that could fail.
  */
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
-import type { Clock, Table, TableError } from "../table/index.js";
+import type { Clock, Table, TableError } from "../table/table-exports.js";
 
 /** Between the first two attempts, ms; doubles from there, up to the sync period. */
 const FIRST_WAIT_MS = 1000;

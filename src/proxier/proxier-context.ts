@@ -1,5 +1,5 @@
 import type { Logger } from "../base/logger.js";
-import type { Clock } from "../table/index.js";
+import type { Clock } from "../table/table-exports.js";
 import type { ProxierObserver } from "./observer.js";
 
 /** What all parts of the proxier have in common. */

@@ -16,11 +16,11 @@
 import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
 import { serviceFields } from "../base/logger.js";
-import type { SlottedPort } from "../balance/index.js";
+import type { SlottedPort } from "../balance/balance-exports.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
-import { type FaultyObject, TableError } from "../table/index.js";
+import { type FaultyObject, TableError } from "../table/table-exports.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { type Group, Suspects } from "./suspects.js";

@@ -10,7 +10,7 @@
  *
  * Services between which an address or node port passes are one group, and tried together.
  */
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import { elementsOf, type ServiceState } from "../ruleset/ruleset.js";
 import { type Change, claimsIn } from "./changed-claims.js";
 

@@ -4,8 +4,8 @@
  * as well): no chain or set is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
  */
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServicePortView } from "../model/types.js";
-import type { Field, Rule, Statement, TableDeclarations } from "../table/index.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { Field, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-object.js";

@@ -1,6 +1,6 @@
 /** Which service an operation was about that the kernel refused. */
-import type { IpFamily } from "../model/types.js";
-import type { ElementSet, FaultyObject } from "../table/index.js";
+import type { IpFamily } from "../model/service-port-view.js";
+import type { ElementSet, FaultyObject } from "../table/table-exports.js";
 import { describeServiceKey } from "./keys.js";
 import { SetName } from "./names.js";
 import { ownObjects } from "./own-chains.js";

@@ -4,7 +4,7 @@
  * shows only where policy Local has nothing for it: of such a VIP or node port the lists behind count, each packet in one of them.
  */
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import { type KeyPacker, packNumber, unpackNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";

@@ -1,6 +1,6 @@
 import type { EndpointList } from "../model/endpoints.js";
 import type { Limits } from "../model/limits.js";
-import type { ElementSet } from "../table/index.js";
+import type { ElementSet } from "../table/table-exports.js";
 import type { ServiceKey } from "./keys.js";
 
 /** Where an expansion goes: the same calls, whether elements come, go or are looked for. Bytes are valid during the call only. */

@@ -6,7 +6,7 @@ import { endianness } from "node:os";
 import { formatAddress, packAddress } from "../base/ip.js";
 import { SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { IpFamily, Protocol } from "../model/service-port-view.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
 

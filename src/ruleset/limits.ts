@@ -8,8 +8,8 @@
  */
 import { createHash } from "node:crypto";
 import type { Limits } from "../model/limits.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { Rule, Statement, TableDeclarations } from "../table/index.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { packNumber } from "./keys.js";
 import { SetName } from "./names.js";
 import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./sets.js";

@@ -6,7 +6,7 @@
  */
 import { createHash } from "node:crypto";
 import { portId } from "../model/targets.js";
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */

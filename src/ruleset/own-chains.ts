@@ -1,7 +1,7 @@
 /** What a service port declares for itself, for the two rare things that constant rules cannot do: source ranges, and ClientIP affinity. */
 import { parseCIDR, prefixContains } from "../base/ip.js";
-import type { ServicePortView, SharedGuard } from "../model/types.js";
-import type { Rule } from "../table/index.js";
+import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
+import type { Rule } from "../table/table-exports.js";
 import { affinityObjects } from "./affinity-chains.js";
 import { ownComment, ownNames } from "./names.js";
 import type { ServicePortState } from "./service-port-state.js";

@@ -1,4 +1,4 @@
-import type { TableDeclarations } from "../table/index.js";
+import type { TableDeclarations } from "../table/table-exports.js";
 import type { SkeletonOptions } from "./skeleton.js";
 
 export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;

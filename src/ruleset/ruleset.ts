@@ -12,10 +12,10 @@ import {
   prepareSlots,
   type SlottedPort,
   type Stood,
-} from "../balance/index.js";
+} from "../balance/balance-exports.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../model/types.js";
-import type { ElementSet, FaultyObject, TableDeclarations } from "../table/index.js";
+import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { ElementSet, FaultyObject, TableDeclarations } from "../table/table-exports.js";
 import { connectionsOf, type PortCounts } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";

@@ -1,6 +1,6 @@
-import type { Slots } from "../balance/index.js";
+import type { Slots } from "../balance/balance-exports.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServicePortView } from "../model/types.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { PortLimits } from "./limits.js";
 
 /** A service port with what the table has to remember of it between changes. */

@@ -3,9 +3,9 @@
  * that a change is the difference between two expansions.
  */
 import type { EndpointList } from "../model/endpoints.js";
-import type { Verdict } from "../kernel/types.js";
-import type { ServicePortView } from "../model/types.js";
-import type { ElementSet, TableDeclarations } from "../table/index.js";
+import type { Verdict } from "../kernel/kernel.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { ElementSet, TableDeclarations } from "../table/table-exports.js";
 import { limitChain, type PortLimits } from "./limits.js";
 import { expandSticky } from "./sticky-numbers.js";
 import type { ServicePortState } from "./service-port-state.js";

@@ -3,8 +3,8 @@
  * (and, where it asks for source ranges or affinity, chains of its own).
  */
 import { Hook, Priority } from "../kernel/constants.js";
-import type { IpFamily } from "../model/types.js";
-import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/index.js";
+import type { IpFamily } from "../model/service-port-view.js";
+import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
 import type { LocalDetector, LocalhostNodePorts } from "../node/facts.js";
 import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";

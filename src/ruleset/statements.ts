@@ -1,5 +1,5 @@
 /** Statements that chains in several files have in common. */
-import type { Rule, Statement } from "../table/index.js";
+import type { Rule, Statement } from "../table/table-exports.js";
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });
 export const jump = (chain: string): Statement => ({ action: "verdict", verdict: { verdict: "jump", chain } });

@@ -13,10 +13,10 @@
  * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
  */
 import { randomInt } from "node:crypto";
-import { arrange, assignIndices, endpointsOf, type ListKind } from "../balance/index.js";
+import { arrange, assignIndices, endpointsOf, type ListKind } from "../balance/balance-exports.js";
 import type { EndpointList } from "../model/endpoints.js";
-import type { ServicePortView } from "../model/types.js";
-import type { ElementSet } from "../table/index.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { ElementSet } from "../table/table-exports.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
 import { ENDPOINT_NUMBERS, type ListValue, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
 import { portHash } from "./names.js";

@@ -1,6 +1,6 @@
 import type { V1Node } from "@kubernetes/client-node";
-import { ServiceModel, type ServiceModelOptions } from "../model/index.js";
-import type { KubeKind, KubeObject, ObjectSink } from "./types.js";
+import { ServiceModel, type ServiceModelOptions } from "../model/service-model.js";
+import type { KubeKind, KubeObject, ObjectSink } from "./object-sink.js";
 
 /** Reads objects into a model, for commands that write no table. */
 export class ModelSink implements ObjectSink {

@@ -1,7 +1,7 @@
-import type { TableRef, Verdict } from "../kernel/types.js";
+import type { TableRef, Verdict } from "../kernel/kernel.js";
 import { renderTable } from "./rules/print.js";
-import { checkComment, checkName } from "./rules/text.js";
-import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/types.js";
+import { checkComment, checkName } from "./rules/names-and-comments.js";
+import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/rule.js";
 import { DesiredState } from "./sync/desired.js";
 
 /** Declarations of a table's content, for the kernel (`Table`) or as text (`DeclaredTable`). */

@@ -15,9 +15,9 @@
  */
 import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
 import { KernelError } from "../kernel/errors.js";
-import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../kernel/types.js";
+import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../kernel/kernel.js";
 import { lowerRule } from "./rules/statements.js";
-import type { FaultyObject, Statement } from "./rules/types.js";
+import type { FaultyObject, Statement } from "./rules/rule.js";
 
 export interface Features {
   /** `destroy` operations (Linux 6.3). */

@@ -4,11 +4,11 @@
  */
 import type { Transport } from "../explain/packet.js";
 import { CmpOp, CtKey, Hook, MetaKey, PayloadBase, TableFlag, TcpFlag, VERDICT_REGISTER } from "../kernel/constants.js";
-import type { Expr, Op, TableRef } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
-import type { Match, Rule, Statement } from "../table/index.js";
+import type { Expr, Op, TableRef } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
+import type { Match, Rule, Statement } from "../table/table-exports.js";
 import { lowerRule } from "../table/rules/statements.js";
-import { CT_DIRECTION, portBytes } from "../table/rules/fields.js";
+import { CT_DIRECTION, portBytes } from "../table/rules/lowered.js";
 
 export interface TraceTarget {
   readonly family: IpFamily;

@@ -1,6 +1,6 @@
 /** Trace messages put together to packets: what came in, what became of it, and who decided so. Pure; times are the caller's. */
 import { TraceType } from "../kernel/constants.js";
-import type { TableRef, TraceEvent } from "../kernel/types.js";
+import type { TableRef, TraceEvent } from "../kernel/kernel.js";
 import { TraceChain } from "./filter.js";
 import { readHeaders, readIdentity, sameTuple, type TraceHeaders } from "./headers.js";
 

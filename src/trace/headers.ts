@@ -2,8 +2,8 @@
 import { formatAddress } from "../base/ip.js";
 import { IpProto } from "../base/protocols.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
-import type { TraceEvent } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { TraceEvent } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 
 export interface TraceTuple {
   /** Canonical. */

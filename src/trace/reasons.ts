@@ -1,5 +1,5 @@
 /** Why a rule of this program's own table refused a packet, told from the rule: what it looks up, and its chain. Pure. */
-import type { Expr, TraceEvent } from "../kernel/types.js";
+import type { Expr, TraceEvent } from "../kernel/kernel.js";
 import { ChainName, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 /** Part of the command's JSON: values may be added, none changes or goes. */

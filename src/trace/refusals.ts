@@ -1,6 +1,6 @@
 /** Replies that refuse a connection: a TCP reset, or an ICMP error. Pure; times are the caller's. */
 import { IpProto } from "../base/protocols.js";
-import type { TraceEvent } from "../kernel/types.js";
+import type { TraceEvent } from "../kernel/kernel.js";
 import { readHeaders, type TraceHeaders } from "./headers.js";
 
 /** Offset of the protocol in an IP header: IPv4, IPv6. */

@@ -1,10 +1,10 @@
 /** Whether a connection was answered: its conntrack entry says so (IPS_SEEN_REPLY). */
 import { setTimeout as sleep } from "node:timers/promises";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../conntrack/table/types.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../conntrack/table/conntrack-table.js";
 import { IpProto } from "../base/protocols.js";
 import type { FoldedPacket } from "./fold.js";
 import type { Refusals } from "./refusals.js";
-import type { TracedReply } from "./types.js";
+import type { TracedReply } from "./traced-packet.js";
 
 /** Waits between two lookups of the entry, ms: an answer within a node comes at once, one from elsewhere within a second. */
 const WAITS_MS = [0, 10, 40, 100, 200, 300, 350] as const;

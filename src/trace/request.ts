@@ -1,7 +1,7 @@
 /** The words of `trace` as a filter. Pure. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../base/ip.js";
-import type { ServicePortStatus } from "../control/types.js";
+import type { ServicePortStatus } from "../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
 import type { TraceFilter, TraceTarget } from "./filter.js";
 

@@ -3,17 +3,17 @@
  * netlink socket (NFT_TABLE_F_OWNER): it goes with it, however this process ends.
  */
 import { release } from "node:os";
-import type { ConntrackTable } from "../conntrack/table/types.js";
+import type { ConntrackTable } from "../conntrack/table/conntrack-table.js";
 import { KernelError } from "../kernel/errors.js";
 import type { NftKernel } from "../kernel/nft-kernel.js";
-import type { Monitor, TableRef } from "../kernel/types.js";
+import type { Monitor, TableRef } from "../kernel/kernel.js";
 import { TraceChain, type TraceFilter, traceOps, traceTable } from "./filter.js";
 import { type FoldedPacket, TraceFold } from "./fold.js";
 import { sameTuple, type TraceTuple } from "./headers.js";
 import { InOrder } from "./in-order.js";
 import { Refusals } from "./refusals.js";
 import { awaitReply } from "./replies.js";
-import type { TracedPacket, TraceTotals } from "./types.js";
+import type { TracedPacket, TraceTotals } from "./traced-packet.js";
 import { Verdicts } from "./verdicts.js";
 
 export interface TraceHandlers {

@@ -1,8 +1,8 @@
 /** What ended a packet, in words: the hook, and whether the rule sent an error. Read from the kernel when it is needed. */
-import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../kernel/types.js";
+import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../kernel/kernel.js";
 import type { FoldedPacket } from "./fold.js";
 import { reasonOf } from "./reasons.js";
-import type { TracedBy, TracedVerdict } from "./types.js";
+import type { TracedBy, TracedVerdict } from "./traced-packet.js";
 
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
+import { ApiServer, type KubeJson } from "../lab/api-server/api-server.ts";
 import { makeService, makeSlice, podsOf } from "./cluster.ts";
 
 const NODE = "bench-node";

@@ -1,6 +1,6 @@
 /** A proxier without the program around it, fed as a source feeds it. */
 import { TimeSlice } from "../../dist/base/time-slice.js";
-import { defaultConfig } from "../../dist/config/index.js";
+import { defaultConfig } from "../../dist/config/load.js";
 import { NftKernel } from "../../dist/kernel/nft-kernel.js";
 import { createLogger } from "../../dist/base/logger.js";
 import { Proxier, type ProxierOptions } from "../../dist/proxier/proxier.js";

@@ -3,7 +3,7 @@
  */
 import { resolve } from "node:path";
 
-import type * as Config from "../../dist/config/index.js";
+import type * as Config from "../../dist/config/load.js";
 import type { Protocol } from "./cluster.ts";
 import type * as Proxier from "./proxier.ts";
 import { CLUSTER_CIDR, ENDPOINTS, NODE_IP, SERVICE_CIDR } from "./road.ts";
@@ -12,7 +12,7 @@ import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 
 const [build, netns, services, protocol, counters = "", annotations = ""] = process.argv.slice(2);
 const from = resolve(build);
-const { defaultConfig } = (await import(`${from}/dist/config/index.js`)) as typeof Config;
+const { defaultConfig } = (await import(`${from}/dist/config/load.js`)) as typeof Config;
 const { feed, makeObjects, newProxier, openKernel } = (await import(`${from}/test/bench/proxier.ts`)) as typeof Proxier;
 
 const kernel = await openKernel(netns);

@@ -3,9 +3,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { ElementBatch, Op } from "../../src/kernel/types.js";
-import { Table } from "../../src/table/index.js";
-import type { ElementSet } from "../../src/table/rules/types.js";
+import type { ElementBatch, Op } from "../../src/kernel/kernel.js";
+import { Table } from "../../src/table/table-exports.js";
+import type { ElementSet } from "../../src/table/rules/rule.js";
 import { TableWatch } from "../../src/table/sync/watch.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";

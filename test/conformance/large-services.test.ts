@@ -9,7 +9,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 
 import { openInotify } from "../../src/kernel/inotify.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { CommitOptions, Op } from "../../src/kernel/types.js";
+import type { CommitOptions, Op } from "../../src/kernel/kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { ObjectDecoder } from "../../src/source/decode/decoder.js";
 import { ManifestSource } from "../../src/source/manifests/source.js";

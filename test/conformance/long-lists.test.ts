@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { batchLayout } from "../../src/kernel/element-batch.js";
-import type { Kernel } from "../../src/kernel/types.js";
+import type { Kernel } from "../../src/kernel/kernel.js";
 import { shardOf } from "../../src/ruleset/list-values.js";
 import { endpointsName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";

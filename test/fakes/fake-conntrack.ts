@@ -5,7 +5,7 @@
  */
 import { KernelError } from "../../src/kernel/errors.js";
 import { parseAddress } from "../../src/base/ip.js";
-import type { IpFamily } from "../../src/model/types.js";
+import type { IpFamily } from "../../src/model/service-port-view.js";
 import { unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, matchesPatterns } from "../../src/conntrack/table/filter.js";
 import {
@@ -17,7 +17,7 @@ import {
   packNewEntry,
 } from "../../src/conntrack/table/encode.js";
 import { checkPrefilter, maySkip } from "../../src/conntrack/reconcile/prefilter.js";
-import { CONNTRACK_STATUS } from "../../src/conntrack/table/types.js";
+import { CONNTRACK_STATUS } from "../../src/conntrack/table/conntrack-table.js";
 import type {
   ConntrackEntry,
   ConntrackEvents,
@@ -31,7 +31,7 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "../../src/conntrack/table/types.js";
+} from "../../src/conntrack/table/conntrack-table.js";
 
 export interface FakeConntrackOptions {
   /** ms, for timeouts. Default: performance.now. */

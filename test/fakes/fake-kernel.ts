@@ -1,7 +1,7 @@
 /**
  * nf_tables in memory, for tests: the kernel's own answers without the kernel.
  *
- * What it does is what Linux 6.18 does for the operations of `types.ts`; the conformance suite runs on both. Packets
+ * What it does is what Linux 6.18 does for the operations of `kernel.ts`; the conformance suite runs on both. Packets
  * do not pass here. Failures that a real kernel shows rarely can be ordered: refusals, lost replies, lost events,
  * interrupted dumps, delays.
  */
@@ -45,7 +45,7 @@ import type {
   TableInfo,
   TableRef,
   Verdict,
-} from "../../src/kernel/types.js";
+} from "../../src/kernel/kernel.js";
 
 export interface FakeKernelOptions {
   /** ms, for timeouts of elements. Default: performance.now. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
 import { packNewEntry } from "../../src/conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/types.js";
+import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
 import type { NativeError } from "../../src/kernel/native-error.js";

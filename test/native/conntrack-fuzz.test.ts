@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/table/filter.js";
 import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/types.js";
+import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/conntrack-table.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { flow, ping } from "../support/conntrack-entries.ts";

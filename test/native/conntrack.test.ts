@@ -4,7 +4,11 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
 import { STATES } from "../../src/conntrack/table/protocol-states.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../src/conntrack/table/types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackFilter,
+} from "../../src/conntrack/table/conntrack-table.js";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";

@@ -2,7 +2,7 @@
 import { availableParallelism } from "node:os";
 import { expect, test } from "vitest";
 import { DataTypeId, Hook, SetFlag } from "../../src/kernel/constants.js";
-import type { ElementBatch, Op, SetInfo } from "../../src/kernel/types.js";
+import type { ElementBatch, Op, SetInfo } from "../../src/kernel/kernel.js";
 import { addRule, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 
 const lab = useLab();

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { KernelError } from "../../src/kernel/errors.js";
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { Op } from "../../src/kernel/types.js";
+import type { Op } from "../../src/kernel/kernel.js";
 import {
   addChain,
   addresses,

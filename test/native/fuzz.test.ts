@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
-import type { Op } from "../../src/kernel/types.js";
+import type { Op } from "../../src/kernel/kernel.js";
 import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
 import { addresses, useLab } from "./lab.js";
 import { atLength } from "../lab/length.ts";

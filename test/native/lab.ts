@@ -6,7 +6,7 @@ import { afterAll, beforeAll } from "vitest";
 import { DataTypeId } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { NftKernel, type NftKernelOptions } from "../../src/kernel/nft-kernel.js";
-import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/kernel/types.js";
+import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/kernel/kernel.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 
 export interface Lab {

@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { SetFlag } from "../../src/kernel/constants.js";
 import type { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { ChangeBatch, Monitor, MonitorOptions } from "../../src/kernel/types.js";
+import type { ChangeBatch, Monitor, MonitorOptions } from "../../src/kernel/kernel.js";
 import {
   addChain,
   addresses,

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
-import type { Expr, RuleInfo } from "../../src/kernel/types.js";
+import type { Expr, RuleInfo } from "../../src/kernel/kernel.js";
 import { addChain, addresses, addRule, addSet, addTable, ip, useLab } from "./lab.js";
 import { kernelSamples } from "./samples.js";
 

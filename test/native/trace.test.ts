@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
 import { Hook, MetaKey, NfProto, TraceType } from "../../src/kernel/constants.js";
 import type { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { Op, TraceEvent } from "../../src/kernel/types.js";
+import type { Op, TraceEvent } from "../../src/kernel/kernel.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
 import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import type { Answer } from "../lab/http.ts";
 import { PLAN } from "../lab/topology.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../unit/config/kubeadm.ts";

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";

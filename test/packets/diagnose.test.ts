@@ -4,7 +4,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promise
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
 import { mustRun } from "../lab/namespace.ts";
 import { Api } from "./support/api.ts";

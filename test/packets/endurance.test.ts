@@ -13,7 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { makeService, makeSlice } from "../bench/cluster.ts";
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { explainPacket, type Explanation } from "../../src/explain/explain.ts";
 import { NftKernel } from "../../src/kernel/nft-kernel.ts";
-import type { Expr } from "../../src/kernel/types.ts";
+import type { Expr } from "../../src/kernel/kernel.ts";
 import { putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import type { LegacyRule } from "../lab/legacy-table.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { FaultEffect, KubeJson } from "../lab/api-server/index.ts";
+import type { FaultEffect, KubeJson } from "../lab/api-server/api-server.ts";
 import { type Finished, Namespace } from "../lab/namespace.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Api } from "./support/api.ts";

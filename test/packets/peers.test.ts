@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import type { Answer } from "../lab/http.ts";
 import { patience } from "../lab/patience.ts";

@@ -8,12 +8,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { parseConfig } from "../../src/config/index.js";
+import { parseConfig } from "../../src/config/load.js";
 import { runDaemon } from "../../src/daemon/daemon.js";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
 import type { NftKernel } from "../../src/kernel/nft-kernel.js";
 import { makeService, makeSlice } from "../bench/cluster.js";
-import { ApiServer, type KubeJson } from "../lab/api-server/index.ts";
+import { ApiServer, type KubeJson } from "../lab/api-server/api-server.ts";
 import { eventually } from "../lab/eventually.ts";
 import { isOfService, refuse } from "../unit/proxier/support/refusing.js";
 import { nodeObject, configuration } from "./support/objects.ts";

@@ -11,7 +11,7 @@ import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ask } from "../../src/control/client.js";
 import { eventually } from "../lab/eventually.ts";
-import type { KubeJson } from "../lab/api-server/index.ts";
+import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
 import { Api } from "./support/api.ts";

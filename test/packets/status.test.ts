@@ -10,7 +10,7 @@ import type { Finished } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import type { ServiceList } from "../../src/control/types.ts";
+import type { ServiceList } from "../../src/observe/status-report.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";

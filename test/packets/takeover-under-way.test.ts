@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { text } from "node:stream/consumers";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { defaultConfig } from "../../src/config/index.ts";
+import { defaultConfig } from "../../src/config/load.ts";
 import { NftKernel } from "../../src/kernel/nft-kernel.ts";
 import { Proxier } from "../../src/proxier/proxier.ts";
 import { clusterIPOf, makeService, makeSlice, podsOf } from "../bench/cluster.ts";

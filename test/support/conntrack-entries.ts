@@ -6,7 +6,7 @@ import type {
   ConntrackTable,
   ConntrackTuple,
   NewConntrackEntry,
-} from "../../src/conntrack/table/types.js";
+} from "../../src/conntrack/table/conntrack-table.js";
 import { KernelError } from "../../src/kernel/errors.js";
 
 /** `tuple` as the other side sends it. */

@@ -2,7 +2,7 @@
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../src/source/decode/decoder.js";
-import type { KubeObject } from "../../src/source/types.js";
+import type { KubeObject } from "../../src/source/object-sink.js";
 
 /** As the API server sends it. */
 export type ApiObject =

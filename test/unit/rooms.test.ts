@@ -26,6 +26,34 @@ function filesImportedBy(name: string): string[] {
   return Array.from(imports, ([, from = ""]) => `${relative(SOURCE, join(SOURCE, name, "..", from))}.ts`);
 }
 
+/** From the ground up. */
+const FLOORS = ["base", "kernel", "table", "model", "balance", "config", "source", "node", "ruleset", "proxier"].concat(
+  ["handover", "leftovers", "conntrack", "flowtable", "observe", "explain", "control", "page", "trace", "daemon"],
+  ["preflight", "library", "cli"],
+);
+
+test("every room has its floor", () => {
+  const rooms = readdirSync(SOURCE, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  expect(rooms.map(({ name }) => name).toSorted()).toEqual(FLOORS.toSorted());
+});
+
+test.each(FLOORS.map((room, floor) => [room, FLOORS.slice(floor + 1)] as const))(
+  "%s/ imports no room above it, nor its types",
+  (room, above) => {
+    const names = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" });
+    const upward = names.flatMap((name) => {
+      const imports = name.endsWith(".ts") ? filesImportedBy(join(room, name)) : [];
+      return imports.filter((other) => above.includes(other.split("/")[0])).map((other) => `${name} → ${other}`);
+    });
+    expect(upward).toEqual([]);
+  },
+);
+
+test("a file's name says what it holds", () => {
+  const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" });
+  expect(names.filter((name) => /(^|\/)(types|index|text|report|fields|utils|helpers)\.ts$/.test(name))).toEqual([]);
+});
+
 test("no files import each other in a circle, nor for their types", () => {
   const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
   const imports = new Map(names.map((name) => [name, filesImportedBy(name)]));
@@ -55,10 +83,10 @@ test("ruleset/ describes a table in its types, and has nothing else of it", () =
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });
 
-test("others import balance/ by its index alone", () => {
+test("others import balance/ by balance-exports.ts alone", () => {
   const users = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
   const inside = users.filter((name) =>
-    /"\.[^"]*\/balance\/(?!index\.js")/.test(readFileSync(join(SOURCE, name), "utf8")),
+    /"\.[^"]*\/balance\/(?!balance-exports\.js")/.test(readFileSync(join(SOURCE, name), "utf8")),
   );
   expect(inside).toEqual([]);
 });

@@ -1,7 +1,7 @@
 /** The command `conntrack` with its sub-commands: options in, src/cli/conntrack/commands.ts does the work. */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { WITH_PORTS } from "../../conntrack/table/protocol-states.js";
-import type { ConntrackFilter, ConntrackTuple } from "../../conntrack/table/types.js";
+import type { ConntrackFilter, ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
 import { familyOf, parseAddress } from "../../base/ip.js";
 import { LOG_LEVELS } from "../../base/logger.js";
 import type {

@@ -6,12 +6,17 @@ import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from
 import { compileFilter, matchesPatterns } from "../../conntrack/table/filter.js";
 import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
 import { packEntry } from "../../conntrack/table/encode.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackTable, ConntrackTuple } from "../../conntrack/table/types.js";
+import type {
+  ConntrackEntry,
+  ConntrackFilter,
+  ConntrackTable,
+  ConntrackTuple,
+} from "../../conntrack/table/conntrack-table.js";
 import { readNumber } from "../../node/kernel-number.js";
 import { IpProto } from "../../kernel/constants.js";
 import { KernelError } from "../../kernel/errors.js";
 import { NftKernel } from "../../kernel/nft-kernel.js";
-import type { IpFamily } from "../../model/types.js";
+import type { IpFamily } from "../../model/service-port-view.js";
 import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError, writeError } from "../stdio.js";

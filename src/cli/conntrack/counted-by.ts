@@ -1,6 +1,6 @@
 /** How many entries each client, destination or service has. */
 import { columns } from "../../base/columns.js";
-import type { ConntrackEntry } from "../../conntrack/table/types.js";
+import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Format } from "./format.js";
 

@@ -1,9 +1,9 @@
 /** The services as the daemon tells them: what the conntrack commands ask of a model. */
 import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
-import type { ServicePortStatus } from "../../control/types.js";
+import type { ServicePortStatus } from "../../observe/status-report.js";
 import { NODE_PORT } from "../../model/claim-keys.js";
 import { portId } from "../../model/targets.js";
-import type { IpFamily, Protocol, Released, ServiceTarget } from "../../model/types.js";
+import type { IpFamily, Protocol, Released, ServiceTarget } from "../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
   /** Address → "namespace/name". */

@@ -1,7 +1,7 @@
 /** Entries as people and programs read them. Pure. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { isTranslated } from "../../conntrack/reconcile/decide.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/types.js";
+import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
 import type { EntryNames } from "./service-snapshot.js";
 

@@ -3,7 +3,7 @@
  * does not fit loses its middle. Into a pipe or a file everything goes whole, in columns of one width.
  */
 import { printable } from "../../base/printable.js";
-import type { ConntrackEntry } from "../../conntrack/table/types.js";
+import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { EntryFormat, Extra } from "./format.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Output } from "./output.js";

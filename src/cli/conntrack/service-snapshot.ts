@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { closest } from "../../base/closest.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { serviceProtocol } from "../../base/protocols.js";
-import type { ProxyConfig } from "../../config/index.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
 import { isTranslated } from "../../conntrack/reconcile/decide.js";
 import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";
 import {
@@ -11,10 +11,10 @@ import {
   ServiceKnowledge,
   type TargetSource,
 } from "../../conntrack/reconcile/service-knowledge.js";
-import type { ConntrackEntry } from "../../conntrack/table/types.js";
-import type { StatusReport } from "../../control/types.js";
+import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
+import type { StatusReport } from "../../observe/status-report.js";
 import { openCluster } from "../../daemon/cluster.js";
-import type { IpFamily, ServiceTarget } from "../../model/types.js";
+import type { IpFamily, ServiceTarget } from "../../model/service-port-view.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";

@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { hostname, networkInterfaces, release } from "node:os";
 import { gzipSync } from "node:zlib";
 import { reasonOf } from "../../base/unknown.js";
-import type { Diagnosis } from "../../control/types.js";
+import type { Diagnosis } from "../../observe/status-report.js";
 import type { NftKernel } from "../../kernel/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../node/packet-settings.js";
 import { kernelStatus } from "../kernel-view.js";

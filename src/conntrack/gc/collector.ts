@@ -4,7 +4,7 @@
  * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import type { IpFamily, Protocol } from "../../model/types.js";
+import type { IpFamily, Protocol } from "../../model/service-port-view.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/decide.js";
 import { plainEntry } from "../table/decode.js";
@@ -19,7 +19,7 @@ import {
   type ConntrackFilter,
   type ConntrackPrefilter,
   type ConntrackTable,
-} from "../table/types.js";
+} from "../table/conntrack-table.js";
 
 /**
  * How far a connection has come, by netfilter's directions: `original`, only the first direction was ever seen (one-way, or

@@ -6,7 +6,7 @@ import { serviceProtocol } from "../../base/protocols.js";
 import { IpProto } from "../../kernel/constants.js";
 import { isTranslated, ownerOf } from "../reconcile/decide.js";
 import type { Knowledge } from "../reconcile/decide.js";
-import type { ConntrackEntry } from "../table/types.js";
+import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /**
  * Which orphans go, each with those before it; those of UDP and SCTP unless it is `none`.

@@ -1,7 +1,7 @@
 /** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
 import type { Logger } from "../../base/logger.js";
 import { CONNTRACK_REMEDY } from "../../node/packet-settings.js";
-import type { ConntrackTable } from "../table/types.js";
+import type { ConntrackTable } from "../table/conntrack-table.js";
 
 export interface PressureReport {
   readonly entries: number;

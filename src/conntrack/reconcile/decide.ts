@@ -8,8 +8,8 @@
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import type { Endpoint } from "../../model/endpoints.js";
-import type { IpFamily, Protocol } from "../../model/types.js";
-import type { ConntrackEntry } from "../table/types.js";
+import type { IpFamily, Protocol } from "../../model/service-port-view.js";
+import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /** serving: takes traffic. present: some slice names it, but it takes none. absent: no slice of the service names it. */
 export type EndpointState = "serving" | "present" | "absent";

@@ -1,10 +1,10 @@
 /** Builds the prefilter of a pass over many destinations: which there are, and which reply sources are in order there. */
 import { packAddress } from "../../base/ip.js";
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
 import type { Claim } from "./former-targets.js";
 import { invalid } from "../table/encode.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/types.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
 
 /** Whether entries of such a service port may have to go at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {

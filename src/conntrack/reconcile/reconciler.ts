@@ -7,7 +7,7 @@
  * table after the first one has been by.
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import type { IpFamily, ServiceTarget } from "../../model/types.js";
+import type { IpFamily, ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "./decide.js";
@@ -16,7 +16,7 @@ import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
 import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
 import { isReconciled, PrefilterBuilder } from "./prefilter.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTable } from "../table/types.js";
+import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTable } from "../table/conntrack-table.js";
 
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
 export type Mode = "few" | "many";

@@ -1,11 +1,11 @@
 /** What a pass of the reconciler is about, and by which dumps it is found. */
 import { isDeepStrictEqual } from "node:util";
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
 import { type Claim, claimKey } from "./former-targets.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
 import { isReconciled } from "./prefilter.js";
-import type { ConntrackFilter } from "../table/types.js";
+import type { ConntrackFilter } from "../table/conntrack-table.js";
 
 /** An endpoint that took traffic and does no more. */
 export interface GoneEndpoint {

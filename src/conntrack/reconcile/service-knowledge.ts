@@ -4,8 +4,8 @@
  */
 import { parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
 import { NODE_PORT } from "../../model/claim-keys.js";
-import type { ServiceModel } from "../../model/index.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/types.js";
+import type { ServiceModel } from "../../model/service-model.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
 import type { LocalAddress } from "../../node/facts.js";
 import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } from "./decide.js";
 import type { FormerTargets } from "./former-targets.js";

@@ -5,10 +5,10 @@
 import { AF } from "../../base/ip-families.js";
 import type { NativeRecords } from "../../kernel/conntrack-addon.js";
 import { formatAddress } from "../../base/ip.js";
-import type { IpFamily } from "../../model/types.js";
+import type { IpFamily } from "../../model/service-port-view.js";
 import { KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES } from "./encode.js";
 import { stateName } from "./protocol-states.js";
-import type { ConntrackEntry, ConntrackTuple } from "./types.js";
+import type { ConntrackEntry, ConntrackTuple } from "./conntrack-table.js";
 
 /** Records of one length, as the addon hands them over. */
 interface Block {

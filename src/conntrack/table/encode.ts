@@ -11,10 +11,10 @@ import { AF } from "../../base/ip-families.js";
 import { IpProto } from "../../base/protocols.js";
 import { KernelError } from "../../kernel/errors.js";
 import { packAddress } from "../../base/ip.js";
-import type { IpFamily } from "../../model/types.js";
+import type { IpFamily } from "../../model/service-port-view.js";
 import { STATES, WITH_PORTS } from "./protocol-states.js";
-import { CONNTRACK_STATUS } from "./types.js";
-import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./types.js";
+import { CONNTRACK_STATUS } from "./conntrack-table.js";
+import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./conntrack-table.js";
 
 export const OFFSET = {
   family: 0,

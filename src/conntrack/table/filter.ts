@@ -4,10 +4,10 @@
  */
 import { AF, FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { packAddress, parseCIDR } from "../../base/ip.js";
-import type { IpFamily } from "../../model/types.js";
+import type { IpFamily } from "../../model/service-port-view.js";
 import { checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./encode.js";
 import { STATES } from "./protocol-states.js";
-import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./types.js";
+import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./conntrack-table.js";
 
 /** An entry matches when its record, masked with `mask`, is `value`. Both are KEY_BYTES long. */
 export interface Pattern {

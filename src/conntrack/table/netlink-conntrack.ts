@@ -13,7 +13,7 @@ import type {
 import { KernelError } from "../../kernel/errors.js";
 import { NativeCalls, rethrowLater } from "../../kernel/native-calls.js";
 import { translate } from "../../kernel/native-error.js";
-import type { IpFamily } from "../../model/types.js";
+import type { IpFamily } from "../../model/service-port-view.js";
 import { packIdentities, unpackRecords } from "./decode.js";
 import { compileFilter, packPatterns } from "./filter.js";
 import { checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";
@@ -31,7 +31,7 @@ import type {
   DeleteResult,
   DumpResult,
   NewConntrackEntry,
-} from "./types.js";
+} from "./conntrack-table.js";
 
 export interface NetlinkConntrackOptions {
   /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */

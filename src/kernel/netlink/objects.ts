@@ -1,5 +1,5 @@
 /** Named objects and flowtables of nf_tables (linux/netfilter/nf_tables.h), which are asked for only where a table has some. */
-import type { ObjectInfo, TableRef } from "../types.js";
+import type { ObjectInfo, TableRef } from "../kernel.js";
 import { NfProto } from "../constants.js";
 import type { NetlinkExchange } from "./exchange.js";
 import {

@@ -1,8 +1,8 @@
 /** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
-import type { StatusEvent, StatusReport } from "../../control/types.js";
-import type { PageExplanation, PageUpdate } from "../types.js";
+import type { StatusEvent, StatusReport } from "../../observe/status-report.js";
+import type { PageExplanation, PageUpdate } from "../page-update.js";
 import { printable } from "../../base/printable.js";
 import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
 import { clock, Plot } from "./plot.js";

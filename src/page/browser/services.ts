@@ -2,7 +2,7 @@
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { printable } from "../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
-import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../control/types.js";
+import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../observe/status-report.js";
 import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
 
 interface Row {

@@ -1,7 +1,7 @@
 /** Annotations of our own. */
 import { closest } from "../../base/closest.js";
 import type { Fields } from "../../base/unknown.js";
-import { type FieldProblems, show } from "./fields.js";
+import { type FieldProblems, show } from "./field-problems.js";
 
 const PREFIX = "nft-proxier.dev/";
 /** Those of a Service. */

@@ -3,7 +3,7 @@ import { type Fields, isFields } from "../../base/unknown.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../../model/balance.js";
 import { annotationChoice, annotationField, notText } from "./annotations.js";
-import { type FieldProblems, show } from "./fields.js";
+import { type FieldProblems, show } from "./field-problems.js";
 
 const BALANCE = "balance";
 const KEY = "balance-key";

@@ -3,8 +3,8 @@ import { DetailPacker } from "../../model/endpoint-details.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Pieces, runAtOnce } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
-import type { KubeKind, KubeObject } from "../types.js";
-import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./fields.js";
+import type { KubeKind, KubeObject } from "../object-sink.js";
+import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./field-problems.js";
 import { decodeService } from "./service.js";
 import { decodeSlice } from "./slice.js";
 

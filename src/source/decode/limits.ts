@@ -2,7 +2,7 @@
 import { type Fields, isFields } from "../../base/unknown.js";
 import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../../model/limits.js";
 import { annotationChoice, annotationField, annotationNumber, notText } from "./annotations.js";
-import { type FieldProblems, show } from "./fields.js";
+import { type FieldProblems, show } from "./field-problems.js";
 
 const CONNECTIONS = "max-connections";
 const CLIENT_CONNECTIONS = "max-connections-per-client";

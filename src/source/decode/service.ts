@@ -24,7 +24,7 @@ import {
   show,
   sized,
   textOf,
-} from "./fields.js";
+} from "./field-problems.js";
 
 /** "true": established TCP connections to an endpoint of this service are torn down once the endpoint is gone. */
 const RESET_ANNOTATION = annotationField("reset-removed-endpoints");

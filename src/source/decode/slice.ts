@@ -21,7 +21,7 @@ import {
   show,
   sized,
   textOf,
-} from "./fields.js";
+} from "./field-problems.js";
 import { KnownValues } from "./known-values.js";
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";

@@ -1,7 +1,7 @@
 import { access } from "node:fs/promises";
 import { isIPv6 } from "node:net";
 import { isFields } from "../../base/unknown.js";
-import type { ProxyConfig } from "../../config/types.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
 import { ApiConnection, type Credentials, type RequestReport } from "./connection.js";
 import { FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";

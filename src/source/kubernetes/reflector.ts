@@ -7,7 +7,7 @@ import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
 import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { nameOf, type ObjectDecoder } from "../decode/decoder.js";
-import type { KubeKind, KubeObject } from "../types.js";
+import type { KubeKind, KubeObject } from "../object-sink.js";
 import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";

@@ -1,5 +1,5 @@
 /** The four kinds that are followed, and how each is asked for. */
-import type { KubeKind } from "../types.js";
+import type { KubeKind } from "../object-sink.js";
 
 export interface Resource {
   readonly kind: KubeKind;

@@ -1,6 +1,6 @@
 import type { Logger } from "../../base/logger.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
-import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../types.js";
+import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../object-sink.js";
 import type { ApiConnection } from "./connection.js";
 import { Reflector, type ReflectorSink, type ShrunkList } from "./reflector.js";
 import { resources } from "./resources.js";

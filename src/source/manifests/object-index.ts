@@ -7,7 +7,7 @@ import type { TimeSlice } from "../../base/time-slice.js";
 import { sameDetails } from "../../model/described-endpoints.js";
 import { sameService } from "../../model/records.js";
 import { sameSlice } from "../../model/slices.js";
-import type { KubeObject, ObjectSink } from "../types.js";
+import type { KubeObject, ObjectSink } from "../object-sink.js";
 import type { Place } from "./objects.js";
 
 /** "Service default/web". */

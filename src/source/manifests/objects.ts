@@ -1,7 +1,7 @@
 /** From plain values to the objects that matter, by apiVersion and kind. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { nameOf } from "../decode/decoder.js";
-import type { KubeKind } from "../types.js";
+import type { KubeKind } from "../object-sink.js";
 
 /** API versions that are read, by kind. */
 const VERSIONS: Readonly<Record<KubeKind, readonly string[]>> = {

@@ -6,7 +6,7 @@ import { DirectoryWatch, type OpenInotify } from "../../base/directory-watch.js"
 import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
-import type { ObjectSink, ObjectSource } from "../types.js";
+import type { ObjectSink, ObjectSource } from "../object-sink.js";
 import { readDocuments, SyntaxFault } from "./documents.js";
 import {
   type FileContent,

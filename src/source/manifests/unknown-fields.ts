@@ -1,7 +1,7 @@
 /** Fields that an object should not have, as kubectl's strict validation reports them: nothing reads them, so they change nothing. */
 import { closest } from "../../base/closest.js";
 import { type Fields, isFields } from "../../base/unknown.js";
-import type { KubeKind } from "../types.js";
+import type { KubeKind } from "../object-sink.js";
 import { KNOWN_FIELDS } from "./known-fields.js";
 
 /** A field of an object that its kind does not have. */

@@ -2,7 +2,7 @@
 import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
-import type { ElementBatch, Verdict } from "../../kernel/types.js";
+import type { ElementBatch, Verdict } from "../../kernel/kernel.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { RowList } from "./packed-map.js";

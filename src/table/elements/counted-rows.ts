@@ -8,10 +8,10 @@
  *
  * Rows that are being written, or were while a dump was under way, keep what they have: the dump may be from before or after.
  */
-import type { ElementBatch } from "../../kernel/types.js";
+import type { ElementBatch } from "../../kernel/kernel.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
-import type { ElementSet } from "../rules/types.js";
+import type { ElementSet } from "../rules/rule.js";
 import type { Rows } from "./rows.js";
 
 /** Reads the set's elements from the kernel; undefined: the kernel has no such set, or one without counters. */

@@ -14,8 +14,8 @@
  * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
  * changes, whatever the size. packing.ts has the way from dirty rows to what is sent, counted-rows.ts what elements count.
  */
-import type { ElementBatch } from "../../kernel/types.js";
-import type { ElementSet, SetSpec } from "../rules/types.js";
+import type { ElementBatch } from "../../kernel/kernel.js";
+import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { inSlices } from "../../base/time-slice.js";
 import { strideOf } from "../../kernel/element-batch.js";
 import { rowShape } from "../rules/schema.js";

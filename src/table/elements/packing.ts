@@ -8,7 +8,7 @@ import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
 import { DATA, type RowList } from "./packed-map.js";
-import type { ElementSet } from "../rules/types.js";
+import type { ElementSet } from "../rules/rule.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 

@@ -1,4 +1,4 @@
-import type { Verdict } from "../../kernel/types.js";
+import type { Verdict } from "../../kernel/kernel.js";
 
 interface NumberedVerdict {
   readonly id: number;

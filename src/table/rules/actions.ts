@@ -10,7 +10,7 @@ import {
   RejectType,
   VERDICT_REGISTER,
 } from "../../kernel/constants.js";
-import type { Expr, Family } from "../../kernel/types.js";
+import type { Expr, Family } from "../../kernel/kernel.js";
 import { verdictText } from "../elements/verdicts.js";
 import {
   addressField,
@@ -33,12 +33,12 @@ import {
   type StatementKind,
   versionOf,
   versionOfType,
-} from "./fields.js";
+} from "./lowered.js";
 import { portBounds, portRange, portText } from "./matches.js";
 import { addressBytes, addressText } from "../../base/ip-ranges.js";
 import { classidText, hex } from "./field-types.js";
-import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./text.js";
-import { type Action, LIMIT_SECONDS } from "./types.js";
+import { checkQuotable, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
+import { type Action, LIMIT_SECONDS } from "./rule.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 

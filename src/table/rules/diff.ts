@@ -1,12 +1,12 @@
 /** Rules ready to be compared with the kernel's and to be sent, and the smallest edit from one list of them to another. Pure. */
 import { normalizeExpr } from "../../kernel/normalize.js";
 import { SetFlag } from "../../kernel/constants.js";
-import type { ElementBatch, Expr, SetInfo } from "../../kernel/types.js";
+import type { ElementBatch, Expr, SetInfo } from "../../kernel/kernel.js";
 import { batchLayout } from "../../kernel/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
-import type { LoweredRule, StatementOptions } from "./fields.js";
+import type { LoweredRule, StatementOptions } from "./lowered.js";
 import { lowerRule } from "./statements.js";
-import type { ChainSpec, Rule } from "./types.js";
+import type { ChainSpec, Rule } from "./rule.js";
 import { targetOf } from "../elements/verdicts.js";
 
 /** Names that a rule depends on. */

@@ -1,7 +1,7 @@
 /** What differs between families of tables: hooks, priorities, and what no packet there can match. */
 import { Hook, Priority } from "../../kernel/constants.js";
-import type { BaseChain, Family } from "../../kernel/types.js";
-import type { Statement } from "./types.js";
+import type { BaseChain, Family } from "../../kernel/kernel.js";
+import type { Statement } from "./rule.js";
 
 /** NF_ARP_*; arptables' forward hook, 2, is not nft's. */
 const ARP_HOOKS = { input: 0, output: 1 } as const;

@@ -3,7 +3,7 @@ import { addressText } from "../../base/ip-ranges.js";
 import { protocolName } from "../../base/protocols.js";
 import { DataTypeId, IpProto } from "../../kernel/constants.js";
 import { readU32 } from "../elements/bytes.js";
-import type { FieldType } from "./types.js";
+import type { FieldType } from "./rule.js";
 
 interface FieldTypeTerms {
   /** nft's number of the type. */

@@ -5,7 +5,7 @@
 import { bytesToNumber, numberToBytes, type Range } from "../../base/ip-ranges.js";
 import { ElementFlag } from "../../kernel/constants.js";
 import { batchLayout } from "../../kernel/element-batch.js";
-import type { ElementBatch } from "../../kernel/types.js";
+import type { ElementBatch } from "../../kernel/kernel.js";
 import { readU32, writeU32 } from "../elements/bytes.js";
 
 /** First and last value of a range, one behind the other. */

@@ -13,7 +13,7 @@ import {
   SetFlag,
   TcpFlag,
 } from "../../kernel/constants.js";
-import type { ElementBatch, Expr } from "../../kernel/types.js";
+import type { ElementBatch, Expr } from "../../kernel/kernel.js";
 import {
   ADDRESS_NAME,
   ADDRESS_TYPE,
@@ -38,13 +38,13 @@ import {
   requireVersion,
   type StatementKind,
   versionText,
-} from "./fields.js";
+} from "./lowered.js";
 import { protocolNumber, protocolText } from "../../base/protocols.js";
 import { mergeRanges, numberToBytes, parseNetwork, prefixLength, type Range, rangeText } from "../../base/ip-ranges.js";
 import { classidText, FIELD_TYPES, hex } from "./field-types.js";
 import { rangeElements } from "./intervals.js";
-import { MAX_INTERFACE_BYTES } from "./text.js";
-import type { FieldType, Match, PortRange } from "./types.js";
+import { MAX_INTERFACE_BYTES } from "./names-and-comments.js";
+import type { FieldType, Match, PortRange } from "./rule.js";
 
 type Of<K extends Match["match"]> = Extract<Match, { match: K }>;
 

@@ -1,5 +1,5 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
-import type { BaseChain, Family, TableRef } from "../../kernel/types.js";
+import type { BaseChain, Family, TableRef } from "../../kernel/kernel.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
@@ -8,10 +8,10 @@ import type { DesiredState } from "../sync/desired.js";
 import { durationText } from "./actions.js";
 import { hooksOf, policyOf } from "./families.js";
 import { FIELD_TYPES } from "./field-types.js";
-import type { StatementOptions } from "./fields.js";
+import type { StatementOptions } from "./lowered.js";
 import { padded, sizeFor } from "./schema.js";
 import { printRule } from "./statements.js";
-import type { ChainSpec, FieldType, SetSpec } from "./types.js";
+import type { ChainSpec, FieldType, SetSpec } from "./rule.js";
 
 /**
  * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in

@@ -1,11 +1,11 @@
 /** Set specifications in the kernel's terms. */
 import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
 import { sameExprs } from "../../kernel/normalize.js";
-import type { Expr, SetInfo } from "../../kernel/types.js";
+import type { Expr, SetInfo } from "../../kernel/kernel.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { FIELD_TYPES } from "./field-types.js";
-import { checkComment, checkName, commentOf, setUserdata } from "./text.js";
-import type { FieldType, SetSpec } from "./types.js";
+import { checkComment, checkName, commentOf, setUserdata } from "./names-and-comments.js";
+import type { FieldType, SetSpec } from "./rule.js";
 
 /** NFT_REG32 registers hold 64 bytes; a key may take them all (NFT_DATA_VALUE_MAXLEN). */
 const MAX_KEY_BYTES = 64;

@@ -5,10 +5,16 @@
  */
 import { ACTIONS } from "./actions.js";
 import { neverMatches } from "./families.js";
-import { type LowerContext, type LoweredRule, type StatementKind, type StatementOptions, versionOf } from "./fields.js";
+import {
+  type LowerContext,
+  type LoweredRule,
+  type StatementKind,
+  type StatementOptions,
+  versionOf,
+} from "./lowered.js";
 import { MATCHES } from "./matches.js";
-import { checkComment } from "./text.js";
-import type { Rule, Statement } from "./types.js";
+import { checkComment } from "./names-and-comments.js";
+import type { Rule, Statement } from "./rule.js";
 
 /** Throws RangeError for a statement that means nothing (no networks, a port of 70000, an address of the other family). */
 export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {

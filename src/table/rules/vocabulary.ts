@@ -1,5 +1,5 @@
 /**
- * The vocabulary of rules and sets as shapes (base/shape.ts): `types.ts` takes its types from here, the library its checks of what programs
+ * The vocabulary of rules and sets as shapes (base/shape.ts): `rule.ts` takes its types from here, the library its checks of what programs
  * hand over. The proxier's own rules are typed, and are not checked again.
  */
 import { addressBytes } from "../../base/ip.js";
@@ -22,7 +22,7 @@ import {
   variants,
 } from "../../base/shape.js";
 import { AddressType, CtState, TcpFlag } from "../../kernel/constants.js";
-import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./text.js";
+import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 
 /** Units of a rate, in seconds. */
 export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;

@@ -1,17 +1,17 @@
 /** What is desired: chains, sets, and what of them changed since it was last brought to the kernel. */
 import { isDeepStrictEqual } from "node:util";
 
-import type { TableRef } from "../../kernel/types.js";
+import type { TableRef } from "../../kernel/kernel.js";
 import { TrackedElements, tracksEnds } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
 import { prepareRule, type DesiredChain } from "../rules/diff.js";
 import { hooksOf } from "../rules/families.js";
-import { versionOf } from "../rules/fields.js";
+import { versionOf } from "../rules/lowered.js";
 import { checkSetSpec, rowShape } from "../rules/schema.js";
-import { checkComment, checkName } from "../rules/text.js";
-import type { ChainSpec, FaultyObject, SetSpec } from "../rules/types.js";
+import { checkComment, checkName } from "../rules/names-and-comments.js";
+import type { ChainSpec, FaultyObject, SetSpec } from "../rules/rule.js";
 import { VerdictRegistry } from "../elements/verdicts.js";
 
 export interface DirtyNames {

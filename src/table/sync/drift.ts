@@ -7,7 +7,7 @@ import type { ElementDrift } from "../elements/element-set.js";
 import { describeHook, policyOf } from "../rules/families.js";
 import { sameRule } from "./plan.js";
 import type { KernelChain, KernelState } from "./dump.js";
-import type { Drift } from "../rules/types.js";
+import type { Drift } from "../rules/rule.js";
 
 /** Lines of `Drift.changes`; more are counted only. */
 const MAX_LINES = 20;

@@ -11,11 +11,11 @@ import type {
   SetDump,
   SetInfo,
   TableRef,
-} from "../../kernel/types.js";
+} from "../../kernel/kernel.js";
 import type { TableFacts } from "../quirks.js";
 import type { Announcements } from "./announcements.js";
 import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "../rules/diff.js";
-import { commentOf } from "../rules/text.js";
+import { commentOf } from "../rules/names-and-comments.js";
 
 /** What the kernel is known to hold of our table. */
 export interface KernelState {

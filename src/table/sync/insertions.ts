@@ -8,12 +8,12 @@
 import { createHash } from "node:crypto";
 
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/types.js";
+import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/kernel.js";
 import type { Plan, RuleEdit } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";
-import { checkComment, checkName, commentOf } from "../rules/text.js";
-import type { Insertion, Rule, TableOptions } from "../rules/types.js";
+import { checkComment, checkName, commentOf } from "../rules/names-and-comments.js";
+import type { Insertion, Rule, TableOptions } from "../rules/rule.js";
 
 /** 16 characters of base64url: 96 bits. */
 const HASH_CHARACTERS = 16;

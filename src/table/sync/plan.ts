@@ -8,7 +8,7 @@
  * which is how an element's data is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
-import type { ElementBatch, Op, SetInfo, TableRef } from "../../kernel/types.js";
+import type { ElementBatch, Op, SetInfo, TableRef } from "../../kernel/kernel.js";
 import { sameExprs } from "../../kernel/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
@@ -16,8 +16,8 @@ import { describeHook, policyOf } from "../rules/families.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, OWNED } from "../quirks.js";
 import { isDormant, type KernelChain, type KernelRule, type KernelState } from "./dump.js";
-import { commentData } from "../rules/text.js";
-import type { FaultyObject, OperationCounts } from "../rules/types.js";
+import { commentData } from "../rules/names-and-comments.js";
+import type { FaultyObject, OperationCounts } from "../rules/rule.js";
 
 /** What an operation is about, for its faults. */
 export type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;

@@ -1,10 +1,10 @@
 /** What an apply says of itself, and of what was at fault. */
 import { strideOf } from "../../kernel/element-batch.js";
 import { KernelError, type KernelErrorCode } from "../../kernel/errors.js";
-import type { CommitResult } from "../../kernel/types.js";
+import type { CommitResult } from "../../kernel/kernel.js";
 import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
-import type { ApplyResult, FaultyObject } from "../rules/types.js";
+import type { ApplyResult, FaultyObject } from "../rules/rule.js";
 
 /** Of two applies or transactions, one behind the other: what remains to be done is what the later one says. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {

@@ -1,9 +1,9 @@
 /** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
-import type { SetInfo } from "../../kernel/types.js";
+import type { SetInfo } from "../../kernel/kernel.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import type { References } from "../rules/diff.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
-import type { SetSpec } from "../rules/types.js";
+import type { SetSpec } from "../rules/rule.js";
 import type { DesiredState, DirtyNames } from "./desired.js";
 import { type ChainPlan, chainServes, type Names, namesAny, type SetPlan } from "./plan.js";
 import { type KernelState, packetsComeBy } from "./dump.js";

@@ -1,5 +1,9 @@
 import { expect, test } from "vitest";
-import { CONNTRACK_STATUS, type ConntrackFilter, type NewConntrackEntry } from "../../../src/conntrack/table/types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackFilter,
+  type NewConntrackEntry,
+} from "../../../src/conntrack/table/conntrack-table.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, ping, refusal } from "../../support/conntrack-entries.ts";
 

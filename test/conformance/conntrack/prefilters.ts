@@ -1,9 +1,13 @@
 /** Dumps that skip what no service asks for: the same in C++ as maySkip says it in a few lines. */
 import { expect, test } from "vitest";
 import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackPrefilter } from "../../../src/conntrack/table/types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackPrefilter,
+} from "../../../src/conntrack/table/conntrack-table.js";
 import { parseAddress } from "../../../src/base/ip.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/types.js";
+import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/service-port-view.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, refusal } from "../../support/conntrack-entries.ts";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { SetFlag } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
-import type { Kernel, Op, SetInfo } from "../../../src/kernel/types.js";
+import type { Kernel, Op, SetInfo } from "../../../src/kernel/kernel.js";
 import {
   addressSet,
   daddr,

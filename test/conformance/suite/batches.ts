@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { KernelError } from "../../../src/kernel/errors.js";
-import type { Op } from "../../../src/kernel/types.js";
+import type { Op } from "../../../src/kernel/kernel.js";
 import { snapshot } from "../../support/snapshot.ts";
 import {
   addressSet,

@@ -1,5 +1,5 @@
 import { expect } from "vitest";
-import type { BaseChain, Op } from "../../../src/kernel/types.js";
+import type { BaseChain, Op } from "../../../src/kernel/kernel.js";
 import {
   goto,
   input,

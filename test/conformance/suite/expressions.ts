@@ -18,7 +18,7 @@ import {
   SetFlag,
 } from "../../../src/kernel/constants.js";
 import { normalizeExpr, sameExprs } from "../../../src/kernel/normalize.js";
-import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/kernel/types.js";
+import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/kernel/kernel.js";
 import {
   addressMap,
   addressSet,

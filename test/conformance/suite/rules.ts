@@ -1,7 +1,7 @@
 import { expect } from "vitest";
 import { CmpOp } from "../../../src/kernel/constants.js";
 import { sameExprs } from "../../../src/kernel/normalize.js";
-import type { Expr, Kernel, Op } from "../../../src/kernel/types.js";
+import type { Expr, Kernel, Op } from "../../../src/kernel/kernel.js";
 import {
   addressSet,
   daddr,

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { TableFlag } from "../../../src/kernel/constants.js";
 import type { Fault } from "../../../src/kernel/errors.js";
-import type { Op } from "../../../src/kernel/types.js";
+import type { Op } from "../../../src/kernel/kernel.js";
 import {
   addressSet,
   input,

@@ -1,8 +1,8 @@
 /** What apply() writes, and in how many steps. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/kernel/types.js";
-import { Table } from "../../../src/table/index.js";
-import { commentOf } from "../../../src/table/rules/text.js";
+import type { Kernel } from "../../../src/kernel/kernel.js";
+import { Table } from "../../../src/table/table-exports.js";
+import { commentOf } from "../../../src/table/rules/names-and-comments.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { ip } from "../../support/operations.ts";
 import { accept, counter, named, drop, jump, NAME, operations, OWN, rule, serviceTable, vip } from "./build.js";

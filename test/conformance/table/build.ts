@@ -1,6 +1,6 @@
 /** A small service table, in few words, for the Table's tests. */
-import type { Kernel } from "../../../src/kernel/types.js";
-import { Table } from "../../../src/table/index.js";
+import type { Kernel } from "../../../src/kernel/kernel.js";
+import { Table } from "../../../src/table/table-exports.js";
 import type {
   ApplyResult,
   Clock,
@@ -9,7 +9,7 @@ import type {
   SetSpec,
   Statement,
   TableOptions,
-} from "../../../src/table/rules/types.js";
+} from "../../../src/table/rules/rule.js";
 import { ip } from "../../support/operations.ts";
 
 export const NAME = "own";

@@ -2,7 +2,7 @@
 import { beforeEach, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
-import type { Kernel, Op } from "../../../src/kernel/types.js";
+import type { Kernel, Op } from "../../../src/kernel/kernel.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";

@@ -2,8 +2,8 @@
 import { expect, it } from "vitest";
 
 import { ChainFlag, TableFlag } from "../../../src/kernel/constants.js";
-import type { Expr, Kernel, Op } from "../../../src/kernel/types.js";
-import { commentData } from "../../../src/table/rules/text.js";
+import type { Expr, Kernel, Op } from "../../../src/kernel/kernel.js";
+import { commentData } from "../../../src/table/rules/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { ip } from "../../support/operations.ts";
 import { snapshot } from "../../support/snapshot.ts";

@@ -9,7 +9,7 @@ import { addTable, deleteTable } from "./ops/tables.ts";
 import { validateTable } from "./ops/validate.ts";
 import { Refusal, type NamespaceState } from "./state.ts";
 import { Transaction } from "./transaction.ts";
-import type { ChangeEvent, Op, OpKind } from "../../../src/kernel/types.js";
+import type { ChangeEvent, Op, OpKind } from "../../../src/kernel/kernel.js";
 
 type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
 

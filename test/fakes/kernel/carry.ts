@@ -1,5 +1,5 @@
 import { batchLayout } from "../../../src/kernel/element-batch.js";
-import type { CarriedCounts, Op } from "../../../src/kernel/types.js";
+import type { CarriedCounts, Op } from "../../../src/kernel/kernel.js";
 import type { NamespaceState } from "./state.ts";
 
 /** The operations as they are sent: elements with `carry` begin with what those of their keys have counted. Nothing counts meanwhile. */

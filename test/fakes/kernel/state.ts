@@ -12,7 +12,7 @@ import type {
   SetInfo,
   TableRef,
   Verdict,
-} from "../../../src/kernel/types.js";
+} from "../../../src/kernel/kernel.js";
 import { DATA_VERDICT, SetFlag } from "../../../src/kernel/constants.js";
 import { nextGeneration } from "../../../src/kernel/generation.js";
 

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
-import { ApiServer, type KubeJson } from "../../lab/api-server/index.ts";
+import { ApiServer, type KubeJson } from "../../lab/api-server/api-server.ts";
 import { mustRun, run } from "../../lab/namespace.ts";
 import { FAMILIES } from "../../lab/topology.ts";
 import type { Manifest } from "../../packets/support/objects.ts";

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
 
-import type { KubeJson } from "../../lab/api-server/index.ts";
+import type { KubeJson } from "../../lab/api-server/api-server.ts";
 import { eventually } from "../../lab/eventually.ts";
 import { Api } from "../../packets/support/api.ts";
 import { Cluster } from "../../packets/support/cluster.ts";

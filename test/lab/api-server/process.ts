@@ -1,11 +1,11 @@
 /**
- * The double (index.ts) as a program of its own, for a network namespace that the test is not in. One JSON object per line:
+ * The double (api-server.ts) as a program of its own, for a network namespace that the test is not in. One JSON object per line:
  * it first prints `{ url, ca, kubeconfig }`, then answers each call `{ id, call, args }` on stdin with `{ id, result }` or
  * `{ id, error }`. argv[2]: ApiServerOptions as JSON. It ends with its stdin.
  */
 import { createInterface } from "node:readline";
 import type { Fault } from "./faults.ts";
-import { ApiServer, type ApiServerOptions, type FaultEffect, type FaultTarget, type KubeJson } from "./index.ts";
+import { ApiServer, type ApiServerOptions, type FaultEffect, type FaultTarget, type KubeJson } from "./api-server.ts";
 
 const server = await ApiServer.start(JSON.parse(process.argv[2] ?? "{}") as ApiServerOptions);
 

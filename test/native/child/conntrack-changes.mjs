@@ -8,7 +8,7 @@
  */
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
-import { defaultConfig } from "../../../dist/config/index.js";
+import { defaultConfig } from "../../../dist/config/load.js";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";

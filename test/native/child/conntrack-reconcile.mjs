@@ -10,7 +10,7 @@ import { writeFileSync } from "node:fs";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
-import { ServiceModel } from "../../../dist/model/index.js";
+import { ServiceModel } from "../../../dist/model/service-model.js";
 import { decoded } from "../../bench/decoded.ts";
 import { report } from "./addon.mjs";
 import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";

@@ -8,7 +8,7 @@ import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
-import { Table } from "../../../dist/table/index.js";
+import { Table } from "../../../dist/table/table-exports.js";
 import { errorOf, report } from "./addon.mjs";
 
 const faults = createRequire(import.meta.url)(process.env.NFT_PROXIER_FAULTS);

@@ -2,7 +2,7 @@
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import type { ApiServerOptions } from "../../lab/api-server/index.ts";
+import type { ApiServerOptions } from "../../lab/api-server/api-server.ts";
 import type { Calls } from "../../lab/api-server/process.ts";
 import type { Namespace } from "../../lab/namespace.ts";
 

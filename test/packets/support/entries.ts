@@ -1,5 +1,5 @@
 /** Entries of the connection tracking table, made through ctnetlink: of any protocol and state, and without any packets. */
-import type { NewConntrackEntry } from "../../../src/conntrack/table/types.ts";
+import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.ts";
 import { type Family, PLAN } from "../../lab/topology.ts";
 import { POD_PORT } from "./objects.ts";
 

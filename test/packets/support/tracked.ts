@@ -1,17 +1,17 @@
 /** A proxier with its connection tracking, run by the test itself in the lab's node namespace, one write at a time. */
 import { pino } from "pino";
 
-import { loadConfig } from "../../../src/config/index.ts";
+import { loadConfig } from "../../../src/config/load.ts";
 import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.ts";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.ts";
-import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/types.ts";
+import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.ts";
 import { plainEntry } from "../../../src/conntrack/table/decode.ts";
 import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
 import { loggerOptions } from "../../../src/base/logger.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";
-import type { KubeKind } from "../../../src/source/types.ts";
+import type { KubeKind } from "../../../src/source/object-sink.ts";
 import { type ApiObject, decoded } from "../../support/decoded.ts";
 import type { Cluster } from "./cluster.ts";
 import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } from "./objects.ts";

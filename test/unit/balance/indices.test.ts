@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 import { arrange, assignIndices } from "../../../src/balance/indices.js";
 
 const ADDRESS = { ip: "10.0.0.", ip6: "fd00::" } as const;

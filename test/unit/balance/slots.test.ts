@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 import { type EndpointBalance, SLOT_COUNTS, slotCount } from "../../../src/model/balance.js";
-import type { ServicePortView } from "../../../src/model/types.js";
+import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { type Pieces, runAtOnce } from "../../../src/base/time-slice.js";
 import { hashesOf } from "../../../src/balance/preferences.js";
 import { type Assigned, rendezvous } from "../../../src/balance/rendezvous.js";

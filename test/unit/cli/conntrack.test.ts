@@ -15,7 +15,11 @@ import { EntryFormat } from "../../../src/cli/conntrack/format.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/conntrack/output.js";
 import { EntryWriter } from "../../../src/cli/conntrack/rows.js";
 import { main } from "../../../src/cli/program.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackFilter } from "../../../src/conntrack/table/types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackFilter,
+} from "../../../src/conntrack/table/conntrack-table.js";
 
 let err: string;
 let directory: string;

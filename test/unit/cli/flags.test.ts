@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flag-config.js";
 import { flagSpec, fromGo, readFlags, toFlagz } from "../../../src/cli/go-flags.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
-import type { ProxyConfig } from "../../../src/config/index.js";
+import type { ProxyConfig } from "../../../src/config/proxy-config.js";
 
 const words = (...argv: string[]) => fromGo(argv, (name) => flagSpec(name)?.type);
 

@@ -10,7 +10,8 @@ import { readFlags } from "../../../src/cli/go-flags.js";
 import { main } from "../../../src/cli/program.js";
 import { proxyCommand } from "../../../src/cli/proxy.js";
 import type { serve, ServeOptions } from "../../../src/cli/serve.js";
-import { parseConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { parseConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { eventually } from "../../lab/eventually.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
 

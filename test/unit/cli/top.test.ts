@@ -1,7 +1,7 @@
 /** What `top` makes of the daemon's answers. */
 import { expect, test } from "vitest";
 import { topRows, topText } from "../../../src/cli/top.js";
-import type { ServiceList, ServicePortStatus } from "../../../src/control/types.js";
+import type { ServiceList, ServicePortStatus } from "../../../src/observe/status-report.js";
 
 const port = (name: string, more: Partial<ServicePortStatus>): ServicePortStatus => ({
   namespace: "default",

@@ -2,7 +2,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { ConfigError, defaultConfig, loadConfig, parseConfig } from "../../../src/config/index.js";
+import { ConfigError } from "../../../src/config/proxy-config.js";
+import { defaultConfig, loadConfig, parseConfig } from "../../../src/config/load.js";
 import { parseDuration } from "../../../src/config/duration.js";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

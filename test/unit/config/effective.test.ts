@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { configFromFlags, ConfigError, parseConfig, toYAML } from "../../../src/config/index.js";
+import { configFromFlags, parseConfig } from "../../../src/config/load.js";
+import { ConfigError } from "../../../src/config/proxy-config.js";
+import { toYAML } from "../../../src/config/document.js";
 import { formatDuration, parseDuration } from "../../../src/config/duration.js";
 import { KUBEADM_CONFIG } from "./kubeadm.js";
 

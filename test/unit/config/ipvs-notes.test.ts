@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { configFromFlags, IPVS_SCHEDULERS, ipvsNotes, parseConfig, schedulerNote } from "../../../src/config/index.js";
+import { configFromFlags, parseConfig } from "../../../src/config/load.js";
+import { IPVS_SCHEDULERS, ipvsNotes, schedulerNote } from "../../../src/config/ipvs-notes.js";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n";
 const notes = (ipvs: string): readonly string[] => parseConfig(`${HEAD}ipvs: ${ipvs}\n`, "config").notes;

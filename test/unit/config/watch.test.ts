@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { parseConfig } from "../../../src/config/index.js";
+import { parseConfig } from "../../../src/config/load.js";
 import { watchConfig } from "../../../src/config/watch.js";
 import { openInotify } from "../../../src/kernel/inotify.js";
 import { eventually } from "../../lab/eventually.ts";

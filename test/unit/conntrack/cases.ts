@@ -3,8 +3,8 @@
  * the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
-import type { NewConntrackEntry } from "../../../src/conntrack/table/types.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 import { inFamily } from "./setup.js";
 
 export type Reason = KeepReason | DeleteReason;

@@ -3,8 +3,8 @@ import { describe, expect, test } from "vitest";
 import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/decide.js";
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";
 import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
-import type { ConntrackEntry } from "../../../src/conntrack/table/types.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "./setup.js";
 

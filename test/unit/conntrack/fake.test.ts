@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
-import type { ConntrackEntry } from "../../../src/conntrack/table/types.js";
+import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { flow } from "../../support/conntrack-entries.ts";
 

@@ -17,7 +17,11 @@ import { GcRunner } from "../../../src/conntrack/gc/schedule.js";
 import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
 import { PressureMonitor } from "../../../src/conntrack/gc/pressure.js";
 import { maySkip } from "../../../src/conntrack/reconcile/prefilter.js";
-import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../../src/conntrack/table/types.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackTable,
+} from "../../../src/conntrack/table/conntrack-table.js";
 import { keptIn } from "../../support/log.ts";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./setup.js";

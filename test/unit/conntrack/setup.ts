@@ -2,7 +2,7 @@
 import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
 import { parseAddress } from "../../../src/base/ip.js";
 import { DecodingModel } from "../model/objects.js";
-import type { IpFamily, Protocol } from "../../../src/model/types.js";
+import type { IpFamily, Protocol } from "../../../src/model/service-port-view.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 

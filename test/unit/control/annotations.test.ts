@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { servicesInPieces, describeService, type Listing } from "../../../src/control/services.js";
 import { rowOf } from "../../../src/control/service-row.js";
-import { API_VERSION, type ServiceList, type ServicePortStatus } from "../../../src/control/types.js";
+import { API_VERSION, type ServiceList, type ServicePortStatus } from "../../../src/observe/status-report.js";
 import { textOf } from "../../../src/cli/services.js";
 import { newModel, service, slice } from "../model/objects.js";
 

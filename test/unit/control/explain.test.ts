@@ -1,9 +1,9 @@
 /** What `explain` makes of its words, and of what it found. */
 import { expect, test } from "vitest";
-import { ownerOf, packetOf, reportText } from "../../../src/explain/report.js";
+import { ownerOf, packetOf, reportText } from "../../../src/explain/packet-report.js";
 import type { Explanation } from "../../../src/explain/explain.js";
 import { differenceNotes, nearestNotes, nodePortNotes } from "../../../src/explain/surroundings.js";
-import type { NodePortStatus, ServicePortStatus } from "../../../src/control/types.js";
+import type { NodePortStatus, ServicePortStatus } from "../../../src/observe/status-report.js";
 
 test.each([
   [["10.96.0.80:80"], { protocol: "tcp", source: "192.0.2.1", destination: "10.96.0.80", destinationPort: 80 }],

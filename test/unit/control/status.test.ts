@@ -5,9 +5,9 @@ import { textOf } from "../../../src/cli/services.js";
 import { rowOf } from "../../../src/control/service-row.js";
 import { ServiceBoard } from "../../../src/control/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../src/control/status.js";
-import type { EventList, ServiceList, ServiceTable } from "../../../src/control/types.js";
+import type { EventList, ServiceList, ServiceTable } from "../../../src/observe/status-report.js";
 import { durationText, statusText } from "../../../src/cli/status.js";
-import type { Clock } from "../../../src/table/index.js";
+import type { Clock } from "../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../model/objects.js";
 
 function setUp(

@@ -1,7 +1,7 @@
 /** What a reading of manifests lacks, and what of it is no more than ignored. */
 import { expect, test } from "vitest";
 import { countIgnored, shortfallOf } from "../../../src/daemon/reading.js";
-import { ServiceModel } from "../../../src/model/index.js";
+import { ServiceModel } from "../../../src/model/service-model.js";
 import { ObjectDecoder } from "../../../src/source/decode/decoder.js";
 
 const source = { gaps: () => ({ files: [], empty: false }), problems: () => [] };

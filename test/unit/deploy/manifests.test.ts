@@ -14,7 +14,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { defaultSocketPath } from "../../../src/control/socket-path.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
-import { parseConfig } from "../../../src/config/index.js";
+import { parseConfig } from "../../../src/config/load.js";
 import { checkAgainst } from "./model-check.js";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));

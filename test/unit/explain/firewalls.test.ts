@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { checkFirewalls, type ServicePacket } from "../../../src/explain/firewalls.js";
 import { CmpOp, Hook, PayloadBase } from "../../../src/kernel/constants.js";
-import type { Expr } from "../../../src/kernel/types.js";
+import type { Expr } from "../../../src/kernel/kernel.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 
 const WALL = { family: "inet", table: "wall" } as const;

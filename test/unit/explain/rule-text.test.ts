@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { ruleText } from "../../../src/explain/rule-text.js";
 import { CmpOp, FibFlag, FibResult } from "../../../src/kernel/constants.js";
-import type { Expr } from "../../../src/kernel/types.js";
+import type { Expr } from "../../../src/kernel/kernel.js";
 
 const drop: Expr = { type: "immediate", dreg: 0, data: { verdict: "drop" } };
 const is = (...data: number[]): Expr => ({ type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.from(data) });

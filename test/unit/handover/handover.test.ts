@@ -2,7 +2,7 @@
 import { setImmediate } from "node:timers/promises";
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { defaultConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
 import {
   CopyReplaced,
   handOver,
@@ -12,7 +12,7 @@ import {
 } from "../../../src/handover/handover.js";
 import { HandoverRemoval } from "../../../src/handover/removal.js";
 import { KernelError } from "../../../src/kernel/errors.js";
-import type { Op } from "../../../src/kernel/types.js";
+import type { Op } from "../../../src/kernel/kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { Hook, Priority } from "../../../src/kernel/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../src/kernel/types.js";
+import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../src/kernel/kernel.js";
 import { removeIptablesChains } from "../../../src/leftovers/iptables.js";
 import { isOwnChain } from "../../../src/leftovers/names.js";
 import { pack } from "../../support/operations.ts";

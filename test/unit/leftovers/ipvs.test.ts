@@ -10,7 +10,7 @@ import { IpvsRemoval, removeIpvsNow } from "../../../src/leftovers/ipvs.js";
 import { ipvsKernel, socketAddresses } from "../../../src/leftovers/ipvs-kernel.js";
 import { familyOfSet, ownerOf, serverText } from "../../../src/leftovers/ipvs-names.js";
 import { connectionsOf, ipvsPass, type IpvsPass } from "../../../src/leftovers/ipvs-pass.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 
 const BOTH: readonly IpFamily[] = ["ip", "ip6"];
 const excluded = [parseCIDR("10.97.0.0/16")!];

@@ -3,8 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/types.js";
-import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/index.js";
+import type { Op } from "../../../src/kernel/kernel.js";
+import { type LeftoverOptions, LeftoverRemoval, removeLeftovers } from "../../../src/leftovers/leftover-removal.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
 
 const NAT = { family: "ip", table: "nat" } as const;

@@ -9,7 +9,7 @@ import {
   LeftoverRemoval,
   removeLeftovers,
   type RemoveLegacyChains,
-} from "../../../src/leftovers/index.js";
+} from "../../../src/leftovers/leftover-removal.js";
 import { ownChains } from "../../../src/leftovers/names.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { watchWithoutCore } from "../../lab/stolen.ts";

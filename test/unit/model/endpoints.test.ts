@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { type Endpoint, EndpointList, NO_ENDPOINTS, readAddress } from "../../../src/model/endpoints.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 
 const OF: Readonly<Record<IpFamily, readonly Endpoint[]>> = {
   ip: [

@@ -1,6 +1,6 @@
 /** What the health checks of load balancers and the metrics ask about the endpoints on this node. */
 import { describe, expect, test } from "vitest";
-import { NoLocalEndpointsCounter } from "../../../src/model/index.js";
+import { NoLocalEndpointsCounter } from "../../../src/model/no-local-endpoints.js";
 import { newModel, service, slice } from "./objects.js";
 
 const BALANCED = { type: "LoadBalancer", externalTrafficPolicy: "Local", healthCheckNodePort: 32000 };

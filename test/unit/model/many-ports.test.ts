@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 
 import { describeService, type Listing } from "../../../src/control/services.js";
 import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
-import { ServiceModel } from "../../../src/model/index.js";
+import { ServiceModel } from "../../../src/model/service-model.js";
 import type { Fields } from "../../../src/base/unknown.js";
 import { atLength } from "../../lab/length.ts";
 

@@ -1,6 +1,7 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { describe, expect, it } from "vitest";
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { localDetector, nodeFacts, nodePortAddresses, type LocalAddress } from "../../../src/node/facts.js";
 
 const config = (changes: Partial<ProxyConfig> = {}): ProxyConfig => ({ ...defaultConfig(), ...changes });

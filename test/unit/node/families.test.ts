@@ -3,7 +3,8 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { nodeFacts } from "../../../src/node/facts.js";
 import { checkFamilies, type FamilyCheck, type KernelFamilies, kernelFamilies } from "../../../src/node/families.js";
 

@@ -2,11 +2,11 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { defaultConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
 import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
 import { chainsWithRules } from "../../../src/node/legacy-layout.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { BaseChain, Family, Op } from "../../../src/kernel/types.js";
+import type { BaseChain, Family, Op } from "../../../src/kernel/kernel.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
 
 let root: string;

@@ -3,10 +3,11 @@ import type { V1Node } from "@kubernetes/client-node";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import type { KernelFamilies, NodeError } from "../../../src/node/families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
-import type { KubeObject } from "../../../src/source/types.js";
+import type { KubeObject } from "../../../src/source/object-sink.js";
 import { decoded } from "../../support/decoded.js";
 
 const NODE = "this-node";

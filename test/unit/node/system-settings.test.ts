@@ -2,9 +2,9 @@ import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
-import { conntrackMax } from "../../../src/node/system-settings.js";
-import { applySystemSettings, loadConntrack } from "../../../src/node/system-settings.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
+import { applySystemSettings, conntrackMax, loadConntrack } from "../../../src/node/system-settings.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 

@@ -2,7 +2,7 @@
 import { connect, type Socket } from "node:net";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { HealthCheck, IpFamily } from "../../../src/model/types.js";
+import type { HealthCheck, IpFamily } from "../../../src/model/service-port-view.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
 import { ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";

@@ -6,7 +6,7 @@ import { type HttpReply, HttpServer } from "../../../src/observe/http-server.js"
 // As built: the document is put together then.
 import { statusPage } from "../../../dist/page/status-page.js";
 import { WriteHistory } from "../../../dist/page/write-history.js";
-import { PacketError } from "../../../dist/explain/report.js";
+import { PacketError } from "../../../dist/explain/packet-report.js";
 import { NotReady } from "../../../dist/control/server.js";
 import { patience } from "../../lab/patience.ts";
 import { atLength } from "../../lab/length.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { parseConfig } from "../../../src/config/index.js";
-import type { IpFamily } from "../../../src/model/types.js";
+import { parseConfig } from "../../../src/config/load.js";
+import type { IpFamily } from "../../../src/model/service-port-view.js";
 import { nodeFacts, nodePortAddresses } from "../../../src/node/facts.js";
 import {
   checkConfig,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { CmpOp, Hook, MetaKey, Priority } from "../../../src/kernel/constants.js";
-import type { BaseChain, Expr, Op } from "../../../src/kernel/types.js";
+import type { BaseChain, Expr, Op } from "../../../src/kernel/kernel.js";
 import { checkHooks, type ForeignChain, type HookFacts, readForeignChains } from "../../../src/preflight/hooks.js";
 import type { ModeFacts } from "../../../src/preflight/mode.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";

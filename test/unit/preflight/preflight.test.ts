@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { parseConfig } from "../../../src/config/index.js";
+import { parseConfig } from "../../../src/config/load.js";
 import type { Finding } from "../../../src/preflight/finding.js";
 import { readModules } from "../../../src/preflight/modules.js";
 import { preflight, type PreflightKernel, type PreflightOptions } from "../../../src/preflight/preflight.js";

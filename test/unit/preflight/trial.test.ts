@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { KernelError } from "../../../src/kernel/errors.js";
-import type { CommitOptions, CommitResult, Kernel, Op } from "../../../src/kernel/types.js";
+import type { CommitOptions, CommitResult, Kernel, Op } from "../../../src/kernel/kernel.js";
 import { checkTrial, tryRules, type TrialResult } from "../../../src/preflight/trial.js";
 import type { RulesetOptions } from "../../../src/ruleset/ruleset.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";

@@ -1,9 +1,10 @@
 /** What a change of the node itself comes to in the kernel: its interfaces' addresses, its zone, its own IPs. */
 import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { InterfaceAddress } from "../../../src/kernel/types.js";
+import type { InterfaceAddress } from "../../../src/kernel/kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";

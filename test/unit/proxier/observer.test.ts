@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/types.js";
+import type { Op } from "../../../src/kernel/kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel, type FakeKernelOptions } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/types.js";
+import type { Op } from "../../../src/kernel/kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { SetName } from "../../../src/ruleset/names.js";
@@ -12,7 +12,7 @@ import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { keptIn, SILENT } from "../../support/log.ts";
 import { FamilyRuleset } from "../../../src/ruleset/ruleset.js";
-import { Table } from "../../../src/table/index.js";
+import { Table } from "../../../src/table/table-exports.js";
 import { Quarantine } from "../../../src/proxier/quarantine.js";
 import { makeProxier } from "./support/proxier.js";
 import { isOfService, refuse, type Refusals, type Telling } from "./support/refusing.js";

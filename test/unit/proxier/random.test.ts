@@ -6,7 +6,8 @@
  */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { defaultConfig, type ProxyConfig } from "../../../src/config/index.js";
+import { defaultConfig } from "../../../src/config/load.js";
+import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";

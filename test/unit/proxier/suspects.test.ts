@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 
 import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
-import type { ServicePortView } from "../../../src/model/types.js";
+import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Change } from "../../../src/proxier/changed-claims.js";
 import { type Group, Suspects } from "../../../src/proxier/suspects.js";
 import type { ServiceState } from "../../../src/ruleset/ruleset.js";

@@ -4,7 +4,7 @@ import { SILENT } from "../../support/log.ts";
 import type { FamilyOutcome } from "../../../src/proxier/family.ts";
 import type { SyncReport } from "../../../src/proxier/observer.ts";
 import { SyncReports } from "../../../src/proxier/sync-reports.ts";
-import { NoLocalEndpointsCounter } from "../../../src/model/index.ts";
+import { NoLocalEndpointsCounter } from "../../../src/model/no-local-endpoints.ts";
 
 const REFUSED: FamilyOutcome = { ok: false, error: new Error("refused") };
 const WRITTEN = {

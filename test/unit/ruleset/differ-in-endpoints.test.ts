@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 
 import { EndpointList } from "../../../src/model/endpoints.js";
-import type { ServicePortView } from "../../../src/model/types.js";
+import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { differInEndpoints } from "../../../src/ruleset/service.js";
 import { type ServicePortState } from "../../../src/ruleset/service-port-state.js";
 

@@ -3,10 +3,10 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { ServicePortView } from "../../../src/model/types.js";
+import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { Preferences } from "../../../src/balance/preferences.js";
 import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
-import { Table } from "../../../src/table/index.js";
+import { Table } from "../../../src/table/table-exports.js";
 
 const OPTIONS: RulesetOptions = {
   masqueradeAll: false,

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import type { Fields } from "../../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
-import type { KubeKind } from "../../../src/source/types.js";
+import type { KubeKind } from "../../../src/source/object-sink.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
 

@@ -10,7 +10,7 @@ import {
   type ManifestSourceOptions,
 } from "../../../src/source/manifests/source.js";
 import { openInotify } from "../../../src/kernel/inotify.js";
-import type { KubeObject, ObjectSink } from "../../../src/source/types.js";
+import type { KubeObject, ObjectSink } from "../../../src/source/object-sink.js";
 import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";
 
 /** Keeps what it is told: a line for each call, and the objects that are there. */

@@ -1,8 +1,8 @@
 /** Sets whose elements count: what goes on over replacements, repairs and readings that overlap them. */
 import { beforeEach, expect, test } from "vitest";
-import type { ElementBatch } from "../../../src/kernel/types.js";
+import type { ElementBatch } from "../../../src/kernel/kernel.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
-import type { SetSpec } from "../../../src/table/index.js";
+import type { SetSpec } from "../../../src/table/table-exports.js";
 
 let held: Map<number, { readonly data: number; readonly packets: number }>;
 let missed: [key: number, packets: number][];

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import type { ElementBatch } from "../../../src/kernel/types.js";
+import type { ElementBatch } from "../../../src/kernel/kernel.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
 import type { PackedChange } from "../../../src/table/elements/batches.js";
-import type { SetSpec } from "../../../src/table/rules/types.js";
+import type { SetSpec } from "../../../src/table/rules/rule.js";
 import { VerdictRegistry } from "../../../src/table/elements/verdicts.js";
 
 const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255, n & 255);

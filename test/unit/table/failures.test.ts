@@ -3,8 +3,8 @@ import { describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/types.js";
-import { Table, TableError } from "../../../src/table/index.js";
+import type { Op } from "../../../src/kernel/kernel.js";
+import { Table, TableError } from "../../../src/table/table-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/kernel/constants.js";
-import type { ElementBatch } from "../../../src/kernel/types.js";
+import type { ElementBatch } from "../../../src/kernel/kernel.js";
 import {
   addressBytes,
   addressText,
@@ -23,8 +23,8 @@ import {
   checkSetSpec,
 } from "../../../src/table/rules/schema.js";
 import { fateOf, type TableFate } from "../../../src/table/quirks.js";
-import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/text.js";
-import type { SetSpec } from "../../../src/table/rules/types.js";
+import { checkComment, checkName, commentData, commentOf } from "../../../src/table/rules/names-and-comments.js";
+import type { SetSpec } from "../../../src/table/rules/rule.js";
 
 const merged = (...nets: string[]): string[] =>
   mergeRanges(nets.map(parseNetwork)).map((range) => rangeText(range, nets[0].includes(":") ? 16 : 4));

@@ -4,8 +4,8 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { DeletedMaps } from "../../fakes/kernel/state.ts";
-import type { CommitOptions, Op } from "../../../src/kernel/types.js";
-import type { Table } from "../../../src/table/index.js";
+import type { CommitOptions, Op } from "../../../src/kernel/kernel.js";
+import type { Table } from "../../../src/table/table-exports.js";
 import { recreating } from "../../conformance/table/changes.js";
 import { counter, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";
 

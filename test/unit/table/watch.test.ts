@@ -3,8 +3,8 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/kernel/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/types.js";
-import { Table } from "../../../src/table/index.js";
+import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/kernel.js";
+import { Table } from "../../../src/table/table-exports.js";
 import { TableWatch, type WatchOptions } from "../../../src/table/sync/watch.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { indexed, operations, OWN, serviceTable, type ServiceTable } from "../../conformance/table/build.js";

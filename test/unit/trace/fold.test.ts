@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { parseAddress } from "../../../src/base/ip.ts";
 import { bytesOf, portBytes } from "../../../src/explain/packet.ts";
 import { NfProto, TraceType } from "../../../src/kernel/constants.ts";
-import type { TraceEvent } from "../../../src/kernel/types.ts";
+import type { TraceEvent } from "../../../src/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../src/trace/filter.ts";
 import { type FoldedPacket, QUIET_MS, TraceFold } from "../../../src/trace/fold.ts";
 

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { bytesOf, portBytes } from "../../../src/explain/packet.ts";
 import { NfProto, TraceType } from "../../../src/kernel/constants.ts";
-import type { TraceEvent } from "../../../src/kernel/types.ts";
+import type { TraceEvent } from "../../../src/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../src/trace/filter.ts";
 import type { TraceHeaders } from "../../../src/trace/headers.ts";
 import { Refusals } from "../../../src/trace/refusals.ts";

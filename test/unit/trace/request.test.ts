@@ -1,6 +1,6 @@
 /** Words of `trace` as a filter, and the filter as a table. */
 import { describe, expect, test } from "vitest";
-import type { ServicePortStatus } from "../../../src/control/types.ts";
+import type { ServicePortStatus } from "../../../src/observe/status-report.ts";
 import { TableFlag } from "../../../src/kernel/constants.ts";
 import { TraceChain, traceOps, traceTable } from "../../../src/trace/filter.ts";
 import { broadness, filterOf, RequestError, requestOf } from "../../../src/trace/request.ts";

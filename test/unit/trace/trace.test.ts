@@ -1,13 +1,13 @@
 /** A trace's beginning and end, and what it makes of faults that the kernel does not have on demand. */
 import { beforeEach, expect, test } from "vitest";
-import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../src/conntrack/table/types.ts";
+import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.ts";
 import { bytesOf, portBytes } from "../../../src/explain/packet.ts";
 import { NfProto, TraceType } from "../../../src/kernel/constants.ts";
 import { KernelError } from "../../../src/kernel/errors.ts";
-import type { Expr, Op, RuleInfo, TraceEvent, TraceHandlers } from "../../../src/kernel/types.ts";
+import type { Expr, Op, RuleInfo, TraceEvent, TraceHandlers } from "../../../src/kernel/kernel.ts";
 import { TraceChain, traceTable } from "../../../src/trace/filter.ts";
 import { NoOwnedTables, PacketTrace, type TraceKernel } from "../../../src/trace/trace.ts";
-import type { TracedPacket } from "../../../src/trace/types.ts";
+import type { TracedPacket } from "../../../src/trace/traced-packet.ts";
 
 const PORT_ID = 4711;
 const ref = traceTable(PORT_ID);

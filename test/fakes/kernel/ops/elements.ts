@@ -2,7 +2,7 @@ import { batchLayout, type BatchLayout } from "../../../../src/kernel/element-ba
 import { ElementFlag, SetFlag } from "../../../../src/kernel/constants.js";
 import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { ElementBatch, Op, Verdict } from "../../../../src/kernel/types.js";
+import type { ElementBatch, Op, Verdict } from "../../../../src/kernel/kernel.js";
 import { verdictTarget } from "./exprs.ts";
 import { findSet, findTable } from "./find.ts";
 import { isNull } from "./intervals.ts";

@@ -10,7 +10,7 @@ import {
 import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
 import { normalizeExpr, registerWord } from "../../../../src/kernel/normalize.js";
-import type { Expr, Verdict } from "../../../../src/kernel/types.js";
+import type { Expr, Verdict } from "../../../../src/kernel/kernel.js";
 import { findSet } from "./find.ts";
 import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.ts";
 

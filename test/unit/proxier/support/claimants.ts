@@ -2,7 +2,7 @@
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
 import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
-import type { IpFamily, ServicePortView } from "../../../../src/model/types.js";
+import type { IpFamily, ServicePortView } from "../../../../src/model/service-port-view.js";
 import type { ApiObject } from "../../../support/decoded.js";
 
 const OF_FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;

@@ -2,7 +2,7 @@
 import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import { portId } from "../../../../src/model/targets.js";
 import type { Endpoint } from "../../../../src/model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../../../../src/model/types.js";
+import type { IpFamily, ServicePortView } from "../../../../src/model/service-port-view.js";
 import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
 

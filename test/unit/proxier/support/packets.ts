@@ -17,9 +17,9 @@ import {
   PayloadBase,
   SetFlag,
 } from "../../../../src/kernel/constants.js";
-import type { Expr, Kernel, Verdict } from "../../../../src/kernel/types.js";
+import type { Expr, Kernel, Verdict } from "../../../../src/kernel/kernel.js";
 import { formatAddress, packAddress } from "../../../../src/base/ip.js";
-import type { IpFamily, Protocol } from "../../../../src/model/types.js";
+import type { IpFamily, Protocol } from "../../../../src/model/service-port-view.js";
 import { readTables, type SetView, type TableView } from "./tables.js";
 
 export interface Connection {

@@ -1,6 +1,6 @@
 /** Random changes while random things go wrong: at the end we know what the server has, and never lost what it had. */
 import { afterEach, expect, test } from "vitest";
-import { ApiServer, type Fault, type FaultEffect } from "../../../lab/api-server/index.ts";
+import { ApiServer, type Fault, type FaultEffect } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
 import { listen, type Listening, NODE, node, service, slice } from "./support.ts";
 import { someOf } from "../../../lab/length.ts";

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { connectToApiServer, type ConnectOptions } from "../../../../src/source/kubernetes/connect.js";
 import type { ApiConnection, RequestReport } from "../../../../src/source/kubernetes/connection.js";
 import { ConnectionSettingsError, StatusError, TransportError } from "../../../../src/source/kubernetes/errors.js";
-import { ApiServer, type ApiServerOptions, Authority } from "../../../lab/api-server/index.ts";
+import { ApiServer, type ApiServerOptions, Authority } from "../../../lab/api-server/api-server.ts";
 
 let directory: string;
 let api: ApiServer;

@@ -9,7 +9,7 @@ import {
   Watch,
 } from "@kubernetes/client-node";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ApiServer } from "../../../lab/api-server/index.ts";
+import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { node, NODE, service, slice } from "./support.ts";
 
 let api: ApiServer;

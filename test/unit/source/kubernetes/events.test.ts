@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type EventTiming, KubernetesEventRecorder } from "../../../../src/source/kubernetes/event-recorder.js";
-import { ApiServer, type KubeJson } from "../../../lab/api-server/index.ts";
+import { ApiServer, type KubeJson } from "../../../lab/api-server/api-server.ts";
 import { eventually, EVENTUALLY_MS } from "../../../lab/eventually.ts";
 import { watchWithoutCore } from "../../../lab/stolen.ts";
 import { keptIn, type LogLine } from "../../../support/log.ts";

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { connectToApiServer } from "../../../../src/source/kubernetes/connect.js";
 import type { ApiConnection } from "../../../../src/source/kubernetes/connection.js";
-import { ApiServer } from "../../../lab/api-server/index.ts";
+import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
 
 const API_VERSION = "client.authentication.k8s.io/v1";

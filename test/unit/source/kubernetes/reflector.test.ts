@@ -4,7 +4,7 @@ import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { ShrunkList } from "../../../../src/source/kubernetes/reflector.js";
-import { ApiServer } from "../../../lab/api-server/index.ts";
+import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
 import { watchWithoutCore } from "../../../lab/stolen.ts";
 import { isAtLeast } from "../../../support/log.ts";

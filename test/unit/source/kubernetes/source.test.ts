@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ApiServer, type ApiServerOptions } from "../../../lab/api-server/index.ts";
+import { ApiServer, type ApiServerOptions } from "../../../lab/api-server/api-server.ts";
 import type { FaultEffect } from "../../../lab/api-server/faults.ts";
 import { type Listening, type ListenOptions, listen, NODE, node, service, serviceCIDR, slice } from "./support.ts";
 

@@ -6,8 +6,8 @@ import { ObjectDecoder } from "../../../../src/source/decode/decoder.js";
 import type { ShrunkList } from "../../../../src/source/kubernetes/reflector.js";
 import { KubernetesSource } from "../../../../src/source/kubernetes/source.js";
 import type { Timing } from "../../../../src/source/kubernetes/timing.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/types.js";
-import type { ApiServer, KubeJson } from "../../../lab/api-server/index.ts";
+import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/source/object-sink.js";
+import type { ApiServer, KubeJson } from "../../../lab/api-server/api-server.ts";
 import { EVENTUALLY_MS } from "../../../lab/eventually.ts";
 import { keptIn, type LogLine } from "../../../support/log.ts";
 

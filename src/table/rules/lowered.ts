@@ -12,10 +12,10 @@ import {
   VERDICT_REGISTER,
 } from "../../kernel/constants.js";
 import { registerWord } from "../../kernel/normalize.js";
-import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/types.js";
+import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/kernel.js";
 import { FIELD_TYPES, hex } from "./field-types.js";
 import { padded } from "./schema.js";
-import type { CtDirectionName, Direction, Field, FieldType, HashField, SetSpec } from "./types.js";
+import type { CtDirectionName, Direction, Field, FieldType, HashField, SetSpec } from "./rule.js";
 
 /** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
 export interface AnonymousSet {

@@ -1,5 +1,5 @@
 /** What the status page is sent at /status/stream, every two seconds while it is looked at. */
-import type { StatusEvent, StatusReport } from "../control/types.js";
+import type { StatusEvent, StatusReport } from "../observe/status-report.js";
 import type { WriteBucket } from "./write-history.js";
 
 export interface PageUpdate {

@@ -11,7 +11,7 @@
  *                                        → ServiceList of the service that has the port at the address, or else the node port, with its endpoints
  *     GET /v1/diagnosis                  → Diagnosis
  */
-import type { IpFamily, Protocol } from "../model/types.js";
+import type { IpFamily, Protocol } from "../model/service-port-view.js";
 
 export const API_VERSION = "nft-proxier.dev/v1";
 

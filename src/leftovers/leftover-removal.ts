@@ -1,8 +1,8 @@
 /** What kube-proxy's other modes left on the node: removed where the kernel's own interfaces reach, else named. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import type { NetlinkExchange } from "../kernel/netlink/exchange.js";
-import type { Kernel } from "../kernel/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { Kernel } from "../kernel/kernel.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { ForeignOptions } from "./foreign.js";
@@ -11,7 +11,7 @@ import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
 import { findIpvs } from "./ipvs-look.js";
 import { findLegacy, type ReadLegacyLayout } from "./legacy.js";
 import { removeLegacy, type RemoveLegacyChains } from "./legacy-removal.js";
-import { reportForeign, reportRemoval } from "./report.js";
+import { reportForeign, reportRemoval } from "./removal-report.js";
 import { ReturnedRules } from "./returned.js";
 
 export { type ForeignOptions, type ReadLegacyChains } from "./foreign.js";

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type Finding, inOrder, named } from "../../../src/preflight/finding.js";
 import { processWith, readListeners } from "../../../src/preflight/listeners.js";
-import { KIND, reportText } from "../../../src/preflight/report.js";
+import { KIND, reportText } from "../../../src/preflight/preflight-report.js";
 
 const FINDINGS: readonly Finding[] = [
   { level: "ok", area: "kernel", check: "version", what: "Linux 6.1" },

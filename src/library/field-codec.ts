@@ -1,7 +1,7 @@
 /** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
 import { counted } from "../base/counted.js";
 import { addressBytes, formatAddress } from "../base/ip.js";
-import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/index.js";
+import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/table-exports.js";
 import { FieldError } from "./field-error.js";
 
 export { FieldError } from "./field-error.js";

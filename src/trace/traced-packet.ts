@@ -1,6 +1,6 @@
 /** What `trace` tells of a packet; versioned as JSON. */
 import type { Transport } from "../explain/packet.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { TraceTuple } from "./headers.js";
 import type { DropReason } from "./reasons.js";
 

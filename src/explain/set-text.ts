@@ -2,7 +2,7 @@
 import { formatAddress } from "../base/ip.js";
 import { protocolName } from "../base/protocols.js";
 import { DATA_VERDICT, DataTypeId } from "../kernel/constants.js";
-import type { SetDump, Verdict } from "../kernel/types.js";
+import type { SetDump, Verdict } from "../kernel/kernel.js";
 import type { Found } from "./ruleset.js";
 
 /** Bits of a field's type in a concatenation's. */

@@ -7,7 +7,7 @@ import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
 import { PROTOCOLS } from "../../base/protocols.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../../model/endpoint-details.js";
-import type { Protocol } from "../../model/types.js";
+import type { Protocol } from "../../model/service-port-view.js";
 
 /** What decoding depends on besides the object. */
 export interface DecodeOptions {

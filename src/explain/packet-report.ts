@@ -1,8 +1,8 @@
 /** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
 import { columns, linesText } from "../base/columns.js";
 import { familyOf, parseAddress } from "../base/ip.js";
-import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../control/types.js";
-import type { IpFamily } from "../model/types.js";
+import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../observe/status-report.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import { isLoopback } from "../node/facts.js";
 import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
@@ -77,7 +77,7 @@ export function ownerOf(
 /** An endpoint, and whose it is; absent: not known. */
 export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
 
-export interface Report extends Explanation {
+export interface PacketReport extends Explanation {
   readonly packet: AskedPacket;
   readonly endpoints: readonly NamedEndpoint[];
   /** Whose address and port it is. */
@@ -107,7 +107,7 @@ export interface Sources {
 }
 
 /** What the kernel does with such a packet, and what else is to be known about it. */
-export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<Report> {
+export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
   const legacy = await sources.legacyRules(packet.family);
   const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
   const source = packet.sourceAssumed === true ? undefined : packet.source;
@@ -179,7 +179,7 @@ const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> =
 };
 
 /** What becomes of the packet, in one sentence. */
-function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: Report): string {
+function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: PacketReport): string {
   if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
   if (verdict === "unknown") {
     const [first = "a rule cannot be judged", ...others] = unknown;
@@ -196,7 +196,7 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: R
   return `${VERDICTS[verdict]}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
 }
 
-export function reportText(report: Report): string {
+export function reportText(report: PacketReport): string {
   const { packet, endpoints, steps, service, notes, unknown } = report;
   const { protocol, source, sourceAssumed, destination, destinationPort } = packet;
   const from = sourceAssumed === true ? `${source} (assumed)` : source;

@@ -1,6 +1,6 @@
 /** What is logged of leftovers: the same lines, wherever they were. */
 import type { Logger } from "../base/logger.js";
-import type { IpFamily } from "../model/types.js";
+import type { IpFamily } from "../model/service-port-view.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 
 /** What became of the chains of one table. */

@@ -1,9 +1,9 @@
 /** A packet in two lines. */
-import type { EndpointStatus, ServicePortStatus } from "../control/types.js";
+import type { EndpointStatus, ServicePortStatus } from "../observe/status-report.js";
 import { printable } from "../base/printable.js";
 import { withPort } from "../explain/packet.js";
 import { type DropReason, reasonText } from "./reasons.js";
-import type { TracedBy, TracedPacket } from "./types.js";
+import type { TracedBy, TracedPacket } from "./traced-packet.js";
 
 /** Who is who, by the daemon. */
 export interface PacketNames {

@@ -4,8 +4,8 @@ export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js
 export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/families.js";
 export { FIELD_TYPES } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
-export { commentData, isInterfaceName } from "./rules/text.js";
-export * from "./rules/types.js";
+export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
+export * from "./rules/rule.js";
 export * as vocabulary from "./rules/vocabulary.js";
 export { describeRefusal, joinResults, TableError } from "./sync/results.js";
 export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";
