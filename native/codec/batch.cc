@@ -96,24 +96,7 @@ void Batch::AddOp(Op op) {
   if (least_ > LargestBatch()) throw BatchTooLarge();
 }
 
-void Batch::Reserve() {
-  AskForEnds();
-  region_ = Region(kBeginBound + bound_ + kEndBound);
-}
-
-// Has the kernel tell of what is deleted where elements of the same set carry on counters.
-void Batch::AskForEnds() {
-  for (const Op& op : ops_) {
-    const auto* added = std::get_if<ElementsOp>(&op.body);
-    if (added == nullptr || added->carried.empty()) continue;
-    for (Op& other : ops_) {
-      auto* deleted = std::get_if<ElementsOp>(&other.body);
-      if (deleted == nullptr || other.verb != Verb::Delete || deleted->set != added->set) continue;
-      if (other.ref.family != op.ref.family || other.ref.table != op.ref.table) continue;
-      deleted->echo = deleted->count <= kMostEchoed;
-    }
-  }
-}
+void Batch::Reserve() { region_ = Region(kBeginBound + bound_ + kEndBound); }
 
 uint8_t* Batch::Record(uint32_t op, uint64_t record) const {
   uint8_t* at = Source();

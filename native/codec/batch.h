@@ -103,12 +103,9 @@ class Batch {
     uint64_t first_record;
     uint32_t op;
   };
-  void AskForEnds();
   size_t EncodeElements(uint32_t index, const uint8_t** source, size_t at, size_t limit);
 
   static constexpr uint64_t kLoudObjects = 1000;
-  // Deletions of one operation that the kernel is asked to tell of: each is a page of its memory until all is through.
-  static constexpr uint64_t kMostEchoed = 1000;
 
   BatchOptions options_;
   std::vector<Op> ops_;

@@ -165,8 +165,7 @@ size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* l
     throw Failure::Invalid("batch is larger than computed");
   }
   const MessageKind kind = KindOf(op_);
-  nlmsghdr* message = BeginMessage(at, kind.type, static_cast<uint16_t>(kind.flags | (elements_.echo ? NLM_F_ECHO : 0)),
-                                   op_.ref.family, seq);
+  nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op_.ref.family, seq);
   AttrWriter writer(message, limit);
   writer.String(NFTA_SET_ELEM_LIST_TABLE, op_.ref.table);
   writer.String(NFTA_SET_ELEM_LIST_SET, elements_.set);
@@ -225,15 +224,6 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
   throw Malformed(std::string("element with a ") + what + " without a value");
 }
 
-// Likewise, of any length; empty when it is not there.
-std::string_view BytesOfValue(const AttrView& nest) {
-  for (AttrReader reader(nest); reader.Next();) {
-    const AttrView& attr = reader.attr();
-    if (attr.type() == NFTA_DATA_VALUE) return {reinterpret_cast<const char*>(attr.data), attr.length};
-  }
-  return {};
-}
-
 // Of an element's expression; zeros when it is none.
 ElementCounter CounterOf(const AttrView& expr) {
   ElementCounter counter;
@@ -250,20 +240,16 @@ ElementCounter CounterOf(const AttrView& expr) {
 
 }  // namespace
 
-void ForEachCounter(const nlmsghdr* message,
-                    const std::function<void(std::string_view, const ElementCounter&)>& visit) {
+std::optional<ElementCounter> CounterIn(const nlmsghdr* message) {
   for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
     if (reader.attr().type() != NFTA_SET_ELEM_LIST_ELEMENTS) continue;
     for (AttrReader list(reader.attr()); list.Next();) {
-      std::string_view key;
-      AttrView expr;
       for (AttrReader element(list.attr()); element.Next();) {
-        if (element.attr().type() == NFTA_SET_ELEM_KEY) key = BytesOfValue(element.attr());
-        if (element.attr().type() == NFTA_SET_ELEM_EXPR) expr = element.attr();
+        if (element.attr().type() == NFTA_SET_ELEM_EXPR) return CounterOf(element.attr());
       }
-      if (!key.empty() && expr.data != nullptr) visit(key, CounterOf(expr));
     }
   }
+  return std::nullopt;
 }
 
 ElementCollector::ElementCollector(const SetInfo& set)

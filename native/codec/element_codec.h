@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -62,8 +62,8 @@ struct ElementCounter {
   uint64_t packets = 0;
   uint64_t bytes = 0;
 };
-// Calls `visit` with key and counter of each element in a message that has both; the key is valid during the call.
-void ForEachCounter(const nlmsghdr* message, const std::function<void(std::string_view, const ElementCounter&)>& visit);
+// Of the first element in a message; nothing if there is none, or it has no counter.
+std::optional<ElementCounter> CounterIn(const nlmsghdr* message);
 
 // The parts of an element that its packed record cannot hold.
 struct ElementExtra {

@@ -162,21 +162,13 @@ TableInfo DecodeTable(const nlmsghdr* message) {
   return info;
 }
 
-namespace {
-
-std::string_view TextIn(const nlmsghdr* message, uint16_t type) {
+std::string_view TableOfChain(const nlmsghdr* message) {
   HeaderOf(message);
   for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) {
-    if (reader.attr().type() == type) return reader.attr().Text();
+    if (reader.attr().type() == NFTA_CHAIN_TABLE) return reader.attr().Text();
   }
   return {};
 }
-
-}  // namespace
-
-std::string_view TableOfChain(const nlmsghdr* message) { return TextIn(message, NFTA_CHAIN_TABLE); }
-std::string_view TableOfElements(const nlmsghdr* message) { return TextIn(message, NFTA_SET_ELEM_LIST_TABLE); }
-std::string_view SetOfElements(const nlmsghdr* message) { return TextIn(message, NFTA_SET_ELEM_LIST_SET); }
 
 ChainInfo DecodeChain(const nlmsghdr* message) {
   ChainInfo info;

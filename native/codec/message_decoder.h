@@ -17,9 +17,6 @@ TableInfo DecodeTable(const nlmsghdr* message);
 ChainInfo DecodeChain(const nlmsghdr* message);
 // Its table alone, which points into the message.
 std::string_view TableOfChain(const nlmsghdr* message);
-// The names in a message about elements; empty when they are not there.
-std::string_view TableOfElements(const nlmsghdr* message);
-std::string_view SetOfElements(const nlmsghdr* message);
 RuleInfo DecodeRule(const nlmsghdr* message);
 SetDump DecodeSet(const nlmsghdr* message);
 GenInfo DecodeGen(const nlmsghdr* message);

@@ -126,11 +126,8 @@ struct ElementsOp {
   std::string set;
   std::optional<uint32_t> set_id;
   ElementLayout layout;
-  // Of elements to be added: records that go on counting where the kernel's elements with their keys are
-  // (CarriedCounts).
+  // Records to be added that begin with the count of the kernel's element that has the same key (CarriedCounts).
   std::vector<uint32_t> carried;
-  // Of elements to be deleted: the kernel tells the committer of each as it was in the end (NLM_F_ECHO).
-  bool echo = false;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;
 };

@@ -274,30 +274,12 @@ Value ToJs(Env env, const TraceEvent& event) {
   return object;
 }
 
-Value ToJs(Env env, const CarriedCounts::OfOp& carried) {
-  Object object = Object::New(env);
-  object.Set("op", Number(env, carried.op));
-  Napi::Float64Array counts = Napi::Float64Array::New(env, carried.counts.size() * 3);
-  double* at = counts.Data();
-  for (const CarriedCount& count : carried.counts) {
-    *at++ = static_cast<double>(count.packets);
-    *at++ = static_cast<double>(count.bytes);
-    *at++ = static_cast<double>(count.missed);
-  }
-  object.Set("counts", counts);
-  return object;
-}
-
 Value ToJs(Env env, const CommitResult& result) {
   Object object = Object::New(env);
   object.Set("bytes", Number(env, static_cast<double>(result.bytes)));
   object.Set("messages", Number(env, static_cast<double>(result.messages)));
   object.Set("kernelNs", Number(env, static_cast<double>(result.kernel_ns)));
   object.Set("encodeNs", Number(env, static_cast<double>(result.encode_ns)));
-  if (result.carried.empty()) return object;
-  Napi::Array carried = Napi::Array::New(env, result.carried.size());
-  for (uint32_t i = 0; i < result.carried.size(); ++i) carried.Set(i, ToJs(env, result.carried[i]));
-  object.Set("carried", carried);
   return object;
 }
 

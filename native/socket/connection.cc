@@ -152,7 +152,7 @@ void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, b
   }
 }
 
-void Connection::CollectReplies(const Batch& batch, CarriedCounts* counts) {
+void Connection::CollectReplies(const Batch& batch) {
   std::vector<Fault> faults;
   std::string described;
   int batch_error = 0;
@@ -160,7 +160,7 @@ void Connection::CollectReplies(const Batch& batch, CarriedCounts* counts) {
   bool lost = false;
   Drain(
       [&](const nlmsghdr* message) {
-        if (message->nlmsg_type != NLMSG_ERROR) return counts->End(message);
+        if (message->nlmsg_type != NLMSG_ERROR) return;
         const ErrorReply reply = DecodeError(message);
         if (reply.error == 0) {
           acknowledged |= reply.seq == batch.last_seq();
@@ -198,12 +198,13 @@ void Connection::CollectReplies(const Batch& batch, CarriedCounts* counts) {
                 lost ? ENOBUFS : 0);
 }
 
-// Reads what elements that are replaced have counted, on the socket that commits: right before the commit.
-void Connection::ReadCounts(CarriedCounts* counts, CommitResult* result) {
+// Reads what the elements that are replaced have counted, right before the commit: packets that come in between are not
+// counted.
+void Connection::ReadCounts(const CarriedCounts& counts, CommitResult* result) {
   std::vector<uint8_t> requests;
-  for (size_t first = 0; first < counts->size();) {
+  for (size_t first = 0; first < counts.size();) {
     const uint32_t seq = next_seq_;
-    const size_t asked = counts->Request(first, seq, &requests);
+    const size_t asked = counts.Request(first, seq, &requests);
     next_seq_ += static_cast<uint32_t>(asked);
     const uint64_t sent = Now();
     // Where it fails, the commit will, too.
@@ -213,7 +214,7 @@ void Connection::ReadCounts(CarriedCounts* counts, CommitResult* result) {
     Drain(
         [&](const nlmsghdr* message) {
           const uint32_t number = message->nlmsg_seq - seq;
-          if (message->nlmsg_type != NLMSG_ERROR && number < asked) counts->Read(first + number, message);
+          if (message->nlmsg_type != NLMSG_ERROR && number < asked) counts.Read(first + number, message);
         },
         &lost);
     first += asked;
@@ -222,9 +223,9 @@ void Connection::ReadCounts(CarriedCounts* counts, CommitResult* result) {
 
 CommitResult Connection::Send(Batch& batch) {
   CommitResult result;
-  CarriedCounts counts(&batch);
+  const CarriedCounts counts(batch);
   const size_t limit = RaiseSendBuffer(batch.bound());
-  ReadCounts(&counts, &result);
+  ReadCounts(counts, &result);
   // A reply that was left behind would be taken for one to this batch.
   bool lost = false;
   if (counts.size() == 0) Drain([](const nlmsghdr*) {}, &lost);
@@ -257,8 +258,7 @@ CommitResult Connection::Send(Batch& batch) {
     throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
                           error);
   }
-  CollectReplies(batch, &counts);
-  result.carried = counts.Take();
+  CollectReplies(batch);
   return result;
 }
 

@@ -37,7 +37,6 @@ struct CommitResult {
   uint64_t messages = 0;
   uint64_t kernel_ns = 0;
   uint64_t encode_ns = 0;
-  std::vector<CarriedCounts::OfOp> carried;
 };
 
 struct LinkName {
@@ -91,8 +90,8 @@ class Connection {
   size_t RaiseSendBuffer(size_t bytes);
   void Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost);
   CommitResult Send(Batch& batch);
-  void ReadCounts(CarriedCounts* counts, CommitResult* result);
-  void CollectReplies(const Batch& batch, CarriedCounts* counts);
+  void ReadCounts(const CarriedCounts& counts, CommitResult* result);
+  void CollectReplies(const Batch& batch);
   CommitResult SendUnheard(Batch& batch);
   bool AwaitAnnouncements();
   // The generation in force, all events of which have been sent; absent: the kernel does not say. Throws Failure.

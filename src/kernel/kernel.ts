@@ -333,8 +333,8 @@ export type Op =
       readonly setId?: number;
       readonly elements: ElementBatch;
       /**
-       * Indices of elements to be added that go on counting where the kernel's elements of the same keys end, which the same transaction
-       * deletes: those are read right before it is sent. One that cannot be read leaves what `elements` says. The result has the counts.
+       * Indices of elements to be added that begin with the counts of the kernel's elements with the same keys. Those are read right before
+       * the transaction is sent. If one cannot be read, the count in `elements` is used.
        */
       readonly carry?: Uint32Array;
     } & TableRef)
@@ -373,16 +373,6 @@ export interface CommitOptions {
   readonly dryRun?: boolean;
 }
 
-/** Counters of elements that replaced others. */
-export interface CarriedCounts {
-  readonly op: number;
-  /**
-   * For each of the operation's `carry`: packets and bytes that it began with, and packets that the former element counted after it was read,
-   * as the kernel told with the transaction. Of more than 1,000 deleted elements it is not asked: 0.
-   */
-  readonly counts: Float64Array;
-}
-
 export interface CommitResult {
   /** Bytes of the batch as sent. */
   readonly bytes: number;
@@ -391,8 +381,6 @@ export interface CommitResult {
   readonly kernelNs: number;
   /** Nanoseconds spent encoding, off the main thread. */
   readonly encodeNs: number;
-  /** Of operations with `carry`. */
-  readonly carried?: readonly CarriedCounts[];
 }
 
 export interface TableInfo extends TableRef {

@@ -67,7 +67,6 @@ export class FamilyProxier {
   readonly repair: FamilyRepair;
   readonly owner: OwnerWait;
   readonly #kernel: Kernel;
-  readonly #request: () => void;
   readonly #context: ProxierContext;
   readonly #lastResort: LastResort;
   #services: { readonly ruleset: FamilyRuleset; readonly quarantine: Quarantine } | undefined;
@@ -79,7 +78,7 @@ export class FamilyProxier {
   #former: readonly ServiceClaim[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
-    const { kernel, clock, log, observers, ownTable, pieceElements, request } = options;
+    const { kernel, clock, log, observers, ownTable, pieceElements } = options;
     this.family = family;
     this.#kernel = kernel;
     this.#context = { log, clock, observers };
@@ -91,7 +90,6 @@ export class FamilyProxier {
       own: ownTable,
       pieceElements,
     });
-    this.#request = request;
     this.repair = new FamilyRepair(family, this.table, options);
     this.#lastResort = new LastResort(clock);
     this.owner = new OwnerWait(family, this.table, options);
@@ -139,7 +137,7 @@ export class FamilyProxier {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
     if (this.#services !== undefined) return this.#services.ruleset.setOptions(options);
-    const ruleset = new FamilyRuleset(this.table, this.family, options, { onCarried: this.#request });
+    const ruleset = new FamilyRuleset(this.table, this.family, options);
     const quarantine = new Quarantine({ ...this.#context, family: this.family, ruleset });
     this.#services = { ruleset, quarantine };
   }
@@ -194,7 +192,6 @@ export class FamilyProxier {
   /** Reads the kernel's table, so that what is already right is known before anything is desired. */
   async load(): Promise<void> {
     await this.table.load();
-    this.#services?.ruleset.keepCarried();
     this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 

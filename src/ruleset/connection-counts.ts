@@ -5,7 +5,7 @@
  */
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import { type KeyPacker, packNumber, unpackNumber } from "./keys.js";
+import { type KeyPacker, packNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf } from "./service.js";
@@ -44,10 +44,6 @@ export function connectionsOf(
       connections += sets[role].count(service);
       before += sets[role].countBefore(service);
     }
-    const carried = sets[roles.carried]?.get(service);
-    if (carried === undefined) return;
-    connections += unpackNumber(carried);
-    before += unpackNumber(carried);
   });
   const { portName, port, protocol } = view;
   const endpoints = counters === "endpoint" && { endpoints: connectionsOfEndpoints(state, sets, keys) };

@@ -41,8 +41,6 @@ export const SetName = {
   limitedServices: "limited-services",
   limitedNodePorts: "limited-nodeports",
   limits: "limits",
-  servicesCarried: "services-carried",
-  nodePortsCarried: "nodeports-carried",
 } as const;
 
 /** Maps of VIPs and of node ports that kube-proxy has, and that we had in their place once: verdict maps. */

@@ -15,13 +15,13 @@ import {
 } from "../balance/balance-exports.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
-import type { ElementSet, FaultyObject, TableDeclarations } from "../table/table-exports.js";
+import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
 import { connectionsOf, type PortCounts } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
-import { KeyPacker, packNumber, type ServiceClaim, type ServiceKey, unpackNumber, unpackServiceKey } from "./keys.js";
+import { KeyPacker, type ServiceClaim, type ServiceKey, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
@@ -29,7 +29,7 @@ import { ownObjects } from "./own-chains.js";
 import { differInEndpoints, forEachAddress, ServiceExpander } from "./service.js";
 import { type Expansion } from "./expansion.js";
 import { type ServicePortState } from "./service-port-state.js";
-import { declareSets, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
+import { declareSets, type ElementSets } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
 
@@ -93,8 +93,7 @@ const OWN_OBJECT = 64;
 function weightOf(state: ServicePortState): number {
   const { view, cluster, local, slots } = state;
   const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
-  const places =
-    slots === undefined ? cluster.length + local.length : slots.cluster.slots.length + slots.local.slots.length;
+  const places = slots === undefined ? cluster.length + local.length : slots.cluster.slots.length + slots.local.slots.length;
   return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
 }
 
@@ -122,8 +121,6 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
 export interface FamilyRulesetParts {
   /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
   readonly firstNumber?: number;
-  /** Called when there is more to write: connections that came while an element was replaced. */
-  readonly onCarried?: () => void;
 }
 
 export class FamilyRuleset {
@@ -138,26 +135,20 @@ export class FamilyRuleset {
   readonly #limits: LimitChains;
   readonly #onDemand: RulesOnDemand;
   readonly #counters: ServiceCounters;
-  readonly #onCarried: () => void;
   #options: SkeletonOptions;
 
   constructor(
     table: TableDeclarations,
     family: IpFamily,
     options: RulesetOptions,
-    { firstNumber, onCarried = () => undefined }: FamilyRulesetParts = {},
+    { firstNumber }: FamilyRulesetParts = {},
   ) {
-    this.#onCarried = onCarried;
     this.family = family;
     this.#table = table;
     this.#keys = new KeyPacker(family);
     this.#options = { ...options, family };
     this.#counters = options.counters ?? "off";
-    this.#sets = declareSets(table, family, {
-      counters: this.#counters,
-      missed: (key, packets) => this.#carry(key, packets),
-      gone: (key) => void this.#carried(key)?.delete(key),
-    });
+    this.#sets = declareSets(table, family, this.#counters);
     this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
     this.#onDemand = new RulesOnDemand(this.#sets);
     this.#declare();
@@ -448,32 +439,6 @@ export class FamilyRuleset {
   /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
   get localhostNodePorts(): number {
     return this.#options.localhost === undefined ? 0 : this.#sets.nodePorts.size;
-  }
-
-  /** What an earlier run has carried, once the kernel's table has been read. */
-  keepCarried(): void {
-    for (const roles of [OF_VIPS, OF_NODE_PORTS]) {
-      const served = this.#sets[roles.services];
-      const carried = this.#sets[roles.carried];
-      const kept: Uint8Array[] = [];
-      carried?.forEachLeftover((key) => {
-        if (served.kernelValue(key) !== undefined) kept.push(key.slice());
-      });
-      for (const key of kept) carried?.put(key, carried.kernelValue(key));
-    }
-  }
-
-  /** Connections that no element has counted, of the VIP or node port with this key. */
-  #carry(key: Uint8Array, packets: number): void {
-    const carried = this.#carried(key);
-    const former = carried?.get(key);
-    carried?.put(key, packNumber((former === undefined ? 0 : unpackNumber(former)) + packets));
-    this.#onCarried();
-  }
-
-  #carried(key: Uint8Array): ElementSet | undefined {
-    const { nodePorts, servicesCarried, nodePortsCarried } = this.#sets;
-    return key.length === nodePorts.keyLen ? nodePortsCarried : servicesCarried;
   }
 
   /** What the service's ports have counted, as of the last reading of the table's counters. */

@@ -1,28 +1,20 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
 import type { IpFamily } from "../model/service-port-view.js";
-import type { Counters, ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
+import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
 import { unpackNumber } from "./keys.js";
 import { isBySource, isSticky, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 type Role = keyof typeof SetName;
-/** Only there where connections are counted. */
-type CarriedRole = "servicesCarried" | "nodePortsCarried";
 /** Only there where connections are limited (limits.ts). */
 export const LIMIT_ROLES = ["limitedServices", "limitedNodePorts", "limits"] as const satisfies readonly Role[];
 type LimitRole = (typeof LIMIT_ROLES)[number];
-type ConstantRole = Exclude<Role, CarriedRole | LimitRole>;
+type ConstantRole = Exclude<Role, LimitRole>;
 
 /** The element sets that services fill, by role; `endpoints` by shard. */
 export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
-  Readonly<Partial<Record<CarriedRole, ElementSet>>> &
   Partial<Record<LimitRole, ElementSet | undefined>> & { readonly endpoints: readonly ElementSet[] };
-
-/** What is counted, and who keeps what the maps of services cannot (connection-counts.ts). */
-interface Counting extends Required<Pick<Counters, "missed" | "gone">> {
-  readonly counters: ServiceCounters;
-}
 
 /** The sets in which VIPs are looked up, and those for node ports; `cluster` and `local` are of policy Local. */
 export const OF_VIPS = {
@@ -34,7 +26,6 @@ export const OF_VIPS = {
   noEndpoints: "noEndpointServices",
   resets: "resetServices",
   limited: "limitedServices",
-  carried: "servicesCarried",
 } as const;
 
 export const OF_NODE_PORTS = {
@@ -46,7 +37,6 @@ export const OF_NODE_PORTS = {
   noEndpoints: "noEndpointNodePorts",
   resets: "resetNodePorts",
   limited: "limitedNodePorts",
-  carried: "nodePortsCarried",
 } as const;
 
 export type AddressRoles = typeof OF_VIPS | typeof OF_NODE_PORTS;
@@ -76,21 +66,14 @@ function carriesCount(before: Uint8Array, after: Uint8Array): boolean {
 
 export function setSpecs(
   family: IpFamily,
-  { counters, missed, gone }: Counting,
-): Readonly<Record<ConstantRole | "endpoints", Spec> & Partial<Record<CarriedRole, Spec>>> {
+  counters: ServiceCounters,
+): Readonly<Record<ConstantRole | "endpoints", Spec>> {
   const address = addressType(family);
   const service = serviceKey(family);
   const nodePort = NODE_PORT_KEY;
-  const carrying = { carries: carriesCount, missed };
-  const ofLists = counters === "off" ? {} : { counters: carrying };
-  const ofServices = counters === "off" ? {} : { counters: { ...carrying, gone } };
+  const ofLists = counters === "off" ? {} : { counters: { carries: carriesCount } };
   /** An element that has another endpoint begins anew. */
   const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
-  /** No packet looks here. */
-  const carried = (key: readonly FieldType[]): Spec => {
-    const comment = "connections that came while an element was replaced, which the new one does not count";
-    return { key, data: ["mark"], comment };
-  };
   const lists = (key: readonly FieldType[], comment: string): Spec => {
     return { key, data: ["classid"], size: "auto", ...ofLists, comment };
   };
@@ -125,10 +108,10 @@ export function setSpecs(
     noEndpointServices: verdicts(service, noEndpoints("services")),
     noEndpointNodePorts: verdicts(nodePort, noEndpoints("service nodeports")),
     firewallIPs: verdicts(service, "destinations that are subject to LoadBalancerSourceRanges"),
-    services: { ...lists(service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`), ...ofServices },
+    services: lists(service, `15:3 = list 1, endpoints-5, 3 (hex) endpoints; ${LIST}`),
     servicesCluster: lists(service, forPods),
     servicesLocal: lists(service, forOthers),
-    nodePorts: { ...lists(nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`), ...ofServices },
+    nodePorts: lists(nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
     nodePortsCluster: lists(nodePort, forPods),
     nodePortsLocal: lists(nodePort, forOthers),
     // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
@@ -150,13 +133,12 @@ export function setSpecs(
     serviceCIDRs: { key: [address], interval: true, comment: "ServiceCIDRs" },
     resetServices: resets(service, "services"),
     resetNodePorts: resets(nodePort, "node ports of services"),
-    ...(counters !== "off" && { servicesCarried: carried(service), nodePortsCarried: carried(nodePort) }),
   };
 }
 
 /** Declares all sets that every table of the family has, and returns them. */
-export function declareSets(table: TableDeclarations, family: IpFamily, counting: Counting): ElementSets {
-  const declared = Object.entries(setSpecs(family, counting)).map(([role, spec]) => [
+export function declareSets(table: TableDeclarations, family: IpFamily, counters: ServiceCounters): ElementSets {
+  const declared = Object.entries(setSpecs(family, counters)).map(([role, spec]) => [
     role,
     role === "endpoints"
       ? Array.from({ length: SHARDS }, (_, shard) => table.set({ ...spec, set: endpointsName(shard) }))

@@ -11,12 +11,12 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions }
 import type { Period } from "./sync/announcements.js";
 import { driftOf, joined } from "./sync/drift.js";
 import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
-import { chainsAhead, type CarriedBySet, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
+import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { emptyState } from "./sync/dump.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
-import { carriedBySet, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
+import { joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/describe-changes.js";
 
@@ -222,7 +222,7 @@ export class Table extends DeclaredTable {
         this.#insertions.plan(open, plan);
         if (present !== undefined)
           plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-        return (await this.#write(plan)).result;
+        return await this.#write(plan);
       } finally {
         this.#insertions.invalidate();
       }
@@ -340,7 +340,7 @@ export class Table extends DeclaredTable {
     const plan = new Plan();
     plan.push("addTable", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
     plan.onceInForce(() => void (this.#observed.state = emptyState()));
-    return (await this.#write(plan)).result;
+    return this.#write(plan);
   }
 
   #resultOf(written: readonly ApplyResult[], resynced: string | undefined): ApplyResult {
@@ -481,9 +481,8 @@ export class Table extends DeclaredTable {
       if (last) this.#insertions.plan(open, plan);
       if (last) planObjects(this.ref, state, plan);
       planTable(await this.#planInput({ chains: last ? snapshot.chains : [], sets }, kept.chains, saved), plan);
-      const { result, carried } = await this.#write(plan);
-      written.push(result);
-      outgoing.settle(sets, this.#clock.now() + gracePeriodMs, carried);
+      written.push(await this.#write(plan));
+      outgoing.settle(sets, this.#clock.now() + gracePeriodMs);
     };
     try {
       written.push(...(await this.#writeChainsAhead(snapshot)));
@@ -491,7 +490,7 @@ export class Table extends DeclaredTable {
       await outgoing.settled();
       const waking = new Plan();
       planWaking(await this.#planInput({ chains: [], sets: [] }, kept.chains, saved), waking);
-      if (waking.ops.length > 0) written.push((await this.#write(waking)).result);
+      if (waking.ops.length > 0) written.push(await this.#write(waking));
     } catch (error) {
       this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.targets);
       await outgoing.giveBack();
@@ -504,7 +503,7 @@ export class Table extends DeclaredTable {
     this.desired.forget(snapshot.chains, state);
   }
 
-  async #write(plan: Plan): Promise<{ readonly result: ApplyResult; readonly carried: CarriedBySet }> {
+  async #write(plan: Plan): Promise<ApplyResult> {
     const { ops, counts } = plan;
     const expectGeneration = this.#expected;
     const options = expectGeneration === undefined ? {} : { expectGeneration };
@@ -517,7 +516,7 @@ export class Table extends DeclaredTable {
     }
     if (commit !== undefined && expectGeneration !== undefined) this.#expected = nextGeneration(expectGeneration);
     plan.settle();
-    return { result: toResult(commit, counts), carried: carriedBySet(ops, commit) };
+    return toResult(commit, counts);
   }
 
   /** Leftovers whose grace period is over are looked at once more, and go. */
@@ -563,7 +562,7 @@ export class Table extends DeclaredTable {
     const plan = new Plan();
     planTable(await this.#planInput(first, new Set(), new Map()), plan);
     try {
-      return [(await this.#write(plan)).result];
+      return [await this.#write(plan)];
     } catch (error) {
       if (error instanceof TableError && error.code === "refused") return [];
       throw error;

@@ -191,8 +191,8 @@ export class FakeKernel implements Kernel {
     const started = performance.now();
     const inject = (op: Op, index: number): Refusal | undefined => this.injected(op, index);
     const dryRun = options.dryRun === true;
-    const counts = carryCounts(state, ops);
-    const outcome = runBatch(state, counts.ops, { portId: this.portId, now: this.shared.now(), dryRun, inject });
+    const sent = carryCounts(state, ops);
+    const outcome = runBatch(state, sent, { portId: this.portId, now: this.shared.now(), dryRun, inject });
     if (outcome.refused) throw refused(ops, outcome.errno, outcome.faults);
     if (!dryRun) {
       this.commits.push(ops);
@@ -204,13 +204,7 @@ export class FakeKernel implements Kernel {
     }
     const bytes = ops.reduce((sum, op) => sum + sizeOf(op), 0);
     const kernelNs = Math.round((performance.now() - started) * 1e6);
-    return {
-      bytes,
-      messages: ops.length + 2,
-      kernelNs,
-      encodeNs: 0,
-      ...(counts.carried && { carried: counts.carried }),
-    };
+    return { bytes, messages: ops.length + 2, kernelNs, encodeNs: 0 };
   }
 
   private injected(op: Op, index: number): Refusal | undefined {

@@ -96,7 +96,7 @@ const SET: Required<SetSpec> = {
   dynamic: false,
   timeoutMs: 1000,
   size: 100,
-  counters: { carries: () => true, missed: () => undefined, gone: () => undefined },
+  counters: { carries: () => true },
   comment: "a set",
 };
 const INSERTION: Insertion = {

@@ -1,8 +1,8 @@
 /** Elements with counters: written with what they begin at, read in a dump, and carried over to those that replace them. */
-import { availableParallelism } from "node:os";
 import { expect, test } from "vitest";
 import { DataTypeId, Hook, SetFlag } from "../../src/kernel/constants.js";
 import type { ElementBatch, Op, SetInfo } from "../../src/kernel/kernel.js";
+import { patience } from "../lab/patience.ts";
 import { addRule, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 
 const lab = useLab();
@@ -71,7 +71,7 @@ test("elements begin where they are told to; a dump tells so", async () => {
 
 test("elements that carry on begin where those end whose places they take, and the others where they are told to", async () => {
   const { kernel } = lab();
-  const result = await kernel.commit([
+  await kernel.commit([
     remove(2, 3),
     {
       ...adding,
@@ -79,7 +79,6 @@ test("elements that carry on begin where those end whose places they take, and t
       carry: new Uint32Array([0]),
     },
   ]);
-  expect(result.carried).toEqual([{ op: 1, counts: new Float64Array([2 ** 40 + 1, 2 ** 50 + 3, 0]) }]);
   expect(read(await kernel.elements(table, map))).toEqual([
     one,
     { ...two, data: 21, packets: 5n, bytes: 50n },
@@ -90,7 +89,7 @@ test("elements that carry on begin where those end whose places they take, and t
 test("one whose key the kernel does not have begins where it is told to", async () => {
   const { kernel } = lab();
   const four: Counted = { key: 4, data: 40, packets: 4n, bytes: 44n };
-  const result = await kernel.commit([
+  await kernel.commit([
     remove(1),
     {
       ...adding,
@@ -98,12 +97,11 @@ test("one whose key the kernel does not have begins where it is told to", async 
       carry: new Uint32Array([0, 1]),
     },
   ]);
-  expect(result.carried).toEqual([{ op: 1, counts: new Float64Array([4, 44, 0, 0, 0, 0]) }]);
   expect(read(await kernel.elements(table, map))[3]).toEqual(four);
   expect(read(await kernel.elements(table, map))[0]).toEqual({ ...one, data: 11 });
 });
 
-test("packets that come while elements are replaced are counted by one or told as missed, every one", async () => {
+test("only packets that come between the read and the commit are not counted", async () => {
   const { kernel, netns } = lab();
   const base = { type: "filter", hook: Hook.output, priority: 0 } as const;
   await inside(netns, "ip link set lo up");
@@ -116,30 +114,28 @@ test("packets that come while elements are replaced are counted by one or told a
     ]),
   ]);
   const before = await packetsOf(3);
-  let missed = 0;
+  const send = "(for i in {1..10000}; do echo x > /dev/udp/127.0.0.1/7777 || true; done)";
+  const began = performance.now();
+  const sending = inside(netns, `${send} & ${send} & wait`);
+  const over = new AbortController();
+  void sending.finally(() => over.abort());
   let replaced = 0;
-  // Until one came between the look at an element and its end, where two processors can do that.
-  for (let round = 0; round < 10 && (round === 0 || (missed === 0 && availableParallelism() > 1)); round++) {
-    const send = "(for i in {1..10000}; do echo x > /dev/udp/127.0.0.1/7777 || true; done)";
-    const sending = inside(netns, `${send} & ${send} & wait`);
-    const over = new AbortController();
-    void sending.finally(() => over.abort());
-    for (; !over.signal.aborted; replaced++) {
-      const elements = batch({ ...many, data: replaced, packets: 0n, bytes: 0n });
-      const { carried } = await kernel.commit([remove(3), { ...adding, elements, carry: new Uint32Array([0]) }]);
-      missed += carried?.[0]?.counts[2] ?? 0;
-    }
-    await sending;
+  for (; !over.signal.aborted; replaced++) {
+    const elements = batch({ ...many, data: replaced, packets: 0n, bytes: 0n });
+    await kernel.commit([remove(3), { ...adding, elements, carry: new Uint32Array([0]) }]);
   }
+  await sending;
+  const tookMs = performance.now() - began;
   const [{ exprs }] = await kernel.rules(table, "out");
   const sent = Number(exprs[0]?.type === "counter" ? exprs[0].packets : 0);
   expect(sent).toBeGreaterThanOrEqual(20_000);
   expect(replaced).toBeGreaterThan(100);
-  expect(missed > 0 || availableParallelism() === 1).toBe(true);
-  // A packet is lost that had found the former element, and counts only after the kernel told of its end: some ten instructions later.
-  const lost = sent - ((await packetsOf(3)) - before + missed);
+  const lost = sent - ((await packetsOf(3)) - before);
+  const gapMs = ((lost / sent) * tookMs) / replaced;
+  console.log(`${lost} of ${sent} packets are not counted, in ${replaced} gaps of ${(gapMs * 1000).toFixed(0)} µs`);
   expect(lost).toBeGreaterThanOrEqual(0);
-  expect(lost).toBeLessThanOrEqual(sent / 1000);
+  // 9 to 29 µs on two busy cores.
+  expect(gapMs).toBeLessThanOrEqual(patience(0.2));
 
   async function packetsOf(wanted: number): Promise<number> {
     return Number(read(await kernel.elements(table, map)).find(({ key }) => key === wanted)?.packets ?? 0n);

@@ -179,6 +179,19 @@ describe("a layout of another version", () => {
 \tchain future-hook {\n\t\ttype filter hook input priority 7; policy accept;\n\t\tjump future\n\t}
 \tchain services {\n\t\tjump future\n`,
       ),
+    "connections in maps beside the maps of services": (text) =>
+      text.replaceAll(/^table (ip6?) kube-proxy \{\n/gm, (table, family: Family) => {
+        const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
+        return `${table}\tmap services-carried {
+\t\ttype ${address} . inet_proto . inet_service : mark
+\t\tcomment "connections that came while an element was replaced, which the new one does not count"
+\t\telements = { ${clusterIP(web).address[family]} . tcp . ${clusterIP(web).port} : 0x00000007 }
+\t}
+\tmap nodeports-carried {
+\t\ttype inet_proto . inet_service : mark
+\t\telements = { tcp . ${nodePort(web).port} : 0x00000003 }
+\t}\n`;
+      }),
   };
 
   for (const [layout, alter] of someOf(Object.entries(LAYOUTS), 5)) {

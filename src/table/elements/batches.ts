@@ -32,7 +32,7 @@ export interface PackedChange {
   readonly full: boolean;
   readonly adds?: ElementBatch;
   readonly deletes?: ElementBatch;
-  /** Indices of `adds` that go on counting where the kernel's elements end. */
+  /** Indices of `adds` that begin with the count of the kernel's element. */
   readonly carry?: Uint32Array;
   readonly addRows: RowList;
   readonly deleteRows: RowList;
@@ -93,7 +93,7 @@ export class BatchWriter {
     this.#time = [timeoutMs, leftMs];
   }
 
-  /** The next addition goes on counting where the kernel's element of its key ends. */
+  /** The next addition begins with the count of the kernel's element that has its key. */
   carryNext(): void {
     this.#carry ??= new RowList();
     this.#carry.push(this.addRows.length);

@@ -1,12 +1,6 @@
 /**
- * What the elements of one set have counted. The kernel's own number is the total: an element that is replaced is written with what the
- * former one had counted by then, so that the next start finds it there. What came in between the kernel tells with the commit:
- * that is in no element, and the set's declarer may keep it (`Counters.missed`):
- *
- *     read of the former element, by the thread that commits     k       the new one is written with k
- *     commit, and the former one's end                           f       missed: f - k
- *
- * Rows that are being written, or were while a dump was under way, keep what they have: the dump may be from before or after.
+ * What the elements of one set have counted. The kernel's number is the total: the thread that commits reads each element that is replaced
+ * right before the transaction, and writes the new one with that count. Packets that come between the read and the commit are not counted.
  */
 import type { ElementBatch } from "../../kernel/kernel.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
@@ -22,10 +16,10 @@ export class CountedRows {
   #read = new Float64Array(32);
   /** By row: packets as of the reading before. */
   #before = new Float64Array(0);
-  /** By row: packets and bytes that its element is being written with. */
-  readonly #writing = new Map<number, readonly [packets: number, bytes: number]>();
-  /** While a dump is under way: rows whose element was written since it began. */
-  #settled: Set<number> | undefined;
+  /** Rows whose element is being replaced by one that begins at 0. */
+  readonly #restarting = new Set<number>();
+  /** While a dump is under way: rows that began at 0 after the dump did, which may show what they had counted before. */
+  #restarted: Set<number> | undefined;
 
   constructor(
     readonly rows: Rows,
@@ -48,7 +42,7 @@ export class CountedRows {
 
   /** Reads what the kernel's elements have counted; beside whatever else is done. */
   async read(dump: CounterDump): Promise<void> {
-    this.#settled = new Set();
+    this.#restarted = new Set();
     const rows = this.#read.length / 2;
     if (this.#before.length !== rows) this.#before = new Float64Array(rows);
     for (let row = 0; row < rows; row++) this.#before[row] = this.#read[row * 2];
@@ -56,7 +50,7 @@ export class CountedRows {
       const batch = await dump();
       if (batch !== undefined) await this.#noteAll(batch);
     } finally {
-      this.#settled = undefined;
+      this.#restarted = undefined;
     }
   }
 
@@ -72,18 +66,18 @@ export class CountedRows {
 
   /** The kernel's element has counted what is at `words[at]`. */
   note(row: number, words: Int32Array, at: number): void {
-    if (this.#writing.has(row) || this.#settled?.has(row) === true) return;
+    if (this.#restarting.has(row) || this.#restarted?.has(row) === true) return;
     this.#put(row, readU64(words, at), readU64(words, at + 2));
   }
 
-  /** Packs the row's element, which goes on counting where the one that was there ends. */
+  /** Packs the row's element. It begins with the count of the element that it replaces, or with the last reading if there is none. */
   add(row: number, data: Int32Array, dataAt: number, inKernel: boolean, writer: BatchWriter): void {
-    const goesOn = !inKernel || this.#carries(row, data, dataAt);
-    if (inKernel && goesOn) writer.carryNext();
-    const packets = goesOn ? (this.#read[row * 2] ?? 0) : 0;
-    const bytes = goesOn ? (this.#read[row * 2 + 1] ?? 0) : 0;
-    if (inKernel || packets > 0) this.#writing.set(row, [packets, bytes]);
-    writer.add(row, data, dataAt, packets, bytes);
+    if (inKernel && !this.#carries(row, data, dataAt)) {
+      this.#restarting.add(row);
+      return writer.add(row, data, dataAt);
+    }
+    if (inKernel) writer.carryNext();
+    writer.add(row, data, dataAt, this.#read[row * 2] ?? 0, this.#read[row * 2 + 1] ?? 0);
   }
 
   #carries(row: number, data: Int32Array, dataAt: number): boolean {
@@ -92,38 +86,28 @@ export class CountedRows {
     return carries(this.rows.kernelBytes(row), bytesAt(data, dataAt, this.rows.dataLen));
   }
 
-  /** The transaction is in force. `carried`: the counts of `carry` (CommitResult.carried). */
-  settle({ addRows, carry }: PackedChange, carried?: Float64Array): void {
-    if (this.#writing.size === 0) return;
+  /** The kernel has committed the transaction. */
+  settle({ addRows }: PackedChange): void {
+    if (this.#restarting.size === 0) return;
     for (let i = 0; i < addRows.length; i++) {
       const row = addRows.rows[i];
-      const written = this.#writing.get(row);
-      if (written === undefined) continue;
-      this.#writing.delete(row);
-      this.#put(row, ...written);
-      this.#settled?.add(row);
+      if (!this.#restarting.delete(row)) continue;
+      this.#put(row, 0, 0);
+      this.#restarted?.add(row);
     }
-    if (carry === undefined || carried === undefined) return;
-    carry.forEach((index, i) => {
-      const row = addRows.rows[index];
-      const [packets, bytes, missed] = carried.subarray(i * 3);
-      this.#put(row, packets, bytes);
-      if (missed > 0) this.set.spec.counters?.missed?.(this.rows.keyBytes(row).slice(), missed);
-    });
   }
 
-  /** It is not. */
+  /** The kernel has not committed it. */
   abort({ addRows }: PackedChange): void {
-    for (let i = 0; i < addRows.length; i++) this.#writing.delete(addRows.rows[i]);
+    for (let i = 0; i < addRows.length; i++) this.#restarting.delete(addRows.rows[i]);
   }
 
   /** The row is another element's from now on. */
   freed(row: number): void {
-    this.#writing.delete(row);
+    this.#restarting.delete(row);
     this.#read.fill(0, row * 2, row * 2 + 2);
     this.#before.fill(0, row, row + 1);
-    this.#settled?.add(row);
-    this.set.spec.counters?.gone?.(this.rows.keyBytes(row).slice());
+    this.#restarted?.add(row);
   }
 
   #put(row: number, packets: number, bytes: number): void {

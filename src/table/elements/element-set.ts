@@ -298,12 +298,9 @@ export class TrackedElements implements ElementSet {
     return this.#packing.underWay;
   }
 
-  /**
-   * The transaction is in force: the kernel holds what was sent. Grace periods that begin with it end at `due`. `carried`: the counts of
-   * `change.carry` (CommitResult.carried).
-   */
-  async settle(change: PackedChange, due: number, carried?: Float64Array): Promise<void> {
-    this.#counted?.settle(change, carried);
+  /** The kernel has committed the transaction. Grace periods that begin with it end at `due`. */
+  async settle(change: PackedChange, due: number): Promise<void> {
+    this.#counted?.settle(change);
     if (change.full) this.#rows.forgetKernel();
     if (this.#expiries !== undefined)
       for (let i = 0; i < change.addRows.length; i++) this.#expiries.settled(change.addRows.rows[i]);

@@ -253,10 +253,6 @@ export const fieldType = oneOf(
 const COUNTERS = {
   /** Of the data before and after, as views; default: always. */
   carries: optional(callback<(before: Uint8Array, after: Uint8Array) => boolean>()),
-  /** These packets found the element that was replaced, and came too late for the new one to be told of. */
-  missed: optional(callback<(key: Uint8Array, packets: number) => void>()),
-  /** The element is neither desired nor in the kernel any more. */
-  gone: optional(callback<(key: Uint8Array) => void>()),
 } as const satisfies Fields;
 export const counters = record(COUNTERS);
 
@@ -282,8 +278,8 @@ export const SET = {
    */
   size: optional(either('a number from 1 to 4294967295, or "auto"', oneOf("auto"), positiveU32)),
   /**
-   * Each element counts the packets that find it (Linux 5.7). An element that is replaced goes on counting where the former one ended, unless
-   * `carries` says that the two are not about the same thing.
+   * Each element counts the packets that find it (Linux 5.7). An element that replaces another begins with the count of the former one, read
+   * right before the commit: packets that come in between are not counted. It begins at 0 if `carries` says that the two do not belong together.
    */
   counters: optional(counters),
   comment: optional(comment),

@@ -52,9 +52,6 @@ export interface Piece {
   readonly last: boolean;
 }
 
-/** By set: what its elements in a transaction have carried over (CommitResult.carried). */
-export type CarriedBySet = ReadonlyMap<string, Float64Array>;
-
 /** The elements that were taken for one apply, until each is in force or given back. */
 export class Outgoing {
   readonly #ahead: Iterable<string>;
@@ -91,14 +88,12 @@ export class Outgoing {
   }
 
   /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
-  settle(sets: readonly SetPlan[], due: number, carried: CarriedBySet): void {
+  settle(sets: readonly SetPlan[], due: number): void {
     for (const set of sets) this.#open.delete(set);
     const before = this.#settling;
     const settle = async (): Promise<void> => {
       await before;
-      for (const { name, taken, change } of sets) {
-        if (change !== undefined) await taken?.settle(change, due, carried.get(name));
-      }
+      for (const { taken, change } of sets) if (change !== undefined) await taken?.settle(change, due);
     };
     this.#settling = settle();
   }

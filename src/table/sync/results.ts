@@ -41,15 +41,6 @@ export function toResult(commit: CommitResult | undefined, operations: Counts): 
   };
 }
 
-export function carriedBySet(ops: readonly PlannedOp[], commit: CommitResult | undefined): Map<string, Float64Array> {
-  const carried = new Map<string, Float64Array>();
-  for (const { op: index, counts } of commit?.carried ?? []) {
-    const op = ops[index]?.op;
-    if (op?.kind === "elements") carried.set(op.set, counts);
-  }
-  return carried;
-}
-
 /** The kernel's faults in terms of our objects. */
 function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
   return error.faults.flatMap((fault) => {

@@ -46,7 +46,7 @@ describe("a list value", () => {
   });
 
   it("is printed as the comments of the maps say", () => {
-    const specs = setSpecs("ip", { counters: "off", missed: () => undefined, gone: () => undefined });
+    const specs = setSpecs("ip", "off");
     expect(text(packList({ kind: "cluster", count: 3, shard: 5, nodePort: false }))).toBe("15:3");
     expect(specs.services.comment).toContain("15:3 = list 1, endpoints-5, 3 (hex) endpoints");
     expect(text(packList({ kind: "cluster", count: 3, shard: 0, nodePort: true }))).toBe("90:3");
