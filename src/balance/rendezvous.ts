@@ -1,173 +1,203 @@
 /**
- * Rendezvous hashing with bounded loads: a slot belongs to the endpoint that has the highest score for it, unless that has its share and some more
- * already. So an endpoint that goes leaves its own slots, and hardly another moves: less than 2 % with 2 to 2,000 endpoints (docs/balance.md).
- * Maglev's table spreads them more evenly, but moves 6 % of the others' slots with ten endpoints in 251 slots, and 2.3 % in 1,021.
+ * Which endpoint has which slot: bounded rendezvous hashing. Each endpoint claims slots in an order and at times that depend on its own address,
+ * port and weight alone. A slot belongs to the endpoint that claims it first and still has room:
+ *
+ *     time     0         1         2         3
+ *     A        ·  7      ·  2      ·  7      ·  4       7, 2, 4: the second claim of 7 is void
+ *     B           · 5       · 7       · 1       · 2     5, 1: A was first to claim 7 and 2
+ *
+ * So an endpoint that goes leaves its own slots to later claims, and moves few others: those that go to an endpoint which is full without them.
  */
 import type { Pieces } from "../base/time-slice.js";
-import { sum } from "../model/balance.js";
-import type { EndpointList } from "../model/endpoints.js";
-import { mix, Preferences } from "./preferences.js";
+import { inLeast, sum } from "../model/balance.js";
+import { type EndpointList, wordsOf } from "../model/endpoints.js";
+import { draw, hashesOf } from "./hash.js";
 
-/** How much more than its share an endpoint may have, but a slot at least: so all of them together can have all slots. */
+/** How much more than its share an endpoint may have, or one slot: so all of them together can have all slots. */
 const MORE = 0.15;
-/** How much of its share an endpoint has at least, so that a list in midst of being split is as even as others. */
+/** How much of its share an endpoint has at least. */
 const LEAST = 0.5;
-/** An endpoint that is short of slots looks for some in so many places. */
-const DRAWS = 256;
-/** A list of more slots gives those that are short four at a time, so that they are the same clients' with 4,096 and with 16,384. */
-const MOST_DRAWN = 4096;
-
-export interface Assigned {
-  /** Of each slot, the index of its endpoint. */
-  readonly slots: Uint16Array;
-  /** For the next time: of a list that differs little they make it quick. */
-  readonly preferences: Preferences;
-}
 
 /**
- * Which of the endpoints stands in each slot: each that has any weight in at least one.
+ * Claims are for places, of which a list of any number of slots has 1,024: so clients stay where they are when a list comes to have more slots. Beyond
+ * 126 endpoints that is too coarse. With each endpoint more, one place is split, and its slots are claimed one by one.
+ */
+const PLACES = 1024;
+const FINE_PLACES = 16_384;
+const SPLIT_BEYOND = 126;
+/** Odd: the places that are split first are spread over all. */
+const SPLIT_ORDER = 389;
+
+/** The race ends when so few of the slots are free, 1 in 1,024: a claim seldom hits one of them. */
+const LEFT = 1 / 1024;
+/** A race takes 8 to 40 rounds, in each of which there are as many claims as slots or places. */
+const MOST_ROUNDS = 256;
+/** Claims, or scores, between two pauses: some tenths of a ms. */
+const PIECE = 4096;
+
+/**
+ * The index of each slot's endpoint. Each endpoint that has a weight has a slot.
  * @param weights of each: no more than `count` have any: throws RangeError.
  * @param count one of SLOT_COUNTS.
- * @param former of an earlier list: makes no difference but to the time that it takes.
  */
-export function* rendezvous(
-  list: EndpointList,
-  count: number,
-  weights: readonly number[],
-  former?: Preferences,
-): Pieces<Assigned> {
-  const preferences = new Preferences(list, count, weights);
-  const served = preferences.endpoints.length;
-  if (served > count) throw new RangeError(`${served} endpoints for ${count} slots`);
+export function* rendezvous(list: EndpointList, count: number, weights: readonly number[]): Pieces<Uint16Array> {
+  const indices = inOrder(list).filter((i) => weights[i] > 0);
+  if (indices.length > count) throw new RangeError(`${indices.length} endpoints for ${count} slots`);
+  const hashes = hashesOf(list);
+  const assignment = new Assignment(
+    indices.map((i) => hashes[i]),
+    indices.map((i) => weights[i]),
+    count,
+  );
   yield;
-  if (former !== undefined) yield* preferences.takeOver(former);
-  yield;
-  const ranks = yield* new Assignment(preferences, count).run();
-  return { slots: ranks.map((rank) => preferences.endpoints.indices[rank]), preferences };
+  yield* assignment.race();
+  yield* assignment.giveRest();
+  return assignment.holders.map((endpoint) => indices[endpoint]);
 }
 
-/** Endpoints are their ranks here. */
+/** The indices by address and port, so that the order of the list makes no difference. */
+function inOrder(list: EndpointList): number[] {
+  const count = wordsOf(list.family);
+  return Array.from({ length: list.length }, (_, i) => i).sort((a, b) => {
+    for (let word = 0; word < count; word++) {
+      const difference = list.words[a * count + word] - list.words[b * count + word];
+      if (difference !== 0) return difference;
+    }
+    return list.port(a) - list.port(b);
+  });
+}
+
+const FREE = 0xffff;
+
 class Assignment {
-  readonly #preferences: Preferences;
-  /** How many slots each may have, and should have. */
-  readonly #bounds: Int32Array;
-  readonly #least: Int32Array;
-  /** The endpoint that has each slot. */
-  readonly #holders: Uint16Array;
-  /** What the endpoint's score for the slot is that has it. */
-  readonly #scores: Float64Array;
-  /** How many endpoints each slot has asked. */
-  readonly #asked: Uint16Array;
-  /** Of slots that many have turned away: see Preferences.choice. */
-  readonly #beyond = new Map<number, number[]>();
+  /** The endpoint that has each slot, or FREE. */
+  readonly holders: Uint16Array;
+  readonly #hashes: readonly number[];
+  readonly #weights: readonly number[];
+  readonly #total: number;
+  readonly #count: number;
+  readonly #slotsOfPlace: number;
+  readonly #split: number;
+  /** How many more slots each endpoint may have, and must have. */
+  readonly #room: Int32Array;
+  readonly #need: Int32Array;
+  #free: number;
+  /** What all endpoints must have: no more than is free. */
+  #needed = 0;
 
-  constructor(preferences: Preferences, count: number) {
-    this.#preferences = preferences;
-    const { hashes, weights } = preferences.endpoints;
-    const total = sum(weights);
-    this.#bounds = new Int32Array(hashes.length);
-    this.#least = new Int32Array(hashes.length);
+  constructor(hashes: readonly number[], weights: readonly number[], count: number) {
+    this.holders = new Uint16Array(count).fill(FREE);
+    this.#hashes = hashes;
+    this.#weights = weights;
+    this.#total = sum(weights);
+    this.#count = count;
+    this.#slotsOfPlace = Math.max(1, count / PLACES);
+    this.#split = Math.min(PLACES, Math.max(0, Math.floor(inLeast(weights)) - SPLIT_BEYOND));
+    this.#room = new Int32Array(hashes.length);
+    this.#need = new Int32Array(hashes.length);
+    this.#free = count;
     for (let i = 0; i < hashes.length; i++) {
-      const share = (weights[i] * count) / total;
+      const share = (weights[i] * count) / this.#total;
       // Not all of them at once may have a slot more or less, when the share of all changes.
-      const rest = fraction(hashes[i]);
-      this.#bounds[i] = Math.floor(share + Math.max(1, MORE * share) + rest);
-      this.#least[i] = Math.max(1, Math.floor(LEAST * share + rest));
+      const rest = phase(hashes[i]);
+      this.#room[i] = Math.floor(share + Math.max(1, MORE * share) + rest);
+      this.#need[i] = Math.max(1, Math.floor(LEAST * share + rest));
+      this.#needed += this.#need[i];
     }
-    this.#holders = new Uint16Array(count);
-    this.#scores = new Float64Array(count);
-    this.#asked = new Uint16Array(count);
   }
 
-  *run(): Pieces<Uint16Array> {
-    const held: number[][] = [];
-    for (let i = 0; i < this.#bounds.length; i++) held.push([]);
-    let asking: ArrayLike<number> = this.#asked.map((_, slot) => slot);
-    while (asking.length > 0) {
-      const full = new Set<number>();
-      for (let i = 0; i < asking.length; i++) {
-        const endpoint = this.#ask(asking[i]);
-        if (held[endpoint].push(asking[i]) > this.#bounds[endpoint]) full.add(endpoint);
-        if (this.#preferences.isPieceOver()) yield;
+  /** Gives slots to the first who claim them, until few are free. An endpoint of weight 2 claims twice as often as one of weight 1. */
+  *race(): Pieces<void> {
+    const made = new Int32Array(this.#hashes.length);
+    const roundTime = Math.min(PIECE, this.#count) / this.#total;
+    for (let round = 0; round < MOST_ROUNDS && !this.#isOver(); round++) {
+      for (const endpoint of this.#claimsIn(round, roundTime, made)) {
+        if (this.#isOver()) return;
+        this.#claim(endpoint, made[endpoint]++);
       }
-      const turnedAway: number[] = [];
-      for (const endpoint of full) {
-        turnedAway.push(...this.#turnAway(held[endpoint], this.#bounds[endpoint]));
-        if (this.#preferences.isPieceOver()) yield;
+      yield;
+    }
+  }
+
+  #isOver(): boolean {
+    return this.#free <= Math.max(this.#needed, this.#count * LEFT);
+  }
+
+  /** The endpoints in the order of their claims. @param made how many claims each has made before. */
+  #claimsIn(round: number, roundTime: number, made: Int32Array): number[] {
+    const times: number[] = [];
+    for (let i = 0; i < made.length; i++) {
+      if (this.#room[i] === 0) continue;
+      const first = phase(this.#hashes[i]);
+      for (let claim = made[i]; ; claim++) {
+        const time = (first + claim) / this.#weights[i] / roundTime - round;
+        if (time >= 1) break;
+        // With the endpoint in the last 16 bits, numbers sort many times as fast as pairs.
+        times.push(Math.floor(time * 2 ** 36) * 2 ** 16 + i);
       }
-      asking = turnedAway;
     }
-    const counts = new Int32Array(held.length);
-    for (let endpoint = 0; endpoint < held.length; endpoint++) {
-      counts[endpoint] = held[endpoint].length;
-      for (const slot of held[endpoint]) this.#holders[slot] = endpoint;
+    return Array.from(Float64Array.from(times).sort(), (time) => time % 2 ** 16);
+  }
+
+  #claim(endpoint: number, number: number): void {
+    const slot = Math.floor(((draw(this.#hashes[endpoint], number) >>> 18) * this.#count) / FINE_PLACES);
+    const from = this.#first(slot);
+    const to = from + (this.#isSplit(slot) ? 1 : this.#slotsOfPlace);
+    for (let one = from; one < to; one++) if (this.holders[one] === FREE) this.#give(one, endpoint);
+  }
+
+  #isSplit(slot: number): boolean {
+    const place = Math.floor((slot * PLACES) / this.#count);
+    return (Math.imul(place, SPLIT_ORDER) & (PLACES - 1)) < this.#split;
+  }
+
+  /** The first of the slots that are claimed together with this one. */
+  #first(slot: number): number {
+    return this.#isSplit(slot) ? slot : slot - (slot % this.#slotsOfPlace);
+  }
+
+  /** Leaves it free if the endpoint has no room, or as others need it more. */
+  #give(slot: number, endpoint: number): void {
+    if (!this.#mayHave(endpoint)) return;
+    this.holders[slot] = endpoint;
+    this.#free--;
+    this.#room[endpoint]--;
+    if (this.#need[endpoint] === 0) return;
+    this.#need[endpoint]--;
+    this.#needed--;
+  }
+
+  #mayHave(endpoint: number): boolean {
+    return (this.#free > this.#needed ? this.#room : this.#need)[endpoint] > 0;
+  }
+
+  /** Gives each slot that is free to the endpoint with the highest score for it that may have it. There is one: there is room for more than all slots. */
+  *giveRest(): Pieces<void> {
+    for (let slot = 0, work = 0; slot < this.#count; slot++) {
+      if (this.holders[slot] !== FREE) continue;
+      this.#give(slot, this.#best(slot));
+      work += this.#hashes.length;
+      if (work < PIECE) continue;
+      yield;
+      work = 0;
     }
-    yield* this.#giveLeast(counts);
-    return this.#holders;
   }
 
-  /** The endpoint that it prefers of those that have not turned it away. There is one: all of them have room for more than all slots. */
-  #ask(slot: number): number {
-    const first = this.#preferences.first(slot);
-    const endpoint = this.#preferences.choice(first, this.#asked[slot]++, this.#beyond);
-    this.#scores[slot] = this.#preferences.score(endpoint, first);
-    this.#preferences.work += 4;
-    return endpoint;
-  }
-
-  /** Those beyond the bound, lowest scores first; of slots with a score in common the later ones. */
-  #turnAway(slots: number[], bound: number): number[] {
-    slots.sort((a, b) => this.#scores[b] - this.#scores[a] || a - b);
-    this.#preferences.work += 8 * slots.length;
-    return slots.splice(bound);
-  }
-
-  /**
-   * Chance leaves some with little, and of thousands some with nothing: they take slots of endpoints that have twice what these should have, or of any that
-   * has two where an endpoint would have none. In an order and from places that hashes tell, so that one endpoint more or less moves hardly another.
-   * @param counts how many slots each has.
-   */
-  *#giveLeast(counts: Int32Array): Pieces<void> {
-    for (let endpoint = 0; endpoint < counts.length; endpoint++) {
-      if (counts[endpoint] >= this.#least[endpoint]) continue;
-      const drawn = Math.min(this.#holders.length, MOST_DRAWN);
-      const slotsOfOne = this.#holders.length / drawn;
-      const seed = this.#preferences.endpoints.hashes[endpoint];
-      for (let i = 1; i <= DRAWS && counts[endpoint] < this.#least[endpoint]; i++) {
-        const from = Math.floor(fraction(seed + Math.imul(i, 0x9e3779b1)) * drawn) * slotsOfOne;
-        for (let slot = from; slot < from + slotsOfOne; slot++) this.#take(slot, endpoint, counts);
-      }
-      if (counts[endpoint] === 0) this.#takeAny(endpoint, counts);
-      if (this.#preferences.isPieceOver()) yield;
+  #best(slot: number): number {
+    const place = (this.#first(slot) * FINE_PLACES) / this.#count;
+    let best = -1;
+    let highest = -1;
+    for (let i = 0; i < this.#hashes.length; i++) {
+      if (!this.#mayHave(i)) continue;
+      // No claim has a negative number.
+      const score = draw(this.#hashes[i], -1 - place);
+      if (score > highest) [best, highest] = [i, score];
     }
-  }
-
-  #take(slot: number, endpoint: number, counts: Int32Array): void {
-    const from = this.#holders[slot];
-    this.#preferences.work++;
-    if (counts[endpoint] >= this.#least[endpoint] || from === endpoint || counts[from] < 2 * this.#least[from]) return;
-    this.#give(slot, endpoint, counts);
-  }
-
-  /** There are no more endpoints than slots: where one has none, another has two. */
-  #takeAny(endpoint: number, counts: Int32Array): void {
-    const count = this.#holders.length;
-    let slot = Math.floor(fraction(this.#preferences.endpoints.hashes[endpoint]) * count);
-    while (counts[this.#holders[slot]] < 2) {
-      slot = (slot + 1) % count;
-      this.#preferences.work++;
-    }
-    this.#give(slot, endpoint, counts);
-  }
-
-  #give(slot: number, endpoint: number, counts: Int32Array): void {
-    counts[this.#holders[slot]]--;
-    counts[endpoint]++;
-    this.#holders[slot] = endpoint;
+    return best;
   }
 }
 
-/** From 0 to 1. */
-function fraction(number: number): number {
-  return mix(number ^ 0x5bd1e995) / 2 ** 32;
+/** From 0 to 1: when an endpoint makes its first claim. */
+function phase(hash: number): number {
+  return draw(hash, 0x5bd1e995) / 2 ** 32;
 }

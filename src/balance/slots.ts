@@ -3,17 +3,17 @@
  * chance, or a hash of where it comes from. With a hash, which endpoint stands there is the same on every node: it depends on the endpoints alone
  * (rendezvous.ts). With chance the number of slots that an endpoint has is all that counts, so that each stays where it stood.
  */
-import { allWeights, type EndpointBalance, slotsFor, SLOT_STEPS, sum } from "../model/balance.js";
+import { allWeights, type EndpointBalance, slotsFor, sum } from "../model/balance.js";
 import type { EndpointList } from "../model/endpoints.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { Pieces } from "../base/time-slice.js";
-import { hashesOf, scoresFor } from "./preferences.js";
-import { type Assigned, rendezvous } from "./rendezvous.js";
+import { hashesOf } from "./hash.js";
+import { rendezvous } from "./rendezvous.js";
 
 export type ListKind = "cluster" | "local";
 
-/** Of each list; preferences of those whose slots take long to assign. */
-export type Slots = Readonly<Record<ListKind, Pick<Assigned, "slots"> & Partial<Assigned>>>;
+/** Of each list: the index of each slot's endpoint. */
+export type Slots = Readonly<Record<ListKind, Uint16Array>>;
 
 export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
 
@@ -27,35 +27,24 @@ export type Stood = (kind: ListKind) => (slot: number) => number;
 
 /**
  * Of the view's lists, in pieces of at most a few ms.
- * @param stood makes a difference where chance draws.
- * @param former makes none but to the time that it takes.
+ * @param stood makes a difference only where chance draws.
  */
-export function* slotsOf(view: BalancedView, stood: Stood, former?: Slots): Pieces<Slots> {
-  const cluster = yield* assign(view, "cluster", stood, former);
-  const local = yield* assign(view, "local", stood, former);
+export function* slotsOf(view: BalancedView, stood: Stood): Pieces<Slots> {
+  const cluster = yield* assign(view, "cluster", stood);
+  const local = yield* assign(view, "local", stood);
   return { cluster, local };
 }
 
-function* assign(view: BalancedView, kind: ListKind, stood: Stood, former?: Slots): Pieces<Slots[ListKind]> {
+function* assign(view: BalancedView, kind: ListKind, stood: Stood): Pieces<Uint16Array> {
   const { balance } = view;
   const list = endpointsOf(view, kind);
-  if (list.length === 0) return { slots: new Uint16Array() };
+  if (list.length === 0) return new Uint16Array();
   const weights = allWeights(list, balance);
   const count = slotsFor(weights, balance);
-  if (balance.by === "chance") return { slots: shareSlots(list, count, weights, stood(kind)) };
-  const assigned = yield* rendezvous(list, count, weights, former?.[kind].preferences);
-  return isLong(balance, list) ? assigned : { slots: assigned.slots };
+  return balance.by === "chance"
+    ? shareSlots(list, count, weights, stood(kind))
+    : yield* rendezvous(list, count, weights);
 }
-
-/** Whether to assign them from nothing takes longer than other work may wait. */
-export function isLong(balance: EndpointBalance, list: EndpointList): boolean {
-  if (balance.by === "chance" || list.length <= SLOT_STEPS[0][0]) return false;
-  const weights = allWeights(list, balance);
-  return scoresFor(slotsFor(weights, balance), weights) > LONG;
-}
-
-/** Scores of an endpoint in a slot: a few ms. */
-const LONG = 2 ** 18;
 
 /**
  * Which of the endpoints stands in each slot where chance draws one, as `rendezvous` tells where a client's hash does: each endpoint has the slots that its weight gives it, to a whole one, and keeps those that it had.

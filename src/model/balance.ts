@@ -37,8 +37,11 @@ export const SLOT_STEPS: readonly (readonly [endpoints: number, slots: number])[
   [126, 4096],
 ];
 
-/** A list with more endpoints has no slot for each of them, and is drawn from by chance. */
-export const MAX_BALANCED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
+/** A longer list has no slot for each of its endpoints. */
+export const MAX_WEIGHTED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
+
+/** A longer list would get less than 16 slots for each of its endpoints, and take the main thread too long (rendezvous.ts). */
+export const MAX_CONSISTENT = 1024;
 
 export const MAX_WEIGHT = 1000;
 
@@ -48,12 +51,21 @@ export const MAX_WEIGHT = 1000;
  */
 export const MAX_SLOT_ELEMENTS = 65_536;
 
-/** Why lists of so many endpoints cannot be spread as is asked for; undefined: they can. */
-export function tooManyFor(endpoints: number): string | undefined {
-  if (endpoints <= MAX_BALANCED) return undefined;
+/** The balance of lists of so many endpoints. Weights outlast consistency; undefined: connections are drawn at random, all endpoints alike. */
+export function balanceFor(balance: Balance, endpoints: number): Balance | undefined {
+  const { by, weights } = balance;
+  if (endpoints <= (by === "chance" ? MAX_WEIGHTED : MAX_CONSISTENT)) return balance;
+  return by === "chance" || weights === undefined ? undefined : balanceFor({ ...balance, by: "chance" }, endpoints);
+}
+
+/** Why lists of so many endpoints are not spread as the service asks: the same for any number. Returns undefined if they are. */
+export function tooManyFor(balance: Balance, endpoints: number): string | undefined {
+  const served = balanceFor(balance, endpoints);
+  if (served === balance) return undefined;
+  const [most, what] = balance.by === "chance" ? [MAX_WEIGHTED, "weights"] : [MAX_CONSISTENT, "consistent hashing"];
   return (
-    `${endpoints} endpoints are more than the ${MAX_BALANCED} that slots are there for; ` +
-    "connections are drawn at random, all endpoints alike"
+    `has more than the ${most.toLocaleString("en")} endpoints that ${what} can spread; ` +
+    `connections are drawn at random, ${served === undefined ? "all endpoints alike" : "by weight"}`
   );
 }
 
@@ -74,10 +86,10 @@ export function inLeast(weights: readonly number[]): number {
   return sum(weights) / Math.min(...weights.filter((weight) => weight > 0));
 }
 
-/** @param endpoints at most MAX_BALANCED; of lists with weights, how many of the least weight there would be: any number. */
+/** @param endpoints at most MAX_WEIGHTED; of lists with weights, how many of the least weight there would be: any number. */
 export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
   if (slots >= endpoints && slots > 0) return slots;
-  return SLOT_STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_BALANCED;
+  return SLOT_STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_WEIGHTED;
 }
 
 export function allWeights(list: EndpointList, balance: EndpointBalance): readonly number[] {

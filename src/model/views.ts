@@ -1,5 +1,13 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
-import { type Balance, endpointBalance, MAX_SLOT_ELEMENTS, overBudget, slotsIn, tooManyFor } from "./balance.js";
+import {
+  type Balance,
+  balanceFor,
+  endpointBalance,
+  MAX_SLOT_ELEMENTS,
+  overBudget,
+  slotsIn,
+  tooManyFor,
+} from "./balance.js";
 import { addLocalReady, type Categories, countStates, type EndpointCounts, type NodeContext } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
@@ -37,18 +45,18 @@ function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): num
 export function unbalanced(served: ServedService | undefined): [field: string, reason: string] | undefined {
   const balance = served?.record.balance;
   if (served === undefined || balance === undefined) return undefined;
-  const reason = tooManyEndpoints(served) ?? tooManySlots(served, balance);
+  const reason = tooManyEndpoints(served, balance) ?? tooManySlots(served, balance);
   const annotation = balance.by === "chance" ? "weights" : "balance";
   return reason === undefined ? undefined : [`metadata.annotations["nft-proxier.dev/${annotation}"]`, reason];
 }
 
-function tooManyEndpoints(served: ServedService): string | undefined {
+function tooManyEndpoints(served: ServedService, balance: Balance): string | undefined {
   const { record, slices, family, node } = served;
-  if (tooManyFor(endpointsIn(slices, family)) === undefined) return undefined;
+  if (tooManyFor(balance, endpointsIn(slices, family)) === undefined) return undefined;
   const lengths = record.ports.map((port) =>
     longest(listsOf(record, heldBy(served, port), candidatesFor(served, port), node)),
   );
-  return tooManyFor(Math.max(...lengths));
+  return tooManyFor(balance, Math.max(...lengths));
 }
 
 /** What the service asks for, unless its slots would take too many elements. */
@@ -65,8 +73,9 @@ function tooManySlots(served: ServedService, balance: Balance): string | undefin
     const held = heldBy(served, record.ports[i]);
     const candidates = candidatesFor(served, record.ports[i]);
     const lists = listsOf(record, held, candidates, node);
-    if (tooManyFor(longest(lists)) !== undefined) continue;
-    const asked = endpointBalance(balance, candidates);
+    const ofLists = balanceFor(balance, longest(lists));
+    if (ofLists === undefined) continue;
+    const asked = endpointBalance(ofLists, candidates);
     const cluster = slotsIn(lists.cluster, asked);
     const local = slotsIn(lists.local, asked);
     const internal = held.clusterIP === undefined ? 0 : record.internalPolicyLocal ? local : cluster;
@@ -134,6 +143,7 @@ function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
   const candidates = candidatesFor(served, port);
   const lists = listsOf(record, held, candidates, node);
+  const ofLists = balance && balanceFor(balance, longest(lists));
   return {
     service: record.name,
     portName: port.name,
@@ -150,7 +160,7 @@ function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance
     guards: guardsAround(served, port, held),
     affinitySeconds: record.affinitySeconds,
     limits: record.limits,
-    balance: balance && tooManyFor(longest(lists)) === undefined ? endpointBalance(balance, candidates) : undefined,
+    balance: ofLists && endpointBalance(ofLists, candidates),
     clusterEndpoints: lists.cluster,
     localEndpoints: lists.local,
     hasAnyEndpoint: lists.any,

@@ -93,7 +93,7 @@ const OWN_OBJECT = 64;
 function weightOf(state: ServicePortState): number {
   const { view, cluster, local, slots } = state;
   const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
-  const places = slots === undefined ? cluster.length + local.length : slots.cluster.slots.length + slots.local.slots.length;
+  const places = slots === undefined ? cluster.length + local.length : slots.cluster.length + slots.local.length;
   return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
 }
 

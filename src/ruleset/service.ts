@@ -204,5 +204,5 @@ function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointL
 /** What stands in the map: the endpoints, or the slots with an endpoint each. */
 export function placesOf(state: ServicePortState, kind: DrawKind): EndpointList {
   const list = listOf(state, kind);
-  return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"].slots);
+  return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"]);
 }

@@ -2,12 +2,15 @@
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
-import { type EndpointBalance, SLOT_COUNTS, slotCount } from "../../../src/model/balance.js";
+import { type EndpointBalance, SLOT_COUNTS, slotCount, sum } from "../../../src/model/balance.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { type Pieces, runAtOnce } from "../../../src/base/time-slice.js";
-import { hashesOf } from "../../../src/balance/preferences.js";
-import { type Assigned, rendezvous } from "../../../src/balance/rendezvous.js";
+import { hashesOf } from "../../../src/balance/hash.js";
+import { rendezvous } from "../../../src/balance/rendezvous.js";
+import { prepareSlots } from "../../../src/balance/slot-assigner.js";
 import { shareSlots, type Slots, slotsOf } from "../../../src/balance/slots.js";
+import { LoopWatch } from "../../bench/loop-watch.ts";
+import { patience } from "../../lab/patience.ts";
 import { someOf } from "../../lab/length.ts";
 
 const VIEW: ServicePortView = {
@@ -44,19 +47,15 @@ function pods(family: Family, count: number, without: readonly number[] = []): E
 }
 
 /** @param weights default 1 of each. */
-function assign(list: EndpointList, count: number, weights?: readonly number[], former?: Assigned): Assigned {
-  return runAtOnce(rendezvous(list, count, weights ?? Array.from(list, () => 1), former?.preferences));
-}
-
 function assignSlots(list: EndpointList, count: number, weights?: readonly number[]): Uint16Array {
-  return assign(list, count, weights).slots;
+  return runAtOnce(rendezvous(list, count, weights ?? Array.from(list, () => 1)));
 }
 
 const NOWHERE = (): (() => number) => () => -1;
 
 /** Of a service whose one list is `list`. */
-function slotsOfOne(list: EndpointList, balance: EndpointBalance, former?: Slots): Pieces<Slots> {
-  return slotsOf({ ...VIEW, balance, clusterEndpoints: list }, NOWHERE, former);
+function slotsOfOne(list: EndpointList, balance: EndpointBalance): Pieces<Slots> {
+  return slotsOf({ ...VIEW, balance, clusterEndpoints: list }, NOWHERE);
 }
 
 /** Who serves each of 16,384 clients, spread evenly over the hash's range. */
@@ -102,40 +101,38 @@ function moved(family: Family, count: number, gone: number, slots?: number): num
 
 describe.each(FAMILIES)("slots of %s endpoints", (family) => {
   it.each(someOf([2, 3, 5, 10, 20, 32, 50, 100, 128, 130, 160, 200, 300, 450, 1000], 5))(
-    "%i: one that goes moves at most 2 % of the others' clients",
+    "%i: one that goes moves at most 1.5 % of the others' clients",
     (count) => {
-      for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.02);
+      for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
     },
   );
 
-  it("of 2 to 2,000: one that goes moves at most 2 % of the others' clients", () => {
+  it("of 2 to 1,024: one that goes moves at most 1.5 % of the others' clients, and 0.9 % on average", () => {
     const sizes = Array.from({ length: 200 }, (_, i) => i + 2).filter((size) => size < 64 || size % 3 === 1);
-    // Where 1.15 of the share is just about a whole number of slots; places are split from 126 to 1,150.
-    sizes.push(122, 126, 128, 208, 282, 410, 511, 512, 1000, 1150, 1151, 1346, 1450, 1571, 1713, 1885, 2000);
-    const all = randomPods(family, 2000, family === "ip" ? 1 : 2);
-    let former: Assigned | undefined;
-    const assigned = (count: number): Uint16Array => {
-      const list = all.filter((i) => i < count);
-      former = assign(list, slotCount(count, { slots: 0 }), undefined, former);
-      return former.slots;
-    };
-    for (const count of someOf(sizes, 8)) {
-      const [without, slots] = [assigned(count - 1), assigned(count)];
-      expect([count, movedBetween(slots, without, count - 1) <= 0.02]).toEqual([count, true]);
-    }
+    // Where 1.15 of the share is just about a whole number of slots; places are split from 126 on.
+    sizes.push(122, 126, 128, 208, 282, 410, 511, 512, 1000, 1024);
+    const all = randomPods(family, 1024, family === "ip" ? 1 : 2);
+    const assigned = (count: number): Uint16Array =>
+      assignSlots(
+        all.filter((i) => i < count),
+        slotCount(count, { slots: 0 }),
+      );
+    const shares = someOf(sizes, 8).map((count) => movedBetween(assigned(count), assigned(count - 1), count - 1));
+    expect(Math.max(...shares)).toBeLessThanOrEqual(0.015);
+    expect(sum(shares) / shares.length).toBeLessThanOrEqual(0.009);
   }, 60_000);
 
   it.each([33, 127])("move no more when a list of %i takes the step to fewer slots", (count) => {
     const slots = [count, count - 1].map((endpoints) => slotCount(endpoints, { slots: 0 }));
     expect(slots[0]).toBe(4 * slots[1]);
-    for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.02);
+    for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
   });
 
   it.each(SLOT_COUNTS)("of %i as asked for, as well", (slots) => {
-    for (const count of [2, 8]) expect(moved(family, count, 1, slots)).toBeLessThanOrEqual(0.02);
+    for (const count of [2, 8]) expect(moved(family, count, 1, slots)).toBeLessThanOrEqual(0.015);
   });
 
-  it.each([2, 3, 10, 32, 33, 100, 126, 127, 200, 300, 1000])(
+  it.each([2, 3, 10, 32, 33, 100, 126, 127, 200, 300, 1000, 1024])(
     "%i: none has much more than its share, and each has half of it",
     (count) => {
       const list = pods(family, count);
@@ -147,11 +144,6 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
       expect(Math.min(...counts)).toBeGreaterThanOrEqual(Math.floor(share / 2) - 1);
     },
   );
-
-  it.each([4000])("%i: each has a slot of its own", (count) => {
-    const slots = assignSlots(pods(family, count), slotCount(count, { slots: 0 }));
-    expect(new Set(slots).size).toBe(count);
-  });
 
   it("do not depend on the order in which endpoints came", () => {
     const list = pods(family, 40);
@@ -199,7 +191,7 @@ describe("slots with weights", () => {
 
   it("are as many as the least weight needs", () => {
     const weights = new Map([[list.id(0), 1000]]);
-    const { slots } = runAtOnce(slotsOfOne(list, { by: "chance", slots: 0, weights })).cluster;
+    const { cluster: slots } = runAtOnce(slotsOfOne(list, { by: "chance", slots: 0, weights }));
     expect(slots.length).toBe(16_384);
     expect(
       counted(slots)
@@ -213,10 +205,10 @@ describe("slots with weights", () => {
 describe("which endpoint has a slot stays as it was", () => {
   const weighted = (count: number): number[] => Array.from({ length: count }, (_, i) => (i * 7) % 4);
   it.each([
-    ["ip", 10, 1024, false, "8a02788f3d9ba77d"],
-    ["ip6", 40, 4096, false, "6c4e2d5971d9a5e5"],
-    ["ip", 200, 16_384, true, "d1a4bc234b462267"],
-    ["ip6", 30, 256, true, "5cf3ff57ab39dee2"],
+    ["ip", 10, 1024, false, "c997f89a8f31cbb1"],
+    ["ip6", 40, 4096, false, "2b40d37c7927b77f"],
+    ["ip", 200, 16_384, true, "68ff9fe4b15ca4b7"],
+    ["ip6", 30, 256, true, "c2efef9907afa469"],
   ] as const)("%s, %i endpoints, %i slots, weights: %s", (family, count, slots, hasWeights, expected) => {
     const assigned = assignSlots(pods(family, count), slots, hasWeights ? weighted(count) : undefined);
     const text = Array.from(assigned).join();
@@ -250,99 +242,44 @@ describe("the number of slots", () => {
 describe("slots of a thousand endpoints", () => {
   const balance = { by: "source-ip", slots: 0, weights: new Map([[pods("ip", 1).id(0), 3]]) } as const;
 
-  it("are assigned in hundreds of pieces, to the same as in one", () => {
-    const list = pods("ip", 1000);
-    const work = slotsOfOne(list, balance);
+  it("are assigned in tens of pieces", () => {
+    const work = slotsOfOne(pods("ip", 1000), balance);
     let pieces = 1;
-    let step = work.next();
-    for (; step.done !== true; step = work.next()) pieces++;
-    expect(pieces).toBeGreaterThan(400);
-    expect(step.value).toEqual(runAtOnce(slotsOfOne(list, balance)));
+    while (work.next().done !== true) pieces++;
+    expect(pieces).toBeGreaterThan(30);
   });
 
-  it("are assigned in a few pieces when an endpoint takes another's place, to the same as from nothing", () => {
-    const former = runAtOnce(slotsOfOne(pods("ip", 1000), balance));
-    const list = pods("ip", 1001, [7]);
-    const work = slotsOfOne(list, balance, former);
-    let pieces = 1;
-    let step = work.next();
-    for (; step.done !== true; step = work.next()) pieces++;
-    expect(pieces).toBeLessThan(50);
-    expect(step.value.cluster.slots).toEqual(runAtOnce(slotsOfOne(list, balance)).cluster.slots);
+  it("hold the event loop for a few ms at a time, however many services have them", async () => {
+    const views = Array.from({ length: 60 }, (_, i) => ({
+      ...VIEW,
+      service: `shop/web-${i}`,
+      balance: { ...balance, weights: undefined },
+      clusterEndpoints: pods("ip", 1024, [i]),
+    }));
+    const watch = new LoopWatch();
+    const prepared = views.map((view) => prepareSlots([view], []) ?? Promise.resolve([]));
+    watch.skip();
+    expect((await Promise.all(prepared)).flat()).toHaveLength(60);
+    // 8 to 10 ms; with a slice for each service, some 50 ms.
+    expect(watch.stop().ownMs).toBeLessThan(patience(25));
   });
 
-  it("need one piece where chance draws: nothing is scored", () => {
+  it("need one piece where chance draws", () => {
     const work = slotsOfOne(pods("ip", 1000), { ...balance, by: "chance" });
     expect(work.next().done).toBe(true);
   });
 });
 
-describe("what a list before has told of preferences", () => {
-  /** The same numbers each time. */
-  function numbers(seed: number): (below: number) => number {
-    let state = seed;
-    return (below) => {
-      state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
-      return ((state >>> 8) % 65_536) % below;
-    };
-  }
-
-  const LISTS = [
-    ["ip", 6, 256, false],
-    ["ip", 12, 1024, true],
-    ["ip6", 60, 4096, true],
-    ["ip", 180, 16_384, false],
-    ["ip6", 150, 16_384, true],
-    ["ip", 600, 16_384, false],
-  ] as const;
-  it.each(someOf(LISTS, 2))(
-    "makes no difference: %s, about %i endpoints, %i slots, weights: %s",
-    (family, size, count, hasWeights) => {
-      const random = numbers(size + count);
-      const all = randomPods(family, 2 * size, 3);
-      const weights = Array.from({ length: 2 * size }, () => (hasWeights ? random(4) : 1));
-      const present = new Set(Array.from({ length: size }, (_, i) => i));
-      let former: Assigned | undefined;
-      for (let change = 0; change < 12; change++) {
-        // Now and then many at once; in any order.
-        for (let i = 0; i < (change % 5 === 4 ? size / 3 : 1 + random(3)); i++) {
-          const one = random(2 * size);
-          if (hasWeights && random(2) === 0) weights[one] = random(4);
-          else if (present.has(one) && present.size > 2) present.delete(one);
-          else present.add(one);
-        }
-        const order = Array.from(present).sort((a, b) => ((a * 7919) % 997) - ((b * 7919) % 997) || a - b);
-        if (change % 2 === 0) order.reverse();
-        const list = all.pick(order);
-        const ofList = hasWeights ? order.map((i) => weights[i] + (i === order[0] ? 1 : 0)) : undefined;
-        former = assign(list, count, ofList, former);
-        expect(former.slots).toEqual(assignSlots(list, count, ofList));
-      }
-    },
-    60_000,
-  );
-
-  it("makes no difference where the number of slots is another, or the weights are gone", () => {
-    const list = pods("ip", 40);
-    const former = assign(list, 4096);
-    expect(assign(list, 1024, undefined, former).slots).toEqual(assignSlots(list, 1024));
-    const weights = Array.from({ length: 40 }, (_, i) => 1 + (i % 3));
-    const weighted = assign(list, 4096, weights, former);
-    expect(weighted.slots).toEqual(assignSlots(list, 4096, weights));
-    expect(assign(list, 4096, undefined, weighted).slots).toEqual(assignSlots(list, 4096));
-  });
-
-  it("is in the same order for endpoints with the same hash, whichever comes first", () => {
-    const found = new Map<number, number>();
-    const words = (i: number): number[] => [i, Math.imul(i, 0x9e3779b1), 0, 0];
-    const numbers = Array.from({ length: 200_000 }, (_, i) => i);
-    const hashes = hashesOf(new EndpointList("ip6", 200_000, numbers.flatMap(words), 80, undefined));
-    const second = hashes.findIndex((hash, i) => found.has(hash) || !found.set(hash, i));
-    const first = found.get(hashes[second]) ?? -1;
-    expect(first).toBeGreaterThan(0);
-    const list = new EndpointList("ip6", 4, [first, second, 200_001, 200_002].flatMap(words), 80, undefined);
-    const other = list.pick([1, 0, 2, 3]);
-    expect(served(other)).toEqual(served(list));
-    expect(new Set(served(list)).size).toBe(4);
-  });
+it("endpoints with the same hash have slots, in an order that does not depend on which comes first", () => {
+  const found = new Map<number, number>();
+  const words = (i: number): number[] => [i, Math.imul(i, 0x9e3779b1), 0, 0];
+  const numbers = Array.from({ length: 200_000 }, (_, i) => i);
+  const hashes = hashesOf(new EndpointList("ip6", 200_000, numbers.flatMap(words), 80, undefined));
+  const second = hashes.findIndex((hash, i) => found.has(hash) || !found.set(hash, i));
+  const first = found.get(hashes[second]) ?? -1;
+  expect(first).toBeGreaterThan(0);
+  const list = new EndpointList("ip6", 4, [first, second, 200_001, 200_002].flatMap(words), 80, undefined);
+  const other = list.pick([1, 0, 2, 3]);
+  expect(served(other)).toEqual(served(list));
+  expect(new Set(served(list)).size).toBe(4);
 });

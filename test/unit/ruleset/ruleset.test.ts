@@ -1,10 +1,9 @@
 /** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
-import { Preferences } from "../../../src/balance/preferences.js";
 import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/ruleset.js";
 import { Table } from "../../../src/table/table-exports.js";
 
@@ -166,18 +165,18 @@ describe("slots", () => {
     expect(slotsOf(weighted(4, 2))[0]).not.toEqual(first);
   });
 
-  it("of many endpoints are assigned from what was known of the last ones", async () => {
-    const known = vi.spyOn(Preferences.prototype, "takeOver");
-    const consistent = (count: number): ServicePortView => ({
+  it("that a hash decides on are assigned ahead, once for all ports with the same endpoints", async () => {
+    const consistent = (portName: string): ServicePortView => ({
       ...PLAIN,
+      portName,
       balance: { by: "source-ip", slots: 0, weights: undefined },
-      clusterEndpoints: pods(count),
+      clusterEndpoints: pods(3),
     });
-    for (const count of [200, 201]) {
-      const prepared = await ruleset.prepare("shop/web", [consistent(count)]);
-      ruleset.update("shop/web", [consistent(count)], prepared);
-    }
-    expect(known.mock.calls.map(([former]) => former.endpoints.length)).toEqual([200]);
-    known.mockRestore();
+    const views = [consistent(""), { ...consistent("metrics"), port: 81 }];
+    const prepared = await ruleset.prepare("shop/web", views);
+    expect(prepared).toHaveLength(1);
+    ruleset.update("shop/web", views, prepared);
+    expect(ruleset.state("shop/web").map(({ slots }) => slots)).toEqual([prepared?.[0].slots, prepared?.[0].slots]);
+    expect(ruleset.prepare("shop/web", views)).toBeUndefined();
   });
 });

@@ -34,27 +34,42 @@ function served(count: number, annotations: Record<string, string>) {
   return { ...world, put };
 }
 
-describe("a balance of more endpoints than there are slots", () => {
+describe("a balance of too many endpoints", () => {
   it.each([
-    [{ balance: "consistent" }, "balance"],
-    [{ weights: "10.1.0.0:0" }, "weights"],
-  ] as const)("%j: is by chance, which is said once, until they are fewer", (annotations, name) => {
-    const { model, problems, view, put } = served(16_384, annotations);
+    [
+      { balance: "consistent" },
+      "balance",
+      1024,
+      "has more than the 1,024 endpoints that consistent hashing can spread",
+    ],
+    [{ weights: "10.1.0.0:0" }, "weights", 16_384, "has more than the 16,384 endpoints that weights can spread"],
+  ] as const)("%j: is by chance, which is said once, until they are fewer", (annotations, name, most, reason) => {
+    const { model, problems, view, put } = served(most, annotations);
     expect(view("web").balance).toBeDefined();
     expect([...model.unbalanced()]).toEqual([]);
-    put(16_385);
-    expect(view("web").clusterEndpoints.length).toBe(16_385);
+    put(most + 1);
+    expect(view("web").clusterEndpoints.length).toBe(most + 1);
     expect(view("web").balance).toBeUndefined();
-    const said =
-      "16385 endpoints are more than the 16384 that slots are there for; connections are drawn at random, all endpoints alike";
+    const said = `${reason}; connections are drawn at random, all endpoints alike`;
     expect(problems).toEqual([named(name, said)]);
-    expect(Array.from(model.unbalanced(), ({ reason }) => reason)).toEqual([said]);
-    put(16_385);
+    expect(Array.from(model.unbalanced(), ({ reason: found }) => found)).toEqual([said]);
+    put(most + 2);
     expect(problems).toHaveLength(1);
-    model.removeSlice("default/web-16000");
+    model.removeSlice(`default/web-${most - (most % 1000)}`);
     model.takeDirty();
     expect(view("web").balance).toBeDefined();
     expect([...model.unbalanced()]).toEqual([]);
+  });
+
+  it("keeps the weights where it is consistent", () => {
+    const { model, view, put } = served(1024, { balance: "consistent", weights: "10.1.0.0:0" });
+    expect(view("web").balance?.by).toBe("source-ip");
+    put(1025);
+    const { balance, clusterEndpoints } = view("web");
+    expect(balance?.by).toBe("chance");
+    expect(balance && weightsOf(clusterEndpoints, balance)?.slice(0, 2)).toEqual([0, 1]);
+    const [{ reason }] = [...model.unbalanced()];
+    expect(reason).toMatch(/^has more than the 1,024 endpoints .*; connections are drawn at random, by weight$/);
   });
 
   it("with more elements than one service may have, all ports together: is by chance, which is said with the figure", () => {
