@@ -75,6 +75,8 @@ void ConntrackDump::Next(const OnConntrackRecord& on_record) {
   if (done_) return;
   try {
     if (!socket_) Start();
+    // Between two pieces the reader may take its time.
+    if (!socket_->alive()) throw ConntrackFailure(EBADF);
     Receive(on_record);
   } catch (const Failure& failure) {
     socket_.reset();

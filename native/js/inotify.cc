@@ -49,14 +49,14 @@ class Inotify {
 
   // The watch descriptor; -1: there is no such directory.
   int Add(const std::string& path, uint32_t mask) const {
-    const int watch = inotify_add_watch(fd_.get(), path.c_str(), mask);
+    const int watch = inotify_add_watch(fd_.checked(), path.c_str(), mask);
     if (watch >= 0) return watch;
     if (errno == ENOENT || errno == ENOTDIR) return -1;
     throw Failure("system", "inotify_add_watch " + path + ": " + DescribeErrno(errno), errno);
   }
 
   // The kernel may have removed it already.
-  void Remove(int watch) const { static_cast<void>(inotify_rm_watch(fd_.get(), watch)); }
+  void Remove(int watch) const { static_cast<void>(inotify_rm_watch(fd_.checked(), watch)); }
 
   // Calls `ready` once, when there is something to read.
   void Await() {
@@ -67,7 +67,7 @@ class Inotify {
 
   Napi::Value Read(Napi::Env env) const {
     alignas(inotify_event) std::array<char, kReadBytes> buffer;
-    const ssize_t got = read(fd_.get(), buffer.data(), buffer.size());
+    const ssize_t got = read(fd_.checked(), buffer.data(), buffer.size());
     if (got < 0 && errno != EAGAIN && errno != EINTR) {
       throw Failure("system", "reading inotify events: " + DescribeErrno(errno), errno);
     }

@@ -16,7 +16,7 @@ namespace {
 
 void Raise(const Fd& event) {
   const uint64_t one = 1;
-  static_cast<void>(!write(event.get(), &one, sizeof one));
+  static_cast<void>(!write(event.checked(), &one, sizeof one));
 }
 
 }  // namespace
@@ -32,10 +32,12 @@ Listener::Listener(const NetNamespace& netns, const ListenerOptions& options)
 }
 
 void Listener::Join() const {
+  if (!socket_.alive()) throw Failure::System(options_.what, EBADF);
   for (const int group : options_.groups) socket_.Join(group, options_.what);
 }
 
 bool Listener::Leave() const {
+  if (!socket_.alive()) return false;
   for (const int group : options_.groups) {
     if (!socket_.Leave(group)) return false;
   }
@@ -68,7 +70,7 @@ void Listener::Do(std::function<void()> task) {
 // False when the thread is to end.
 bool Listener::Signalled() {
   uint64_t count;
-  static_cast<void>(!read(signal_.get(), &count, sizeof count));
+  static_cast<void>(!read(signal_.checked(), &count, sizeof count));
   std::vector<std::function<void()>> tasks;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -119,13 +121,14 @@ void Listener::Run() {
   pthread_setname_np(pthread_self(), options_.thread);
   for (;;) {
     pollfd fds[] = {{signal_.get(), POLLIN, 0}, {socket_.fd(), POLLIN, 0}};
-    // poll() passes over descriptors that are none.
-    if (fds[0].fd < 0 || fds[1].fd < 0) return handlers_.failed(Failure::System(options_.what, EBADF));
     if (poll(fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       return handlers_.failed(Failure::System(options_.what, errno));
     }
+    // Other code may have closed them meanwhile.
+    if (fds[0].revents != 0 && !signal_.valid()) return handlers_.failed(Failure::System(options_.what, EBADF));
     if (fds[0].revents != 0 && !Signalled()) return;
+    if (!socket_.alive()) return handlers_.failed(Failure::System(options_.what, EBADF));
     if (!ReadAll()) return;
   }
 }

@@ -26,13 +26,12 @@ Fd::Fd(int fd) : fd_(fd) {
 }
 
 Fd::~Fd() {
-  if (const int fd = get(); fd >= 0) close(fd);
+  if (valid()) close(fd_);
 }
 
-int Fd::get() const {
+bool Fd::valid() const {
   struct stat file {};
-  if (fd_ < 0 || fstat(fd_, &file) != 0) return -1;
-  return file.st_dev == device_ && file.st_ino == inode_ ? fd_ : -1;
+  return fd_ >= 0 && fstat(fd_, &file) == 0 && file.st_dev == device_ && file.st_ino == inode_;
 }
 
 void Fd::swap(Fd& other) noexcept {
@@ -51,14 +50,14 @@ NetNamespace::NetNamespace(const std::string& path) : fd_(open(path.c_str(), O_R
 Fd NetNamespace::Socket(int domain, int type, int protocol) const {
   int fd = -1;
   int error = 0;
-  if (!fd_.valid()) {
+  if (path_.empty()) {
     fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     if (fd < 0) error = errno;
   } else {
     // A thread of its own enters the namespace and ends there: nothing has to find its way back.
     bool entered = false;
     std::thread visitor([&] {
-      if (setns(fd_.get(), CLONE_NEWNET) != 0) {
+      if (setns(fd_.checked(), CLONE_NEWNET) != 0) {
         error = errno;
         return;
       }

@@ -12,7 +12,8 @@
 namespace nftp {
 
 // A file descriptor that closes itself, as long as its number still means the file that it was made with: other code of
-// the process may close it by mistake, and the number is given to the next file that is opened.
+// the process may close it by mistake, and the number is given to the next file that is opened. To ask is a system call
+// (fstat), so it is asked once before a series of calls (a commit, a dump, the events after a wait) and not for each.
 class Fd {
  public:
   Fd() = default;
@@ -26,9 +27,12 @@ class Fd {
     return *this;
   }
 
-  // -1 when there is none, or the number means another file now: system calls then fail with EBADF.
-  int get() const;
-  bool valid() const { return get() >= 0; }
+  // The number; -1 when there is none. Whether it still means our file is not asked.
+  int get() const { return fd_; }
+  // The number, or -1 when it means another file now: system calls then fail with EBADF.
+  int checked() const { return valid() ? fd_ : -1; }
+  // Whether there is a number that still means our file.
+  bool valid() const;
 
  private:
   void swap(Fd& other) noexcept;
@@ -45,7 +49,7 @@ class NetNamespace {
   // A path such as /run/netns/name or /proc/PID/ns/net. Throws Failure.
   explicit NetNamespace(const std::string& path);
 
-  // A socket of that namespace. Throws Failure.
+  // A socket of that namespace. Throws Failure, also when other code has closed the namespace's descriptor.
   Fd Socket(int domain, int type, int protocol) const;
 
  private:
@@ -58,8 +62,8 @@ class NetlinkSocket {
   // Bound to a port of the kernel's choice; `groups` is the mask for bind. Throws Failure.
   NetlinkSocket(const NetNamespace& ns, int protocol);
 
-  // -1 when the descriptor was closed by other code, see Fd.
   int fd() const { return fd_.get(); }
+  // False when the descriptor was closed by other code, see Fd. Ask before a series of calls.
   bool alive() const { return fd_.valid(); }
   uint32_t port_id() const { return port_id_; }
 

@@ -25,6 +25,11 @@ test("a socket of another connection that has the number is neither used nor clo
   expect(outcome["reusedByAnotherConnection"]).toEqual({ after: ["ok", "system", "ok"], others: ["ok", "ok"] });
 });
 
+test("a namespace's descriptor whose number another has is not taken for the process's own namespace", () => {
+  const refused = expect.stringMatching(/^system .*cannot enter the network namespace/) as unknown;
+  expect(outcome["namespace"]).toEqual({ after: [refused], harmed: 0 });
+});
+
 test("a commit that must raise the send buffer of a dead socket fails, and the next one goes through", () => {
   expect(outcome["largeCommit"]).toEqual({ after: ["system", "ok"], harmed: 0 });
 });

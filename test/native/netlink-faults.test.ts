@@ -25,6 +25,10 @@ test("interrupted system calls change nothing", () => {
   });
 });
 
+test("a transaction, and a dump of many datagrams, look once whether their socket is still theirs", () => {
+  expect(outcome["looks"]).toEqual({ read: 1, committed: 1 });
+});
+
 describe("a transaction", () => {
   test.each([
     ["answerLost", true],

@@ -170,6 +170,25 @@ const cases = {
     return { after: after.map((text) => text.split(" ")[0]), others };
   },
 
+  /** The number of the namespace's descriptor is another's: no answer may come from the namespace of the process. */
+  async namespace() {
+    const kernel = await NftKernel.open({ netns: "/proc/self/ns/net" });
+    const [namespace] = readdirSync("/proc/self/fd").filter((fd) => {
+      try {
+        return readlinkSync(`/proc/self/fd/${fd}`).startsWith("net:[");
+      } catch {
+        return false; // closed since it was listed
+      }
+    });
+    closeSync(Number(namespace));
+    take([Number(namespace)]);
+    // A socket of its own for each.
+    const after = await outcomes([() => kernel.interfaceNames()]);
+    await kernel.close();
+    await collected();
+    return { after, harmed: harmed([Number(namespace)]) };
+  },
+
   /** A batch that the send buffer must be raised for, on a socket that is no more. */
   async largeCommit() {
     const kernel = await NftKernel.open();

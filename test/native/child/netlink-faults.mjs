@@ -12,7 +12,7 @@ import { Table } from "../../../dist/table/table-exports.js";
 import { errorOf, report } from "./addon.mjs";
 
 const faults = createRequire(import.meta.url)(process.env.NFT_PROXIER_FAULTS);
-const [SEND, RECEIVE, POLL] = [0, 1, 2];
+const [SEND, RECEIVE, POLL, LOOK] = [0, 1, 2, 3];
 const [FAILS, LOSES, TRUNCATES] = [0, 1, 2];
 /** Times 20 ms that something is waited for which comes at once on a machine that does nothing else. */
 const PATIENCE = 1500;
@@ -71,6 +71,24 @@ const cases = {
     const calls = met();
     await clean();
     return { told, elements, entries, deleted, met: calls.map((count) => count > 0) };
+  },
+
+  /** How often it is asked whether a number still means the addon's socket. */
+  async looks() {
+    const { table } = wanted(3000);
+    await table.apply();
+    const looks = async (call) => {
+      fail(LOOK, 0, 1_000_000);
+      await call();
+      const count = faults.met(LOOK);
+      fail(LOOK, 0, 0);
+      return count;
+    };
+    // The kernel may still be resizing the set: a dump that this interrupts is repeated.
+    const reads = [await looks(inForce), await looks(inForce), await looks(inForce)];
+    const committed = await looks(() => kernel.commit([{ op: "add", kind: "table", ...ref }]));
+    await clean();
+    return { read: Math.min(...reads), committed };
   },
 
   /** The transaction takes effect, and its answer is lost, comes cut off, or there is no socket to read it from. */
