@@ -29,6 +29,7 @@
         "native/conntrack/socket.cc",
         "native/conntrack/table.cc",
         "native/js/addon.cc",
+        "native/js/async_task.cc",
         "native/js/batch.cc",
         "native/js/conntrack.cc",
         "native/js/conntrack_dump.cc",

@@ -3,73 +3,63 @@
 
 #include <napi.h>
 
-#include <exception>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "codec/failure.h"
-#include "js/writer.h"
 
 namespace nftp {
 
-template <typename Result>
-class AsyncTask : public Napi::AsyncWorker {
- public:
-  using Work = std::function<Result()>;
-  using Convert = std::function<Napi::Value(Napi::Env, Result&&)>;
-
-  // `work` runs on the pool and may throw; `convert` runs on the main thread.
-  static Napi::Promise Run(Napi::Env env, const char* action, Work work, Convert convert) {
-    auto* task = new AsyncTask(env, action, std::move(work), std::move(convert));
-    const Napi::Promise promise = task->deferred_.Promise();
-    task->Queue();
-    return promise;
-  }
-
+// The part of a task that is the same for all: each function of the addon has a type of task, and every line in it
+// would be compiled again for each.
+class PromiseTask : public Napi::AsyncWorker {
  protected:
-  void Execute() override {
-    try {
-      result_.emplace(work_());
-    } catch (const Failure& failure) {
-      failure_.emplace(failure);
-    } catch (const std::exception& error) {
-      failure_.emplace("system", error.what(), 0);
-    }
-    // What the work holds is freed here and not on the main thread: it may be large.
-    work_ = nullptr;
-  }
+  PromiseTask(Napi::Env env, const char* action);
 
-  void OnOK() override {
-    const Napi::HandleScope scope(Env());
-    if (failure_) {
-      deferred_.Reject(ErrorToJs(Env(), *failure_, action_).Value());
-      return;
-    }
-    try {
-      deferred_.Resolve(convert_(Env(), std::move(*result_)));
-    } catch (const Napi::Error& error) {
-      deferred_.Reject(error.Value());
-    } catch (const std::exception& error) {
-      deferred_.Reject(ErrorToJs(Env(), Failure("system", error.what(), 0), action_).Value());
-    }
-  }
+  Napi::Promise Start();
+  // On the pool. May throw.
+  virtual void Work() = 0;
+  // Frees the work, which may be large, on the pool and not on the main thread.
+  virtual void EndWork() = 0;
+  // On the main thread, after work that has not thrown.
+  virtual Napi::Value Result(Napi::Env env) = 0;
 
  private:
-  AsyncTask(Napi::Env env, const char* action, Work work, Convert convert)
-      : Napi::AsyncWorker(env, action),
-        deferred_(Napi::Promise::Deferred::New(env)),
-        action_(action),
-        work_(std::move(work)),
-        convert_(std::move(convert)) {}
+  void Execute() final;
+  void OnOK() final;
 
   Napi::Promise::Deferred deferred_;
   const std::string action_;
-  Work work_;
-  Convert convert_;
-  std::optional<Result> result_;
   std::optional<Failure> failure_;
+};
+
+template <typename Value>
+class AsyncTask {
+ public:
+  // `work` runs on the pool, returns a Value and may throw; `convert` makes a JS value of it on the main thread.
+  template <typename Work, typename Convert>
+  static Napi::Promise Run(Napi::Env env, const char* action, Work work, Convert convert) {
+    return (new Task<Work, Convert>(env, action, std::move(work), std::move(convert)))->Start();
+  }
+
+ private:
+  template <typename Function, typename Convert>
+  class Task final : public PromiseTask {
+   public:
+    Task(Napi::Env env, const char* action, Function work, Convert convert)
+        : PromiseTask(env, action), work_(std::move(work)), convert_(std::move(convert)) {}
+    using PromiseTask::Start;
+
+   private:
+    void Work() override { result_.emplace((*work_)()); }
+    void EndWork() override { work_.reset(); }
+    Napi::Value Result(Napi::Env env) override { return convert_(env, std::move(*result_)); }
+
+    std::optional<Function> work_;
+    const Convert convert_;
+    std::optional<Value> result_;
+  };
 };
 
 }  // namespace nftp

@@ -4,7 +4,6 @@
 #include <napi.h>
 
 #include <exception>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -77,16 +76,16 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   }
 }
 
-// A promise of an array.
-template <typename T>
-Napi::Value ListTask(Napi::Env env, const char* action, std::function<std::vector<T>()> work) {
+// A promise of the array that `work` returns as a vector.
+template <typename T, typename Work>
+Napi::Value ListTask(Napi::Env env, const char* action, Work work) {
   return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
                                         [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
 }
 
-// A promise of a monitor's handle. The callback may run before it is resolved.
-template <typename Source>
-Napi::Value MonitorTask(Napi::Env env, napi_value callback, std::function<std::shared_ptr<Source>()> open) {
+// A promise of the handle of the monitor that `open` returns. The callback may run before it is resolved.
+template <typename Source, typename Open>
+Napi::Value MonitorTask(Napi::Env env, napi_value callback, Open open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");
   auto function = std::make_shared<Napi::FunctionReference>(Napi::Persistent(Napi::Function(env, callback)));
   return AsyncTask<std::shared_ptr<Source>>::Run(
