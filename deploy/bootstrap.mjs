@@ -231,41 +231,47 @@ function packageVersion(name) {
   return readJson(path.join(root, "node_modules", name, "package.json"))?.version;
 }
 
-/** Does a step unless its stamp holds the digest of these inputs and its output is there. */
-function unlessStamped(name, inputs, output, work) {
+/** Does a step unless its stamp holds the digest of these inputs and its outputs are there. */
+function unlessStamped(name, inputs, outputs, work) {
   const stamp = path.join(stamps, name);
-  if (fs.existsSync(output) && fs.existsSync(stamp) && fs.readFileSync(stamp, "utf8") === inputs) return;
+  const missing = () => outputs.find((output) => !fs.existsSync(output));
+  if (missing() === undefined && fs.existsSync(stamp) && fs.readFileSync(stamp, "utf8") === inputs) return;
   fs.rmSync(stamp, { force: true });
   work();
-  if (!fs.existsSync(output)) fail(`${path.relative(root, output)} was not made`);
+  if (missing() !== undefined) fail(`${path.relative(root, missing())} was not made`);
   fs.mkdirSync(stamps, { recursive: true });
   fs.writeFileSync(stamp, inputs);
 }
 
 /**
- * Compiles the addon in `directory`/build. Not `node-gyp rebuild`: that removes build/ whole, and our stamps with it.
+ * Compiles the addon, and the one that only tests load, in `directory`/build. Not `node-gyp rebuild`: that removes build/ whole, and our stamps with it.
  */
 function buildAddon(directory, gypArguments) {
   const gyp = path.join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
   const common = [`--nodedir=${nodePackage}`, `--directory=${directory}`, "--loglevel=error"];
   const env = childEnvironment();
-  runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...gypArguments], { env });
+  const variables = ["-Dtests=1", ...gypArguments];
+  runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...variables], { env });
   const jobs = `--jobs=${os.cpus().length}`;
   runOrFail("compiling the addon", pinnedNode, [gyp, "build", ...common, jobs], { env });
 }
 
 function addonInputs() {
   return digest(
-    filesUnder("binding.gyp", "native").filter((file) => !file.endsWith(".md")),
+    filesUnder("binding.gyp", "native", "test/native/addon").filter((file) => !file.endsWith(".md")),
     packageVersion("node-addon-api"),
     packageVersion("node-gyp"),
     packageVersion(path.basename(nodePackage)),
   );
 }
 
+/** The shipped addon and the tests' own, as node-gyp leaves them in a directory. */
+function addonsIn(directory) {
+  return ["nft_proxier.node", "nft_proxier_test.node"].map((file) => path.join(directory, "build", "Release", file));
+}
+
 function ensureAddon() {
-  const output = path.join(root, "build", "Release", "nft_proxier.node");
-  unlessStamped("addon", addonInputs(), output, () => {
+  unlessStamped("addon", addonInputs(), addonsIn(root), () => {
     step("compiling the addon", () => buildAddon(root, []));
   });
 }
@@ -273,11 +279,10 @@ function ensureAddon() {
 /** node-gyp always builds in ./build, so the sanitized twin gets a directory that shares our sources. */
 function ensureSanitizedAddon() {
   const directory = path.join(root, "build-asan");
-  const output = path.join(directory, "build", "Release", "nft_proxier.node");
-  unlessStamped("addon-asan", addonInputs(), output, () => {
+  unlessStamped("addon-asan", addonInputs(), addonsIn(directory), () => {
     step("compiling the addon under AddressSanitizer and UBSan", () => {
       fs.mkdirSync(directory, { recursive: true });
-      for (const name of ["binding.gyp", "native", "package.json"]) {
+      for (const name of ["binding.gyp", "native", "package.json", "test"]) {
         fs.rmSync(path.join(directory, name), { force: true });
         fs.symlinkSync(path.join("..", name), path.join(directory, name));
       }
@@ -301,7 +306,7 @@ function ensureDist() {
     packageVersion("typescript"),
     packageVersion("rolldown"),
   );
-  unlessStamped("dist", inputs, output, () => {
+  unlessStamped("dist", inputs, [output], () => {
     step("compiling TypeScript to dist/", () => {
       runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
         env: childEnvironment(),

@@ -18,7 +18,7 @@ const PRETTIER = ["--log-level=warn", "--cache", "--cache-strategy=content"];
 
 /** C++ sources, relative to the root. */
 function cppFiles(extensions: readonly string[]): string[] {
-  return ["native", "test/lab", "deploy/image"].flatMap((directory) =>
+  return ["native", "test/lab", "test/native/addon", "deploy/image"].flatMap((directory) =>
     readdirSync(path.join(root, directory), { recursive: true, encoding: "utf8" })
       .filter((name) => extensions.includes(path.extname(name)))
       .map((name) => `${directory}/${name}`)

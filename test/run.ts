@@ -101,7 +101,10 @@ const OPTIONS: readonly (readonly [option: string, what: string])[] = [
 const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["FUZZ_SEED, RANDOM_SEED", "the seed that a failed run printed: the same inputs once more"],
   ["NFT_PROXIER_SLOW", "factor on every limit of time, for machines that are slow or emulated; 1"],
-  ["NFT_PROXIER_ADDON", "another build of the addon than build/Release/nft_proxier.node"],
+  [
+    "NFT_PROXIER_ADDON",
+    "another build of the addon than build/Release/nft_proxier.node, with the tests' own beside it",
+  ],
   ["NFT_PROXIER_MAIN", "another program than the bundle of dist/ for the tests that start it"],
   ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
   ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],

@@ -1,14 +1,12 @@
 #include "js/conntrack.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "codec/message_decoder.h"
 #include "conntrack/filter.h"
 #include "conntrack/monitor.h"
 #include "conntrack/pack.h"
@@ -24,20 +22,6 @@
 namespace nftp {
 
 namespace {
-
-// Entries whose deletion is one call; some 100 MB.
-constexpr size_t kMaxKeys = 1 << 20;
-
-// Records of `stride` bytes each, the rest of them zero.
-ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what) {
-  const ByteView view = ReadBytes(env, value, Where(std::string(what)));
-  if (view.length % stride != 0 || view.length / stride > kMaxKeys) {
-    throw Failure::Invalid(std::string(what) + ": not a list of records");
-  }
-  ConntrackRecords records(view.length / stride);
-  for (size_t i = 0; i < records.size(); ++i) std::memcpy(&records[i], view.data + i * stride, stride);
-  return records;
-}
 
 ConntrackRecord ReadRecord(Napi::Env env, napi_value value, size_t stride, const char* what) {
   const ConntrackRecords records = ReadRecords(env, value, stride, what);
@@ -168,35 +152,6 @@ Napi::Value Watch(const Napi::CallbackInfo& info) {
       env, info[2], [table, options] { return std::make_shared<ConntrackMonitor>(table->netns(), options); });
 }
 
-// The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure.
-Napi::Value OpenError(const Napi::CallbackInfo& info) {
-  const ByteView view = ReadBytes(info.Env(), info[0], Where(std::string("bytes")));
-  std::optional<Failure> failure;
-  ForEachMessage(view.data, view.length, [&](const nlmsghdr* message) {
-    failure = ConntrackOpenFailure(ConntrackFailure(DecodeError(message).error));
-  });
-  if (!failure) throw Failure::Invalid("expected a message");
-  return ErrorToJs(info.Env(), *failure, "open").Value();
-}
-
-// What is sent for a list of records: each looked up, deleted, created and changed; and for a filter. Pure.
-Napi::Value Encode(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const ConntrackFilter filter = ReadFilter(env, info[0]);
-  ConntrackRequests requests;
-  uint32_t seq = 0;
-  requests.Dump(filter.common(), false, ++seq);
-  for (const ConntrackRecord& record : ReadRecords(env, info[1], sizeof(ConntrackRecord), "records")) {
-    requests.Get(record, ++seq);
-    requests.Delete(record, 0, ++seq);
-    requests.Create(record, ++seq);
-    requests.Change(record, {record.timeout, record.mark, UINT32_MAX}, ++seq);
-  }
-  Napi::Uint8Array bytes = Napi::Uint8Array::New(env, requests.size());
-  std::memcpy(bytes.Data(), requests.data(), requests.size());
-  return bytes;
-}
-
 }  // namespace
 
 void AddConntrack(Napi::Env env, Napi::Object exports) {
@@ -213,8 +168,6 @@ void AddConntrack(Napi::Env env, Napi::Object exports) {
   add("conntrackDelete", Guarded<Delete>);
   add("conntrackDeleteMatching", Guarded<DeleteMatching>);
   add("conntrackWatch", Guarded<Watch>);
-  add("conntrackOpenError", Guarded<OpenError>);
-  add("conntrackEncode", Guarded<Encode>);
   AddConntrackDumps(env, exports);
 }
 

@@ -1,7 +1,5 @@
 #include "js/conntrack_dump.h"
 
-#include <linux/netfilter/nf_conntrack_common.h>
-
 #include <deque>
 #include <exception>
 #include <memory>
@@ -13,10 +11,10 @@
 
 #include "conntrack/dump.h"
 #include "conntrack/filter.h"
-#include "conntrack/pack.h"
 #include "conntrack/prefilter.h"
 #include "conntrack/reader.h"
 #include "conntrack/table.h"
+#include "js/conntrack_piece.h"
 #include "js/conntrack_values.h"
 #include "js/handle.h"
 #include "js/reader.h"
@@ -27,62 +25,6 @@ namespace nftp {
 namespace {
 
 constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
-
-// Entries of one read: 1 ms of the main thread's work.
-constexpr size_t kPieceEntries = 1536;
-// What was found is not kept back for longer than so many datagrams, 5 ms of the kernel's work.
-constexpr size_t kPieceDatagrams = 25;
-
-struct Piece {
-  std::vector<ConntrackBlock> blocks;
-  bool done = false;
-  uint64_t seen = 0;
-  bool interrupted = false;
-  // Of this piece: what the filter matches, prefiltered or not, and how many of these have been answered.
-  uint64_t matched = 0;
-  uint64_t answered = 0;
-};
-
-Napi::Value PieceToJs(Napi::Env env, const Piece& piece) {
-  Napi::Object object = Napi::Object::New(env);
-  object.Set("blocks", BlocksToJs(env, piece.blocks));
-  object.Set("done", Napi::Boolean::New(env, piece.done));
-  object.Set("seen", Number(env, piece.seen));
-  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
-  object.Set("matched", Number(env, piece.matched));
-  object.Set("answered", Number(env, piece.answered));
-  return object;
-}
-
-// Gathers what a dump hands over.
-class PieceBuilder {
- public:
-  void Add(const ConntrackRecord& record, const ConntrackPrefilter* prefilter) {
-    ++piece_.matched;
-    if ((record.status & IPS_SEEN_REPLY) != 0) ++piece_.answered;
-    if (prefilter != nullptr && prefilter->Skips(record)) return;
-    packer_.Add(record);
-    ++entries_;
-  }
-  // A datagram was read to its end.
-  void EndDatagram() { ++datagrams_; }
-
-  bool full() const { return entries_ >= kPieceEntries || (entries_ > 0 && datagrams_ >= kPieceDatagrams); }
-
-  Piece Take(bool done, const ConntrackReading& reading) {
-    piece_.blocks = packer_.Take();
-    piece_.done = done;
-    piece_.seen = reading.seen();
-    piece_.interrupted = reading.interrupted();
-    return std::move(piece_);
-  }
-
- private:
-  Piece piece_;
-  ConntrackPacker packer_;
-  size_t entries_ = 0;
-  size_t datagrams_ = 0;
-};
 
 // One call of conntrackRead.
 struct Read {
@@ -98,8 +40,8 @@ struct Read {
   }
 
   Napi::Promise::Deferred deferred;
-  PieceBuilder builder;
-  Piece piece;
+  ConntrackPieceBuilder builder;
+  ConntrackPiece piece;
   std::optional<Failure> failure;
 };
 
@@ -260,20 +202,6 @@ Napi::Value ReadPiece(const Napi::CallbackInfo& info) {
   return Reads::Of(env)->Add(env, Unwrap<JsDump>(env, info[0], kDumpTag, "conntrack dump"));
 }
 
-// A datagram as a dump of a filter takes it. Pure.
-Napi::Value Decode(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const ConntrackFilter filter = ReadFilter(env, info[0]);
-  const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
-  // As aligned as what the kernel fills.
-  const std::vector<uint8_t> bytes(view.data, view.data + view.length);
-  PieceBuilder builder;
-  ConntrackReading reading;
-  const bool more = reading.Read(bytes.data(), bytes.size(), filter,
-                                 [&](const ConntrackRecord& record) { builder.Add(record, nullptr); });
-  return PieceToJs(env, builder.Take(!more, reading));
-}
-
 }  // namespace
 
 void AddConntrackDumps(Napi::Env env, Napi::Object exports) {
@@ -282,7 +210,6 @@ void AddConntrackDumps(Napi::Env env, Napi::Object exports) {
   };
   add("conntrackDump", Guarded<Dump>);
   add("conntrackRead", Guarded<ReadPiece>);
-  add("conntrackDecode", Guarded<Decode>);
 }
 
 }  // namespace nftp

@@ -5,7 +5,7 @@
 
 namespace nftp {
 
-// Adds conntrackDump, conntrackRead and conntrackDecode to the addon's exports.
+// Adds conntrackDump and conntrackRead to the addon's exports.
 void AddConntrackDumps(Napi::Env env, Napi::Object exports);
 
 }  // namespace nftp

@@ -10,6 +10,13 @@
 
 namespace nftp {
 
+namespace {
+
+// Entries whose deletion is one call; some 100 MB.
+constexpr size_t kMaxKeys = 1 << 20;
+
+}  // namespace
+
 ConntrackTablePtr TableOf(const Napi::CallbackInfo& info) {
   return Unwrap<ConntrackTable>(info.Env(), info[0], kConntrackTableTag, "conntrack table");
 }
@@ -17,6 +24,16 @@ ConntrackTablePtr TableOf(const Napi::CallbackInfo& info) {
 ConntrackFilter ReadFilter(Napi::Env env, napi_value value) {
   const ByteView view = ReadBytes(env, value, Where(std::string("filter")));
   return ConntrackFilter(view.data, view.length);
+}
+
+ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what) {
+  const ByteView view = ReadBytes(env, value, Where(std::string(what)));
+  if (view.length % stride != 0 || view.length / stride > kMaxKeys) {
+    throw Failure::Invalid(std::string(what) + ": not a list of records");
+  }
+  ConntrackRecords records(view.length / stride);
+  for (size_t i = 0; i < records.size(); ++i) std::memcpy(&records[i], view.data + i * stride, stride);
+  return records;
 }
 
 Napi::Number Number(Napi::Env env, uint64_t value) { return Napi::Number::New(env, static_cast<double>(value)); }

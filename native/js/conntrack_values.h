@@ -3,12 +3,14 @@
 
 #include <napi.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "conntrack/filter.h"
 #include "conntrack/pack.h"
+#include "conntrack/record.h"
 #include "conntrack/table.h"
 
 namespace nftp {
@@ -21,6 +23,9 @@ using ConntrackTablePtr = std::shared_ptr<ConntrackTable>;
 ConntrackTablePtr TableOf(const Napi::CallbackInfo& info);
 // Throws Failure.
 ConntrackFilter ReadFilter(Napi::Env env, napi_value value);
+
+// Records of `stride` bytes each, the rest of them zero. Throws Failure.
+ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what);
 
 Napi::Number Number(Napi::Env env, uint64_t value);
 // {stride, bytes}

@@ -3,7 +3,7 @@
 
 #include <napi.h>
 
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "codec/element_codec.h"
@@ -43,11 +43,5 @@ Napi::Value ToJs(Napi::Env env, const std::vector<T>& list) {
   }
   return array;
 }
-
-// Calls for every message of a buffer. Throws Failure when their lengths do not add up.
-void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message);
-
-// Every message of a buffer, for tests and fuzzing. Throws Failure.
-Napi::Value MessagesToJs(Napi::Env env, const uint8_t* data, size_t length);
 
 }  // namespace nftp

@@ -2,7 +2,6 @@
  * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/table/decode.ts.
  * Errors, thrown or rejected, are `NativeError`s.
  */
-import type { NativeError } from "./native-error.js";
 import type { NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
 
 /** Handles: only what made one can take it. */
@@ -95,10 +94,4 @@ export interface NativeConntrackAddon {
     options: { readonly created?: boolean; readonly destroyed?: boolean },
     callback: NativeConntrackCallback,
   ): Promise<NativeMonitor>;
-  /** A datagram, of a dump with the sequence number 1, as a dump of `filter` takes it. Pure. */
-  conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
-  /** The error that opening fails with when this NLMSG_ERROR is the kernel's answer. Pure. */
-  conntrackOpenError(message: Uint8Array): NativeError;
-  /** The messages that dump `filter`, and that look up, delete, create and change each of the entries. Pure. */
-  conntrackEncode(filter: Uint8Array, entries: Uint8Array): Uint8Array;
 }

@@ -3,7 +3,6 @@
  * that throws passes through as it is.
  */
 import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
-import type { NativeError } from "./native-error.js";
 import type {
   ChainInfo,
   ChangeBatch,
@@ -58,48 +57,6 @@ export type NativeTraceCallback = (
 ) => void;
 export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
 
-/** Where the built-in chains of the five hooks (NF_INET_*) are in a table of the older iptables: a part of struct ipt_getinfo. */
-export interface NativeLegacyHooks {
-  /** 1 << hook; the others' offsets mean nothing. */
-  readonly valid: number;
-  /** Bytes from the table's first entry to the chain's first and last one. */
-  readonly entry: readonly number[];
-  readonly underflow: readonly number[];
-}
-
-/** A table of the older iptables without a program's chains. */
-export interface NativeLegacyTable extends Pick<LegacyRemoval, "chains" | "jumps" | "kept"> {
-  /** Absent, with the two below, when nothing goes. */
-  readonly hooks?: NativeLegacyHooks;
-  readonly bytes?: Uint8Array;
-  /** The former indices of the entries that are left, without the last one, which ends the table. */
-  readonly left?: Uint32Array;
-}
-
-/** One netlink message in the form that tests look at. */
-export interface DecodedMessage {
-  readonly kind:
-    | "begin"
-    | "end"
-    | "table"
-    | "chain"
-    | "rule"
-    | "set"
-    | "elements"
-    | "generation"
-    | "trace"
-    | "error"
-    | "done"
-    | "unknown";
-  /** nlmsg_type, nlmsg_flags and nlmsg_seq. */
-  readonly type: number;
-  readonly flags: number;
-  readonly seq: number;
-  readonly body: Readonly<Record<string, unknown>>;
-  /** With the message that ends a commit: what the monitor would tell. */
-  readonly changes?: ChangeBatch;
-}
-
 export interface NativeNftAddon {
   open(options?: NativeOpenOptions): Promise<NativeConnection>;
   close(connection: NativeConnection): void;
@@ -108,14 +65,6 @@ export interface NativeNftAddon {
   /** Works for about `milliseconds`; true when the batch is ready. */
   prepareBatch(batch: NativeBatch, milliseconds: number): boolean;
   commit(connection: NativeConnection, batch: NativeBatch): Promise<CommitResult>;
-  /** The netlink bytes of a batch, its first sequence number being 1. Pure. */
-  encodeBatch(ops: readonly Op[], options?: CommitOptions): Uint8Array;
-  /** Every message of a buffer. Pure. */
-  decodeMessages(bytes: Uint8Array): DecodedMessage[];
-  /** The elements in a buffer of messages, as a dump of `set` collects them. Pure. */
-  decodeElements(set: SetInfo, bytes: Uint8Array): ElementBatch;
-  /** What a buffer of NLMSG_ERROR replies says about a batch, as the error that a commit would fail with. Pure. */
-  faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
   generation(connection: NativeConnection): Promise<Generation>;
   tables(connection: NativeConnection, family?: Family): Promise<TableInfo[]>;
   chains(connection: NativeConnection, table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
@@ -142,19 +91,6 @@ export interface NativeNftAddon {
     own: LegacyChainNames,
     options: { readonly lockFile: string; readonly mostBytes: number },
   ): Promise<LegacyRemoval>;
-  /** Whether the chain drops whose last entry is at `offset` of a table's entries. Pure. */
-  decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
-  /** The chains from a table's entries, as the kernel hands them out. Pure. */
-  decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
-  /** How many rules a chain has among a table's entries. Pure. */
-  decodeLegacyRules(family: "ip" | "ip6", bytes: Uint8Array, chain: string): number;
-  /** What `removeLegacyChains` would put in the place of a table with these entries. Pure. */
-  rebuildLegacyTable(
-    family: "ip" | "ip6",
-    hooks: NativeLegacyHooks,
-    bytes: Uint8Array,
-    own: LegacyChainNames,
-  ): NativeLegacyTable;
   monitor(
     connection: NativeConnection,
     options: NativeMonitorOptions,

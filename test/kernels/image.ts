@@ -33,6 +33,7 @@ const CHECKOUT = [
   "tsconfig.json",
   "vitest.config.ts",
   "build/Release/nft_proxier.node",
+  "build/Release/nft_proxier_test.node",
   "build/lab",
 ];
 
@@ -121,6 +122,7 @@ export function writeUserland(file: string, bundle: string): void {
   const agent = path.join(root, "build", "lab", "agent");
   const addons = [
     path.join(root, "build", "Release", "nft_proxier.node"),
+    path.join(root, "build", "Release", "nft_proxier_test.node"),
     ...addonsIn(path.join(root, "node_modules")),
   ];
   const python = pythonFiles();

@@ -1,12 +1,10 @@
 import { describe, expect, test } from "vitest";
-import { loadAddon } from "../../src/kernel/addon.js";
-import type { DecodedMessage } from "../../src/kernel/nft-addon.js";
 import { DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
 import type { Expr, Op, SetInfo } from "../../src/kernel/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
 import { everyExpr } from "./samples.js";
+import { type DecodedMessage, testAddon as addon } from "./test-addon.js";
 
-const addon = loadAddon();
 const ref = ip("t");
 
 /** The messages of a batch between its begin and its end. */

@@ -3,7 +3,6 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
 import { packNewEntry } from "../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.js";
-import { loadAddon } from "../../src/kernel/addon.js";
 import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
 import type { NativeError } from "../../src/kernel/native-error.js";
 import { flow, ping } from "../support/conntrack-entries.ts";
@@ -20,8 +19,8 @@ import {
   tuple4,
   UDP,
 } from "./conntrack-messages.js";
+import { testAddon as addon } from "./test-addon.js";
 
-const addon = loadAddon();
 const patterns = (filter: ConntrackFilter = {}): Uint8Array => packPatterns(compileFilter(filter, "test"));
 const decode = (bytes: readonly number[], filter: ConntrackFilter = {}): NativePiece =>
   addon.conntrackDecode(patterns(filter), Uint8Array.from(bytes));

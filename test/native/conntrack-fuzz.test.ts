@@ -7,11 +7,11 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/table/filter.js";
 import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/conntrack-table.js";
-import { loadAddon } from "../../src/kernel/addon.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import { flow, ping } from "../support/conntrack-entries.ts";
 import { attr, be, doneMessage, entryMessage, FULL, icmp4, tuple4, UDP } from "./conntrack-messages.js";
 import { mutate, Random, Sabotage, spoil } from "./fuzz.js";
+import { testAddon as addon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const INPUTS = atLength({ short: 8_000, usual: 50_000, nightly: 500_000 });
@@ -19,7 +19,6 @@ const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
 console.log(`conntrack fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
-const addon = loadAddon();
 const everything = packPatterns(compileFilter({}, "fuzz"));
 
 /** Lets the event loop turn from time to time, so that vitest sees that we live. */

@@ -3,12 +3,12 @@
  * error of ours. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
-import { loadAddon } from "../../src/kernel/addon.js";
 import { SetFlag } from "../../src/kernel/constants.js";
 import { KernelError } from "../../src/kernel/errors.js";
 import type { Op } from "../../src/kernel/kernel.js";
 import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
 import { addresses, useLab } from "./lab.js";
+import { testAddon as addon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const INPUTS = atLength({ short: 15_000, usual: 100_000, nightly: 1_000_000 });
@@ -16,7 +16,6 @@ const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
 console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
-const addon = loadAddon();
 const lab = useLab();
 
 /** Lets the event loop turn from time to time, so that vitest sees that we live. */

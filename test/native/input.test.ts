@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { loadAddon } from "../../src/kernel/addon.js";
 import type { Op } from "../../src/kernel/kernel.js";
 import { addresses, addTable, elements, ip, kernelError, manyAddresses, useLab } from "./lab.js";
+import { testAddon } from "./test-addon.js";
 
 const lab = useLab();
 const ref = ip("t");
@@ -211,7 +212,7 @@ test("arguments of the other calls", async () => {
   }
   // No call at all to look for a message in: nothing but the right types.
   expect(() => loadAddon().portId(undefined as never)).toThrow("expected a connection");
-  expect(() => loadAddon().decodeMessages("bytes" as never)).toThrow("bytes: expected a Uint8Array");
+  expect(() => testAddon.decodeMessages("bytes" as never)).toThrow("bytes: expected a Uint8Array");
 });
 
 describe("buffers that change", () => {

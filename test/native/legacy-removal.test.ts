@@ -21,6 +21,7 @@ import {
 import { randomTable, withoutKubeProxy } from "../support/legacy-chains.ts";
 import { child, inside as sendInside, kernelError, useLab } from "./lab.js";
 import { mutate, Random } from "./spoil.ts";
+import { testAddon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
@@ -57,7 +58,7 @@ const IN_KERNEL = atLength({ short: 1, usual: 5 });
 describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
   const rebuild = (table: IptablesTable, before: readonly LegacyChain[]) => {
     const { hooks, bytes } = encodeTable(family, before);
-    return loadAddon().rebuildLegacyTable(family, hooks, bytes, ownChains(table));
+    return testAddon.rebuildLegacyTable(family, hooks, bytes, ownChains(table));
   };
 
   test.each(IPTABLES_TABLES)("%s, at random: what is left are the other programs' rules, in their order", (table) => {
@@ -79,7 +80,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
       const after = decodeTable(family, { hooks, count: left.length + 1, bytes: Buffer.from(bytes) });
       expect(after, `seed ${seed}`).toEqual(expected.chains);
       // Once more there is nothing to do.
-      expect(loadAddon().rebuildLegacyTable(family, hooks, bytes, ownChains(table)).bytes).toBeUndefined();
+      expect(testAddon.rebuildLegacyTable(family, hooks, bytes, ownChains(table)).bytes).toBeUndefined();
     }
     // In mangle there is one chain of kube-proxy's.
     expect(changed).toBeGreaterThan(TABLES * (table === "mangle" ? 0.02 : 0.375));
@@ -129,7 +130,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
       ["a jump to the head of a chain", { bytes: elsewhere(-(LAYOUT[family].entry + 64)) }, /jumps to no chain/],
     ])("%s", (_, change, message) => {
       const { bytes, hooks: at } = { ...whole, ...change };
-      expect(() => loadAddon().rebuildLegacyTable(family, at, bytes, ownChains("filter"))).toThrow(message);
+      expect(() => testAddon.rebuildLegacyTable(family, at, bytes, ownChains("filter"))).toThrow(message);
     });
   });
 
@@ -139,7 +140,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
     for (let i = 0; i < SCRIBBLED; i++) {
       const { hooks, bytes } = encodeTable(family, randomTable(random, family, "nat", { acyclic: false }));
       try {
-        loadAddon().rebuildLegacyTable(family, hooks, mutate(bytes, random), ownChains("nat"));
+        testAddon.rebuildLegacyTable(family, hooks, mutate(bytes, random), ownChains("nat"));
         rebuilt++;
       } catch (error) {
         expect(String(error)).toMatch(/not understood: iptables/);

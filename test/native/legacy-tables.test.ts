@@ -1,11 +1,11 @@
 /** Chains of the older iptables, as the addon reads them. */
 import { describe, expect, test } from "vitest";
-import { loadAddon } from "../../src/kernel/addon.js";
 import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import { TABLE_CHAINS } from "../lab/legacy-table.ts";
 import { mutate, Random } from "./fuzz.js";
 import { useLab } from "./lab.js";
+import { testAddon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
@@ -35,7 +35,7 @@ function entry(family: Family, spec: EntrySpec): Buffer {
 }
 
 const decode = (family: Family, ...entries: readonly Uint8Array[]): string[] =>
-  loadAddon().decodeLegacyChains(family, Buffer.concat(entries));
+  testAddon.decodeLegacyChains(family, Buffer.concat(entries));
 
 describe.each(FAMILIES)("the entries of a table, %s", (family) => {
   const end = entry(family, { name: "ERROR" });
@@ -60,7 +60,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
       end,
     ]);
     const rules = (chain: string, bytes: Uint8Array = table): number =>
-      loadAddon().decodeLegacyRules(family, bytes, chain);
+      testAddon.decodeLegacyRules(family, bytes, chain);
     expect(["A", "EMPTY", "NONE", "ERROR"].map((chain) => rules(chain))).toEqual([2, 0, 0, 0]);
     expect(() => rules("A", table.subarray(0, table.length - 1))).toThrow(/iptables entry/);
     expect(() => rules("N".repeat(40))).toThrow(/chain/);
@@ -74,7 +74,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
     };
     const rule = entry(family, {});
     const drops = (offset: number, ...entries: readonly Buffer[]): boolean =>
-      loadAddon().decodeLegacyDrop(family, Buffer.concat(entries), offset);
+      testAddon.decodeLegacyDrop(family, Buffer.concat(entries), offset);
     // NF_DROP is 0, NF_ACCEPT 1.
     expect(drops(rule.length, rule, verdict(-1), end)).toBe(true);
     expect(drops(rule.length, rule, verdict(-2), end)).toBe(false);
@@ -114,7 +114,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
 
 test("a table of nothing that iptables knows is no such thing", () => {
   // @ts-expect-error: what a caller without types might pass
-  expect(() => loadAddon().decodeLegacyChains("inet", new Uint8Array())).toThrow(/ip or ip6/);
+  expect(() => testAddon.decodeLegacyChains("inet", new Uint8Array())).toThrow(/ip or ip6/);
 });
 
 test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {

@@ -1,16 +1,15 @@
 /** What the addon makes of NFT_MSG_TRACE, and its listener to packets of the real kernel. */
 import { expect, test } from "vitest";
-import { loadAddon } from "../../src/kernel/addon.js";
 import { Hook, MetaKey, NfProto, TraceType } from "../../src/kernel/constants.js";
 import type { NftKernel } from "../../src/kernel/nft-kernel.js";
 import type { Op, TraceEvent } from "../../src/kernel/kernel.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
 import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";
+import { testAddon as addon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
-const addon = loadAddon();
 const INPUTS = atLength({ short: 5_000, usual: 30_000, nightly: 300_000 });
 const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 

@@ -7,6 +7,7 @@ import { loadAddon } from "../../../dist/kernel/addon.js";
 import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
 import { kernelSamples } from "../../native/samples.ts";
 import { errorReply, mutate, Random, spoil } from "../../native/spoil.ts";
+import { testAddon } from "../../native/test-addon.ts";
 
 export const addon = loadAddon();
 
@@ -298,19 +299,19 @@ const rest = {
       { op: "add", kind: "rule", ...ref, chain: "leaf", exprs: kernelSamples.map(({ expr }) => expr) },
       { op: "add", kind: "elements", ...ref, set: "many", elements: addresses(20) },
     ];
-    const bytes = addon.encodeBatch(ops);
-    addon.decodeMessages(bytes);
-    addon.faultsOf(ops, errorReply(2, 30));
+    const bytes = testAddon.encodeBatch(ops);
+    testAddon.decodeMessages(bytes);
+    testAddon.faultsOf(ops, errorReply(2, 30));
     for (const wrong of [mutate(bytes, random), mutate(bytes, random)]) {
       // Read as far as it goes, or refused.
       try {
-        addon.decodeMessages(wrong);
-        addon.decodeElements(set("many"), wrong);
+        testAddon.decodeMessages(wrong);
+        testAddon.decodeElements(set("many"), wrong);
       } catch {
         continue;
       }
     }
-    thrown(() => addon.encodeBatch([...ops, { op: "add" }]));
+    thrown(() => testAddon.encodeBatch([...ops, { op: "add" }]));
   },
 };
 

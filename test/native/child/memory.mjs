@@ -6,6 +6,7 @@ import { writeFileSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 import { addon, load, prepared, report } from "./addon.mjs";
 import { memory, watchLoop } from "./measure.mjs";
+import { testAddon } from "../test-addon.ts";
 
 const COUNT = 500_000;
 /**
@@ -66,4 +67,4 @@ for (let round = 0; round < ROUNDS && performance.now() - began < LAST_ROUND_MS;
   const best = (which) => Math.min(...rounds.map((one) => one[which]));
   if (best("blockedMs") < 20 && best("dumpBlockedMs") < 20) break;
 }
-report({ bytes: addon.encodeBatch(ops).length, rounds });
+report({ bytes: testAddon.encodeBatch(ops).length, rounds });

@@ -1,8 +1,12 @@
-// Whole messages as JS objects: what tests and the fuzzer look at.
+#include "messages.h"
+
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
 
 #include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
 
 #include "codec/expr_codec.h"
 #include "codec/message_decoder.h"

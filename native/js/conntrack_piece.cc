@@ -1,0 +1,51 @@
+#include "js/conntrack_piece.h"
+
+#include <linux/netfilter/nf_conntrack_common.h>
+
+#include <utility>
+
+#include "js/conntrack_values.h"
+
+namespace nftp {
+
+namespace {
+
+// Entries of one read: 1 ms of the main thread's work.
+constexpr size_t kPieceEntries = 1536;
+// What was found is not kept back for longer than so many datagrams, 5 ms of the kernel's work.
+constexpr size_t kPieceDatagrams = 25;
+
+}  // namespace
+
+void ConntrackPieceBuilder::Add(const ConntrackRecord& record, const ConntrackPrefilter* prefilter) {
+  ++piece_.matched;
+  if ((record.status & IPS_SEEN_REPLY) != 0) ++piece_.answered;
+  if (prefilter != nullptr && prefilter->Skips(record)) return;
+  packer_.Add(record);
+  ++entries_;
+}
+
+bool ConntrackPieceBuilder::full() const {
+  return entries_ >= kPieceEntries || (entries_ > 0 && datagrams_ >= kPieceDatagrams);
+}
+
+ConntrackPiece ConntrackPieceBuilder::Take(bool done, const ConntrackReading& reading) {
+  piece_.blocks = packer_.Take();
+  piece_.done = done;
+  piece_.seen = reading.seen();
+  piece_.interrupted = reading.interrupted();
+  return std::move(piece_);
+}
+
+Napi::Value PieceToJs(Napi::Env env, const ConntrackPiece& piece) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("blocks", BlocksToJs(env, piece.blocks));
+  object.Set("done", Napi::Boolean::New(env, piece.done));
+  object.Set("seen", Number(env, piece.seen));
+  object.Set("interrupted", Napi::Boolean::New(env, piece.interrupted));
+  object.Set("matched", Number(env, piece.matched));
+  object.Set("answered", Number(env, piece.answered));
+  return object;
+}
+
+}  // namespace nftp

@@ -1,0 +1,48 @@
+// A piece of a dump of connection tracking, which one read hands over.
+#pragma once
+
+#include <napi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "conntrack/dump.h"
+#include "conntrack/pack.h"
+#include "conntrack/prefilter.h"
+#include "conntrack/record.h"
+
+namespace nftp {
+
+struct ConntrackPiece {
+  std::vector<ConntrackBlock> blocks;
+  bool done = false;
+  uint64_t seen = 0;
+  bool interrupted = false;
+  // Of this piece: what the filter matches, prefiltered or not, and how many of these have been answered.
+  uint64_t matched = 0;
+  uint64_t answered = 0;
+};
+
+// Gathers what a dump hands over.
+class ConntrackPieceBuilder {
+ public:
+  // `prefilter` may be null.
+  void Add(const ConntrackRecord& record, const ConntrackPrefilter* prefilter);
+  // A datagram was read to its end.
+  void EndDatagram() { ++datagrams_; }
+
+  bool full() const;
+  ConntrackPiece Take(bool done, const ConntrackReading& reading);
+
+ private:
+  ConntrackPiece piece_;
+  ConntrackPacker packer_;
+  size_t entries_ = 0;
+  size_t datagrams_ = 0;
+};
+
+// Main thread only.
+Napi::Value PieceToJs(Napi::Env env, const ConntrackPiece& piece);
+
+}  // namespace nftp
