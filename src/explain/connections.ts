@@ -1,19 +1,17 @@
 /** Connections that are open to where a packet goes, from the kernel's connection tracking table. */
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import type { ConntrackEntry } from "../conntrack/table/conntrack-table.js";
+import type { ConntrackEntry, ConntrackFilter } from "../conntrack/table/conntrack-table.js";
 import { CtStatus, IpProto } from "../kernel/constants.js";
 import type { Addressed } from "./packet-report.js";
 import type { OpenConnections } from "./surroundings.js";
 
 /** Established, by endpoint, most first. None where the table cannot be read: it is no part of the explanation. */
 export async function openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]> {
-  const { family, protocol, destination, destinationPort } = to;
   const counts = new Map<string, OpenConnections>();
   let table: NetlinkConntrack | undefined;
   try {
     table = await NetlinkConntrack.open();
-    const original = { destination, destinationPort, source };
-    await table.dump({ family, protocol: IpProto[protocol], original }, (entries) => {
+    await table.dump(filterOf(to, source), (entries) => {
       for (const entry of entries) {
         if (!isEstablished(entry)) continue;
         const { source: address, sourcePort: port } = entry.reply;
@@ -27,6 +25,16 @@ export async function openConnections(to: Addressed, source: string | undefined)
     await table?.close();
   }
   return [...counts.values()].sort((a, b) => b.count - a.count);
+}
+
+/** Entries of connections to where it goes. @param source undefined: from anywhere. */
+export function filterOf(
+  { family, protocol, destination, destinationPort }: Addressed,
+  source?: string,
+): ConntrackFilter {
+  const to = { destination, destinationPort };
+  // A filter's property that is there but undefined is refused.
+  return { family, protocol: IpProto[protocol], original: source === undefined ? to : { ...to, source } };
 }
 
 /** UDP has no states: a flow that was answered is established. */
