@@ -196,7 +196,8 @@ function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): 
     ...set,
     set: copiedName(set.set),
     flags: (set.flags & ~dropped) | (goes ? SetFlag.timeout : 0),
-    timeout: goes ? BigInt(goesAfterMs) : undefined,
+    // Not undefined: a set that has a timeout of its own keeps it.
+    ...(goes && { timeout: BigInt(goesAfterMs) }),
   };
 }
 

@@ -3,6 +3,7 @@ import { setImmediate } from "node:timers/promises";
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { defaultConfig } from "../../../src/config/load.js";
+import { structureOps } from "../../../src/handover/copy.js";
 import {
   CopyReplaced,
   handOver,
@@ -11,6 +12,7 @@ import {
   removeHandover,
 } from "../../../src/handover/handover.js";
 import { HandoverRemoval } from "../../../src/handover/removal.js";
+import { SetFlag } from "../../../src/kernel/constants.js";
 import { KernelError } from "../../../src/kernel/errors.js";
 import type { Op } from "../../../src/kernel/kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
@@ -95,6 +97,20 @@ describe("handOver", () => {
     // Verdicts: one for each count of endpoints.
     expect(await elements(COPY.table)).toBeLessThan(30);
     expect(await elements("kube-proxy")).toBeGreaterThan(20 * 3);
+  });
+
+  it("keeps the timeout of a set that packets fill", () => {
+    const clients = { set: "clients", flags: SetFlag.eval | SetFlag.timeout, keyType: 7, keyLen: 4, timeout: 600_000n };
+    const source = {
+      ref: { ...COPY, table: "kube-proxy" },
+      chains: new Map(),
+      rules: new Map(),
+      sets: new Map([["clients", { ...clients, ...COPY, table: "kube-proxy", handle: 1n }]]),
+    };
+    const outline = { hooked: [], sourceRanges: [] };
+    const reached = { chains: new Set<string>(), sets: new Map([["clients", undefined]]) };
+    const ops = structureOps({ to: COPY, mark: "mark", outline, source, reached, forMs: 1000 });
+    expect(ops).toContainEqual({ op: "add", kind: "set", ...clients, ...COPY });
   });
 
   it("brings its hooks last, with the time limit", async () => {
