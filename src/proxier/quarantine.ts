@@ -43,6 +43,10 @@ interface Quarantined {
   /** ms of the clock. */
   retryAt: number;
   readonly backoff: Backoff;
+  /** Found while the kernel took other changes: refused again, it is at fault whatever the kernel takes then. */
+  readonly isProved: boolean;
+  /** Refused together with others: they are retried one by one, since not all of them may be at fault. */
+  readonly isOneOfMany: boolean;
 }
 
 /** What is forbidden is so whatever is sent. */
@@ -103,10 +107,21 @@ export class Quarantine {
     return waiting.length === 0 ? undefined : Math.max(0, Math.min(...waiting) - this.#options.clock.now());
   }
 
-  /** Quarantined services that are due: each is to be updated to its present views. A service that is not is due again later. */
+  /**
+   * Quarantined services that are due: each is to be updated to its present views. A service that is not is due again later. Of those that were refused together
+   * only the one that has waited longest.
+   */
   takeDue(): string[] {
     const now = this.#options.clock.now();
-    const due = this.#waiting().filter((service) => (this.#quarantined.get(service)?.retryAt ?? Infinity) <= now);
+    const due: string[] = [];
+    let ofMany: string | undefined;
+    for (const service of this.#waiting()) {
+      const { retryAt, isOneOfMany } = this.#quarantined.get(service)!;
+      if (retryAt > now) continue;
+      if (!isOneOfMany) due.push(service);
+      else if (retryAt < (this.#quarantined.get(ofMany ?? "")?.retryAt ?? Infinity)) ofMany = service;
+    }
+    if (ofMany !== undefined) due.push(ofMany);
     for (const service of due) this.#quarantined.get(service)!.retryAt = now + LONGEST_RETRY_MS;
     return due;
   }
@@ -227,8 +242,11 @@ export class Quarantine {
     }
     if (refusal === undefined) return this.#suspects.taken(groups.length);
     const changes = await this.#goBack();
-    if (this.#suspects.refused(changes, groups.length))
-      for (const service of changes.keys()) this.#put(service, refusal.message);
+    const wereProved = [...changes.keys()].every((service) => this.#quarantined.get(service)?.isProved === true);
+    if (this.#suspects.refused(changes, groups.length, wereProved)) {
+      const how = { isProved: this.#suspects.hasProof, isOneOfMany: changes.size > 1 };
+      for (const service of changes.keys()) this.#put(service, refusal.message, how);
+    }
     // The kernel has named all of them, or takes none.
     if (changes.size === 0 || this.#suspects.stuck) throw refusal;
   }
@@ -330,14 +348,20 @@ export class Quarantine {
   }
 
   /** The service is as it was, or gone. */
-  #put(service: string, reason: string): void {
+  #put(service: string, reason: string, { isProved = false, isOneOfMany = false }: Partial<Quarantined> = {}): void {
     this.#unwritten.delete(service);
     this.#inPieces.delete(service);
     const { family, log, clock, observers } = this.#options;
     const before = this.#quarantined.get(service);
     const backoff = before?.backoff ?? new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
     const waitMs = backoff.next();
-    this.#quarantined.set(service, { reason, backoff, retryAt: clock.now() + waitMs });
+    this.#quarantined.set(service, {
+      reason,
+      backoff,
+      retryAt: clock.now() + waitMs,
+      isProved: isProved || before?.isProved === true,
+      isOneOfMany: isOneOfMany || before?.isOneOfMany === true,
+    });
     const fields = { family, ...serviceFields(service), refused: reason, retryMs: waitMs };
     if (before !== undefined && before.reason === reason) {
       log.debug(fields, "service still refused by the kernel");

@@ -5,7 +5,7 @@
  *     refused together ──► waiting ──► tried: 1, 2, 4, … at once ──► taken
  *                             ▲                 │
  *                             ├──── several ────┤ refused: half as many are tried next
- *                             │                 └─ one alone ──► at fault, if the kernel has taken another one;
+ *                             │                 └─ one alone ──► at fault, if the kernel has taken another one then or before;
  *                             └──────────────────────────────────  otherwise memory may be short
  *
  * Services between which an address or node port passes are one group, and tried together.
@@ -49,6 +49,11 @@ export class Suspects {
 
   has(service: string): boolean {
     return this.#byService.has(service);
+  }
+
+  /** The kernel has taken a change since there are suspects. */
+  get hasProof(): boolean {
+    return this.#hasProof;
   }
 
   /** The kernel has taken none of many: one more refusal tells nothing, and the next write goes on. */
@@ -100,14 +105,17 @@ export class Suspects {
     this.#size = 2 * groups;
   }
 
-  /** The kernel has refused these changes: the groups that `next` gave. Returns true if they are at fault; otherwise they are suspects again. */
-  refused(changes: ReadonlyMap<string, Change>, groups: number): boolean {
+  /**
+   * The kernel has refused these changes: the groups that `next` gave. Returns true if they are at fault; otherwise they are suspects again.
+   * @param isProved their services were found at fault before, while the kernel took others.
+   */
+  refused(changes: ReadonlyMap<string, Change>, groups: number, isProved = false): boolean {
     if (groups > 1) {
       this.#putFirst(changes, groups);
       return false;
     }
     [this.#size, this.#doubted] = [1, 0];
-    if (this.#hasProof || this.#waiting.size < MOST_TO_BLAME) return true;
+    if (isProved || this.#hasProof || this.#waiting.size < MOST_TO_BLAME) return true;
     this.#refusals++;
     for (const group of this.#grouped(changes)) this.#waiting.add(group);
     return false;

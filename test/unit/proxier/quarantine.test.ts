@@ -465,6 +465,70 @@ describe("a service that is quarantined", () => {
   });
 });
 
+describe("services that are retried at once, by a kernel that names no element", () => {
+  beforeEach(() => start("operation"));
+
+  /** Retries all that are due. */
+  async function retry(): Promise<void> {
+    now += 400_000;
+    expect((await proxier.sync()).ok).toBe(true);
+  }
+
+  it.each(["ENOMEM", "EINVAL"])(
+    "three of them, and nothing else changes: they stay quarantined, and the write succeeds (%s)",
+    async (errno) => {
+      for (let i = 0; i < 10; i++) put(i, [i]);
+      bad(0, 1, 2);
+      refusals.errno = errno;
+      proxier.synced();
+      expect((await proxier.sync()).ok).toBe(true);
+      expect(told).toHaveLength(3);
+      for (let i = 0; i < 3; i++) await retry();
+      expect(told).toHaveLength(3);
+      allowAll();
+      await retry();
+      expect(
+        told
+          .slice(3)
+          .map((line) => line.split(":")[0])
+          .toSorted(),
+      ).toEqual([0, 1, 2].map((i) => `released bench/svc-${i}`));
+    },
+  );
+
+  it("three that are new, of which none was proved at fault: none is blamed", async () => {
+    for (let i = 5; i < 10; i++) put(i, [i]);
+    proxier.synced();
+    expect((await proxier.sync()).ok).toBe(true);
+    for (let i = 0; i < 3; i++) put(i, [i]);
+    bad(0, 1, 2);
+    expect((await proxier.sync()).ok).toBe(false);
+    expect(told).toEqual([]);
+  });
+
+  it.each([
+    [1, 2],
+    [2, 1],
+  ])(
+    "an address passes from service %i, which is refused, to service %i: that one is served in the end",
+    async (from, to) => {
+      const shared = { externalIPs: ["198.51.100.7"] };
+      for (let i = 0; i < 10; i++) put(i, [i], i === from ? shared : {});
+      proxier.synced();
+      expect((await proxier.sync()).ok).toBe(true);
+      put(from, [from + 200]);
+      put(to, [to], shared);
+      put(5, [300]);
+      const ofOne = isOfService(new Set([from]));
+      refusals.refuses = (op, element) => op.op === "add" && ofOne(op, element);
+      expect((await proxier.sync()).ok).toBe(true);
+      expect(told).toHaveLength(2);
+      for (let i = 0; i < 3; i++) await retry();
+      expect(told.slice(2)).toEqual([`released bench/svc-${to}`]);
+    },
+  );
+});
+
 describe("a kernel that names nothing", () => {
   beforeEach(() => start("nothing"));
 
