@@ -83,12 +83,13 @@ export async function made(table: ConntrackTable, entry: NewConntrackEntry): Pro
 }
 
 /**
- * Makes `entry` anew, with another id than `old`: the kernel may give it the memory of the one that was deleted, and so its
- * id; others take that memory until it does not.
+ * Makes `entry` again, with another id than `old`: the kernel may give it the memory of the deleted entry, and so its id. Ever more other
+ * entries take that memory until it does not: each CPU has its own list of free memory, and this thread moves between them.
  */
 export async function remade(table: ConntrackTable, entry: NewConntrackEntry, old: number): Promise<ConntrackEntry> {
-  for (let i = 0; i < 100; i++) {
-    await table.create(flow({ client: "10.77.0.1", clientPort: 1 + i }));
+  let others = 0;
+  for (let round = 1; round <= 100; round++) {
+    for (let i = 0; i < round; i++) await table.create(flow({ client: "10.77.0.1", clientPort: ++others }));
     const again = await made(table, entry);
     if (again.id !== old) return again;
     await table.delete(again);

@@ -30,7 +30,7 @@ async function sizeAfter(first: string, then: string): Promise<number> {
 
 describe("the young generation", () => {
   it("grows on where it has no limit", async () => {
-    expect(await sizeAfter("", "")).toBeGreaterThan(10);
+    expect(await sizeAfter("", "")).toBeGreaterThan(32);
   });
 
   it("stays as it was while there are few services", async () => {
@@ -40,6 +40,7 @@ describe("the young generation", () => {
   it("grows to its limit, and no further, once there are many", async () => {
     const size = await sizeAfter("setUpForFewServices();", "setUpForManyServices();");
     expect(size).toBeGreaterThanOrEqual(2);
-    expect(size).toBeLessThanOrEqual(8);
+    // V8 may make it larger a second time before the program sees the first: 4 as a rule, where there is no limit 64 or more.
+    expect(size).toBeLessThanOrEqual(16);
   });
 });
