@@ -1,6 +1,6 @@
 // What a dump need not hand over: entries whose original destination is no service's, and those that are answered by
-// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/conntrack-table.ts describes the
-// layout (ConntrackPrefilter).
+// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/conntrack-table.ts describes
+// the layout (ConntrackPrefilter).
 #pragma once
 
 #include <bitset>
