@@ -1,6 +1,6 @@
 /**
  * Starts of the program at an API server (the double, in this process), several builds in turns: time and CPU until both families are written, and
- * memory 5 s later. Each start finds no table.
+ * memory 5 s later, and anonymous memory again 5 s after 30 changes, 0.1 s apart. Each start finds no table.
  *
  *   node test/lab/enter.mjs -- node test/bench/start.ts SERVICES ENDPOINTS ROUNDS [BUSY] NAME=COMMAND...
  *
@@ -12,10 +12,13 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { startApiCluster } from "./api-cluster.ts";
+import { makeSlice, podsOf } from "./cluster.ts";
 import type { LogLine } from "./program.ts";
 
 const REST_MS = 5_000;
 const TICK_MS = 10;
+const CHANGES = 30;
+const CHANGE_EVERY_MS = 100;
 
 const words = process.argv.slice(2);
 const [services = 0, endpoints = 0, rounds = 0, busy = 0] = words.filter((word) => !word.includes("=")).map(Number);
@@ -54,6 +57,16 @@ async function written(child: ChildProcess, name: string): Promise<number> {
   });
 }
 
+/** Takes an endpoint from one service after the other, and gives them back. */
+async function change(): Promise<void> {
+  const half = CHANGES / 2;
+  for (let i = 0; i < CHANGES; i++) {
+    const service = (i % half) % services;
+    cluster.put(makeSlice(service, podsOf(service, endpoints).slice(i < half ? 1 : 0)));
+    await sleep(CHANGE_EVERY_MS);
+  }
+}
+
 async function start(name: string, command: readonly string[]): Promise<Record<string, number>> {
   execFileSync("nft", ["flush", "ruleset"]);
   const began = performance.now();
@@ -63,7 +76,10 @@ async function start(name: string, command: readonly string[]): Promise<Record<s
   const ms = Math.round(performance.now() - began);
   await sleep(REST_MS);
   const pid = child.pid!;
-  const figures = { ms, cpu, rss: memoryOf(pid, "Rss"), anon: memoryOf(pid, "Anonymous") };
+  const rested = { ms, cpu, rss: memoryOf(pid, "Rss"), anon: memoryOf(pid, "Anonymous") };
+  await change();
+  await sleep(REST_MS);
+  const figures = { ...rested, changed: memoryOf(pid, "Anonymous") };
   child.removeAllListeners("exit");
   const ended = new Promise((resolve) => child.once("exit", resolve));
   child.kill("SIGTERM");
@@ -78,7 +94,7 @@ for (let round = 0; round < rounds; round++) {
 }
 for (const loop of loops) loop.kill();
 for (const [name, runs] of all) {
-  const parts = ["ms", "cpu", "rss", "anon"].map((kind) => {
+  const parts = ["ms", "cpu", "rss", "anon", "changed"].map((kind) => {
     const values = runs.map((run) => run[kind] ?? 0).sort((a, b) => a - b);
     return `${kind} ${values[values.length >> 1]} (${values[0]} to ${values.at(-1)})`;
   });

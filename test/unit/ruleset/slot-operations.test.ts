@@ -102,8 +102,8 @@ describe("a consistent service of a thousand endpoints", () => {
     setImmediate(turn);
     await proxier.prepare();
     preparing = false;
-    // 16 million scores: a piece takes some 4 ms of more than 100.
-    expect(turns).toBeGreaterThan(15);
+    // It takes some 50 ms on an idle processor, in pieces of 4 ms.
+    expect(turns).toBeGreaterThan(5);
   });
 });
 
