@@ -40,13 +40,17 @@ export default defineConfig({
         test: {
           name: "library",
           include: ["test/library/*.test.ts"],
-          exclude: ["test/library/package.test.ts"],
+          exclude: ["test/library/package.test.ts", "test/library/cross-compiler.test.ts"],
           isolate,
         },
       },
       {
         extends: true,
-        test: { name: "package", include: ["test/library/package.test.ts"], hookTimeout: patience(1800_000) },
+        test: {
+          name: "package",
+          include: ["test/library/package.test.ts", "test/library/cross-compiler.test.ts"],
+          hookTimeout: patience(1800_000),
+        },
       },
       { extends: true, test: { name: "page", include: ["test/page/**/*.test.ts"] } },
       {

@@ -2,12 +2,13 @@
 /**
  * Brings a checkout from nothing to ready: Debian packages, npm packages with the pinned Node, the addon, dist/.
  *
- *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [-- SCRIPT ARGS...]
+ *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [--no-addon] [-- SCRIPT ARGS...]
  *
  * --format  also the C++ formatter
  * --lint  also the C++ formatter and linter
  * --browser  also Chromium, for the status page's tests
  * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
+ * --no-addon  without compiling the addon, for what does not load it
  * --      when all is in place, run SCRIPT with the pinned Node and exit with its code
  *
  * Plain JavaScript without dependencies: it runs on whatever Node (>= 18) the machine has, before anything is
@@ -40,6 +41,8 @@ const requirements = [
 const formatRequirements = [{ package: "clang-format", command: "clang-format", for: "formatting C++" }];
 const lintRequirements = [...formatRequirements, { package: "clang-tidy", command: "clang-tidy", for: "linting C++" }];
 const browserRequirements = [{ package: "chromium", command: "chromium", for: "the status page's tests" }];
+
+const known = ["--format", "--lint", "--asan", "--browser", "--no-addon"];
 
 let worked = false;
 
@@ -335,9 +338,8 @@ function main() {
   const separator = args.indexOf("--");
   const options = separator === -1 ? args : args.slice(0, separator);
   const script = separator === -1 ? [] : args.slice(separator + 1);
-  const unknown = options.find((option) => !["--format", "--lint", "--asan", "--browser"].includes(option));
-  if (unknown !== undefined)
-    fail(`unknown option ${unknown}; there are --format, --lint, --asan, --browser and -- SCRIPT`);
+  const unknown = options.find((option) => !known.includes(option));
+  if (unknown !== undefined) fail(`unknown option ${unknown}; there are ${known.join(", ")} and -- SCRIPT`);
 
   checkPlatform();
   ensurePackages([
@@ -347,7 +349,7 @@ function main() {
     ...(options.includes("--browser") ? browserRequirements : []),
   ]);
   ensureNpmPackages();
-  ensureAddon();
+  if (!options.includes("--no-addon")) ensureAddon();
   if (options.includes("--asan")) ensureSanitizedAddon();
   ensureDist();
   console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${Date.now() - start} ms)`);

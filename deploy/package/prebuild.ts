@@ -7,17 +7,18 @@
  * needs no glibc newer than Node's own (2.28). libnftnl and libmnl are Debian's, beside the addon and found there first (RUNPATH $ORIGIN),
  * so that an installation needs no libraries: they ask for nothing newer than glibc 2.14. On musl, whose loader takes libraries that were linked
  * against glibc, two checked printf functions are all that they miss: musl.c has them.
- * A platform whose sources and tools are unchanged is not built again.
+ * A platform whose sources and tools are unchanged is not built again, and of one that is, only the sources that a change affects.
  */
-import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { copyFileSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
-import { mustRun, unpacked } from "../../test/lab/debian.ts";
+import { unpacked } from "../../test/lab/debian.ts";
+import { CrossCompiler, filesUnder, mirror } from "./cross-compiler.ts";
 
 const root = path.resolve(import.meta.dirname, "..", "..");
 const cache = path.join(root, "build", "prebuild");
-const recipe = path.join(import.meta.dirname, "zig");
+/** Copies of all that the compiler reads. */
+const sources = path.join(cache, "sources");
 
 interface Platform {
   readonly zig: string;
@@ -30,12 +31,15 @@ const DEBIAN = "bookworm";
 const x64 = { architecture: "amd64", triplet: "x86_64-linux-gnu" };
 const arm64 = { architecture: "arm64", triplet: "aarch64-linux-gnu" };
 
-export const platforms: Readonly<Record<string, Platform>> = {
+const platforms: Readonly<Record<string, Platform>> = {
   "linux-x64-glibc": { ...x64, zig: "x86_64-linux-gnu.2.28" },
   "linux-x64-musl": { ...x64, zig: "x86_64-linux-musl" },
   "linux-arm64-glibc": { ...arm64, zig: "aarch64-linux-gnu.2.28" },
   "linux-arm64-musl": { ...arm64, zig: "aarch64-linux-musl" },
 };
+
+/** Platforms at the same time. Each compiles on all cores, and links on one. */
+const AT_ONCE = 2;
 
 /** As in binding.gyp. */
 const DEFINES = [
@@ -49,105 +53,117 @@ const DEFINES = [
 
 const LIBRARIES = ["libnftnl.so.11", "libmnl.so.0"];
 
-/** Files under native/ with one of these endings, relative to the root. */
-function nativeFiles(...endings: readonly string[]): readonly string[] {
-  return readdirSync(path.join(root, "native"), { recursive: true, encoding: "utf8" })
-    .filter((name) => endings.includes(path.extname(name)))
-    .map((name) => `native/${name}`)
-    .toSorted();
+const debianRoot = ({ architecture }: Platform): string => path.join(cache, architecture, "root");
+const debianLibraries = (platform: Platform): string => path.join(debianRoot(platform), "usr/lib", platform.triplet);
+
+/** Where headers and sources come from, and which of them are read. Of Debian's only these: the C library's headers are the compiler's. */
+function origins(platform: Platform): readonly (readonly [from: string, to: string, wanted: RegExp])[] {
+  const { architecture } = platform;
+  return [
+    [path.join(root, "native"), "native", /\.(cc|h|hpp)$/],
+    [import.meta.dirname, "package", /^musl\.c$/],
+    [path.join(root, "node_modules/node-addon-api"), "node-addon-api", /^[^/]*\.h$/],
+    [
+      path.join(root, `node_modules/node-linux-${process.arch}/include/node`),
+      "node",
+      /^((js_native|node)_api.*|uv|uv\/.*)\.h$/,
+    ],
+    [path.join(debianRoot(platform), "usr/include"), architecture, /^lib(nftnl|mnl)\//],
+  ];
 }
 
-function digest(name: string): string {
-  const hash = createHash("sha256").update(`${name} ${JSON.stringify(platforms[name])}`);
-  const inputs = [...nativeFiles(".cc", ".h", ".hpp"), "deploy/package/prebuild.ts", "deploy/package/musl.c"];
-  for (const file of [...inputs, "deploy/package/zig/package-lock.json"]) {
-    hash.update(`${file}\0`).update(readFileSync(path.join(root, file)));
+/** A digest of everything that decides what the addon becomes: as it is now, or of the copies that are compiled. */
+function digest(name: string, platform: Platform, of: "origins" | "copies"): string {
+  const hash = createHash("sha256").update(`${name} ${JSON.stringify(platform)}`);
+  const add = (label: string, file: string): unknown =>
+    hash.update(`${label}\0`).update(readFileSync(file)).update("\0");
+  for (const tool of ["prebuild.ts", "cross-compiler.ts", "zig/package-lock.json"]) {
+    add(tool, path.join(import.meta.dirname, tool));
   }
-  for (const module of ["node-addon-api", `node-linux-${process.arch}`]) {
-    hash.update(readFileSync(path.join(root, "node_modules", module, "package.json")));
+  for (const [from, to, wanted] of origins(platform)) {
+    const directory = of === "origins" ? from : path.join(sources, to);
+    for (const file of filesUnder(directory)) if (wanted.test(file)) add(`${to}/${file}`, path.join(directory, file));
+  }
+  for (const library of LIBRARIES) {
+    const file = path.join(debianLibraries(platform), library);
+    if (existsSync(file)) add(library, file);
   }
   return hash.digest("hex");
 }
 
-/** The compiler, installed as its lock file says. */
-function installZig(): string {
-  const directory = path.join(cache, "zig");
-  const zig = path.join(directory, "node_modules", "@oven", `zig-linux-${process.arch}`, "zig");
-  if (existsSync(zig)) return zig;
-  console.log("fetching the cross compiler (350 MB)");
-  cpSync(recipe, directory, { recursive: true });
-  mustRun("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: directory });
-  if (!existsSync(zig)) throw new Error(`npm ci did not bring ${zig}`);
-  return zig;
+const addonOf = (name: string): string => path.join(root, "prebuilds", name, "nft_proxier.node");
+const stampOf = (name: string): string => path.join(cache, `${name}.stamp`);
+
+function isBuilt(name: string): boolean {
+  const stamp = stampOf(name);
+  if (!existsSync(addonOf(name)) || !existsSync(stamp)) return false;
+  return readFileSync(stamp, "utf8") === digest(name, platforms[name], "origins");
 }
 
-/** Debian's libraries and headers for the architecture. */
-function debianRoot({ architecture }: Platform): string {
+/** Brings Debian's libraries and headers for the architecture, and copies of all that is compiled. */
+function prepareSources(platform: Platform): void {
   const packages = ["libnftnl11", "libmnl0", "libnftnl-dev", "libmnl-dev"];
   const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
-  return unpacked(path.join(cache, architecture), DEBIAN, `libnftnl for ${architecture}`, download, architecture);
-}
-
-/** Only these headers: the C library's own are the compiler's. */
-function headersOf(debian: string): string {
-  const headers = path.join(debian, "headers");
-  for (const library of ["libnftnl", "libmnl"]) {
-    cpSync(path.join(debian, "usr/include", library), path.join(headers, library), { recursive: true });
+  const { architecture } = platform;
+  unpacked(path.join(cache, architecture), DEBIAN, `libnftnl for ${architecture}`, download, architecture);
+  for (const [from, to, wanted] of origins(platform)) {
+    mirror(from, path.join(sources, to), (file) => wanted.test(file));
   }
-  return headers;
 }
 
-/** Runs to the end and shows what it says. */
-function run(command: string, args: readonly string[]): Promise<void> {
-  // Formatters and linters, which know no .gitignore, do not go into node_modules.
-  const zigCache = path.join(cache, "zig", "node_modules", ".cache");
-  const env = { ...process.env, ZIG_GLOBAL_CACHE_DIR: zigCache, ZIG_LOCAL_CACHE_DIR: zigCache };
-  return new Promise((resolve, reject) => {
-    const child = spawn(command, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"], env });
-    child.on("error", reject);
-    child.on("exit", (code) => {
-      if (code === 0) resolve();
-      else reject(new Error(`${command} ended with ${code}`));
-    });
-  });
-}
-
-async function build(name: string, platform: Platform): Promise<void> {
-  const directory = path.join(root, "prebuilds", name);
-  const stamp = path.join(cache, `${name}.stamp`);
-  const inputs = digest(name);
-  const addon = path.join(directory, "nft_proxier.node");
-  if (existsSync(addon) && existsSync(stamp) && readFileSync(stamp, "utf8") === inputs) return;
-  const zig = installZig();
-  const debian = debianRoot(platform);
+async function build(name: string, zig: CrossCompiler): Promise<void> {
+  const platform = platforms[name];
+  const addon = addonOf(name);
+  const directory = path.dirname(addon);
   console.log(`compiling the addon for ${name}`);
+  // Whatever ends this build early, its remains are not taken for the result of an earlier one.
+  rmSync(stampOf(name), { force: true });
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(directory, { recursive: true });
-  const libraries = path.join(debian, "usr/lib", platform.triplet);
-  for (const library of LIBRARIES) copyFileSync(path.join(libraries, library), path.join(directory, library));
+  for (const library of LIBRARIES) {
+    copyFileSync(path.join(debianLibraries(platform), library), path.join(directory, library));
+  }
+  const common = ["-target", platform.zig, "-fPIC", "-O2"];
   const compile = [
-    ...["-target", platform.zig, "-shared", "-fPIC", "-O2", "-s", "-fvisibility=hidden"],
+    ...["-shared", "-s", "-fvisibility=hidden", "-std=c++17"],
     ...DEFINES.map((define) => `-D${define}`),
-    ...["-Inative", "-isystem", "node_modules/node-addon-api"],
-    ...["-isystem", `node_modules/node-linux-${process.arch}/include/node`, "-isystem", headersOf(debian)],
+    ...["-Inative", ...["node-addon-api", "node", platform.architecture].flatMap((headers) => ["-isystem", headers])],
   ];
   const objects: string[] = [];
   if (name.endsWith("musl")) {
     const object = path.join(cache, `${name}.o`);
-    await run(zig, ["cc", "-target", platform.zig, "-c", "-fPIC", "-O2", "deploy/package/musl.c", "-o", object]);
+    await zig.run(sources, ["cc", ...common, "-c", "package/musl.c", "-o", object]);
     objects.push(object);
   }
+  const units = filesUnder(path.join(sources, "native")).filter((file) => file.endsWith(".cc"));
   const link = ["-Wl,-rpath,$ORIGIN", ...LIBRARIES.map((library) => path.join(directory, library)), ...objects];
-  await run(zig, ["c++", ...compile, "-std=c++17", ...nativeFiles(".cc"), ...link, "-o", addon]);
+  await zig.run(sources, [
+    "c++",
+    ...common,
+    ...compile,
+    ...units.map((unit) => `native/${unit}`),
+    ...link,
+    "-o",
+    addon,
+  ]);
   for (const library of ["libnftnl11", "libmnl0"]) {
-    const notice = path.join(debian, "usr/share/doc", library, "copyright");
+    const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
     copyFileSync(notice, path.join(root, "prebuilds", `${library}.copyright`));
   }
-  writeFileSync(stamp, inputs);
+  // Of the copies: the checkout may have changed meanwhile.
+  writeFileSync(stampOf(name), digest(name, platform, "copies"));
 }
 
-const asked = process.argv.slice(2);
-for (const name of asked.length === 0 ? Object.keys(platforms) : asked) {
-  if (!(name in platforms)) throw new Error(`no platform ${name}; there are ${Object.keys(platforms).join(", ")}`);
-  await build(name, platforms[name]);
+const asked = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(platforms);
+const unknown = asked.find((name) => !(name in platforms));
+if (unknown !== undefined) throw new Error(`no platform ${unknown}; there are ${Object.keys(platforms).join(", ")}`);
+const changed = asked.filter((name) => !isBuilt(name));
+if (changed.length > 0) {
+  const zig = new CrossCompiler(cache);
+  for (const name of changed) prepareSources(platforms[name]);
+  const left = changed.values();
+  const work = async (): Promise<void> => {
+    for (const name of left) await build(name, zig);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
 }

