@@ -409,7 +409,7 @@ function help(): string {
     return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; by --only alone" : ""}${lastRun(tier)}`];
   });
   return [
-    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes less than 6 minutes on two idle cores, of which one compiles the addon.",
+    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes about 6 minutes on two idle cores: 1 to compile the addon.",
     "",
     "  npm test                           every tier, in short",
     "  npm run test:all                   every tier, every test",
