@@ -39,7 +39,7 @@ const [file] = process.argv.slice(2);
 if (file === undefined) throw new Error("usage: node deploy/demo/record.ts FILE");
 writeFileSync(file, drawing(paced(await record())));
 
-/** What the demo prints, from its first heading on. Rejects if the demo fails. */
+/** Records the demo's output, beginning with its first heading. Rejects if the demo fails. */
 async function record(): Promise<Line[]> {
   const child = spawn("script", ["-qefc", "npm run demo", "/dev/null"], { stdio: ["ignore", "pipe", "inherit"] });
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));

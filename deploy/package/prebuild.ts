@@ -150,7 +150,7 @@ async function build(name: string, zig: CrossCompiler): Promise<void> {
     const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
     copyFileSync(notice, path.join(root, "prebuilds", `${library}.copyright`));
   }
-  // Of the copies: the checkout may have changed meanwhile.
+  // The stamp describes the copies, because the checkout may have changed meanwhile.
   writeFileSync(stampOf(name), digest(name, platform, "copies"));
 }
 

@@ -62,7 +62,7 @@ struct ElementCounter {
   uint64_t packets = 0;
   uint64_t bytes = 0;
 };
-// Of the first element in a message; nothing if there is none, or it has no counter.
+// Returns the counter of a message's first element, or nothing if the message has no element or that has no counter.
 std::optional<ElementCounter> CounterIn(const nlmsghdr* message);
 
 // The parts of an element that its packed record cannot hold.

@@ -12,7 +12,7 @@ namespace {
 
 // Entries of one read: 1 ms of the main thread's work.
 constexpr size_t kPieceEntries = 1536;
-// What was found is not kept back for longer than so many datagrams, 5 ms of the kernel's work.
+// Entries are handed over after this many datagrams, which take the kernel 5 ms.
 constexpr size_t kPieceDatagrams = 25;
 
 }  // namespace

@@ -19,7 +19,7 @@ struct ConntrackPiece {
   bool done = false;
   uint64_t seen = 0;
   bool interrupted = false;
-  // Of this piece: what the filter matches, prefiltered or not, and how many of these have been answered.
+  // Entries of this piece that the filter matches, prefiltered or not, and how many of them are answered.
   uint64_t matched = 0;
   uint64_t answered = 0;
 };

@@ -365,7 +365,7 @@ CommitResult Connection::Commit(Batch& batch) {
   const std::lock_guard<std::mutex> lock(commit_mutex_);
   try {
     if (dead_) OpenSocket();
-    // What other code has opened under the number gets nothing of it.
+    // Other code may have opened something else under this number, which must not get the batch.
     if (!socket_->alive()) throw Failure::System("sending a batch, of which nothing is in force", EBADF);
     CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();

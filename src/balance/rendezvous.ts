@@ -82,7 +82,7 @@ class Assignment {
   readonly #room: Int32Array;
   readonly #need: Int32Array;
   #free: number;
-  /** What all endpoints must have: no more than is free. */
+  /** Slots that the endpoints still must get. Never more than are free. */
   #needed = 0;
 
   constructor(hashes: readonly number[], weights: readonly number[], count: number) {
