@@ -314,7 +314,7 @@ function ensureDist() {
       runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
         env: childEnvironment(),
       });
-      runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/page/page.html"]);
+      runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/daemon/page/page.html"]);
       removeOrphans("dist");
       runOrFail("writing the manual page", pinnedNode, ["deploy/man.mjs", "dist/man/nft-proxier.8"]);
       fs.chmodSync(output, 0o755);

@@ -1,5 +1,5 @@
 /**
- * Puts the status page together: src/page/page.html with its style and script in it, so that a browser asks for nothing else.
+ * Puts the status page together: src/daemon/page/page.html with its style and script in it, so that a browser asks for nothing else.
  *
  *   node deploy/page.mjs FILE
  */
@@ -9,7 +9,7 @@ import { rolldown } from "rolldown";
 
 const [target] = process.argv.slice(2);
 if (target === undefined) throw new Error("usage: node deploy/page.mjs FILE");
-const source = path.resolve(import.meta.dirname, "../src/page");
+const source = path.resolve(import.meta.dirname, "../src/daemon/page");
 
 const bundle = await rolldown({
   input: path.join(source, "browser", "page.ts"),

@@ -29,7 +29,7 @@ function cppFiles(extensions: readonly string[]): string[] {
 /** The checks that take seconds: types where the build has not checked them, and words. */
 export function quickChecks(): Check[] {
   return [
-    { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/page/browser"] },
+    { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/daemon/page/browser"] },
     { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
     { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
   ];

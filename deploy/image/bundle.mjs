@@ -6,7 +6,7 @@
  * DIRECTORY gets dist/, package.json and licenses.txt. From dist/chunks/daemon.cjs snapshot.mjs makes the startup snapshot. Of @kubernetes/client-node
  * alone, 2 of 65 MB are ever reached. Names stay as they are, so that stack traces and profiles can be read; line numbers are the bundle's.
  */
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
 import path from "node:path";
 import { rolldown } from "rolldown";
@@ -14,7 +14,7 @@ import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
 
-/** Loaded only if credentials need it (src/source/kubernetes/library-credentials.ts): 2 MB. */
+/** Loaded only if credentials need it (src/objects/kubernetes/library-credentials.ts): 2 MB. */
 const LIBRARY = "@kubernetes/client-node";
 const LIBRARY_ENTRY = "client-node";
 
@@ -103,8 +103,7 @@ if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a p
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 
-mkdirSync(path.join(target, "dist", "page"), { recursive: true });
-cpSync(path.join(root, "dist", "page", "page.html"), path.join(target, "dist", "page", "page.html"));
+cpSync(path.join(root, "dist", "daemon", "page", "page.html"), path.join(target, "dist", "chunks", "page.html"));
 
 const modules = output.flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
 const folders = modules.flatMap((module) => packageOf(module) ?? []);

@@ -28,7 +28,7 @@ Expr DecodeExpr(const AttrView& nest, uint32_t depth = 0);
 size_t VerdictDataBound(const Verdict& verdict);
 void EncodeVerdictData(AttrWriter& writer, uint16_t type, const Verdict& verdict);
 
-// Does the verdict have a form in src/kernel/kernel.ts?
+// Does the verdict have a form in src/netlink/kernel.ts?
 bool IsKnownVerdict(const Verdict& verdict);
 // From the payload of an NFTA_DATA_VERDICT; false when it holds what a Verdict cannot.
 bool DecodeVerdict(const AttrView& nest, Verdict* verdict);

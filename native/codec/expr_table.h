@@ -19,7 +19,7 @@ enum class AttrKind : uint8_t {
 };
 
 struct AttrDesc {
-  const char* js;  // field name in src/kernel/kernel.ts
+  const char* js;  // field name in src/netlink/kernel.ts
   uint16_t nfta;
   AttrKind kind;
   bool required = false;

@@ -1,4 +1,4 @@
-// Plain C++ twins of the types in src/kernel/kernel.ts. No JS values, so that any thread may hold them.
+// Plain C++ twins of the types in src/netlink/kernel.ts. No JS values, so that any thread may hold them.
 #pragma once
 
 #include <cstdint>

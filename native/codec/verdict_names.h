@@ -1,4 +1,4 @@
-// Verdicts and families by their names in src/kernel/kernel.ts.
+// Verdicts and families by their names in src/netlink/kernel.ts.
 #pragma once
 
 #include <linux/netfilter.h>

@@ -7,7 +7,7 @@
 
 namespace nftp {
 
-// Adds them to the addon's exports. Entries cross as bytes (conntrack/record.h); src/kernel/conntrack-addon.ts says
+// Adds them to the addon's exports. Entries cross as bytes (conntrack/record.h); src/netlink/conntrack-addon.ts says
 // what each function takes and gives.
 void AddConntrack(Napi::Env env, Napi::Object exports);
 

@@ -224,7 +224,7 @@ ObjectOp ReadObject(Napi::Env env, napi_value object, const Where& where) {
   return op;
 }
 
-// Which verbs a kind of object has, as type Op of src/kernel/kernel.ts says.
+// Which verbs a kind of object has, as type Op of src/netlink/kernel.ts says.
 bool Allowed(std::string_view kind, Verb verb) {
   if (kind == "object" && !Removes(verb)) return false;
   switch (verb) {

@@ -1,4 +1,4 @@
-// Structs to JS values, in the shapes of src/kernel/kernel.ts. Main thread only.
+// Structs to JS values, in the shapes of src/netlink/kernel.ts. Main thread only.
 #pragma once
 
 #include <napi.h>

@@ -1,5 +1,5 @@
 // One netlink message to the kernel, and all that it answers, as bytes. For what is asked seldom: JavaScript has the
-// codec (src/kernel/netlink/).
+// codec (src/netlink/).
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,16 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { IP_FAMILIES } from "../base/ip-families.js";
-import { type ReadLegacyChains, type RemoveLegacyChains, removeLeftovers } from "../leftovers/leftover-removal.js";
+import {
+  type ReadLegacyChains,
+  type RemoveLegacyChains,
+  removeLeftovers,
+} from "../migration/leftovers/leftover-removal.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
-import { endHandover } from "../handover/removal.js";
-import type { Kernel } from "../kernel/kernel.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { endHandover } from "../migration/handover/removal.js";
+import type { Kernel } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
 import { TABLE_NAME } from "../ruleset/names.js";
 import { Table } from "../table/table-exports.js";
 import { openKernel } from "./open-kernel.js";

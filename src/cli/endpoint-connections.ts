@@ -4,9 +4,9 @@ import { protocolNumber } from "../base/protocols.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/conntrack-table.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { isLoopback } from "../node/facts.js";
-import { CtStatus } from "../kernel/constants.js";
+import { CtStatus } from "../netlink/constants.js";
 
 /** Both sides have spoken, and neither has ended it. */
 const OPEN = new Set(["ESTABLISHED"]);

@@ -2,10 +2,10 @@
 import { counted } from "../base/counted.js";
 import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import { annotationTexts } from "../control/annotation-text.js";
-import { serviceText } from "../control/service-row.js";
+import { annotationTexts } from "../daemon/control/annotation-text.js";
+import { serviceText } from "../daemon/control/service-row.js";
 import type { EndpointStatus, ServicePortStatus } from "../observe/status-report.js";
-import { withPort } from "../explain/packet.js";
+import { withPort } from "../tools/explain/packet.js";
 
 const TITLES = [
   ...["ENDPOINT", "POD", "NODE", "ZONE", "HINTS", "LOCAL", "STATE"],

@@ -1,9 +1,9 @@
-import { DaemonAway, NotFound } from "../control/client.js";
-import { ownerPath } from "../control/owner-path.js";
+import { DaemonAway, NotFound } from "../daemon/control/client.js";
+import { ownerPath } from "../daemon/control/owner-path.js";
 import type { ServiceList, ServicePortStatus, StatusReport } from "../observe/status-report.js";
-import { openConnections } from "../explain/connections.js";
-import { legacyObstacles } from "../explain/legacy.js";
-import type { NftKernel } from "../kernel/nft-kernel.js";
+import { openConnections } from "../tools/explain/connections.js";
+import { legacyObstacles } from "../tools/explain/legacy.js";
+import type { NftKernel } from "../netlink/nft-kernel.js";
 import {
   type Addressed,
   packetOf,
@@ -11,13 +11,13 @@ import {
   reportOn,
   reportText,
   type Sources,
-} from "../explain/packet-report.js";
+} from "../tools/explain/packet-report.js";
 import type { ExplainOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
 import { answerOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
-export { PacketError } from "../explain/packet-report.js";
+export { PacketError } from "../tools/explain/packet-report.js";
 
 /** Version of the report in JSON: fields may be added to it, none changes or goes. */
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;

@@ -1,8 +1,8 @@
-/** `handover`: leaves a copy of what is in force (src/handover/), or removes it. */
+/** `handover`: leaves a copy of what is in force (src/migration/handover/), or removes it. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { createLogger } from "../base/logger.js";
-import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../handover/handover.js";
-import { KernelError } from "../kernel/errors.js";
+import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../migration/handover/handover.js";
+import { KernelError } from "../netlink/errors.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../ruleset/names.js";
 import { openKernel } from "./open-kernel.js";
 import type { HandoverOptions } from "./options.js";

@@ -1,5 +1,5 @@
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { Kernel } from "../kernel/kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
 import { columns, linesText } from "../base/columns.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
 import type { ServicesOptions } from "./options.js";

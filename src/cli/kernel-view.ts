@@ -1,9 +1,10 @@
 /** What the kernel alone tells where no daemon answers: what is in force, without names, reasons and history. */
 import { IP_FAMILIES } from "../base/ip-families.js";
-import { batchLayout } from "../kernel/element-batch.js";
-import type { Kernel, SetDump, Verdict } from "../kernel/kernel.js";
-import type { IpFamily, Protocol } from "../model/service-port-view.js";
-import { handoverProblems } from "../control/node-look.js";
+import { batchLayout } from "../netlink/element-batch.js";
+import type { Kernel, SetDump, Verdict } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
+import { handoverProblems } from "../migration/preflight/node-look.js";
 import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";

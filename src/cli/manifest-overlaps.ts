@@ -1,10 +1,10 @@
 /** ServiceCIDRs of manifests that overlap pods and nodes of the same manifests, or the configuration's clusterCIDR. */
 import type { V1Node } from "@kubernetes/client-node";
 import { parseAddress, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
-import { endpointsInside } from "../model/endpoints.js";
+import { endpointsInside } from "../objects/endpoint-list.js";
 import type { Problem } from "../model/service-port-view.js";
-import type { SliceRecord } from "../model/records.js";
-import type { KubeObject } from "../source/object-sink.js";
+import type { SliceRecord } from "../objects/records.js";
+import type { KubeObject } from "../objects/object-sink.js";
 
 /** Endpoints of a slice to name. */
 const MOST_NAMED = 3;

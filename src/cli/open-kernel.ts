@@ -1,6 +1,6 @@
 /** Beside setup.ts, which loads what reads configurations: a command that asks the kernel needs none of it. */
-import { KernelError } from "../kernel/errors.js";
-import { NftKernel } from "../kernel/nft-kernel.js";
+import { KernelError } from "../netlink/errors.js";
+import { NftKernel } from "../netlink/nft-kernel.js";
 import { UserError } from "./stdio.js";
 
 /** The kernel of this network namespace. Throws a UserError that says what is missing: rights, nf_tables, the addon. */

@@ -5,7 +5,7 @@ import { toYAML } from "../config/document.js";
 import { watchConfig } from "../config/watch.js";
 import { LogTail } from "../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
-import { openInotify } from "../kernel/inotify.js";
+import { openInotify } from "../netlink/inotify.js";
 import { UserError } from "./stdio.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./go-flags.js";

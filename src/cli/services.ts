@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { rowOf, titleOf } from "../control/service-row.js";
+import { rowOf, titleOf } from "../daemon/control/service-row.js";
 import type { ServiceList, ServicePortStatus, ServiceTable } from "../observe/status-report.js";
 import { columns, linesText } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";

@@ -7,9 +7,9 @@ import { familyOf, parseAddress } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import { type KernelFamilies, kernelFamilies } from "../node/families.js";
 import type { Logger } from "../base/logger.js";
-import { type DecoderOptions, ObjectDecoder } from "../source/decode/decoder.js";
-import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../source/manifests/source.js";
-import type { ObjectSink, ObjectSource } from "../source/object-sink.js";
+import { type DecoderOptions, ObjectDecoder } from "../objects/decode/decoder.js";
+import { type ManifestProblem, type ManifestRemainder, ManifestSource } from "../objects/manifests/source.js";
+import type { ObjectSink, ObjectSource } from "../objects/object-sink.js";
 import type { Clock } from "../table/table-exports.js";
 import { UserError } from "./stdio.js";
 

@@ -1,7 +1,7 @@
 import { counted } from "../base/counted.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../control/client.js";
-import { defaultSocketPath } from "../control/socket-path.js";
+import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../daemon/control/client.js";
+import { defaultSocketPath } from "../daemon/control/socket-path.js";
 import {
   type ApiStatus,
   type EventList,
@@ -10,7 +10,7 @@ import {
   type StatusProblem,
   type StatusReport,
 } from "../observe/status-report.js";
-import type { Kernel } from "../kernel/kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
 import { columns, linesText } from "../base/columns.js";
 import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";

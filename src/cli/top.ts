@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { printable } from "../base/printable.js";
-import { rateText } from "../control/service-row.js";
+import { rateText } from "../daemon/control/service-row.js";
 import type { ServiceList } from "../observe/status-report.js";
 import type { TopOptions } from "./options.js";
 import { servicesOf } from "./services.js";

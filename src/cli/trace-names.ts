@@ -1,9 +1,9 @@
-import { DaemonAway } from "../control/client.js";
+import { DaemonAway } from "../daemon/control/client.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
-import { ownerOf } from "../explain/packet-report.js";
-import type { TraceRequest } from "../trace/request.js";
-import type { PacketNames } from "../trace/packet-text.js";
-import type { TracedPacket } from "../trace/traced-packet.js";
+import { ownerOf } from "../tools/explain/packet-report.js";
+import type { TraceRequest } from "../tools/trace/request.js";
+import type { PacketNames } from "../tools/trace/packet-text.js";
+import type { TracedPacket } from "../tools/trace/traced-packet.js";
 import { answerOf } from "./status.js";
 import { UserError } from "./stdio.js";
 

@@ -1,10 +1,10 @@
 import { handleEnd } from "../base/signals.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import { KernelError } from "../kernel/errors.js";
-import type { NftKernel } from "../kernel/nft-kernel.js";
-import { PACKETS_PER_SECOND, type TraceFilter } from "../trace/filter.js";
-import { broadness, filterOf, RequestError, requestOf } from "../trace/request.js";
-import { NoOwnedTables, PacketTrace } from "../trace/trace.js";
+import { KernelError } from "../netlink/errors.js";
+import type { NftKernel } from "../netlink/nft-kernel.js";
+import { PACKETS_PER_SECOND, type TraceFilter } from "../tools/trace/filter.js";
+import { broadness, filterOf, RequestError, requestOf } from "../tools/trace/request.js";
+import { NoOwnedTables, PacketTrace } from "../tools/trace/trace.js";
 import type { TraceOptions } from "./options.js";
 import { openKernel } from "./open-kernel.js";
 import { UserError, writeError } from "./stdio.js";

@@ -3,7 +3,7 @@
  * once their rules are in. No sync ever waits for anything here, and nothing here ends the program.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";

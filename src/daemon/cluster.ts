@@ -1,11 +1,13 @@
-/** The API server's side of the daemon: where objects come from and where Events go. */
+/** The API server's side of the daemon: where objects come from and where Events go. Loaded by import(), because manifests need none of it. */
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { EventRecorder, EventText } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
-import { ObjectDecoder } from "../source/decode/decoder.js";
-import type { ShrunkList } from "../source/kubernetes/reflector.js";
-import type { KubernetesSource } from "../source/kubernetes/source.js";
+import { ObjectDecoder } from "../objects/decode/decoder.js";
+import { connectToApiServer, serverVersion } from "../objects/kubernetes/connect.js";
+import { KubernetesEventRecorder } from "../objects/kubernetes/event-recorder.js";
+import type { ShrunkList } from "../objects/kubernetes/reflector.js";
+import { KubernetesSource } from "../objects/kubernetes/source.js";
 
 /** For Events that wait when the program ends, ms: less than the whole end may take. */
 const EVENTS_GRACE_MS = 200;
@@ -37,20 +39,18 @@ export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const { config, nodeName, metrics, log, onPod, deniedIsFinal = false } = options;
   const { allowExternalIPs } = config;
   const decoder = new ObjectDecoder({ nodeName, allowExternalIPs, onPod });
-  // Loaded only where there is a cluster: manifests need none of it.
-  const kubernetes = await import("../source/kubernetes/kubernetes-exports.js");
-  const connection = await kubernetes.connectToApiServer({
+  const connection = await connectToApiServer({
     config,
     onRequest: (report) => metrics.restRequest(report),
   });
   const ending = new AbortController();
-  const events = new kubernetes.KubernetesEventRecorder({ connection, nodeName, log });
+  const events = new KubernetesEventRecorder({ connection, nodeName, log });
   const onShrunk = (list: ShrunkList): void => events.record({ kind: "Node", name: nodeName }, shrunkEvent(list));
   return {
-    source: new kubernetes.KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal, onShrunk }),
+    source: new KubernetesSource({ connection, decoder, nodeName, log, deniedIsFinal, onShrunk }),
     server: connection.server,
     events,
-    version: () => kubernetes.serverVersion(connection, ending.signal),
+    version: () => serverVersion(connection, ending.signal),
     close: async () => {
       ending.abort();
       await events.stop(EVENTS_GRACE_MS);

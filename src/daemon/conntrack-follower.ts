@@ -2,7 +2,7 @@ import { ConntrackMetrics } from "../conntrack/metrics.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/service.js";
 import { readNumber } from "../node/kernel-number.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";

@@ -9,22 +9,22 @@
  * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
  */
 import type { V1Node } from "@kubernetes/client-node";
-import type { StatusBoard } from "../control/status.js";
+import type { StatusBoard } from "./control/status.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
-import { HandoverRemoval } from "../handover/removal.js";
-import { LeftoverRemoval } from "../leftovers/leftover-removal.js";
+import { HandoverRemoval } from "../migration/handover/removal.js";
+import { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ManifestSource } from "../source/manifests/source.js";
-import type { ObjectSink } from "../source/object-sink.js";
+import type { ManifestSource } from "../objects/manifests/source.js";
+import type { ObjectSink } from "../objects/object-sink.js";
 import { type HttpHandler, textReply } from "../observe/http-server.js";
 import { Answers, showsPage } from "./answers.js";
 import { Closers } from "./closers.js";
-import { type Cluster, openCluster } from "./cluster.js";
+import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
@@ -92,6 +92,7 @@ class Daemon {
 
   async #openCluster(): Promise<Cluster> {
     const { config, nodeName, log } = this.#options;
+    const { openCluster } = await import("./cluster.js");
     const cluster = await openCluster({ config, nodeName, log, metrics: this.#observation.metrics });
     this.#closers.add(() => cluster.close());
     return cluster;

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { V1Node } from "@kubernetes/client-node";
-import { endFormerHandover } from "../handover/removal.js";
+import { endFormerHandover } from "../migration/handover/removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ManifestSource } from "../source/manifests/source.js";
+import type { ManifestSource } from "../objects/manifests/source.js";
 import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon-options.js";
 import { watchingSize } from "./service-count.js";

@@ -2,11 +2,11 @@
 import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
-import type { LeftoverRemoval } from "../leftovers/leftover-removal.js";
+import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
 import type { NodeGate } from "../node/node-gate.js";
 import type { ServedPort } from "../observe/ports.js";
 import type { ServiceHealth } from "../observe/service-health.js";
-import type { ManifestSource } from "../source/manifests/source.js";
+import type { ManifestSource } from "../objects/manifests/source.js";
 import type { Cluster } from "./cluster.js";
 
 /** Of one kind of problem, this many are named; how many more there are is said. */

@@ -2,13 +2,13 @@
  * What an incomplete reading of manifests may do to a table that is in force: nothing. A file that does not parse, or an object with a
  * field that cannot be served, would otherwise take out of service what the tables of the last start still serve.
  */
-import type { Kernel } from "../kernel/kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
 import type { ServiceModel } from "../model/service-model.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import { TABLE_NAME } from "../ruleset/names.js";
-import type { ManifestSource } from "../source/manifests/source.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/object-sink.js";
+import type { ManifestSource } from "../objects/manifests/source.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 
 /** Of what is missing, this much is named: every problem has a line of its own in the log. */
 const MAX_NAMED = 5;

@@ -1,6 +1,7 @@
 /** What the outside is shown: metrics, health, and the ports that serve them. */
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { HealthCheck, IpFamily } from "../model/service-port-view.js";
+import type { HealthCheck } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { EventRecorder } from "../base/events.js";
 import { ProxyHealth } from "../observe/health.js";
 import type { Logger } from "../base/logger.js";

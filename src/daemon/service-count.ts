@@ -1,6 +1,6 @@
 import { MANY_SERVICES, setUpForManyServices } from "../base/runtime.js";
 import type { Proxier } from "../proxier/proxier.js";
-import type { ObjectSink } from "../source/object-sink.js";
+import type { ObjectSink } from "../objects/object-sink.js";
 
 /** Hands everything on to the proxier, and sets V8 up for many services once there are: each port of a service is as much work as a service. */
 export function watchingSize(proxier: Proxier, setUpForMany = setUpForManyServices): Required<ObjectSink> {

@@ -1,7 +1,7 @@
 /** How things stand, in the log: one line when the rules are first in force, and one whenever it is asked for. */
 import { release } from "node:os";
 import type { ServiceModel } from "../model/service-model.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ProxyHealth } from "../observe/health.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../proxier/observer.js";

@@ -10,8 +10,8 @@ import {
   IpProto,
   MetaKey,
   VERDICT_REGISTER,
-} from "../kernel/constants.js";
-import type { Expr, Op, TableRef } from "../kernel/kernel.js";
+} from "../netlink/constants.js";
+import type { Expr, Op, TableRef } from "../netlink/kernel.js";
 
 /** Beside the services' tables, so that nothing about interfaces can fail a write of theirs. */
 export const FLOWTABLE_REF: TableRef = { family: "inet", table: "nft-proxier-flowtable" };

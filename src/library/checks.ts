@@ -16,7 +16,7 @@ import {
   value,
   variants,
 } from "../base/shape.js";
-import type { Family } from "../kernel/kernel.js";
+import type { Family } from "../netlink/kernel.js";
 import { hooksOf, neverMatches, prioritiesOf, vocabulary } from "../table/table-exports.js";
 import { FieldError } from "./field-error.js";
 import type { ChainSpec, Rule, Statement } from "./rules.js";

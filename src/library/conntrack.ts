@@ -38,7 +38,7 @@ export type {
   TupleFilter,
 } from "../conntrack/table/conntrack-table.js";
 export type { IpFamily } from "../base/ip.js";
-export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
+export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
 export { FieldError, type Protocol, type ProtocolName } from "./field-codec.js";
 
 /** Which entries are meant: every part given must hold; an empty filter means all. */

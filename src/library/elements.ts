@@ -1,5 +1,5 @@
 /** Elements of sets and maps, as people write them. Packed bytes are taken as they are: the fast path. */
-import type { Verdict } from "../kernel/kernel.js";
+import type { Verdict } from "../netlink/kernel.js";
 import { type ElementSet, type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/table-exports.js";
 import { check, elementOptions } from "./checks.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";

@@ -1,6 +1,6 @@
 /** `Table` and `TableWatch` as the library offers them: over the engine's own, with values as people write them. */
 import { isDeepStrictEqual } from "node:util";
-import type { Kernel, TableRef, Verdict } from "../kernel/kernel.js";
+import type { Kernel, TableRef, Verdict } from "../netlink/kernel.js";
 import {
   type ApplyOptions as EngineApplyOptions,
   type ApplyResult,

@@ -1,5 +1,5 @@
 /** Chains and rules as people write them: hooks, priorities and verdicts by name. */
-import type { BaseChain as FullBaseChain, Family } from "../kernel/kernel.js";
+import type { BaseChain as FullBaseChain, Family } from "../netlink/kernel.js";
 import {
   type Action,
   type ChainSpec as FullChainSpec,

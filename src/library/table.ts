@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { Kernel } from "../kernel/kernel.js";
-import { NftKernel, type NftKernelOptions } from "../kernel/nft-kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
+import { NftKernel, type NftKernelOptions } from "../netlink/nft-kernel.js";
 import { printRule as printFullRule } from "../table/table-exports.js";
 import { check, checkRule, kernelOptions, printOptions } from "./checks.js";
 import type { SetSpec } from "./elements.js";
@@ -13,9 +13,9 @@ import { programName } from "./program-name.js";
 import { fullRule, type Rule, type Statement } from "./rules.js";
 import type { TableOptions } from "./owned-table.js";
 
-export { Hook, Priority } from "../kernel/constants.js";
-export { KernelError, type Fault, type KernelErrorCode } from "../kernel/errors.js";
-export type * from "../kernel/kernel.js";
+export { Hook, Priority } from "../netlink/constants.js";
+export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
+export type * from "../netlink/kernel.js";
 export { TableError } from "../table/table-exports.js";
 export type {
   Action,

@@ -1,6 +1,6 @@
 /** Verdicts as nft writes them. */
 import { value } from "../base/shape.js";
-import type { Verdict } from "../kernel/kernel.js";
+import type { Verdict } from "../netlink/kernel.js";
 import { FieldError } from "./field-error.js";
 
 /** "accept", "drop", "return", "continue"; "jump CHAIN", "goto CHAIN". */

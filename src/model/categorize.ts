@@ -1,5 +1,6 @@
 /** Which endpoints a service port sends connections to. Pure. */
-import { type EndpointList, NO_ENDPOINTS } from "./endpoints.js";
+import { type EndpointList, NO_ENDPOINTS } from "../objects/endpoint-list.js";
+import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 
 /** How many endpoints a service port has. */
 export interface EndpointCounts {
@@ -16,19 +17,6 @@ export interface NodeContext {
   /** Label topology.kubernetes.io/zone; absent: none. */
   readonly zone?: string;
 }
-
-/** Bits of an endpoint's state, from its conditions. */
-export const READY = 1;
-export const SERVING = 2;
-export const TERMINATING = 4;
-
-/** hints.forNodes and hints.forZones of an endpoint. */
-export interface Hints {
-  readonly nodes: readonly string[];
-  readonly zones: readonly string[];
-}
-
-export const NO_HINTS: Hints = Object.freeze({ nodes: Object.freeze([]), zones: Object.freeze([]) });
 
 /** All endpoints of a service port, whatever their state: parallel arrays. */
 export interface CandidateList {

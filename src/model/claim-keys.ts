@@ -1,7 +1,6 @@
 /** Claims by which maps find them. */
 import { formatAddress, packAddress } from "../base/ip.js";
-import { PROTOCOLS } from "../base/protocols.js";
-import type { Protocol } from "./service-port-view.js";
+import { type Protocol, PROTOCOLS } from "../base/protocols.js";
 
 /** Address part of a node port's claim. */
 export const NODE_PORT = "";

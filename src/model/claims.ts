@@ -8,8 +8,9 @@
  * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
  */
 import { type Key, keyOf, NODE_PORT, partsOf } from "./claim-keys.js";
-import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Protocol } from "./service-port-view.js";
+import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../objects/records.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
 
 /** A claim that its last claimant gave up. */
 export interface GivenUp {

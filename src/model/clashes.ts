@@ -3,8 +3,9 @@ import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Pieces } from "../base/time-slice.js";
 import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
 import type { Claims, Loss, Passed } from "./claims.js";
-import type { FamilyRecord, ServiceRecord } from "./records.js";
-import type { IpFamily, Problem, SharedGuard, TakeOver } from "./service-port-view.js";
+import type { FamilyRecord, ServiceRecord } from "../objects/records.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Problem, SharedGuard, TakeOver } from "./service-port-view.js";
 
 const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
   first: "which was there first",

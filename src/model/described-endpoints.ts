@@ -1,15 +1,10 @@
 /** Endpoints with their pods, nodes and zones, for operators. */
 import type { IpFamily } from "../base/ip.js";
-import { type Hints, NO_HINTS } from "./categorize.js";
-import type { SliceRecord } from "./records.js";
-import { placesOf, preferred } from "./slices.js";
-import type { Endpoint } from "./endpoints.js";
-import type { Protocol } from "./service-port-view.js";
-
-/** Whether two records of a slice name the same pods and nodes. */
-export function sameDetails({ details: a }: SliceRecord, { details: b }: SliceRecord): boolean {
-  return a === undefined || b === undefined ? a === b : a.equals(b);
-}
+import { type Hints, NO_HINTS, preferred } from "../objects/endpoint-state.js";
+import type { SliceRecord } from "../objects/records.js";
+import { placesOf } from "./slices.js";
+import type { Endpoint } from "../objects/endpoint-list.js";
+import type { Protocol } from "../base/protocols.js";
 
 /** An endpoint with all that its slice says of it. */
 export interface DescribedEndpoint extends Endpoint {

@@ -1,6 +1,6 @@
 /** How much is served in each family, kept up to date. */
 import type { IpFamily } from "../base/ip.js";
-import type { ServiceRecord, SliceRecord } from "./records.js";
+import type { ServiceRecord, SliceRecord } from "../objects/records.js";
 import { readyEndpoints } from "./slices.js";
 import type { ServedCounts } from "./service-port-view.js";
 

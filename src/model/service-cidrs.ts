@@ -1,7 +1,6 @@
 /** The networks that ClusterIPs are in, as the ServiceCIDR objects have them. */
 import { isDeepStrictEqual } from "node:util";
-import { mergePrefixes, type Prefix } from "../base/ip.js";
-import type { IpFamily } from "./service-port-view.js";
+import { type IpFamily, mergePrefixes, type Prefix } from "../base/ip.js";
 
 const NONE: readonly string[] = Object.freeze([]);
 

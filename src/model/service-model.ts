@@ -2,24 +2,31 @@ import { type Pieces, runAtOnce } from "../base/time-slice.js";
 import { type EndpointCounts, isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
-import { type DescribedEndpoint, sameDetails } from "./described-endpoints.js";
+import { type DescribedEndpoint } from "./described-endpoints.js";
+import {
+  type ModelObject,
+  sameDetails,
+  sameService,
+  sameSlice,
+  type ServiceRecord,
+  type SliceRecord,
+} from "../objects/records.js";
 import { ProblemLog } from "./problem-log.js";
-import { type ModelObject, sameService, type ServiceRecord, type SliceRecord } from "./records.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
-import { candidatesOf, sameSlice, withSlice } from "./slices.js";
+import { candidatesOf, withSlice } from "./slices.js";
 import { endpointsAmong, releasedClaims, releasedEndpoints } from "./targets.js";
 import type {
   HealthCheck,
-  IpFamily,
   Problem,
-  Protocol,
   Released,
   ServedCounts,
   ServicePortView,
   ServiceTarget,
   TakeOver,
 } from "./service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
 import {
   endpointCountsOf,
   endpointsOf,

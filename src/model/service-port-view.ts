@@ -5,13 +5,10 @@
 
 import type { IpFamily } from "../base/ip.js";
 import { type Protocol } from "../base/protocols.js";
-import type { EndpointBalance } from "./balance.js";
-import type { Limits } from "./limits.js";
-import type { EndpointList } from "./endpoints.js";
-import type { Endpoint } from "./endpoints.js";
-
-export type { IpFamily } from "../base/ip.js";
-export type { Protocol } from "../base/protocols.js";
+import type { EndpointBalance } from "./balance/endpoint-balance.js";
+import type { Limits } from "../objects/limits.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
+import type { Endpoint } from "../objects/endpoint-list.js";
 
 /** A service port as one family serves it, with the clash rule already applied: only what this service port may serve. */
 export interface ServicePortView {

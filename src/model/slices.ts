@@ -1,47 +1,10 @@
 /** EndpointSlices of one service, and the candidates that they make. */
-import { isDeepStrictEqual } from "node:util";
 import type { IpFamily } from "../base/ip.js";
-import { NO_HINTS, READY, TERMINATING, type CandidateList, type Hints } from "./categorize.js";
-import { EndpointList, NO_ENDPOINTS, wordsOf } from "./endpoints.js";
-import type { SliceRecord } from "./records.js";
-import type { Protocol } from "./service-port-view.js";
-
-/** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
-export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
-  return (
-    a.name === b.name &&
-    a.service === b.service &&
-    a.family === b.family &&
-    sameItems(a.ports, b.ports, (x, y) => x.name === y.name && x.protocol === y.protocol && x.port === y.port) &&
-    a.endpoints.equals(b.endpoints) &&
-    (a.states === b.states || sameItems(a.states, b.states, (x, y) => x === y)) &&
-    isDeepStrictEqual(a.hints, b.hints) &&
-    sameZones(a, b)
-  );
-}
-
-/** Of slices with equally many endpoints. */
-function sameZones({ details: a }: SliceRecord, { details: b, endpoints }: SliceRecord): boolean {
-  if (a === undefined ? b === undefined : b !== undefined && a.equals(b)) return true;
-  for (let i = 0; i < endpoints.length; i++) if ((a?.zone(i) ?? "") !== (b?.zone(i) ?? "")) return false;
-  return true;
-}
-
-function sameItems<T>(a: readonly T[], b: readonly T[], same: (x: T, y: T) => boolean): boolean {
-  return a.length === b.length && a.every((x, i) => same(x, b[i]));
-}
-
-/**
- * Of two endpoints with one address and port, the one that is not terminating (a pod network may give a dying pod's
- * address to a new one); then the ready one; then the one that came first.
- */
-export function preferred(state: number, than: number): boolean {
-  return rank(state) > rank(than);
-}
-
-function rank(state: number): number {
-  return (state & TERMINATING ? 0 : 2) + (state & READY ? 1 : 0);
-}
+import { type Hints, NO_HINTS, preferred, READY } from "../objects/endpoint-state.js";
+import { type CandidateList } from "./categorize.js";
+import { EndpointList, NO_ENDPOINTS, wordsOf } from "../objects/endpoint-list.js";
+import type { SliceRecord } from "../objects/records.js";
+import type { Protocol } from "../base/protocols.js";
 
 /**
  * The endpoints of one service port, merged from the slices of its service in one family. A slice's port matches by

@@ -1,24 +1,12 @@
 /** Service ports as connections that exist already see them, and what services gave up. Pure. */
-import {
-  type CandidateList,
-  type Categories,
-  categorize,
-  type NodeContext,
-  READY,
-  SERVING,
-  TERMINATING,
-} from "./categorize.js";
+import { type CandidateList, type Categories, categorize, type NodeContext } from "./categorize.js";
+import { READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 import type { GivenUp } from "./claims.js";
-import { EndpointList } from "./endpoints.js";
-import type { ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
-import type {
-  IpFamily,
-  Protocol,
-  ReleasedClaim,
-  ReleasedEndpoints,
-  ServicePortView,
-  ServiceTarget,
-} from "./service-port-view.js";
+import { EndpointList } from "../objects/endpoint-list.js";
+import type { ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
+import type { ReleasedClaim, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
 
 /** What a service port may serve. */
 export interface Held {

@@ -1,22 +1,23 @@
 /** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
+import { type Balance } from "../objects/balance.js";
 import {
-  type Balance,
   balanceFor,
   endpointBalance,
   MAX_SLOT_ELEMENTS,
   overBudget,
   slotsIn,
   tooManyFor,
-} from "./balance.js";
+} from "./balance/endpoint-balance.js";
 import { addLocalReady, type Categories, countStates, type EndpointCounts, type NodeContext } from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./described-endpoints.js";
-import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "./records.js";
+import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
 import { candidatesOf } from "./slices.js";
 import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.js";
-import type { HealthCheck, IpFamily, ServicePortView, ServiceTarget } from "./service-port-view.js";
+import type { HealthCheck, ServicePortView, ServiceTarget } from "./service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 
 /** A service that is served in a family, and what decides beside it. */
 export interface ServedService {

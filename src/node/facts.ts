@@ -6,8 +6,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { expandNodePortAddresses, isLoopbackCIDR } from "../config/node-port-addresses.js";
 import { type ProxyConfig } from "../config/proxy-config.js";
-import { familyOf, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { familyOf, type IpFamily, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { NodeContext } from "../model/categorize.js";
 
 /** Where node ports answer on loopback. */

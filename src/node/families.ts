@@ -8,8 +8,7 @@ import { join } from "node:path";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import { expandNodePortAddresses } from "../config/node-port-addresses.js";
 import { type ProxyConfig } from "../config/proxy-config.js";
-import { familyOf, parseAddress } from "../base/ip.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { familyOf, type IpFamily, parseAddress } from "../base/ip.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
 
 /** What ends the program, or keeps it from starting: exit code 1, with the message. */

@@ -6,9 +6,9 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { Hook, TableFlag } from "../kernel/constants.js";
-import type { Kernel, TableRef } from "../kernel/kernel.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { Hook, TableFlag } from "../netlink/constants.js";
+import type { Kernel, TableRef } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 import { chainsWithRules, type ReadLegacyLayout } from "./legacy-layout.js";

@@ -1,5 +1,5 @@
 /** Which built-in chains of a table of the older iptables have rules, by where the kernel says that they begin and end. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 
 /**
  * Length, number of entries and valid hooks of a table, then where the chain of each hook begins, and where its policy is (IPT_SO_GET_INFO), in one

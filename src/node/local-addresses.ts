@@ -2,7 +2,7 @@
  * The addresses of this node's interfaces, kept up to date by the kernel's events. As net.InterfaceAddrs, which
  * kube-proxy asks: also of links that are down, also tentative and deprecated IPv6 addresses.
  */
-import type { AddressHandlers, InterfaceAddress, Monitor } from "../kernel/kernel.js";
+import type { AddressHandlers, InterfaceAddress, Monitor } from "../netlink/kernel.js";
 import { Backoff } from "../base/backoff.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";

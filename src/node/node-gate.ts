@@ -17,7 +17,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Logger } from "../base/logger.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/object-sink.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
 import { checkFamilies, type KernelFamilies, NodeError } from "./families.js";
 

@@ -1,5 +1,5 @@
 /** What of this network namespace's kernel decides over packets beside the rules. Read when asked for; nothing here throws. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { readNumber } from "./kernel-number.js";
 
 export interface ConntrackFill {

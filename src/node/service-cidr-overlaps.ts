@@ -2,8 +2,7 @@
  * Networks of pods, nodes and routes that lie in a ServiceCIDR. The rules drop every new connection to an address of a ServiceCIDR that is not a
  * service's, as kube-proxy's nftables mode does: in its other modes such networks work.
  */
-import { parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { type IpFamily, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
 import type { LocalAddress } from "./facts.js";
 import type { RouteNetwork } from "./routes.js";
 

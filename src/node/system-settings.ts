@@ -8,8 +8,8 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { CtKey, Hook, Priority } from "../kernel/constants.js";
-import type { Kernel } from "../kernel/kernel.js";
+import { CtKey, Hook, Priority } from "../netlink/constants.js";
+import type { Kernel } from "../netlink/kernel.js";
 import { type DesiredNumber, type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
 
 export interface SystemSettingsOptions {

@@ -1,7 +1,7 @@
 /** Connections of services, as the kernel counts them. Read from the kernel with each scrape, and not else. */
 import { Counter, Gauge, type Registry } from "prom-client";
 import { TimeSlice } from "../base/time-slice.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 const DEFAULT_SERIES = 2000;

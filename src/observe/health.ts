@@ -1,7 +1,7 @@
 /** Answers of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { Clock } from "../table/table-exports.js";
 import type { ProbeCode } from "./metrics.js";

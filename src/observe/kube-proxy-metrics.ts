@@ -4,7 +4,7 @@
  */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 
 export type FamilyLabel = "ip_family";
 export type FamilyLabels = Readonly<Record<FamilyLabel, string>>;

@@ -3,7 +3,7 @@
  * a process's sockets, and it refuses the other protocols; here rules do all of it, so that nothing can fail to listen and no protocol is refused.
  */
 import { Counter, Gauge, type Registry } from "prom-client";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 const PREFIX = "kubeproxy_nftables_localhost_nodeport_";

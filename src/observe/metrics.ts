@@ -3,7 +3,7 @@
  * under `nftproxier_`.
  */
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { NoLocalEndpoints, ProxierObserver, SyncReport, SyncWork } from "../proxier/observer.js";
 import {
   buildInfo,

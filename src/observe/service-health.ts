@@ -5,8 +5,8 @@
  */
 import { Gauge, type Registry } from "prom-client";
 import { IP_FAMILIES } from "../base/ip-families.js";
-import { parseCIDR, prefixContains } from "../base/ip.js";
-import type { HealthCheck, IpFamily } from "../model/service-port-view.js";
+import { type IpFamily, parseCIDR, prefixContains } from "../base/ip.js";
+import type { HealthCheck } from "../model/service-port-view.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import type { EventRecorder } from "../base/events.js";
 import {

@@ -11,7 +11,8 @@
  *                                        → ServiceList of the service that has the port at the address, or else the node port, with its endpoints
  *     GET /v1/diagnosis                  → Diagnosis
  */
-import type { IpFamily, Protocol } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
 
 export const API_VERSION = "nft-proxier.dev/v1";
 

@@ -1,6 +1,6 @@
 /** Metrics of repairs, rebuilds and contention, and of services in quarantine. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import {
   REPAIR_CAUSES,
   type ProxierObserver,

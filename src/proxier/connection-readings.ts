@@ -1,5 +1,5 @@
 /** Reads what the kernel has counted of connections: when it is asked for, and once a second at most. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { Clock } from "../table/table-exports.js";
 

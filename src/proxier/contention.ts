@@ -5,7 +5,7 @@
  * Neither cedes: which of two proxiers is the wrong one only people can tell, and one that gave way silently would serve nothing
  * without a sign of it. Both go on writing changes of services, and repair as their pace allows; what was written last is in force.
  */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ForeignChange } from "../table/table-exports.js";
 import type { ProxierContext } from "./proxier-context.js";
 

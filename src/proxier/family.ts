@@ -1,6 +1,7 @@
-import type { Kernel } from "../kernel/kernel.js";
-import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
-import type { SlottedPort } from "../balance/balance-exports.js";
+import type { Kernel } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import { FamilyRuleset, type PieceOptions, type RulesetOptions } from "../ruleset/ruleset.js";

@@ -9,9 +9,10 @@
  * in a second update, so that two may exchange theirs.
  */
 import { TimeSlice } from "../base/time-slice.js";
-import type { SlottedPort } from "../balance/balance-exports.js";
+import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceModel } from "../model/service-model.js";
-import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { FamilyProxier } from "./family.js";
 
 /** Some 20 to 40 ms of the kernel's time. */

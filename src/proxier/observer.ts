@@ -1,4 +1,5 @@
-import type { IpFamily, Protocol } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
+import type { Protocol } from "../base/protocols.js";
 
 /** One write of one family that the kernel took, or refused. */
 export interface SyncReport {

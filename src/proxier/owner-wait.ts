@@ -3,7 +3,7 @@
  * (nft_rcv_nl_event clears the flag, or frees the table, and sends no event), so the table is looked at in between: that asks the kernel
  * for a few bytes, writes nothing, and is no attempt that could fail.
  */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import type { Clock, Table, TableError } from "../table/table-exports.js";

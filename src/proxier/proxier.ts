@@ -5,14 +5,14 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { Kernel } from "../kernel/kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
 import { netfilterPortOpen, processOfThread } from "../node/processes.js";
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import { ServiceModel } from "../model/service-model.js";
-import type { SliceObject } from "../model/records.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { SliceObject } from "../objects/records.js";
+import type { IpFamily } from "../base/ip.js";
 import { type Logger, serviceFields } from "../base/logger.js";
-import type { KubeKind, KubeObject, ObjectSink } from "../source/object-sink.js";
+import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 import { type Clock, joinResults } from "../table/table-exports.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";

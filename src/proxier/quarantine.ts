@@ -16,9 +16,10 @@
 import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
 import { reasonOf } from "../base/unknown.js";
-import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import { serviceFields } from "../base/logger.js";
-import type { SlottedPort } from "../balance/balance-exports.js";
+import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
 import { type FaultyObject, TableError } from "../table/table-exports.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";

@@ -1,5 +1,5 @@
 /** When to repair a table that another process changed, and what to log of it. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ApplyResult, Drift, ForeignChange, Table } from "../table/table-exports.js";
 import type { Contention, Writer } from "./contention.js";
 import type { RepairCause } from "./observer.js";

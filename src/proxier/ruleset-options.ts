@@ -1,5 +1,5 @@
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import { localDetector, type NodeFacts, type NodePortPlaces } from "../node/facts.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 

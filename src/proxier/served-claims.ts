@@ -1,7 +1,7 @@
 /** What the kernel's tables serve, no matter which program wrote them: asked where no model of them is kept. */
-import { strideOf } from "../kernel/element-batch.js";
-import type { Kernel } from "../kernel/kernel.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { strideOf } from "../netlink/element-batch.js";
+import type { Kernel } from "../netlink/kernel.js";
+import type { IpFamily } from "../base/ip.js";
 import { type ServiceClaim, unpackServiceKey } from "../ruleset/keys.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 

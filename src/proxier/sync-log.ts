@@ -1,6 +1,6 @@
 /** Logs writes: each of them only if asked to, so that a rolling update does not fill the log. */
 import type { Logger } from "../base/logger.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 
 /** How often writes are summed up, ms. */
 const SUMMARY_MS = 60_000;

@@ -1,6 +1,6 @@
 /** What writes are about and came to, for logs and observers: which services and trigger times each brings into force. */
 import type { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ApplyResult } from "../table/table-exports.js";
 import type { FamilyOutcome } from "./family.js";
 import type { SyncReport, SyncWork } from "./observer.js";

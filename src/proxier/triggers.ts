@@ -1,5 +1,5 @@
-import type { SliceObject } from "../model/records.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import type { SliceObject } from "../objects/records.js";
+import type { IpFamily } from "../base/ip.js";
 
 /**
  * When the changes happened that are not in force yet, for the metric of network programming latency

@@ -1,7 +1,7 @@
 /** Keeps an eye on the kernel's tables: events, and a check now and then for what events do not show. */
 import { performance } from "node:perf_hooks";
 
-import type { Kernel } from "../kernel/kernel.js";
+import type { Kernel } from "../netlink/kernel.js";
 import type { Logger } from "../base/logger.js";
 import { TableWatch, type WatchOptions } from "../table/table-exports.js";
 import type { FamilyProxier } from "./family.js";

@@ -3,7 +3,7 @@
  * a rule for each endpoint. What those lead to are elements of shared maps (sticky-numbers.ts says how, and why the rules are not one
  * as well): no chain or set is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
  */
-import type { EndpointList } from "../model/endpoints.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { Field, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { stickyList } from "./list-values.js";

@@ -1,5 +1,5 @@
 /** Which service an operation was about that the kernel refused. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FaultyObject } from "../table/table-exports.js";
 import { describeServiceKey } from "./keys.js";
 import { SetName } from "./names.js";

@@ -3,7 +3,7 @@
  * the connections that it was found for. A packet passes `services` again where it was not rewritten the first time (skeleton.ts), which
  * shows only where policy Local has nothing for it: of such a VIP or node port the lists behind count, each packet in one of them.
  */
-import type { EndpointList } from "../model/endpoints.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import { type KeyPacker, packNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";

@@ -3,10 +3,9 @@
  * list values, which packets have in host order. One instance holds scratch buffers that are valid until its next call.
  */
 import { endianness } from "node:os";
-import { formatAddress, packAddress } from "../base/ip.js";
-import { SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
-import type { EndpointList } from "../model/endpoints.js";
-import type { IpFamily, Protocol } from "../model/service-port-view.js";
+import { formatAddress, type IpFamily, packAddress } from "../base/ip.js";
+import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
 

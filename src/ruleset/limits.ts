@@ -7,8 +7,9 @@
  * anew. All this is in the NAT hooks, which see the first packet of a connection alone.
  */
 import { createHash } from "node:crypto";
-import type { Limits } from "../model/limits.js";
-import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import type { Limits } from "../objects/limits.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { packNumber } from "./keys.js";
 import { SetName } from "./names.js";

@@ -3,7 +3,7 @@
  * One 32-bit number, which packets carry as their priority from the look-up of the service to the look-up in `dispatch`, and which nft prints
  * as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
  */
-import type { Balance } from "../model/balance.js";
+import type { Balance } from "../objects/balance.js";
 
 /**
  * Which list a draw chain draws from, for whom:

@@ -15,7 +15,7 @@
  *
  * The answers of an endpoint with an address of this node come over `lo`, which takes them as they are.
  */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { Match, Rule, Statement } from "../table/table-exports.js";
 import { drop, rule } from "./statements.js";
 import type { LocalhostNodePorts } from "../node/facts.js";

@@ -14,7 +14,7 @@ export const TABLE_NAME = "kube-proxy";
 /** The table's comment, kube-proxy's as well. */
 export const TABLE_COMMENT = "rules for kube-proxy";
 
-/** Of the copy that `handover` leaves (src/handover/); no program that we know of has a table of this name. */
+/** Of the copy that `handover` leaves (src/migration/handover/); no program that we know of has a table of this name. */
 export const HANDOVER_TABLE = "nft-proxier-handover";
 
 export const SetName = {

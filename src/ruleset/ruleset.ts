@@ -2,19 +2,12 @@
  * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
  * that service's elements alone; nothing here grows with the cluster.
  */
-import {
-  arrange,
-  assignSlots,
-  endpointsOf,
-  IndexAssigner,
-  isBalanced,
-  type ListKind,
-  prepareSlots,
-  type SlottedPort,
-  type Stood,
-} from "../balance/balance-exports.js";
-import type { EndpointList } from "../model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../model/service-port-view.js";
+import { arrange, IndexAssigner } from "../model/balance/indices.js";
+import { assignSlots, isBalanced, prepareSlots, type SlottedPort } from "../model/balance/slot-assigner.js";
+import { endpointsOf, type ListKind, type Stood } from "../model/balance/slots.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
 import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
 import { connectionsOf, type PortCounts } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";

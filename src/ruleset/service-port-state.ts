@@ -1,5 +1,5 @@
-import type { Slots } from "../balance/balance-exports.js";
-import type { EndpointList } from "../model/endpoints.js";
+import type { Slots } from "../model/balance/slots.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { PortLimits } from "./limits.js";
 

@@ -2,8 +2,8 @@
  * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
  * that a change is the difference between two expansions.
  */
-import type { EndpointList } from "../model/endpoints.js";
-import type { Verdict } from "../kernel/kernel.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
+import type { Verdict } from "../netlink/kernel.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet, TableDeclarations } from "../table/table-exports.js";
 import { limitChain, type PortLimits } from "./limits.js";

@@ -1,5 +1,5 @@
 /** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
-import type { IpFamily } from "../model/service-port-view.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
 import { unpackNumber } from "./keys.js";
 import { isBySource, isSticky, SHARDS } from "./list-values.js";

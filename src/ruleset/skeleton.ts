@@ -2,8 +2,8 @@
  * The constant part of the table: base chains, policies, the sets and maps of sets.ts. A service is only elements in the maps
  * (and, where it asks for source ranges or affinity, chains of its own).
  */
-import { Hook, Priority } from "../kernel/constants.js";
-import type { IpFamily } from "../model/service-port-view.js";
+import { Hook, Priority } from "../netlink/constants.js";
+import type { IpFamily } from "../base/ip.js";
 import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
 import type { LocalDetector, LocalhostNodePorts } from "../node/facts.js";

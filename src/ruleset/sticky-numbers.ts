@@ -13,8 +13,9 @@
  * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
  */
 import { randomInt } from "node:crypto";
-import { arrange, assignIndices, endpointsOf, type ListKind } from "../balance/balance-exports.js";
-import type { EndpointList } from "../model/endpoints.js";
+import { arrange, assignIndices } from "../model/balance/indices.js";
+import { endpointsOf, type ListKind } from "../model/balance/slots.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet } from "../table/table-exports.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";

@@ -1,4 +1,4 @@
-import type { TableRef, Verdict } from "../kernel/kernel.js";
+import type { TableRef, Verdict } from "../netlink/kernel.js";
 import { renderTable } from "./rules/print.js";
 import { checkComment, checkName } from "./rules/names-and-comments.js";
 import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/rule.js";

@@ -13,9 +13,9 @@
  *   one can claim it; no event tells of that (nft_rcv_nl_event). The flags can neither be given to a plain table nor taken away
  *   (nf_tables_updtable): then it is made anew.
  */
-import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../kernel/constants.js";
-import { KernelError } from "../kernel/errors.js";
-import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../kernel/kernel.js";
+import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../netlink/constants.js";
+import { KernelError } from "../netlink/errors.js";
+import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } from "../netlink/kernel.js";
 import { lowerRule } from "./rules/statements.js";
 import type { FaultyObject, Statement } from "./rules/rule.js";
 

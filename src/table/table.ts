@@ -1,10 +1,10 @@
 import { performance } from "node:perf_hooks";
 
 import { inTurn } from "../base/time-slice.js";
-import { TableFlag } from "../kernel/constants.js";
-import { KernelError } from "../kernel/errors.js";
-import { nextGeneration } from "../kernel/generation.js";
-import type { ChangeBatch, ChangeEvent, CommitResult, ElementBatch, Kernel } from "../kernel/kernel.js";
+import { TableFlag } from "../netlink/constants.js";
+import { KernelError } from "../netlink/errors.js";
+import { nextGeneration } from "../netlink/generation.js";
+import type { ChangeBatch, ChangeEvent, CommitResult, ElementBatch, Kernel } from "../netlink/kernel.js";
 import { DeclaredTable } from "./declared-table.js";
 import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
 import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/rule.js";

@@ -1,8 +1,8 @@
 /** What a source makes of an object. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../dist/base/unknown.js";
-import { nameOf, ObjectDecoder } from "../../dist/source/decode/decoder.js";
-import type { KubeObject } from "../../dist/source/object-sink.js";
+import { nameOf, ObjectDecoder } from "../../dist/objects/decode/decoder.js";
+import type { KubeObject } from "../../dist/objects/object-sink.js";
 
 const decoder = new ObjectDecoder({ nodeName: "bench-node" });
 

@@ -3,7 +3,7 @@
  * (`Handover`). Arguments: services endpoints times
  */
 import { spawnSync } from "node:child_process";
-import { removeHandover } from "../../dist/handover/handover.js";
+import { removeHandover } from "../../dist/migration/handover/handover.js";
 import { childrenMs, median, tell } from "./lib.ts";
 import { MAIN } from "./image.ts";
 import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";

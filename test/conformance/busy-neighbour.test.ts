@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { ElementBatch, Op } from "../../src/kernel/kernel.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import type { ElementBatch, Op } from "../../src/netlink/kernel.js";
 import { Table } from "../../src/table/table-exports.js";
 import type { ElementSet } from "../../src/table/rules/rule.js";
 import { TableWatch } from "../../src/table/sync/watch.js";

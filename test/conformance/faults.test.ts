@@ -1,7 +1,7 @@
 /** The failures that can be ordered from FakeKernel, and what it keeps for tests to look at. */
 import { expect, test } from "vitest";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
-import type { ChangeBatch } from "../../src/kernel/kernel.js";
+import type { ChangeBatch } from "../../src/netlink/kernel.js";
 import { snapshot } from "../support/snapshot.ts";
 import { patience } from "../lab/patience.js";
 import { addressSet, ip, newChain, newElements, newSet, newTable, noTable, T } from "../support/operations.ts";

@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, it } from "vitest";
 
-import { openInotify } from "../../src/kernel/inotify.js";
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { CommitOptions, Op } from "../../src/kernel/kernel.js";
+import { openInotify } from "../../src/netlink/inotify.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import type { CommitOptions, Op } from "../../src/netlink/kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
-import { ObjectDecoder } from "../../src/source/decode/decoder.js";
-import { ManifestSource } from "../../src/source/manifests/source.js";
+import { ObjectDecoder } from "../../src/objects/decode/decoder.js";
+import { ManifestSource } from "../../src/objects/manifests/source.js";
 import { LoopWatch, ownMs } from "../bench/loop-watch.ts";
 import { decoded } from "../support/decoded.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";

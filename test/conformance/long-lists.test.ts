@@ -1,8 +1,8 @@
 /** More endpoints than a packet has ports, with policy Local: the two lists of a service stay apart in the kernel's maps. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { batchLayout } from "../../src/kernel/element-batch.js";
-import type { Kernel } from "../../src/kernel/kernel.js";
+import { batchLayout } from "../../src/netlink/element-batch.js";
+import type { Kernel } from "../../src/netlink/kernel.js";
 import { shardOf } from "../../src/ruleset/list-values.js";
 import { endpointsName } from "../../src/ruleset/names.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";

@@ -5,9 +5,9 @@
 import { release } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { DataTypeId, SetFlag } from "../../src/kernel/constants.js";
-import { KernelError } from "../../src/kernel/errors.js";
-import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/kernel/kernel.js";
+import { DataTypeId, SetFlag } from "../../src/netlink/constants.js";
+import { KernelError } from "../../src/netlink/errors.js";
+import type { ChangeBatch, Expr, Kernel, Op, SetInfo, Verdict } from "../../src/netlink/kernel.js";
 import { openFake, type KernelWorld } from "../support/kernel-world.ts";
 import { snapshot } from "../support/snapshot.ts";
 import {

@@ -1,7 +1,7 @@
 /** How long the tables of a large cluster are away when another process deletes them, beside the time that the kernel takes to load them. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { RepairReport } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";

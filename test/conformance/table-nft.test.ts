@@ -2,8 +2,8 @@
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-import { normalizeExpr } from "../../src/kernel/normalize.js";
-import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/kernel/kernel.js";
+import { normalizeExpr } from "../../src/netlink/normalize.js";
+import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/netlink/kernel.js";
 import { Table, type Rule } from "../../src/table/table-exports.js";
 import { anonymousContent } from "../../src/table/rules/diff.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";

@@ -3,9 +3,8 @@
  * suite runs on both. Entries come by `create` or `add`, not by packets, and go by `delete`, by `expire` or when their
  * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
  */
-import { KernelError } from "../../src/kernel/errors.js";
-import { parseAddress } from "../../src/base/ip.js";
-import type { IpFamily } from "../../src/model/service-port-view.js";
+import { KernelError } from "../../src/netlink/errors.js";
+import { type IpFamily, parseAddress } from "../../src/base/ip.js";
 import { unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, matchesPatterns } from "../../src/conntrack/table/filter.js";
 import {
@@ -17,20 +16,20 @@ import {
   packNewEntry,
 } from "../../src/conntrack/table/encode.js";
 import { checkPrefilter, maySkip } from "../../src/conntrack/reconcile/prefilter.js";
-import { CONNTRACK_STATUS } from "../../src/conntrack/table/conntrack-table.js";
-import type {
-  ConntrackEntry,
-  ConntrackEvents,
-  ConntrackFilter,
-  ConntrackPrefilter,
-  ConntrackStats,
-  ConntrackTable,
-  ConntrackTuple,
-  ConntrackUpdate,
-  DeleteAllResult,
-  DeleteResult,
-  DumpResult,
-  NewConntrackEntry,
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackEvents,
+  type ConntrackFilter,
+  type ConntrackPrefilter,
+  type ConntrackStats,
+  type ConntrackTable,
+  type ConntrackTuple,
+  type ConntrackUpdate,
+  type DeleteAllResult,
+  type DeleteResult,
+  type DumpResult,
+  type NewConntrackEntry,
 } from "../../src/conntrack/table/conntrack-table.js";
 
 export interface FakeConntrackOptions {

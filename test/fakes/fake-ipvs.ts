@@ -1,11 +1,11 @@
 /** What kube-proxy's IPVS mode leaves in a kernel, for decisions; the real one is in guests (test/packets/ipvs.test.ts). */
 import { familyOf, type IpFamily } from "../../src/base/ip.js";
 import type { Protocol } from "../../src/base/protocols.js";
-import { KernelError } from "../../src/kernel/errors.js";
-import type { Destination, VirtualServer } from "../../src/kernel/netlink/ipvs.js";
-import type { LinkAddress } from "../../src/kernel/netlink/links.js";
-import type { IpvsKernel } from "../../src/leftovers/ipvs-pass.js";
-import { serverText } from "../../src/leftovers/ipvs-names.js";
+import { KernelError } from "../../src/netlink/errors.js";
+import type { Destination, VirtualServer } from "../../src/netlink/ipvs.js";
+import type { LinkAddress } from "../../src/netlink/links.js";
+import type { IpvsKernel } from "../../src/migration/leftovers/ipvs-pass.js";
+import { serverText } from "../../src/migration/leftovers/ipvs-names.js";
 
 const INDEX = 7;
 

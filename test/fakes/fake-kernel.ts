@@ -5,9 +5,9 @@
  * do not pass here. Failures that a real kernel shows rarely can be ordered: refusals, lost replies, lost events,
  * interrupted dumps, delays.
  */
-import { ElementFlag, SetFlag, TableFlag } from "../../src/kernel/constants.js";
-import { batchLayout } from "../../src/kernel/element-batch.js";
-import { KernelError, type Fault } from "../../src/kernel/errors.js";
+import { ElementFlag, SetFlag, TableFlag } from "../../src/netlink/constants.js";
+import { batchLayout } from "../../src/netlink/element-batch.js";
+import { KernelError, type Fault } from "../../src/netlink/errors.js";
 import { runBatch } from "./kernel/batch.ts";
 import { carryCounts } from "./kernel/carry.ts";
 import { checkOps, sizeOf } from "./kernel/ops/check.ts";
@@ -45,7 +45,7 @@ import type {
   TableInfo,
   TableRef,
   Verdict,
-} from "../../src/kernel/kernel.js";
+} from "../../src/netlink/kernel.js";
 
 export interface FakeKernelOptions {
   /** ms, for timeouts of elements. Default: performance.now. */

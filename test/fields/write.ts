@@ -2,4 +2,4 @@
 import { writeFileSync } from "node:fs";
 import { knownFieldsFile } from "./list.ts";
 
-writeFileSync(new URL("../../src/source/manifests/known-fields.ts", import.meta.url), knownFieldsFile());
+writeFileSync(new URL("../../src/objects/manifests/known-fields.ts", import.meta.url), knownFieldsFile());

@@ -1,7 +1,7 @@
 /** `preflight` where kube-proxy itself serves: what it says is so. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
-import type { PreflightReport } from "../../src/preflight/preflight-report.ts";
+import type { PreflightReport } from "../../src/migration/preflight/preflight-report.ts";
 import { eventually } from "../lab/eventually.ts";
 import { PLAN } from "../lab/topology.ts";
 import { clusterIP, type Manifest, nodePort, type ServiceSpec } from "../packets/support/objects.ts";

@@ -3,8 +3,8 @@ import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
 import { packNewEntry } from "../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.js";
-import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
-import type { NativeError } from "../../src/kernel/native-error.js";
+import type { NativePiece } from "../../src/netlink/conntrack-addon.js";
+import type { NativeError } from "../../src/netlink/native-error.js";
 import { flow, ping } from "../support/conntrack-entries.ts";
 import {
   attr,

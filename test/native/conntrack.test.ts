@@ -9,7 +9,7 @@ import {
   type ConntrackEntry,
   type ConntrackFilter,
 } from "../../src/conntrack/table/conntrack-table.js";
-import { loadAddon } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/netlink/addon.js";
 import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";
 import { child } from "./lab.js";

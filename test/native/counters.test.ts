@@ -1,7 +1,7 @@
 /** Elements with counters: written with what they begin at, read in a dump, and carried over to those that replace them. */
 import { expect, test } from "vitest";
-import { DataTypeId, Hook, SetFlag } from "../../src/kernel/constants.js";
-import type { ElementBatch, Op, SetInfo } from "../../src/kernel/kernel.js";
+import { DataTypeId, Hook, SetFlag } from "../../src/netlink/constants.js";
+import type { ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
 import { patience } from "../lab/patience.ts";
 import { addRule, addTable, dropTable, inside, ip, useLab } from "./lab.js";
 

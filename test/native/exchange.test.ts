@@ -2,8 +2,8 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { LinkTable } from "../../src/kernel/netlink/links.js";
-import { NetlinkProtocol } from "../../src/kernel/netlink/message.js";
+import { LinkTable } from "../../src/netlink/links.js";
+import { NetlinkProtocol } from "../../src/netlink/message.js";
 import { useLab } from "./lab.js";
 
 const lab = useLab();

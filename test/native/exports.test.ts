@@ -1,6 +1,6 @@
 /** What the shipped addon exports: a function that only tests call would be code in every daemon. */
 import { expect, test } from "vitest";
-import { loadAddon } from "../../src/kernel/addon.js";
+import { loadAddon } from "../../src/netlink/addon.js";
 import { addonCalls } from "../support/addon-calls.ts";
 import { testAddon } from "./test-addon.js";
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { PreflightReport } from "../../src/preflight/preflight-report.js";
+import type { PreflightReport } from "../../src/migration/preflight/preflight-report.js";
 import { median } from "../bench/lib.ts";
 import { writeManifests } from "../bench/manifests.ts";
 import { patience } from "../lab/patience.js";

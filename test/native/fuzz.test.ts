@@ -3,9 +3,9 @@
  * error of ours. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
-import { SetFlag } from "../../src/kernel/constants.js";
-import { KernelError } from "../../src/kernel/errors.js";
-import type { Op } from "../../src/kernel/kernel.js";
+import { SetFlag } from "../../src/netlink/constants.js";
+import { KernelError } from "../../src/netlink/errors.js";
+import type { Op } from "../../src/netlink/kernel.js";
 import { errorReply, fuzzedOps, mutate, Random, Sabotage, validOps } from "./fuzz.js";
 import { addresses, useLab } from "./lab.js";
 import { testAddon as addon } from "./test-addon.js";

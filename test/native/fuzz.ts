@@ -1,6 +1,6 @@
 /** Seeded nonsense for the addon: operations that are almost right, and netlink bytes that are almost right. */
-import { DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
-import type { Op, Verdict } from "../../src/kernel/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
+import type { Op, Verdict } from "../../src/netlink/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
 import { everyExpr } from "./samples.js";
 import { junk, type Random, spoil } from "./spoil.ts";

@@ -3,10 +3,10 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
-import { DataTypeId } from "../../src/kernel/constants.js";
-import { KernelError } from "../../src/kernel/errors.js";
-import { NftKernel, type NftKernelOptions } from "../../src/kernel/nft-kernel.js";
-import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/kernel/kernel.js";
+import { DataTypeId } from "../../src/netlink/constants.js";
+import { KernelError } from "../../src/netlink/errors.js";
+import { NftKernel, type NftKernelOptions } from "../../src/netlink/nft-kernel.js";
+import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/netlink/kernel.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 
 export interface Lab {

@@ -1,7 +1,7 @@
 /**
  * Every expression with every attribute that the codec knows, and what the kernel makes of a plain one.
  */
-import type { Expr } from "../../src/kernel/kernel.js";
+import type { Expr } from "../../src/netlink/kernel.js";
 
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
 const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);

@@ -4,10 +4,10 @@
  */
 import { createRequire } from "node:module";
 import path from "node:path";
-import type { NativePiece } from "../../src/kernel/conntrack-addon.js";
-import type { LegacyChainNames, LegacyRemoval } from "../../src/kernel/legacy-tables.js";
-import type { NativeError } from "../../src/kernel/native-error.js";
-import type { ChangeBatch, CommitOptions, ElementBatch, Op, SetInfo } from "../../src/kernel/kernel.js";
+import type { NativePiece } from "../../src/netlink/conntrack-addon.js";
+import type { LegacyChainNames, LegacyRemoval } from "../../src/netlink/legacy-tables.js";
+import type { NativeError } from "../../src/netlink/native-error.js";
+import type { ChangeBatch, CommitOptions, ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
 
 /** One netlink message. */
 export interface DecodedMessage {

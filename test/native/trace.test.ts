@@ -1,8 +1,8 @@
 /** What the addon makes of NFT_MSG_TRACE, and its listener to packets of the real kernel. */
 import { expect, test } from "vitest";
-import { Hook, MetaKey, NfProto, TraceType } from "../../src/kernel/constants.js";
-import type { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { Op, TraceEvent } from "../../src/kernel/kernel.js";
+import { Hook, MetaKey, NfProto, TraceType } from "../../src/netlink/constants.js";
+import type { NftKernel } from "../../src/netlink/nft-kernel.js";
+import type { Op, TraceEvent } from "../../src/netlink/kernel.js";
 import { attr, be, entryMessage, nest } from "./conntrack-messages.js";
 import { mutate, Random } from "./fuzz.js";
 import { addChain, addTable, dropTable, inside, ip, useLab } from "./lab.js";

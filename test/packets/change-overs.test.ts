@@ -7,8 +7,8 @@ import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import { removeLeftovers } from "../../src/leftovers/leftover-removal.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
 import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { sum } from "../../src/model/balance.js";
+import { sum } from "../../src/model/balance/endpoint-balance.js";
 import type { ServiceList, ServicePortStatus } from "../../src/observe/status-report.js";
 import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";

@@ -1,8 +1,8 @@
 /** `explain` beside other programs' rules: what it says is what the packet then meets, or it says that it does not know. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { explainPacket, type Explanation } from "../../src/explain/explain.ts";
-import { NftKernel } from "../../src/kernel/nft-kernel.ts";
-import type { Expr } from "../../src/kernel/kernel.ts";
+import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
+import { NftKernel } from "../../src/netlink/nft-kernel.ts";
+import type { Expr } from "../../src/netlink/kernel.ts";
 import { putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import type { LegacyRule } from "../lab/legacy-table.ts";

@@ -1,9 +1,9 @@
 /** `explain` says of a packet what the wire then shows: verdict, endpoints and masquerading, for every way in and every kind of service. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
-import { explainPacket, type Explanation } from "../../src/explain/explain.ts";
-import type { Transport } from "../../src/explain/packet.ts";
-import { NftKernel } from "../../src/kernel/nft-kernel.ts";
+import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
+import type { Transport } from "../../src/tools/explain/packet.ts";
+import { NftKernel } from "../../src/netlink/nft-kernel.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import {

@@ -6,9 +6,9 @@ import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { loggerOptions } from "../../src/base/logger.js";
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
-import { removeLeftovers } from "../../src/leftovers/leftover-removal.js";
+import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { StatusReport } from "../../src/observe/status-report.ts";
-import type { PreflightReport } from "../../src/preflight/preflight-report.ts";
+import type { PreflightReport } from "../../src/migration/preflight/preflight-report.ts";
 import { eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
 import { Cluster } from "./support/cluster.ts";

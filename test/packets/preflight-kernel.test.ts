@@ -4,7 +4,7 @@
  */
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { PreflightReport } from "../../src/preflight/preflight-report.ts";
+import type { PreflightReport } from "../../src/migration/preflight/preflight-report.ts";
 import { Cluster } from "./support/cluster.ts";
 import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
 

@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ask } from "../../src/control/client.js";
+import { ask } from "../../src/daemon/control/client.js";
 import { eventually } from "../lab/eventually.ts";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
 import { patience } from "../lab/patience.ts";

@@ -7,7 +7,7 @@ import type {
   ConntrackTuple,
   NewConntrackEntry,
 } from "../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../src/kernel/errors.js";
+import { KernelError } from "../../src/netlink/errors.js";
 
 /** `tuple` as the other side sends it. */
 export function inverted(tuple: ConntrackTuple): ConntrackTuple {

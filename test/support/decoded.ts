@@ -1,8 +1,8 @@
 /** What a source makes of an object, for tests that have none. */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
-import { nameOf, ObjectDecoder } from "../../src/source/decode/decoder.js";
-import type { KubeObject } from "../../src/source/object-sink.js";
+import { nameOf, ObjectDecoder } from "../../src/objects/decode/decoder.js";
+import type { KubeObject } from "../../src/objects/object-sink.js";
 
 /** As the API server sends it. */
 export type ApiObject =

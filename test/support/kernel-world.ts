@@ -1,6 +1,6 @@
 /** A kernel for one test, fake or real (real-kernel.ts), and what can happen around it. */
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
-import type { InterfaceAddress, Kernel } from "../../src/kernel/kernel.js";
+import type { InterfaceAddress, Kernel } from "../../src/netlink/kernel.js";
 import { familyOf } from "../../src/base/ip.js";
 import { addressBytes } from "../../src/base/ip-ranges.js";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.ts";

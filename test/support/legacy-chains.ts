@@ -1,5 +1,5 @@
 /** Chains of the older iptables' tables: what is to be left of them, and tables at random. */
-import { isEntryChain, isOwnChain, type IptablesTable } from "../../src/leftovers/names.js";
+import { isEntryChain, isOwnChain, type IptablesTable } from "../../src/migration/leftovers/names.js";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import {
   type LegacyChain,

@@ -1,7 +1,7 @@
 /** Operations and bytes for the suite, in few words. */
-import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/kernel/constants.js";
-import { batchLayout } from "../../src/kernel/element-batch.js";
-import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/kernel/kernel.js";
+import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
+import { batchLayout } from "../../src/netlink/element-batch.js";
+import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/netlink/kernel.js";
 
 /** The table that a test works in. */
 export const T: TableRef = { family: "ip", table: "t" };

@@ -5,8 +5,8 @@ import { readlinkSync } from "node:fs";
 import { release } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
-import { NftKernel } from "../../src/kernel/nft-kernel.js";
-import type { Kernel } from "../../src/kernel/kernel.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
+import type { Kernel } from "../../src/netlink/kernel.js";
 import type { OpenKernelWorld } from "./kernel-world.ts";
 import { factsOf } from "./kernel-facts.ts";
 

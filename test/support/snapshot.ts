@@ -1,6 +1,6 @@
-import { normalizeExpr } from "../../src/kernel/normalize.js";
-import { SetFlag } from "../../src/kernel/constants.js";
-import type { Kernel } from "../../src/kernel/kernel.js";
+import { normalizeExpr } from "../../src/netlink/normalize.js";
+import { SetFlag } from "../../src/netlink/constants.js";
+import type { Kernel } from "../../src/netlink/kernel.js";
 import { unpack } from "./operations.ts";
 
 /** All tables with everything in them, in a form that can be compared: no handles, elements sorted. */

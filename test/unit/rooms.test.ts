@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "../../src");
 
-/** "source/decode/annotations.ts → config", each room once for a file; without imports of types alone. */
+/** "objects/decode/annotations.ts → config", each room once for a file; without imports of types alone. */
 function importsOf(room: string): string[] {
   const files = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).filter((name) =>
     name.endsWith(".ts"),
@@ -27,10 +27,16 @@ function filesImportedBy(name: string): string[] {
 }
 
 /** From the ground up. */
-const FLOORS = ["base", "kernel", "table", "model", "balance", "config", "source", "node", "ruleset", "proxier"].concat(
-  ["handover", "leftovers", "conntrack", "flowtable", "observe", "explain", "control", "page", "trace", "daemon"],
-  ["preflight", "library", "cli"],
-);
+const FLOORS = ["base", "netlink", "table", "config", "objects", "model", "node", "ruleset", "proxier"].concat([
+  "conntrack",
+  "flowtable",
+  "observe",
+  "tools",
+  "migration",
+  "daemon",
+  "library",
+  "cli",
+]);
 
 test("every room has its floor", () => {
   const rooms = readdirSync(SOURCE, { withFileTypes: true }).filter((entry) => entry.isDirectory());
@@ -70,11 +76,11 @@ test("base/ imports no other room, which all may import", () => {
 });
 
 test.each([
-  ["source", ["base", "model"]],
-  ["model", ["base"]],
-  ["balance", ["base", "model"]],
-  ["table", ["base", "kernel"]],
-  ["kernel", ["base"]],
+  ["objects", ["base"]],
+  ["model", ["base", "objects"]],
+  ["table", ["base", "netlink"]],
+  ["netlink", ["base"]],
+  ["config", ["base"]],
 ])("%s/ imports of other rooms, types aside, at most %j", (room, allowed) => {
   expect(importsOf(room).filter((text) => !allowed.some((other) => text.endsWith(`→ ${other}`)))).toEqual([]);
 });
@@ -83,15 +89,7 @@ test("ruleset/ describes a table in its types, and has nothing else of it", () =
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });
 
-test("others import balance/ by balance-exports.ts alone", () => {
-  const users = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
-  const inside = users.filter((name) =>
-    /"\.[^"]*\/balance\/(?!balance-exports\.js")/.test(readFileSync(join(SOURCE, name), "utf8")),
-  );
-  expect(inside).toEqual([]);
-});
-
-test.each(["source", "model", "balance", "ruleset", "table", "kernel", "conntrack"])(
+test.each(["objects", "model", "ruleset", "table", "netlink", "conntrack"])(
   "%s/ knows nothing of the configuration but its types",
   (room) => {
     expect(importsOf(room).filter((text) => text.endsWith("→ config"))).toEqual([]);

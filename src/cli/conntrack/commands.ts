@@ -13,10 +13,10 @@ import type {
   ConntrackTuple,
 } from "../../conntrack/table/conntrack-table.js";
 import { readNumber } from "../../node/kernel-number.js";
-import { IpProto } from "../../kernel/constants.js";
-import { KernelError } from "../../kernel/errors.js";
-import { NftKernel } from "../../kernel/nft-kernel.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+import { IpProto } from "../../netlink/constants.js";
+import { KernelError } from "../../netlink/errors.js";
+import { NftKernel } from "../../netlink/nft-kernel.js";
+import type { IpFamily } from "../../base/ip.js";
 import { createLogger, type LogLevel } from "../../base/logger.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 import { UserError, writeError } from "../stdio.js";

@@ -3,7 +3,9 @@ import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.j
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { NODE_PORT } from "../../model/claim-keys.js";
 import { portId } from "../../model/targets.js";
-import type { IpFamily, Protocol, Released, ServiceTarget } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { Protocol } from "../../base/protocols.js";
+import type { Released, ServiceTarget } from "../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
   /** Address → "namespace/name". */

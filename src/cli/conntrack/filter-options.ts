@@ -3,8 +3,8 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { protocolNumber } from "../../base/protocols.js";
 import { compileFilter } from "../../conntrack/table/filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/conntrack-table.js";
-import { KernelError } from "../../kernel/errors.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+import { KernelError } from "../../netlink/errors.js";
+import type { IpFamily } from "../../base/ip.js";
 
 /** Protocols that options and output have by name. */
 export const PROTOCOL_NUMBERS: ReadonlyMap<string, number> = new Map(

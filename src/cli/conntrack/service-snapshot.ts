@@ -13,14 +13,14 @@ import {
 } from "../../conntrack/reconcile/service-knowledge.js";
 import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { StatusReport } from "../../observe/status-report.js";
-import { openCluster } from "../../daemon/cluster.js";
-import type { IpFamily, ServiceTarget } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
 import { servedClaims } from "../../proxier/served-claims.js";
-import { AccessDeniedError, ConnectionSettingsError } from "../../source/kubernetes/errors.js";
-import { ModelSink } from "../../source/model-sink.js";
+import { AccessDeniedError, ConnectionSettingsError } from "../../objects/kubernetes/errors.js";
+import { ModelSink } from "../../model/model-sink.js";
 import { listOf } from "../services.js";
 import { answerOf } from "../status.js";
 import { UserError } from "../stdio.js";
@@ -232,6 +232,7 @@ async function fromManifests(directory: string, config: ProxyConfig, sink: Snaps
 async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink, log: Logger): Promise<void> {
   const metrics = new Metrics({ families: [], version: programVersion() });
   try {
+    const { openCluster } = await import("../../daemon/cluster.js");
     const cluster = await openCluster({
       ...{ config, nodeName: name, metrics, log, onPod: sink.onPod, deniedIsFinal: true },
     });

@@ -1,7 +1,7 @@
 /** The kernel's ruleset for a bug report: tables of ours as the addon reads them, of other programs' the base chains alone. */
-import { elementsOf } from "../../explain/ruleset.js";
-import { keyText, valueText } from "../../explain/set-text.js";
-import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../kernel/kernel.js";
+import { elementsOf } from "../../tools/explain/ruleset.js";
+import { keyText, valueText } from "../../tools/explain/set-text.js";
+import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../netlink/kernel.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 
 /** Of a set, so many elements are written; how many there are is said. */

@@ -3,8 +3,8 @@
  * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
  * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
  */
-import { serviceProtocol } from "../../base/protocols.js";
-import type { IpFamily, Protocol } from "../../model/service-port-view.js";
+import { type Protocol, serviceProtocol } from "../../base/protocols.js";
+import type { IpFamily } from "../../base/ip.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/decide.js";
 import { plainEntry } from "../table/decode.js";

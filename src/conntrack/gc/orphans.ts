@@ -3,7 +3,7 @@
  * source no slice of any service names. Those of UDP and SCTP are stale as well (decide.ts); what is left are TCP's. Pure.
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import { IpProto } from "../../kernel/constants.js";
+import { IpProto } from "../../netlink/constants.js";
 import { isTranslated, ownerOf } from "../reconcile/decide.js";
 import type { Knowledge } from "../reconcile/decide.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";

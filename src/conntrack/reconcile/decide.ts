@@ -6,9 +6,9 @@
  * that was taken over had and no service has, and TCP of services that ask for resets. Unlike there, a node port is ours at this node's
  * addresses alone, and the same endpoint address at another port is another endpoint.
  */
-import { serviceProtocol } from "../../base/protocols.js";
-import type { Endpoint } from "../../model/endpoints.js";
-import type { IpFamily, Protocol } from "../../model/service-port-view.js";
+import { type Protocol, serviceProtocol } from "../../base/protocols.js";
+import type { Endpoint } from "../../objects/endpoint-list.js";
+import type { IpFamily } from "../../base/ip.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /** serving: takes traffic. present: some slice names it, but it takes none. absent: no slice of the service names it. */

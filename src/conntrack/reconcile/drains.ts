@@ -5,7 +5,8 @@
  *
  * Stands between the model and who asks it about connections: each answer of `targets` notes what drains.
  */
-import type { IpFamily, ServiceTarget } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { GoneEndpoint } from "./scope.js";
 import type { TargetSource } from "./service-knowledge.js";
 

@@ -2,7 +2,8 @@
  * What services had once: VIPs and node ports whose entries may outlive them. Remembered while entries may remain, and
  * within a bound.
  */
-import type { IpFamily, Protocol } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { Protocol } from "../../base/protocols.js";
 import type { FormerTarget } from "./decide.js";
 
 /** A VIP and port, or (address "") a node port. */

@@ -1,7 +1,7 @@
 /** Builds the prefilter of a pass over many destinations: which there are, and which reply sources are in order there. */
-import { packAddress } from "../../base/ip.js";
-import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
+import { type IpFamily, packAddress } from "../../base/ip.js";
+import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Claim } from "./former-targets.js";
 import { invalid } from "../table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";

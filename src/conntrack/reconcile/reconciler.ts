@@ -7,7 +7,8 @@
  * table after the first one has been by.
  */
 import { serviceProtocol } from "../../base/protocols.js";
-import type { IpFamily, ServiceTarget } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "./decide.js";

@@ -1,7 +1,8 @@
 /** What a pass of the reconciler is about, and by which dumps it is found. */
 import { isDeepStrictEqual } from "node:util";
-import { SERVICE_PROTOCOL } from "../../base/protocols.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
+import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import { type Claim, claimKey } from "./former-targets.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
 import { isReconciled } from "./prefilter.js";

@@ -2,10 +2,11 @@
  * What the decision asks, answered from the model. Nothing of the model is copied but what one pass has asked about: at
  * 50,000 services that would be the size of the model again.
  */
-import { parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
+import { type IpFamily, parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
 import { NODE_PORT } from "../../model/claim-keys.js";
 import type { ServiceModel } from "../../model/service-model.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../model/service-port-view.js";
+import type { Protocol } from "../../base/protocols.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { LocalAddress } from "../../node/facts.js";
 import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } from "./decide.js";
 import type { FormerTargets } from "./former-targets.js";

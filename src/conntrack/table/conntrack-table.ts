@@ -1,5 +1,5 @@
 /** The kernel's connection tracking table as the rest of the program sees it. Addresses are canonical text. */
-import type { IpFamily } from "../../model/service-port-view.js";
+import type { IpFamily } from "../../base/ip.js";
 
 /** One direction of a connection. Ports are 0 for protocols that have none. */
 export interface ConntrackTuple {

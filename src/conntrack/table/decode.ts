@@ -3,9 +3,8 @@
  * looked at once, and at a field or two.
  */
 import { AF } from "../../base/ip-families.js";
-import type { NativeRecords } from "../../kernel/conntrack-addon.js";
-import { formatAddress } from "../../base/ip.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+import type { NativeRecords } from "../../netlink/conntrack-addon.js";
+import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES } from "./encode.js";
 import { stateName } from "./protocol-states.js";
 import type { ConntrackEntry, ConntrackTuple } from "./conntrack-table.js";

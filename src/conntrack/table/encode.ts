@@ -9,12 +9,16 @@
  */
 import { AF } from "../../base/ip-families.js";
 import { IpProto } from "../../base/protocols.js";
-import { KernelError } from "../../kernel/errors.js";
-import { packAddress } from "../../base/ip.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+import { KernelError } from "../../netlink/errors.js";
+import { type IpFamily, packAddress } from "../../base/ip.js";
 import { STATES, WITH_PORTS } from "./protocol-states.js";
-import { CONNTRACK_STATUS } from "./conntrack-table.js";
-import type { ConntrackEntry, ConntrackTuple, ConntrackUpdate, NewConntrackEntry } from "./conntrack-table.js";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackTuple,
+  type ConntrackUpdate,
+  type NewConntrackEntry,
+} from "./conntrack-table.js";
 
 export const OFFSET = {
   family: 0,

@@ -3,8 +3,7 @@
  * patterns over the bytes of a record (encode.ts); an entry matches when it has the bits of one of them.
  */
 import { AF, FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
-import { packAddress, parseCIDR } from "../../base/ip.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+import { type IpFamily, packAddress, parseCIDR } from "../../base/ip.js";
 import { checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, OFFSET } from "./encode.js";
 import { STATES } from "./protocol-states.js";
 import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./conntrack-table.js";

@@ -2,18 +2,18 @@
  * Connection tracking of the running kernel: ctnetlink, through the addon.
  */
 import { AF } from "../../base/ip-families.js";
-import { loadAddon, type NativeAddon } from "../../kernel/addon.js";
+import { loadAddon, type NativeAddon } from "../../netlink/addon.js";
 import type {
   NativeConntrack,
   NativeConntrackCallback,
   NativePiece,
   NativeRecords,
   NativePrefilter,
-} from "../../kernel/conntrack-addon.js";
-import { KernelError } from "../../kernel/errors.js";
-import { NativeCalls, rethrowLater } from "../../kernel/native-calls.js";
-import { translate } from "../../kernel/native-error.js";
-import type { IpFamily } from "../../model/service-port-view.js";
+} from "../../netlink/conntrack-addon.js";
+import { KernelError } from "../../netlink/errors.js";
+import { NativeCalls, rethrowLater } from "../../netlink/native-calls.js";
+import { translate } from "../../netlink/native-error.js";
+import type { IpFamily } from "../../base/ip.js";
 import { packIdentities, unpackRecords } from "./decode.js";
 import { compileFilter, packPatterns } from "./filter.js";
 import { checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";

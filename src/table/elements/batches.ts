@@ -1,8 +1,8 @@
 /** Rows as the kernel port's element batches, and back: packing what is written, reading what a dump holds. */
 import { inSlices } from "../../base/time-slice.js";
-import { ElementFlag } from "../../kernel/constants.js";
-import { batchLayout } from "../../kernel/element-batch.js";
-import type { ElementBatch, Verdict } from "../../kernel/kernel.js";
+import { ElementFlag } from "../../netlink/constants.js";
+import { batchLayout } from "../../netlink/element-batch.js";
+import type { ElementBatch, Verdict } from "../../netlink/kernel.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import { wordsFor, writeU64 } from "./bytes.js";
 import { RowList } from "./packed-map.js";

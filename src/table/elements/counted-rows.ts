@@ -2,7 +2,7 @@
  * What the elements of one set have counted. The kernel's number is the total: the thread that commits reads each element that is replaced
  * right before the transaction, and writes the new one with that count. Packets that come between the read and the commit are not counted.
  */
-import type { ElementBatch } from "../../kernel/kernel.js";
+import type { ElementBatch } from "../../netlink/kernel.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
 import { bytesAt, readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/rule.js";

@@ -14,10 +14,10 @@
  * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
  * changes, whatever the size. packing.ts has the way from dirty rows to what is sent, counted-rows.ts what elements count.
  */
-import type { ElementBatch } from "../../kernel/kernel.js";
+import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { inSlices } from "../../base/time-slice.js";
-import { strideOf } from "../../kernel/element-batch.js";
+import { strideOf } from "../../netlink/element-batch.js";
 import { rowShape } from "../rules/schema.js";
 import { columnWord, eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
 import { readU64 } from "./bytes.js";

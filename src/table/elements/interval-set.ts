@@ -1,4 +1,4 @@
-import type { ElementBatch } from "../../kernel/kernel.js";
+import type { ElementBatch } from "../../netlink/kernel.js";
 import { mergeRanges, parseRange, type Range, rangeText } from "../../base/ip-ranges.js";
 import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
 import { TrackedElements } from "./element-set.js";

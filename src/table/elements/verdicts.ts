@@ -1,4 +1,4 @@
-import type { Verdict } from "../../kernel/kernel.js";
+import type { Verdict } from "../../netlink/kernel.js";
 
 interface NumberedVerdict {
   readonly id: number;

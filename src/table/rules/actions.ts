@@ -9,8 +9,8 @@ import {
   register,
   RejectType,
   VERDICT_REGISTER,
-} from "../../kernel/constants.js";
-import type { Expr, Family } from "../../kernel/kernel.js";
+} from "../../netlink/constants.js";
+import type { Expr, Family } from "../../netlink/kernel.js";
 import { verdictText } from "../elements/verdicts.js";
 import {
   addressField,

@@ -1,8 +1,8 @@
 /** Rules ready to be compared with the kernel's and to be sent, and the smallest edit from one list of them to another. Pure. */
-import { normalizeExpr } from "../../kernel/normalize.js";
-import { SetFlag } from "../../kernel/constants.js";
-import type { ElementBatch, Expr, SetInfo } from "../../kernel/kernel.js";
-import { batchLayout } from "../../kernel/element-batch.js";
+import { normalizeExpr } from "../../netlink/normalize.js";
+import { SetFlag } from "../../netlink/constants.js";
+import type { ElementBatch, Expr, SetInfo } from "../../netlink/kernel.js";
+import { batchLayout } from "../../netlink/element-batch.js";
 import { readU32 } from "../elements/bytes.js";
 import type { LoweredRule, StatementOptions } from "./lowered.js";
 import { lowerRule } from "./statements.js";

@@ -1,6 +1,6 @@
 /** What differs between families of tables: hooks, priorities, and what no packet there can match. */
-import { Hook, Priority } from "../../kernel/constants.js";
-import type { BaseChain, Family } from "../../kernel/kernel.js";
+import { Hook, Priority } from "../../netlink/constants.js";
+import type { BaseChain, Family } from "../../netlink/kernel.js";
 import type { Statement } from "./rule.js";
 
 /** NF_ARP_*; arptables' forward hook, 2, is not nft's. */

@@ -1,7 +1,7 @@
 /** The types of the fields of keys and data: their widths, numbers and texts. */
 import { addressText } from "../../base/ip-ranges.js";
 import { protocolName } from "../../base/protocols.js";
-import { DataTypeId, IpProto } from "../../kernel/constants.js";
+import { DataTypeId, IpProto } from "../../netlink/constants.js";
 import { readU32 } from "../elements/bytes.js";
 import type { FieldType } from "./rule.js";
 

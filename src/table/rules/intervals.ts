@@ -3,9 +3,9 @@
  * NFT_SET_ELEM_INTERVAL_END at the first value behind it, which is absent behind the very last value.
  */
 import { bytesToNumber, numberToBytes, type Range } from "../../base/ip-ranges.js";
-import { ElementFlag } from "../../kernel/constants.js";
-import { batchLayout } from "../../kernel/element-batch.js";
-import type { ElementBatch } from "../../kernel/kernel.js";
+import { ElementFlag } from "../../netlink/constants.js";
+import { batchLayout } from "../../netlink/element-batch.js";
+import type { ElementBatch } from "../../netlink/kernel.js";
 import { readU32, writeU32 } from "../elements/bytes.js";
 
 /** First and last value of a range, one behind the other. */

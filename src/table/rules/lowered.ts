@@ -10,9 +10,9 @@ import {
   PayloadBase,
   register,
   VERDICT_REGISTER,
-} from "../../kernel/constants.js";
-import { registerWord } from "../../kernel/normalize.js";
-import type { ElementBatch, Expr, Family, SetInfo } from "../../kernel/kernel.js";
+} from "../../netlink/constants.js";
+import { registerWord } from "../../netlink/normalize.js";
+import type { ElementBatch, Expr, Family, SetInfo } from "../../netlink/kernel.js";
 import { FIELD_TYPES, hex } from "./field-types.js";
 import { padded } from "./schema.js";
 import type { CtDirectionName, Direction, Field, FieldType, HashField, SetSpec } from "./rule.js";

@@ -12,8 +12,8 @@ import {
   RangeOp,
   SetFlag,
   TcpFlag,
-} from "../../kernel/constants.js";
-import type { ElementBatch, Expr } from "../../kernel/kernel.js";
+} from "../../netlink/constants.js";
+import type { ElementBatch, Expr } from "../../netlink/kernel.js";
 import {
   ADDRESS_NAME,
   ADDRESS_TYPE,

@@ -1,5 +1,5 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
-import type { BaseChain, Family, TableRef } from "../../kernel/kernel.js";
+import type { BaseChain, Family, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { TrackedIntervals } from "../elements/interval-set.js";

@@ -5,7 +5,7 @@
  * in order. `statements.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
  */
 import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
-import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../kernel/kernel.js";
+import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../netlink/kernel.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
 import type {
   ACTIONS,

@@ -1,7 +1,7 @@
 /** Set specifications in the kernel's terms. */
-import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
-import { sameExprs } from "../../kernel/normalize.js";
-import type { Expr, SetInfo } from "../../kernel/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
+import { sameExprs } from "../../netlink/normalize.js";
+import type { Expr, SetInfo } from "../../netlink/kernel.js";
 import { ceilPowerOfTwo } from "../elements/packed-map.js";
 import { FIELD_TYPES } from "./field-types.js";
 import { checkComment, checkName, commentOf, setUserdata } from "./names-and-comments.js";

@@ -21,7 +21,7 @@ import {
   value,
   variants,
 } from "../../base/shape.js";
-import { AddressType, CtState, TcpFlag } from "../../kernel/constants.js";
+import { AddressType, CtState, TcpFlag } from "../../netlink/constants.js";
 import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 
 /** Units of a rate, in seconds. */

@@ -7,7 +7,7 @@
  * in whatever order. Our own transactions, whose changes are skipped, count as changing nothing: who reads beside them has to
  * know of them otherwise.
  */
-import { isLater, nextGeneration } from "../../kernel/generation.js";
+import { isLater, nextGeneration } from "../../netlink/generation.js";
 
 /** A foreign transaction of a million elements sends events for seconds after its generation can be read. */
 const LONGEST_WAIT_MS = 10_000;

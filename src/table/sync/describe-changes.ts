@@ -1,5 +1,5 @@
 import { counted } from "../../base/counted.js";
-import type { ChangeEvent } from "../../kernel/kernel.js";
+import type { ChangeEvent } from "../../netlink/kernel.js";
 
 const WORD = { new: "added", delete: "deleted" } as const;
 

@@ -1,7 +1,7 @@
 /** What is desired: chains, sets, and what of them changed since it was last brought to the kernel. */
 import { isDeepStrictEqual } from "node:util";
 
-import type { TableRef } from "../../kernel/kernel.js";
+import type { TableRef } from "../../netlink/kernel.js";
 import { TrackedElements, tracksEnds } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";

@@ -1,5 +1,5 @@
 /** What a read of the kernel's table shows that was not observed before: other processes' doing, in words. Pure. */
-import { TableFlag } from "../../kernel/constants.js";
+import { TableFlag } from "../../netlink/constants.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
 import { sameKind } from "../rules/schema.js";

@@ -1,6 +1,6 @@
 /** What the kernel holds of a table, and how it is read as it is at one moment. */
-import { ChainFlag, SetFlag, TableFlag } from "../../kernel/constants.js";
-import { KernelError } from "../../kernel/errors.js";
+import { ChainFlag, SetFlag, TableFlag } from "../../netlink/constants.js";
+import { KernelError } from "../../netlink/errors.js";
 import type {
   BaseChain,
   ChainInfo,
@@ -11,7 +11,7 @@ import type {
   SetDump,
   SetInfo,
   TableRef,
-} from "../../kernel/kernel.js";
+} from "../../netlink/kernel.js";
 import type { TableFacts } from "../quirks.js";
 import type { Announcements } from "./announcements.js";
 import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "../rules/diff.js";

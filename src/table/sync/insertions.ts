@@ -8,7 +8,7 @@
 import { createHash } from "node:crypto";
 
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../kernel/kernel.js";
+import type { ChangeEvent, Kernel, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { Plan, RuleEdit } from "./plan.js";
 import { prepareRule, type PreparedRule } from "../rules/diff.js";
 import { printRule } from "../rules/statements.js";

@@ -2,7 +2,7 @@
  * What of the observed state may be out of date, and since when. A read settles what was invalidated when it began;
  * what comes in while it runs stays, unless the read is known to have seen it.
  */
-import { isLater } from "../../kernel/generation.js";
+import { isLater } from "../../netlink/generation.js";
 
 export type InvalidationCause =
   /** Nothing has been read yet. */

@@ -1,7 +1,7 @@
 /** The observed table: what the kernel holds, how much of that is invalidated, and how a read settles it. */
 import { TimeSlice } from "../../base/time-slice.js";
-import { SetFlag } from "../../kernel/constants.js";
-import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../kernel/kernel.js";
+import { SetFlag } from "../../netlink/constants.js";
+import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { Announcements, type Period } from "./announcements.js";
 import { believed, Invalidations, type InvalidationScope } from "./invalidations.js";
 import { driftOf, elementChanges, structureChanges } from "./drift.js";

@@ -7,9 +7,9 @@
  * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
  * which is how an element's data is replaced.
  */
-import { DATA_VERDICT, SetFlag } from "../../kernel/constants.js";
-import type { ElementBatch, Op, SetInfo, TableRef } from "../../kernel/kernel.js";
-import { sameExprs } from "../../kernel/normalize.js";
+import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
+import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
+import { sameExprs } from "../../netlink/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import { describeHook, policyOf } from "../rules/families.js";

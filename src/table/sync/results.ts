@@ -1,7 +1,7 @@
 /** What an apply says of itself, and of what was at fault. */
-import { strideOf } from "../../kernel/element-batch.js";
-import { KernelError, type KernelErrorCode } from "../../kernel/errors.js";
-import type { CommitResult } from "../../kernel/kernel.js";
+import { strideOf } from "../../netlink/element-batch.js";
+import { KernelError, type KernelErrorCode } from "../../netlink/errors.js";
+import type { CommitResult } from "../../netlink/kernel.js";
 import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/rule.js";

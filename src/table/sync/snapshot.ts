@@ -1,5 +1,5 @@
 /** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
-import type { SetInfo } from "../../kernel/kernel.js";
+import type { SetInfo } from "../../netlink/kernel.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import type { References } from "../rules/diff.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";

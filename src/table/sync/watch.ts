@@ -1,6 +1,6 @@
 /** Listens to what others do to tables of ours. */
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeBatch, Kernel, Monitor } from "../../kernel/kernel.js";
+import type { ChangeBatch, Kernel, Monitor } from "../../netlink/kernel.js";
 import type { Table } from "../table.js";
 
 /** What another process did to one table in one transaction. */

@@ -6,8 +6,9 @@ import {
   type ConntrackEntry,
   type ConntrackPrefilter,
 } from "../../../src/conntrack/table/conntrack-table.js";
-import { parseAddress } from "../../../src/base/ip.js";
-import type { IpFamily, Protocol, ServiceTarget } from "../../../src/model/service-port-view.js";
+import { type IpFamily, parseAddress } from "../../../src/base/ip.js";
+import type { Protocol } from "../../../src/base/protocols.js";
+import type { ServiceTarget } from "../../../src/model/service-port-view.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, refusal } from "../../support/conntrack-entries.ts";
 

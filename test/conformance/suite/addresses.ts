@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { Kernel, Monitor } from "../../../src/kernel/kernel.js";
+import type { Kernel, Monitor } from "../../../src/netlink/kernel.js";
 import { formatAddress } from "../../../src/base/ip.js";
 import type { Current } from "../cases.js";
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { SetFlag } from "../../../src/kernel/constants.js";
-import { KernelError } from "../../../src/kernel/errors.js";
-import type { Kernel, Op, SetInfo } from "../../../src/kernel/kernel.js";
+import { SetFlag } from "../../../src/netlink/constants.js";
+import { KernelError } from "../../../src/netlink/errors.js";
+import type { Kernel, Op, SetInfo } from "../../../src/netlink/kernel.js";
 import {
   addressSet,
   daddr,

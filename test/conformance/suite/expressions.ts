@@ -16,9 +16,9 @@ import {
   register,
   RejectType,
   SetFlag,
-} from "../../../src/kernel/constants.js";
-import { normalizeExpr, sameExprs } from "../../../src/kernel/normalize.js";
-import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/kernel/kernel.js";
+} from "../../../src/netlink/constants.js";
+import { normalizeExpr, sameExprs } from "../../../src/netlink/normalize.js";
+import type { BaseChain, Expr, Family, Op, TableRef } from "../../../src/netlink/kernel.js";
 import {
   addressMap,
   addressSet,

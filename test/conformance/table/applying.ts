@@ -1,6 +1,6 @@
 /** What apply() writes, and in how many steps. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/kernel/kernel.js";
+import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { commentOf } from "../../../src/table/rules/names-and-comments.js";
 import { snapshot } from "../../support/snapshot.ts";

@@ -1,5 +1,5 @@
 /** A small service table, in few words, for the Table's tests. */
-import type { Kernel } from "../../../src/kernel/kernel.js";
+import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
 import type {
   ApplyResult,

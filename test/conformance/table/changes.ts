@@ -1,6 +1,6 @@
 /** Restarts, what cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
-import type { Kernel } from "../../../src/kernel/kernel.js";
+import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { ip, pack } from "../../support/operations.ts";

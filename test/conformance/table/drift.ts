@@ -1,6 +1,6 @@
 /** Changes of other processes to our table, and our rules in theirs. */
 import { beforeEach, expect, it } from "vitest";
-import type { Kernel, Op } from "../../../src/kernel/kernel.js";
+import type { Kernel, Op } from "../../../src/netlink/kernel.js";
 import { TableWatch } from "../../../src/table/sync/watch.js";
 import { commentOf } from "../../../src/table/rules/names-and-comments.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";

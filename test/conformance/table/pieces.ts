@@ -1,6 +1,6 @@
 /** Many elements that no packet can see yet: a transaction for each so many, and what makes them seen last. */
 import { expect, it } from "vitest";
-import type { CommitOptions, Kernel, Op } from "../../../src/kernel/kernel.js";
+import type { CommitOptions, Kernel, Op } from "../../../src/netlink/kernel.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { draw, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, serviceTable } from "./build.js";

@@ -1,7 +1,7 @@
 /** A read of the table that begins before anything is desired: what it saw serves the first apply, unless the table changed since. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
-import type { Kernel } from "../../../src/kernel/kernel.js";
+import type { Kernel } from "../../../src/netlink/kernel.js";
 import { TableWatch } from "../../../src/table/sync/watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";

@@ -1,5 +1,5 @@
 /** Rules with every match and action of the Table, in every form, for comparison with what nft makes of their text. */
-import type { Family } from "../../../src/kernel/kernel.js";
+import type { Family } from "../../../src/netlink/kernel.js";
 import type { Field, SetSpec, Statement } from "../../../src/table/rules/rule.js";
 
 export interface Case {

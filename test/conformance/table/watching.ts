@@ -1,7 +1,7 @@
 /** What others do to a table of ours while it is watched: noticed by events, read as far as needed, and undone at once. */
 import { afterEach, beforeEach, expect, it } from "vitest";
 
-import type { ElementBatch, Kernel, Op } from "../../../src/kernel/kernel.js";
+import type { ElementBatch, Kernel, Op } from "../../../src/netlink/kernel.js";
 import { type ForeignChange, TableWatch } from "../../../src/table/sync/watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";

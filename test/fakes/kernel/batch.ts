@@ -1,4 +1,4 @@
-import type { Fault } from "../../../src/kernel/errors.js";
+import type { Fault } from "../../../src/netlink/errors.js";
 import { addChain, deleteChain } from "./ops/chains.ts";
 import { addElements, deleteElements, flushElements } from "./ops/elements.ts";
 import { addFlowtable, deleteFlowtable } from "./ops/flowtables.ts";
@@ -9,7 +9,7 @@ import { addTable, deleteTable } from "./ops/tables.ts";
 import { validateTable } from "./ops/validate.ts";
 import { Refusal, type NamespaceState } from "./state.ts";
 import { Transaction } from "./transaction.ts";
-import type { ChangeEvent, Op, OpKind } from "../../../src/kernel/kernel.js";
+import type { ChangeEvent, Op, OpKind } from "../../../src/netlink/kernel.js";
 
 type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
 

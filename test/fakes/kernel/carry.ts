@@ -1,5 +1,5 @@
-import { batchLayout } from "../../../src/kernel/element-batch.js";
-import type { Op } from "../../../src/kernel/kernel.js";
+import { batchLayout } from "../../../src/netlink/element-batch.js";
+import type { Op } from "../../../src/netlink/kernel.js";
 import type { NamespaceState } from "./state.ts";
 
 /** The operations as they are sent: elements with `carry` begin with what those of their keys have counted. */

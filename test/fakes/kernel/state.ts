@@ -12,9 +12,9 @@ import type {
   SetInfo,
   TableRef,
   Verdict,
-} from "../../../src/kernel/kernel.js";
-import { DATA_VERDICT, SetFlag } from "../../../src/kernel/constants.js";
-import { nextGeneration } from "../../../src/kernel/generation.js";
+} from "../../../src/netlink/kernel.js";
+import { DATA_VERDICT, SetFlag } from "../../../src/netlink/constants.js";
+import { nextGeneration } from "../../../src/netlink/generation.js";
 
 /** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
 export class Refusal extends Error {

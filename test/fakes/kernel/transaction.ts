@@ -1,6 +1,6 @@
 import { IntervalGuard } from "./ops/intervals.ts";
 import { tableId, type ElementState, type NamespaceState, type SetState, type TableState } from "./state.ts";
-import type { ChangeEvent } from "../../../src/kernel/kernel.js";
+import type { ChangeEvent } from "../../../src/netlink/kernel.js";
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 

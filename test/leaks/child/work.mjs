@@ -3,8 +3,8 @@
  * everything as it found it, and is done `n` times by `repeat`.
  */
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { loadAddon } from "../../../dist/kernel/addon.js";
-import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
+import { loadAddon } from "../../../dist/netlink/addon.js";
+import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 import { kernelSamples } from "../../native/samples.ts";
 import { errorReply, mutate, Random, spoil } from "../../native/spoil.ts";
 import { testAddon } from "../../native/test-addon.ts";

@@ -12,7 +12,7 @@ import { defaultConfig } from "../../../dist/config/load.js";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
-import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
+import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 import { Proxier } from "../../../dist/proxier/proxier.js";
 import { decoded } from "../../bench/decoded.ts";
 import { report } from "./addon.mjs";

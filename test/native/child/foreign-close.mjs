@@ -19,7 +19,7 @@ import os from "node:os";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
+import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 import { errorOf, report } from "./addon.mjs";
 
 const THEIRS = "another's file";

@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
-import { NftKernel } from "../../../dist/kernel/nft-kernel.js";
+import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 import { Table } from "../../../dist/table/table-exports.js";
 import { errorOf, report } from "./addon.mjs";
 

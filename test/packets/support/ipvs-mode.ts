@@ -9,8 +9,8 @@ import {
   number,
   RequestFlag,
   text,
-} from "../../../src/kernel/netlink/message.js";
-import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/kernel/netlink/ipset.js";
+} from "../../../src/netlink/message.js";
+import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset.js";
 import {
   type Destination,
   destinationAttribute,
@@ -19,10 +19,10 @@ import {
   newServerAttribute,
   serverAttribute,
   type VirtualServer,
-} from "../../../src/kernel/netlink/ipvs.js";
+} from "../../../src/netlink/ipvs.js";
 import type { Protocol } from "../../../src/base/protocols.js";
 import { addressBytes, familyOf, type IpFamily } from "../../../src/base/ip.js";
-import type { NftKernel } from "../../../src/kernel/nft-kernel.js";
+import type { NftKernel } from "../../../src/netlink/nft-kernel.js";
 import type { Namespace } from "../../lab/namespace.ts";
 import { PLAN } from "../../lab/topology.ts";
 

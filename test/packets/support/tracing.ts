@@ -3,7 +3,7 @@ import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { expect } from "vitest";
 import { parseAddress } from "../../../src/base/ip.ts";
-import type { TracedPacket } from "../../../src/trace/traced-packet.ts";
+import type { TracedPacket } from "../../../src/tools/trace/traced-packet.ts";
 import type { Outcome, Transport } from "../../lab/agent.ts";
 import { eventually } from "../../lab/eventually.ts";
 import { FAMILIES, type Family } from "../../lab/topology.ts";

@@ -7,11 +7,11 @@ import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconcile
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.ts";
 import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.ts";
 import { plainEntry } from "../../../src/conntrack/table/decode.ts";
-import { NftKernel } from "../../../src/kernel/nft-kernel.ts";
+import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
 import { loggerOptions } from "../../../src/base/logger.ts";
 import { Proxier } from "../../../src/proxier/proxier.ts";
-import type { KubeKind } from "../../../src/source/object-sink.ts";
+import type { KubeKind } from "../../../src/objects/object-sink.ts";
 import { type ApiObject, decoded } from "../../support/decoded.ts";
 import type { Cluster } from "./cluster.ts";
 import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } from "./objects.ts";

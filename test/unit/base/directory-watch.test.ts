@@ -9,7 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { DirectoryWatch, type InotifyEvent, type OpenInotify } from "../../../src/base/directory-watch.js";
-import { openInotify } from "../../../src/kernel/inotify.js";
+import { openInotify } from "../../../src/netlink/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
 
 const run = promisify(execFile);

@@ -44,9 +44,7 @@ describe("help and version", () => {
 
 describe("the daemon", () => {
   it("loads neither fetch nor HTTP/2, which importing node:http would", async () => {
-    const modules = ["daemon/daemon.js", "source/kubernetes/kubernetes-exports.js"].map((name) =>
-      join(SOURCE, "../dist", name),
-    );
+    const modules = ["daemon/daemon.js", "daemon/cluster.js"].map((name) => join(SOURCE, "../dist", name));
     const imports = modules.map((file) => `await import(${JSON.stringify(pathToFileURL(file).href)});`).join("\n");
     const script = `${imports}\nconsole.log(process.moduleLoadList.join("\\n"));`;
     const run = promisify(execFile);

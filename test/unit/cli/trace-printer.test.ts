@@ -1,7 +1,7 @@
 /** What `trace` prints to a reader that stops, goes on, or goes. */
 import { beforeEach, expect, test, vi } from "vitest";
 import { MOST_WAITING, TracePrinter, type TracePrinterOptions } from "../../../src/cli/trace-printer.js";
-import type { TracedPacket } from "../../../src/trace/traced-packet.js";
+import type { TracedPacket } from "../../../src/tools/trace/traced-packet.js";
 
 const packet = (at: number): TracedPacket => ({
   at,

@@ -4,7 +4,7 @@
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
-import type { IpFamily } from "../../../src/model/service-port-view.js";
+import type { IpFamily } from "../../../src/base/ip.js";
 import { inFamily } from "./setup.js";
 
 export type Reason = KeepReason | DeleteReason;

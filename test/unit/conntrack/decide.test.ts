@@ -4,7 +4,7 @@ import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/decide.j
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";
 import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
 import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
-import type { IpFamily } from "../../../src/model/service-port-view.js";
+import type { IpFamily } from "../../../src/base/ip.js";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "./setup.js";
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { compileFilter, matchesPatterns } from "../../../src/conntrack/table/filter.js";
 import { packEntry } from "../../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.js";
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 
 const udp: ConntrackEntry = {
   family: "ip",

@@ -5,8 +5,8 @@ import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.js";
 import { packNewEntry } from "../../../src/conntrack/table/encode.js";
-import { loadAddon } from "../../../src/kernel/addon.js";
-import type { NativePiece } from "../../../src/kernel/conntrack-addon.js";
+import { loadAddon } from "../../../src/netlink/addon.js";
+import type { NativePiece } from "../../../src/netlink/conntrack-addon.js";
 import { flow, refusal } from "../../support/conntrack-entries.ts";
 
 interface ScriptedAddon {

@@ -1,8 +1,8 @@
 /** The services and endpoints that the cases (cases.ts) are about, and what has happened to them. */
 import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
-import { parseAddress } from "../../../src/base/ip.js";
+import { type IpFamily, parseAddress } from "../../../src/base/ip.js";
 import { DecodingModel } from "../model/objects.js";
-import type { IpFamily, Protocol } from "../../../src/model/service-port-view.js";
+import type { Protocol } from "../../../src/base/protocols.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 

@@ -8,7 +8,7 @@ import { Metrics } from "../../../src/observe/metrics.js";
 import { ApiServer } from "../../lab/api-server/api-server.ts";
 import { eventually } from "../../lab/eventually.ts";
 import { SILENT } from "../../support/log.ts";
-import { NODE, Recorder, service } from "../source/kubernetes/support.ts";
+import { NODE, Recorder, service } from "../objects/kubernetes/support.ts";
 
 const closing: (() => Promise<unknown>)[] = [];
 afterEach(async () => {

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { countIgnored, shortfallOf } from "../../../src/daemon/reading.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
-import { ObjectDecoder } from "../../../src/source/decode/decoder.js";
+import { ObjectDecoder } from "../../../src/objects/decode/decoder.js";
 
 const source = { gaps: () => ({ files: [], empty: false }), problems: () => [] };
 const decoder = new ObjectDecoder({ nodeName: "n1" });

@@ -87,7 +87,7 @@ describe("bundle.mjs", () => {
     const script = join(directory, "credentials.mjs");
     writeFileSync(
       script,
-      `import { readKubeconfig } from ${JSON.stringify(join(ROOT, "dist/source/kubernetes/kubeconfig.js"))};
+      `import { readKubeconfig } from ${JSON.stringify(join(ROOT, "dist/objects/kubernetes/kubeconfig.js"))};
        import { LibraryCredentials } from ${JSON.stringify(chunk)};
        const file = ${JSON.stringify(file)};
        const credentials = await LibraryCredentials.load(await readKubeconfig(file, ""), { file, proxyUrl: "" });

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { defaultSocketPath } from "../../../src/control/socket-path.js";
+import { defaultSocketPath } from "../../../src/daemon/control/socket-path.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { parseConfig } from "../../../src/config/load.js";
 import { checkAgainst } from "./model-check.js";

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Flowtable, type FlowtableOptions, removeFlowtable } from "../../../src/flowtable/flowtable.js";
 import { FLOWTABLE_REF } from "../../../src/flowtable/operations.js";
-import type { LinkHandlers, Op } from "../../../src/kernel/kernel.js";
+import type { LinkHandlers, Op } from "../../../src/netlink/kernel.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 

@@ -1,14 +1,7 @@
 import { describe, expect, test } from "vitest";
-import {
-  categorize,
-  NO_HINTS,
-  READY,
-  SERVING,
-  TERMINATING,
-  type CandidateList,
-  type Hints,
-} from "../../../src/model/categorize.js";
-import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { categorize, type CandidateList } from "../../../src/model/categorize.js";
+import { NO_HINTS, READY, SERVING, TERMINATING, type Hints } from "../../../src/objects/endpoint-state.js";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 
 const UP = READY | SERVING;
 const DRAINING = SERVING | TERMINATING;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { keyOf, NODE_PORT, partsOf } from "../../../src/model/claim-keys.js";
-import type { Protocol } from "../../../src/model/service-port-view.js";
+import type { Protocol } from "../../../src/base/protocols.js";
 
 test("each claim has a key of its own, which says what is claimed", () => {
   const addresses = [NODE_PORT, "0.0.0.0", "0.0.0.1", "10.96.0.1", "128.0.0.0", "255.255.255.255", "::", "fd00::1"];

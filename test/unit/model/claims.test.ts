@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Claims } from "../../../src/model/claims.js";
-import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
-import type { ServiceRecord } from "../../../src/model/records.js";
+import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
+import type { ServiceRecord } from "../../../src/objects/records.js";
 import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 
 const OLD = { creationTimestamp: "2024-01-01T00:00:00Z" };

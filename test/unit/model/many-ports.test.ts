@@ -1,8 +1,8 @@
 /** A Service with thousands of ports: the work grows with their number, not with its square. */
 import { expect, it } from "vitest";
 
-import { describeService, type Listing } from "../../../src/control/services.js";
-import { nameOf, ObjectDecoder } from "../../../src/source/decode/decoder.js";
+import { describeService, type Listing } from "../../../src/daemon/control/services.js";
+import { nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
 import type { Fields } from "../../../src/base/unknown.js";
 import { atLength } from "../../lab/length.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 import { portId } from "../../../src/model/targets.js";
 import { newModel, service, slice } from "./objects.js";
 

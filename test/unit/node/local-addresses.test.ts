@@ -1,7 +1,7 @@
 /** When the rest of the program hears of interface addresses: only when they differ, also after every kind of failure. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { InterfaceAddress } from "../../../src/kernel/kernel.js";
+import type { InterfaceAddress } from "../../../src/netlink/kernel.js";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
 import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";

@@ -7,7 +7,7 @@ import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import type { KernelFamilies, NodeError } from "../../../src/node/families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
-import type { KubeObject } from "../../../src/source/object-sink.js";
+import type { KubeObject } from "../../../src/objects/object-sink.js";
 import { decoded } from "../../support/decoded.js";
 
 const NODE = "this-node";

@@ -2,7 +2,7 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, test } from "vitest";
 import { ProxyHealth, rfc3339 } from "../../../src/observe/health.js";
-import type { IpFamily } from "../../../src/model/service-port-view.js";
+import type { IpFamily } from "../../../src/base/ip.js";
 
 const START = Date.parse("2026-01-02T03:04:05Z");
 const TIMEOUT = 60_000;

@@ -2,7 +2,8 @@
 import { connect, type Socket } from "node:net";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import type { HealthCheck, IpFamily } from "../../../src/model/service-port-view.js";
+import type { HealthCheck } from "../../../src/model/service-port-view.js";
+import type { IpFamily } from "../../../src/base/ip.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
 import { ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";

@@ -3,10 +3,10 @@ import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { ProxyHealth } from "../../../src/observe/health.js";
 import type { ProxierObserver } from "../../../src/proxier/observer.js";
-import type { CommitOptions, CommitResult, Op } from "../../../src/kernel/kernel.js";
+import type { CommitOptions, CommitResult, Op } from "../../../src/netlink/kernel.js";
 import { LargeUpdates } from "../../../src/proxier/large-updates.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { InterfaceAddress } from "../../../src/kernel/kernel.js";
+import type { InterfaceAddress } from "../../../src/netlink/kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";

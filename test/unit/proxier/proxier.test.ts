@@ -1,7 +1,7 @@
 /** What a user sees of the proxier: what it writes, when, and what it says. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

@@ -2,9 +2,9 @@
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel, type FakeKernelOptions } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/kernel.js";
+import type { Op } from "../../../src/netlink/kernel.js";
 import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { SetName } from "../../../src/ruleset/names.js";

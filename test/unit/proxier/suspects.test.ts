@@ -1,7 +1,7 @@
 /** Changes that the kernel refused together: which are tried together, which are found at fault, and how many refusals that takes. */
 import { describe, expect, it } from "vitest";
 
-import { NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Change } from "../../../src/proxier/changed-claims.js";
 import { type Group, Suspects } from "../../../src/proxier/suspects.js";

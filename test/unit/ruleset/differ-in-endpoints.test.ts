@@ -1,7 +1,7 @@
 /** Which changes of a service port are written as other data of elements that stay. */
 import { expect, it } from "vitest";
 
-import { EndpointList } from "../../../src/model/endpoints.js";
+import { EndpointList } from "../../../src/objects/endpoint-list.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import { differInEndpoints } from "../../../src/ruleset/service.js";
 import { type ServicePortState } from "../../../src/ruleset/service-port-state.js";

@@ -1,6 +1,6 @@
 /** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
 import { beforeEach, describe, expect, it } from "vitest";
-import { EndpointList, NO_ENDPOINTS } from "../../../src/model/endpoints.js";
+import { EndpointList, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";

@@ -1,7 +1,7 @@
 /** Draw chains for small counts in large maps: a service that is scaled to a new count must not make the kernel walk the map. */
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/kernel.js";
+import type { Op } from "../../../src/netlink/kernel.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { KeyPacker } from "../../../src/ruleset/keys.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";

@@ -1,6 +1,6 @@
 /** Sets whose elements count: what goes on over replacements, repairs and readings that overlap them. */
 import { beforeEach, expect, test } from "vitest";
-import type { ElementBatch } from "../../../src/kernel/kernel.js";
+import type { ElementBatch } from "../../../src/netlink/kernel.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
 import type { SetSpec } from "../../../src/table/table-exports.js";
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { ElementBatch } from "../../../src/kernel/kernel.js";
+import type { ElementBatch } from "../../../src/netlink/kernel.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
 import type { PackedChange } from "../../../src/table/elements/batches.js";
 import type { SetSpec } from "../../../src/table/rules/rule.js";

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.js";
 import { readU64 } from "../../../src/table/elements/bytes.js";
 import { Table } from "../../../src/table/table-exports.js";
-import { batchLayout } from "../../../src/kernel/element-batch.js";
+import { batchLayout } from "../../../src/netlink/element-batch.js";
 import { Dice } from "../proxier/support/dice.js";
 
 const REF = { family: "ip", table: "timed" } as const;

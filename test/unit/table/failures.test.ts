@@ -1,9 +1,9 @@
 /** What the Table does when the kernel fails it, and while it waits for it. */
 import { describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Op } from "../../../src/kernel/kernel.js";
+import type { Op } from "../../../src/netlink/kernel.js";
 import { Table, TableError } from "../../../src/table/table-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { isLater, nextGeneration } from "../../../src/kernel/generation.js";
+import { isLater, nextGeneration } from "../../../src/netlink/generation.js";
 import { believed, Invalidations } from "../../../src/table/sync/invalidations.js";
 
 const foreign = (generation: number, ...sets: string[]) =>

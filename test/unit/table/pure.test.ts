@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { TableFlag } from "../../../src/kernel/constants.js";
-import type { ElementBatch } from "../../../src/kernel/kernel.js";
+import { TableFlag } from "../../../src/netlink/constants.js";
+import type { ElementBatch } from "../../../src/netlink/kernel.js";
 import {
   addressBytes,
   addressText,

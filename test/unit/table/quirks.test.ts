@@ -1,10 +1,10 @@
 /** Verdict maps that go with the chains that they hold on to, on kernels of all kinds. */
 import { beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { DeletedMaps } from "../../fakes/kernel/state.ts";
-import type { CommitOptions, Op } from "../../../src/kernel/kernel.js";
+import type { CommitOptions, Op } from "../../../src/netlink/kernel.js";
 import type { Table } from "../../../src/table/table-exports.js";
 import { recreating } from "../../conformance/table/changes.js";
 import { counter, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/table/build.js";

@@ -1,7 +1,7 @@
 /** The socket that commits is no more: nothing is guessed, and what it owned is claimed again. */
 import { expect, it } from "vitest";
 
-import { TableFlag } from "../../../src/kernel/constants.js";
+import { TableFlag } from "../../../src/netlink/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { TableWatch } from "../../../src/table/sync/watch.js";
 import { operations, OWN, serviceTable } from "../../conformance/table/build.js";

@@ -1,7 +1,7 @@
 /** Golden expressions, as `nft --debug=netlink` (1.0.6) shows them for the same text; the conformance tier compares all of them on the kernel. */
 import { describe, expect, it } from "vitest";
 
-import type { Expr, Family } from "../../../src/kernel/kernel.js";
+import type { Expr, Family } from "../../../src/netlink/kernel.js";
 import { lowerRule, printRule } from "../../../src/table/rules/statements.js";
 
 import type { Rule, SetSpec, Statement } from "../../../src/table/rules/rule.js";

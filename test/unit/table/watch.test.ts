@@ -1,9 +1,9 @@
 /** A watched table when events, reads and transactions overlap or fail. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
-import { KernelError } from "../../../src/kernel/errors.js";
+import { KernelError } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { Monitor, MonitorHandlers, Op } from "../../../src/kernel/kernel.js";
+import type { Monitor, MonitorHandlers, Op } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { TableWatch, type WatchOptions } from "../../../src/table/sync/watch.js";
 import { snapshot } from "../../support/snapshot.ts";

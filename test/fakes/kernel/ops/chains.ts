@@ -1,7 +1,7 @@
-import { ChainFlag } from "../../../../src/kernel/constants.js";
+import { ChainFlag } from "../../../../src/netlink/constants.js";
 import { ChainState, Refusal, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { BaseChain, Family, Op } from "../../../../src/kernel/kernel.js";
+import type { BaseChain, Family, Op } from "../../../../src/netlink/kernel.js";
 import { byHandle, checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
 import { removeRule } from "./rules.ts";
 

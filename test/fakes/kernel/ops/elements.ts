@@ -1,8 +1,8 @@
-import { batchLayout, type BatchLayout } from "../../../../src/kernel/element-batch.js";
-import { ElementFlag, SetFlag } from "../../../../src/kernel/constants.js";
+import { batchLayout, type BatchLayout } from "../../../../src/netlink/element-batch.js";
+import { ElementFlag, SetFlag } from "../../../../src/netlink/constants.js";
 import { elementId, isExpired, Refusal, type ElementState, type SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { ElementBatch, Op, Verdict } from "../../../../src/kernel/kernel.js";
+import type { ElementBatch, Op, Verdict } from "../../../../src/netlink/kernel.js";
 import { verdictTarget } from "./exprs.ts";
 import { findSet, findTable } from "./find.ts";
 import { isNull } from "./intervals.ts";

@@ -6,11 +6,11 @@ import {
   NfProto,
   RejectType,
   SetFlag,
-} from "../../../../src/kernel/constants.js";
+} from "../../../../src/netlink/constants.js";
 import { Refusal, type ChainState, type Link, type SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import { normalizeExpr, registerWord } from "../../../../src/kernel/normalize.js";
-import type { Expr, Verdict } from "../../../../src/kernel/kernel.js";
+import { normalizeExpr, registerWord } from "../../../../src/netlink/normalize.js";
+import type { Expr, Verdict } from "../../../../src/netlink/kernel.js";
 import { findSet } from "./find.ts";
 import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.ts";
 

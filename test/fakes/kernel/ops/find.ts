@@ -1,6 +1,6 @@
 import { Refusal, type ChainState, type SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { TableRef } from "../../../../src/kernel/kernel.js";
+import type { TableRef } from "../../../../src/netlink/kernel.js";
 
 /** nft_table_lookup: a table that another socket owns refuses every change. */
 export function findTable(tx: Transaction, ref: TableRef): TableState {

@@ -1,6 +1,6 @@
-import { FibResult } from "../../../../src/kernel/constants.js";
+import { FibResult } from "../../../../src/netlink/constants.js";
 import { Refusal } from "../state.ts";
-import type { Family } from "../../../../src/kernel/kernel.js";
+import type { Family } from "../../../../src/netlink/kernel.js";
 
 /** IFNAMSIZ */
 const NAME = 16;

@@ -1,6 +1,6 @@
 import { Refusal } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { Op } from "../../../../src/kernel/kernel.js";
+import type { Op } from "../../../../src/netlink/kernel.js";
 import { findTable, unlessAbsent } from "./find.ts";
 
 /** nf_tables_delobj */

@@ -1,7 +1,7 @@
-import { ChainFlag } from "../../../../src/kernel/constants.js";
+import { ChainFlag } from "../../../../src/netlink/constants.js";
 import { byAge, Refusal, RuleState, type ChainState, type Link, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { Expr, Op } from "../../../../src/kernel/kernel.js";
+import type { Expr, Op } from "../../../../src/netlink/kernel.js";
 import { initExpr, Registers } from "./exprs.ts";
 import { checkUserdata, findChain, findTable, unlessAbsent } from "./find.ts";
 import { afterChange } from "./validate.ts";

@@ -1,7 +1,7 @@
-import { DATA_VERDICT, SetFlag } from "../../../../src/kernel/constants.js";
+import { DATA_VERDICT, SetFlag } from "../../../../src/netlink/constants.js";
 import { Refusal, SetState, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { Op, SetInfo } from "../../../../src/kernel/kernel.js";
+import type { Op, SetInfo } from "../../../../src/netlink/kernel.js";
 import { byHandle, checkUserdata, findTable, unlessAbsent } from "./find.ts";
 
 type SetOp = Extract<Op, { kind: "set" }>;

@@ -1,7 +1,7 @@
-import { TableFlag } from "../../../../src/kernel/constants.js";
+import { TableFlag } from "../../../../src/netlink/constants.js";
 import { byAge, Refusal, TableState, tableId } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { Op } from "../../../../src/kernel/kernel.js";
+import type { Op } from "../../../../src/netlink/kernel.js";
 import { deleteChainRules, removeChain } from "./chains.ts";
 import { checkUserdata, findTable, unlessAbsent } from "./find.ts";
 import { removeSet } from "./sets.ts";

@@ -1,7 +1,7 @@
-import { FibFlag, FibResult, NatType } from "../../../../src/kernel/constants.js";
+import { FibFlag, FibResult, NatType } from "../../../../src/netlink/constants.js";
 import { Refusal, type ChainState, type Link, type TableState } from "../state.ts";
 import type { Transaction } from "../transaction.ts";
-import type { Expr } from "../../../../src/kernel/kernel.js";
+import type { Expr } from "../../../../src/netlink/kernel.js";
 
 /** NFT_JUMP_STACK_SIZE: how deep chains may nest. A loop is found by running into it. */
 const JUMP_STACK = 16;

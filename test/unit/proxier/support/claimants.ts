@@ -1,8 +1,8 @@
 /** Who of all services has which address and port, and who may reach it, straight from the objects: the rule once more. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
-import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
-import type { IpFamily, ServicePortView } from "../../../../src/model/service-port-view.js";
+import { type IpFamily, parseCIDR, prefixContains } from "../../../../src/base/ip.js";
+import type { ServicePortView } from "../../../../src/model/service-port-view.js";
 import type { ApiObject } from "../../../support/decoded.js";
 
 const OF_FAMILY = { ip: "IPv4", ip6: "IPv6" } as const;

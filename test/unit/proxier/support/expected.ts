@@ -1,8 +1,8 @@
 /** What the first packet of a connection comes to by what services mean: the table of hooks and policies, once more, in few words. */
-import { parseCIDR, prefixContains } from "../../../../src/base/ip.js";
+import { type IpFamily, parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import { portId } from "../../../../src/model/targets.js";
-import type { Endpoint } from "../../../../src/model/endpoints.js";
-import type { IpFamily, ServicePortView } from "../../../../src/model/service-port-view.js";
+import type { Endpoint } from "../../../../src/objects/endpoint-list.js";
+import type { ServicePortView } from "../../../../src/model/service-port-view.js";
 import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
 

@@ -16,10 +16,10 @@ import {
   MetaKey,
   PayloadBase,
   SetFlag,
-} from "../../../../src/kernel/constants.js";
-import type { Expr, Kernel, Verdict } from "../../../../src/kernel/kernel.js";
-import { formatAddress, packAddress } from "../../../../src/base/ip.js";
-import type { IpFamily, Protocol } from "../../../../src/model/service-port-view.js";
+} from "../../../../src/netlink/constants.js";
+import type { Expr, Kernel, Verdict } from "../../../../src/netlink/kernel.js";
+import { formatAddress, type IpFamily, packAddress } from "../../../../src/base/ip.js";
+import type { Protocol } from "../../../../src/base/protocols.js";
 import { readTables, type SetView, type TableView } from "./tables.js";
 
 export interface Connection {

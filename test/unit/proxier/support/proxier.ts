@@ -1,5 +1,5 @@
 import { defaultConfig } from "../../../../src/config/load.js";
-import type { Kernel } from "../../../../src/kernel/kernel.js";
+import type { Kernel } from "../../../../src/netlink/kernel.js";
 import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
 import { SILENT } from "../../../support/log.ts";
 

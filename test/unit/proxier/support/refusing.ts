@@ -1,7 +1,7 @@
 /** A kernel in memory that refuses whatever is about certain services, as long as it is told to. */
-import { KernelError, type Fault } from "../../../../src/kernel/errors.js";
+import { KernelError, type Fault } from "../../../../src/netlink/errors.js";
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { ElementBatch, Op } from "../../../../src/kernel/kernel.js";
+import type { ElementBatch, Op } from "../../../../src/netlink/kernel.js";
 
 /** How much the refusal tells. */
 export type Telling =

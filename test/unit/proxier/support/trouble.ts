@@ -1,6 +1,6 @@
 /** What goes wrong at random: refusals, lost replies and events, broken dumps, and other processes' changes on the tables. */
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { Op, OpKind, TableRef } from "../../../../src/kernel/kernel.js";
+import type { Op, OpKind, TableRef } from "../../../../src/netlink/kernel.js";
 import type { Dice } from "./dice.js";
 
 const KINDS: readonly OpKind[] = ["chain", "rule", "set", "elements"];

@@ -1,8 +1,8 @@
 /** A small cluster of random objects that change at random: few names and addresses, so that services get in each other's way. */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 
-import type { IpFamily } from "../../../../src/model/service-port-view.js";
-import type { ObjectSink } from "../../../../src/source/object-sink.js";
+import type { IpFamily } from "../../../../src/base/ip.js";
+import type { ObjectSink } from "../../../../src/objects/object-sink.js";
 import { type ApiObject, decoded } from "../../../support/decoded.js";
 import type { Dice } from "./dice.js";
 

@@ -1,0 +1,49 @@
+/** What a service's annotations have come to, in the annotations' own words. Runs in the browser, too. */
+import { counted } from "../../base/counted.js";
+import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
+
+/** A line for each kind of annotation that is in force; none, as nearly always. */
+export function annotationTexts({ balance, limits, drainSeconds }: ServicePortStatus): string[] {
+  return [
+    ...(balance === undefined ? [] : [`balance: ${balanceText(balance)}`]),
+    ...(limits === undefined ? [] : [`limits: ${limitsText(limits)}`]),
+    ...(drainSeconds === undefined ? [] : [`drain-seconds: ${drainSeconds}`]),
+  ];
+}
+
+/** "consistent,weights,limits,drain": which of them are; "-": none. */
+export function annotationWords({ balance, limits, drainSeconds }: ServicePortStatus): string {
+  const words = [
+    ...(balance?.mode === "consistent" ? ["consistent"] : []),
+    ...(balance?.weights === undefined ? [] : ["weights"]),
+    ...(limits === undefined ? [] : ["limits"]),
+    ...(drainSeconds === undefined ? [] : ["drain"]),
+  ];
+  return words.join() || "-";
+}
+
+function balanceText({ mode, key, slots, weights }: BalanceStatus): string {
+  const parts = [key === undefined ? mode : `${mode} by ${key}`];
+  if (slots > 0) parts.push(counted(slots, "slot"));
+  if (weights !== undefined) {
+    const zones = Object.entries(weights.zones).map(([zone, weight]) => `zone=${zone}:${weight}`);
+    const addresses = Object.entries(weights.addresses).map(
+      ([address, weight]) => `${address.includes(":") ? `[${address}]` : address}:${weight}`,
+    );
+    parts.push(`weights ${[...zones, ...addresses, "others:1"].join(" ")}`);
+  }
+  return parts.join(", ");
+}
+
+function limitsText({ maxConnections, open, maxConnectionsPerClient, ratePerClient, overLimit }: LimitsStatus): string {
+  const parts: string[] = [];
+  if (maxConnections !== undefined) {
+    parts.push(`max-connections ${maxConnections}${open === undefined ? "" : ` (${open} open)`}`);
+  }
+  if (maxConnectionsPerClient !== undefined) parts.push(`max-connections-per-client ${maxConnectionsPerClient}`);
+  if (ratePerClient !== undefined) {
+    const { count, per, burst } = ratePerClient;
+    parts.push(`rate-per-client ${count}/${per} burst ${burst}`);
+  }
+  return [...parts, `over-limit ${overLimit}`].join(", ");
+}

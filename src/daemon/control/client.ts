@@ -1,0 +1,174 @@
+/** Asks the daemon on its socket. */
+import { isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
+import { API_VERSION } from "../../observe/status-report.js";
+
+/** An import would have Node read every property of the module, and load what is behind each. */
+const { connect } = process.getBuiltinModule("node:net");
+
+const TIMEOUT_MS = 5_000;
+
+/** No daemon answers there, or it has not written any rules yet; the message says why, and what to do. */
+export class DaemonAway extends Error {
+  override readonly name = "DaemonAway";
+  /** The kernel may be read instead. False if the caller may not ask the daemon, or if it answers with an error. */
+  readonly absent: boolean;
+
+  constructor(message: string, absent: boolean, options?: ErrorOptions) {
+    super(message, options);
+    this.absent = absent;
+  }
+}
+
+/** The daemon answered that there is no such thing. */
+export class NotFound extends Error {
+  override readonly name = "NotFound";
+}
+
+/**
+ * @param path below "/v1/", each word as it is.
+ * @returns the answer, as one of the types of observe/status-report.ts. Rejects with DaemonAway or NotFound.
+ */
+export async function ask(socketPath: string, ...path: readonly string[]): Promise<unknown> {
+  const chunks: Buffer[] = [];
+  await exchange(socketPath, path, (chunk) => chunks.push(chunk));
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString());
+  } catch (error) {
+    throw cutShort(socketPath, error);
+  }
+}
+
+/**
+ * Asks for a list, and calls `onItems` with some of its items at a time: they need not be in memory together.
+ * @returns the answer without the items. Rejects as `ask` does; items may have come by then.
+ */
+export async function askForItems(
+  socketPath: string,
+  path: readonly string[],
+  onItems: (items: readonly unknown[]) => void,
+): Promise<object> {
+  let head: object | undefined;
+  // As jsonParts() writes it.
+  const lines = new Lines((line) => {
+    if (head === undefined) head = withoutItems(JSON.parse(`${line}]}`) as object);
+    else onItems(JSON.parse(`[${line.startsWith(",") ? line.slice(1) : line}]`) as readonly unknown[]);
+  });
+  await exchange(socketPath, path, (chunk) => lines.add(chunk));
+  if (head !== undefined && lines.rest === "]}") return head;
+  throw cutShort(socketPath);
+}
+
+/** Returns the answer if it is of the version that this program reads. Throws DaemonAway. */
+export function ofThisVersion<T>(answer: T, socketPath: string): T {
+  const version: unknown = isFields(answer) ? answer["apiVersion"] : undefined;
+  if (version === API_VERSION) return answer;
+  const found = typeof version === "string" ? `apiVersion ${JSON.stringify(version)}` : "no apiVersion";
+  const hint = "use the nft-proxier of the daemon's own version";
+  throw new DaemonAway(`${socketPath} answers with ${found}, and this command reads ${API_VERSION}: ${hint}`, false);
+}
+
+function withoutItems(list: object): object {
+  return Object.fromEntries(Object.entries(list).filter(([name]) => name !== "items"));
+}
+
+function cutShort(socketPath: string, cause?: unknown): DaemonAway {
+  return new DaemonAway(`the daemon at ${socketPath} did not answer to the end`, false, { cause });
+}
+
+/** Bytes to lines. */
+class Lines {
+  readonly #onLine: (line: string) => void;
+  #chunks: Buffer[] = [];
+
+  constructor(onLine: (line: string) => void) {
+    this.#onLine = onLine;
+  }
+
+  /** What came behind the last line. */
+  get rest(): string {
+    return Buffer.concat(this.#chunks).toString();
+  }
+
+  add(chunk: Buffer): void {
+    let from = 0;
+    for (let end = chunk.indexOf(10); end >= 0; end = chunk.indexOf(10, from)) {
+      this.#chunks.push(chunk.subarray(from, end));
+      from = end + 1;
+      const line = this.rest;
+      this.#chunks = [];
+      this.#onLine(line);
+    }
+    if (from < chunk.length) this.#chunks.push(chunk.subarray(from));
+  }
+}
+
+const HEAD_END = "\r\n\r\n";
+
+/**
+ * One request of HTTP/1.0, whose answer ends with the connection. Not by node:http, which takes longer to load than all else that a
+ * command does. Rejects with DaemonAway or NotFound where the answer is not 200.
+ */
+function exchange(socketPath: string, path: readonly string[], onBody: (chunk: Buffer) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let head: string | undefined;
+    let pending = Buffer.alloc(0);
+    let status = 0;
+    const socket = connect({ path: socketPath });
+    const failed = (error: unknown): void => {
+      socket.destroy();
+      reject(new DaemonAway(whyAway(socketPath, error), isAbsent(error), { cause: error }));
+    };
+    const take = (chunk: Buffer): void => {
+      if (head !== undefined && status === 200) return onBody(chunk);
+      pending = Buffer.concat([pending, chunk]);
+      const end = pending.indexOf(HEAD_END);
+      if (head !== undefined || end < 0) return;
+      head = pending.toString("latin1", 0, end);
+      status = Number(/^HTTP\/1\.[01] (\d{3})/.exec(head)?.[1] ?? 0);
+      pending = pending.subarray(end + HEAD_END.length);
+      if (status === 200) onBody(pending);
+    };
+    socket.setTimeout(TIMEOUT_MS, () => failed(new Error(`no answer within ${TIMEOUT_MS / 1000} s`)));
+    socket.on("error", failed);
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        take(chunk);
+      } catch (error) {
+        failed(error);
+      }
+    });
+    socket.on("end", () => {
+      if (status === 200) resolve();
+      else if (status === 404) reject(new NotFound(path.join("/")));
+      else if (status === 0) failed(new Error("it closed the connection"));
+      else if (status === 503) reject(new DaemonAway(notReady(socketPath, pending), true));
+      else {
+        const body = pending.toString("utf8", 0, 200);
+        reject(new DaemonAway(`the daemon at ${socketPath} answered ${status}: ${body}`, false));
+      }
+    });
+    socket.write(`GET /v1/${path.map(encodeURIComponent).join("/")} HTTP/1.0\r\n\r\n`);
+  });
+}
+
+/** The reason is the server's (NotReady). */
+function notReady(socketPath: string, body: Buffer): string {
+  const { error } = JSON.parse(body.toString()) as { readonly error: string };
+  return `the daemon at ${socketPath} cannot tell yet: ${error}.`;
+}
+
+function isAbsent(error: unknown): boolean {
+  return codeOf(error) !== "EACCES" && codeOf(error) !== "EPERM";
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && "code" in error ? error.code : undefined;
+}
+
+function whyAway(socketPath: string, error: unknown): string {
+  if (isNoEntry(error) || codeOf(error) === "ECONNREFUSED") {
+    return `no daemon answers at ${socketPath}: does one run in this network namespace?`;
+  }
+  if (!isAbsent(error)) return `${socketPath}: only root may ask the daemon`;
+  return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}`;
+}

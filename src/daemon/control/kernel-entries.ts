@@ -1,0 +1,27 @@
+/** Counts the services that the kernel still serves from an earlier run, until this run has written its own. */
+import type { Kernel } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../../ruleset/names.js";
+
+/** Maps with one element for each VIP, protocol and port, or node port. */
+const SERVING: readonly string[] = [
+  SetName.services,
+  SetName.nodePorts,
+  SetName.noEndpointServices,
+  SetName.noEndpointNodePorts,
+  ...FORMER_SERVICE_MAPS,
+];
+
+/** VIPs and node ports in the family's table; 0 without one. Rejects with KernelError. */
+export async function countKernelEntries(
+  kernel: Pick<Kernel, "tables" | "sets" | "elements">,
+  family: IpFamily,
+): Promise<number> {
+  const ref = { family, table: TABLE_NAME };
+  if (!(await kernel.tables(family)).some(({ table }) => table === TABLE_NAME)) return 0;
+  const sets = (await kernel.sets(ref)).filter(({ set }) => SERVING.includes(set));
+  let entries = 0;
+  // One after the other: they need not be in memory together.
+  for (const set of sets) entries += (await kernel.elements(ref, set)).count;
+  return entries;
+}

@@ -1,0 +1,25 @@
+/** Asking whose an address and port are. */
+import type { Addressed } from "../../tools/explain/packet-report.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { Protocol } from "../../base/protocols.js";
+
+export interface OwnerQuestion {
+  readonly family: IpFamily;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** "": a node port. */
+  readonly address: string;
+}
+
+/** The words of the path, below "/v1/". */
+export function ownerPath({ family, protocol, destination, destinationPort }: Addressed): readonly string[] {
+  return ["owner", family, protocol.toUpperCase(), String(destinationPort), destination];
+}
+
+/** Undefined: it is another path. */
+export function ownerQuestion(path: readonly string[]): OwnerQuestion | undefined {
+  const [what, family, protocol, port, address = "", ...more] = path;
+  if (what !== "owner" || more.length > 0 || (family !== "ip" && family !== "ip6")) return undefined;
+  if (protocol !== "TCP" && protocol !== "UDP" && protocol !== "SCTP") return undefined;
+  return { family, protocol, port: Number(port), address };
+}

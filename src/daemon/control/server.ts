@@ -1,0 +1,253 @@
+/**
+ * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed before a request, and no request
+ * can change anything: GET alone.
+ */
+import type { Stats } from "node:fs";
+import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
+import { createConnection } from "node:net";
+import { basename, dirname, join } from "node:path";
+import type { Logger } from "../../base/logger.js";
+import { createGatedServer } from "../../base/request-gate.js";
+import { isNoEntry, reasonOf } from "../../base/unknown.js";
+import { ConnectionLimit } from "../../observe/http-server.js";
+import { jsonParts } from "./json-parts.js";
+import { isDefaultName } from "./socket-path.js";
+
+/** Answers a path below "/v1/". Returns undefined if there is no such path; the promise may be of a NotReady. */
+export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
+
+/** The answer of a route that cannot answer yet: 503, with the reason. Clients then read what the kernel holds. */
+export class NotReady {
+  constructor(readonly reason: string) {}
+}
+
+/** Commands are few, and each is done in a second. */
+const MAX_CONNECTIONS = 16;
+const REQUEST_TIMEOUT_MS = 5_000;
+const MAX_HEADER_BYTES = 4_096;
+/** How often the daemon checks that its socket is there, ms: one lstat. */
+const CHECK_MS = 2_000;
+
+export class ControlServer {
+  readonly #path: string;
+  readonly #log: Logger;
+  readonly #server: Server;
+  #listening = false;
+  #check: NodeJS.Timeout | undefined;
+  #checking: Promise<void> | undefined;
+  readonly #checkMs: number;
+  /** What the path named when it was made. */
+  #socket: Stats | undefined;
+
+  /** @param checkMs how often to check that the socket is there. */
+  constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
+    this.#path = path;
+    this.#checkMs = checkMs;
+    this.#log = log;
+    const limits = { maxHeaderSize: MAX_HEADER_BYTES, requestTimeout: REQUEST_TIMEOUT_MS };
+    this.#server = createGatedServer(limits, new ConnectionLimit(MAX_CONNECTIONS), (request, response) => {
+      answer(request, response, route).catch((error: unknown) => {
+        log.error({ err: error, url: request.url }, "control request failed");
+        // Half an answer must not look like a whole one.
+        if (response.headersSent) response.destroy();
+        else send(response, 500, { error: reasonOf(error) });
+      });
+    });
+  }
+
+  /** Never rejects: a node on which the socket cannot be made is served all the same, and the log says what is missing. */
+  async start(): Promise<void> {
+    try {
+      await this.#listen();
+      this.#listening = true;
+      this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
+      this.#checkLater();
+      this.#log.debug({ path: this.#path }, "control socket open");
+      // Elsewhere such names may be another program's.
+      if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
+    } catch (error) {
+      const level = error instanceof NotASocket ? "error" : "info";
+      this.#log[level](
+        { path: this.#path, reason: reasonOf(error) },
+        "no control socket: `status` and `services` cannot ask",
+      );
+    }
+  }
+
+  async close(): Promise<void> {
+    clearTimeout(this.#check);
+    const listening = this.#listening;
+    this.#listening = false;
+    await this.#checking;
+    if (!listening) return;
+    await this.#unlisten();
+    const there = await statOf(this.#path).catch(() => undefined);
+    const isOurs = there?.ino === this.#socket?.ino && there?.dev === this.#socket?.dev;
+    if (isOurs) await rm(this.#path, { force: true }).catch(() => undefined);
+  }
+
+  async #unlisten(): Promise<void> {
+    const closed = new Promise((resolve) => this.#server.close(resolve));
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  #checkLater(): void {
+    this.#check = setTimeout(() => {
+      this.#checking = this.#restore().finally(() => {
+        this.#checking = undefined;
+        if (this.#listening) this.#checkLater();
+      });
+    }, this.#checkMs);
+    this.#check.unref();
+  }
+
+  /** Makes the socket again when its file was removed. Whatever else stands there now stays. Never rejects. */
+  async #restore(): Promise<void> {
+    try {
+      if ((await statOf(this.#path)) !== undefined) return;
+      await this.#unlisten();
+      await this.#listen();
+      this.#log.info({ path: this.#path }, "control socket was removed; made again");
+    } catch (error) {
+      this.#log.debug(
+        { path: this.#path, reason: reasonOf(error) },
+        "making the control socket again failed; retrying",
+      );
+    }
+  }
+
+  async #listen(): Promise<void> {
+    await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
+    const there = await statOf(this.#path);
+    if (there !== undefined && !there.isSocket()) throw new NotASocket();
+    // A socket that a killed daemon left refuses; one that answers is another daemon's, which keeps it.
+    if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
+    // Under another name first: Node removes the name that it listened on when it closes, whatever has that name by then.
+    const name = join(dirname(this.#path), `.${process.pid}`);
+    await rm(name, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", reject);
+      // No other user can open it before its mode is set.
+      const before = process.umask(0o177);
+      this.#server.listen(name, () => {
+        this.#server.off("error", reject);
+        resolve();
+      });
+      process.umask(before);
+    });
+    await chmod(name, 0o600);
+    this.#socket = await lstat(name);
+    await rename(name, this.#path);
+  }
+}
+
+/** The path names something that another program may need. */
+class NotASocket extends Error {
+  constructor() {
+    super(
+      "a file that is not a socket is there, and is not touched: remove it, or name another path with --control-socket",
+    );
+  }
+}
+
+/** Undefined: there is nothing. */
+async function statOf(path: string): Promise<Stats | undefined> {
+  try {
+    return await lstat(path);
+  } catch (error) {
+    if (isNoEntry(error)) return undefined;
+    throw error;
+  }
+}
+
+async function isAnswered(path: string): Promise<boolean> {
+  return (await answerTo(path)) === "connected";
+}
+
+/** "connected", or the code of the error: ECONNREFUSED of a socket that nothing listens on. */
+async function answerTo(path: string): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const socket = createConnection(path);
+    const end = (answer: string | undefined): void => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once("connect", () => end("connected"));
+    socket.once("error", (error: NodeJS.ErrnoException) => end(error.code));
+  });
+}
+
+/** A socket that is younger may be one whose daemon does not listen on it yet, ms. */
+const STALE_MS = 60_000;
+
+/**
+ * Removes sockets that killed daemons of other network namespaces left in this directory: those with a name of this program's own that refuse. Never
+ * rejects.
+ */
+export async function removeStaleSockets(directory: string, log: Logger, staleMs = STALE_MS): Promise<void> {
+  try {
+    for (const name of (await readdir(directory)).filter(isDefaultName)) {
+      const path = join(directory, name);
+      const stat = await lstat(path);
+      if (!stat.isSocket() || Date.now() - stat.ctimeMs < staleMs) continue;
+      if ((await answerTo(path)) !== "ECONNREFUSED") continue;
+      await rm(path, { force: true });
+      log.debug({ path }, "socket of a killed daemon removed");
+    }
+  } catch (error) {
+    log.debug({ directory, reason: reasonOf(error) }, "looking for sockets of killed daemons failed");
+  }
+}
+
+async function answer(request: IncomingMessage, response: ServerResponse, route: Route): Promise<void> {
+  request.resume();
+  if (request.method !== "GET") return send(response, 405, { error: "GET only" });
+  const path = pathOf(request.url ?? "");
+  const body = path === undefined ? undefined : await route(path);
+  if (body === undefined) return send(response, 404, { error: `nothing at ${request.url ?? ""}` });
+  if (body instanceof NotReady) return send(response, 503, { error: body.reason });
+  await sendParts(response, body);
+}
+
+/** A reader that takes nothing for so long has gone away, ms. */
+const STALLED_MS = 10_000;
+
+/** What is made waits until the reader has taken what was made before. */
+async function sendParts(response: ServerResponse, body: unknown): Promise<void> {
+  response.writeHead(200, { "content-type": "application/json" });
+  response.setTimeout(STALLED_MS, () => response.destroy());
+  for await (const part of jsonParts(body)) {
+    if (!response.write(part)) await drained(response);
+    if (response.destroyed) return;
+  }
+  response.end();
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      response.off("drain", done).off("close", done);
+      resolve();
+    };
+    response.on("drain", done).on("close", done);
+    if (response.destroyed) done();
+  });
+}
+
+/** The words below "/v1/"; undefined: it is not there, or not to be decoded. */
+function pathOf(url: string): readonly string[] | undefined {
+  const words = url.split("?", 1)[0].split("/").slice(1);
+  if (words.shift() !== "v1") return undefined;
+  try {
+    return words.map(decodeURIComponent);
+  } catch {
+    return undefined;
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { "content-type": "application/json" });
+  response.end(JSON.stringify(body));
+}

@@ -1,0 +1,153 @@
+/** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
+import { counted } from "../../../base/counted.js";
+import { FAMILY_NAMES } from "../../../base/ip-families.js";
+import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
+import type { PageExplanation, PageUpdate } from "../page-update.js";
+import { printable } from "../../../base/printable.js";
+import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
+import { clock, Plot } from "./plot.js";
+import { ServiceTable } from "./services.js";
+
+/** All services again, at most this often. */
+const SERVICES_MS = 10_000;
+/** Until a page that was refused asks again. */
+const REFUSED_MS = 5_000;
+
+const plot = new Plot();
+const services = new ServiceTable();
+let servicesAt = -Infinity;
+let loading = false;
+/** What the services looked like when they were loaded, as far as the status tells. */
+let servicesMark = "";
+let source: EventSource | undefined;
+
+function say(text: string, colour: string): void {
+  const pill = byId("health");
+  pill.textContent = printable(text);
+  pill.className = `pill ${colour}`;
+}
+
+function show(update: PageUpdate): void {
+  const { now, status } = update;
+  const problems = status.problems.length;
+  if (problems > 0) say(counted(problems, "problem"), "bad");
+  else say(status.healthy ? "healthy" : "behind", status.healthy ? "good" : "bad");
+  byId("main").classList.remove("away");
+  setText("node", status.nodeName);
+  document.title = printable(`${status.nodeName} · nft-proxier`);
+  setText(
+    "about",
+    `nft-proxier ${status.version}, Linux ${status.kernel}, up ${duration(status.uptimeMs)}, node time ${clock(now)}`,
+  );
+  showProblems(status);
+  showNotes(status);
+  showTiles(status, now);
+  const waiting = Math.max(0, ...status.families.map(({ pendingMs }) => pendingMs));
+  plot.add(now, update.writes, waiting);
+  byId("plot").replaceChildren(plot.draw(now));
+  setText("plot-range", plot.summary());
+  if (update.events !== undefined) showEvents(update.events);
+  const mark = JSON.stringify([status.families.map(({ pendingMs: _, ...rest }) => rest), update.writes.at(-1)]);
+  if (mark !== servicesMark || services.counted) loadServices(mark);
+}
+
+/** Connections change all the time, and nothing says so: where they are counted, services are loaded whatever the mark is. */
+function loadServices(mark: string): void {
+  if (loading || performance.now() - servicesAt < SERVICES_MS) return;
+  servicesAt = performance.now();
+  loading = true;
+  services
+    .load()
+    .then(
+      () => (servicesMark = mark),
+      (error: unknown) => setText("shown", reasonOf(error)),
+    )
+    .finally(() => (loading = false));
+}
+
+function showProblems({ problems }: StatusReport): void {
+  const section = byId("problems");
+  section.hidden = problems.length === 0;
+  section.replaceChildren(
+    ...problems.map(({ what, remedy }) => make("p", "", make("span", "bad", what), make("span", "quiet", remedy))),
+  );
+}
+
+/** What goes on and needs nothing done, as the command has it. */
+function showNotes({ notes = [] }: StatusReport): void {
+  const section = byId("notes");
+  section.hidden = notes.length === 0;
+  section.replaceChildren(...notes.map((note) => make("p", "", make("span", "quiet", "under way "), note)));
+}
+
+function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: number): void {
+  const tiles: [string, string][] = families.flatMap(
+    ({ family, services: count, endpoints, inForce, kernelEntries }) => {
+      const name = FAMILY_NAMES[family];
+      if (kernelEntries !== undefined) {
+        return [[`${name} VIPs and node ports of an earlier run, in the kernel`, kernelEntries.toLocaleString()]];
+      }
+      return [
+        [`${name} services${inForce ? "" : " (not in force)"}`, count.toLocaleString()],
+        [`${name} endpoints`, endpoints.toLocaleString()],
+      ];
+    },
+  );
+  tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
+  tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
+  if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "away"]);
+  if (conntrack !== undefined) {
+    const fill = `${((100 * conntrack.entries) / conntrack.max).toFixed(1)} %`;
+    tiles.push([`of ${conntrack.max.toLocaleString()} connections tracked`, fill]);
+  }
+  byId("tiles").replaceChildren(
+    ...tiles.map(([title, value]) => make("div", "", make("b", "", value), make("span", "quiet", title))),
+  );
+}
+
+function showEvents(events: readonly StatusEvent[]): void {
+  const lines = events.toReversed().map(({ at, type, message }) => {
+    const time = make("time", "", new Date(at).toLocaleString([], { hourCycle: "h23" }));
+    return make("li", "", time, make("span", type === "warning" ? "warn" : "", message));
+  });
+  byId("events").replaceChildren(...(lines.length > 0 ? lines : [make("li", "quiet", "none since the start")]));
+}
+
+async function explain(packet: string): Promise<void> {
+  const output = byId("explanation");
+  output.hidden = false;
+  setText("explanation", "…");
+  const response = await fetch(`/status/v1/explain?packet=${encodeURIComponent(packet)}`);
+  setText("explanation", response.ok ? ((await response.json()) as PageExplanation).text : await response.text());
+}
+
+byId("explain").addEventListener("submit", (event) => {
+  event.preventDefault();
+  explain(inputById("packet").value).catch((error: unknown) => {
+    setText("explanation", reasonOf(error));
+  });
+});
+
+/** The daemon computes only while the page can be seen. */
+function follow(): void {
+  if (document.hidden) {
+    source?.close();
+    source = undefined;
+    return;
+  }
+  if (source !== undefined) return;
+  source = new EventSource("/status/stream");
+  source.addEventListener("message", ({ data }: MessageEvent<string>) => show(JSON.parse(data) as PageUpdate));
+  source.addEventListener("error", lost);
+}
+
+/** What is shown is of before: it dims. The browser connects again by itself, unless the daemon refused: it serves so many pages at a time. */
+function lost(): void {
+  byId("main").classList.add("away");
+  if (source?.readyState !== EventSource.CLOSED) return say(AWAY, "bad");
+  say("the daemon shows no more pages at a time", "bad");
+  source = undefined;
+  setTimeout(follow, REFUSED_MS);
+}
+document.addEventListener("visibilitychange", follow);
+follow();

@@ -1,0 +1,241 @@
+/** The table of services: rows exist only where they are seen, so that thousands cost no more than a screenful. */
+import { FAMILY_NAMES } from "../../../base/ip-families.js";
+import { printable } from "../../../base/printable.js";
+import { annotationTexts } from "../../control/annotation-text.js";
+import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../../observe/status-report.js";
+import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
+
+interface Row {
+  readonly service: ServicePortStatus;
+  /** In lower case, for the search. */
+  readonly text: string;
+}
+
+interface Column {
+  readonly title: string;
+  readonly classes: string;
+  readonly of: (service: ServicePortStatus) => string;
+  /** Default: as the text. */
+  readonly by?: (service: ServicePortStatus) => number;
+}
+
+const STATES: readonly ServiceState[] = [
+  "quarantined",
+  "shadowed",
+  "pending",
+  "rejected",
+  "no-local-endpoint",
+  "in-force",
+];
+const COLUMNS: readonly Column[] = [
+  { title: "Service", classes: "", of: titleOf },
+  { title: "Address", classes: "wide", of: addressOf },
+  { title: "Protocol", classes: "wide", of: ({ protocol }) => protocol },
+  {
+    title: "Node port",
+    classes: "wide number",
+    of: ({ nodePort }) => (nodePort === 0 ? "" : String(nodePort)),
+    by: ({ nodePort }) => nodePort,
+  },
+  {
+    title: "Endpoints",
+    classes: "number",
+    of: ({ ready, total }) => `${ready}/${total}`,
+    by: ({ ready }) => ready,
+  },
+  {
+    title: "Connections",
+    classes: "wide number",
+    of: connectionsOf,
+    by: ({ connectionsPerSecond = 0, connections = 0 }) => connectionsPerSecond * 1e12 + connections,
+  },
+  { title: "State", classes: "", of: ({ state }) => state, by: ({ state }) => STATES.indexOf(state) },
+];
+const COLOURS: Readonly<Record<ServiceState, string>> = {
+  "in-force": "good",
+  pending: "warn",
+  rejected: "warn",
+  "no-local-endpoint": "warn",
+  shadowed: "bad",
+  quarantined: "bad",
+};
+/** Rows beyond the visible ones, so that scrolling meets no gap. */
+const SPARE_ROWS = 10;
+
+export class ServiceTable {
+  #rows: readonly Row[] = [];
+  #shown: readonly Row[] = [];
+  #sortedBy = 0;
+  #descending = false;
+  #selected: string | undefined;
+
+  constructor() {
+    byId("titles").append(
+      ...COLUMNS.map(({ title, classes }, index) => {
+        const button = make("button", classes, title);
+        button.addEventListener("click", () => this.#sort(index));
+        return button;
+      }),
+    );
+    byId("search").addEventListener("input", () => this.#filter());
+    byId("scroller").addEventListener("scroll", () => this.#draw(), { passive: true });
+    addEventListener("resize", () => this.#draw());
+  }
+
+  /** Some service has its connections counted. */
+  get counted(): boolean {
+    return this.#rows.some(({ service }) => service.connections !== undefined);
+  }
+
+  /** Rejects when the daemon does not answer. */
+  async load(): Promise<void> {
+    const list = await listOf("/status/v1/services");
+    this.#rows = (list?.items ?? []).map((service) => ({
+      service,
+      text: [titleOf(service), addressOf(service), service.protocol, service.nodePort, service.state]
+        .join(" ")
+        .toLowerCase(),
+    }));
+    this.#filter();
+    if (this.#selected !== undefined) await this.#describe(this.#selected);
+  }
+
+  #sort(column: number): void {
+    this.#descending = column === this.#sortedBy && !this.#descending;
+    this.#sortedBy = column;
+    this.#filter();
+  }
+
+  #filter(): void {
+    const words = inputById("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = this.#rows.filter(({ text }) => words.every((word) => text.includes(word)));
+    const { of, by } = COLUMNS[this.#sortedBy];
+    const sign = this.#descending ? -1 : 1;
+    const order = new Intl.Collator("en", { numeric: true });
+    found.sort((a, b) => sign * (by ? by(a.service) - by(b.service) : order.compare(of(a.service), of(b.service))));
+    this.#shown = found;
+    setText(
+      "shown",
+      found.length === this.#rows.length ? `${found.length}` : `${found.length} of ${this.#rows.length}`,
+    );
+    for (const [index, title] of [...byId("titles").children].entries()) {
+      const mark = index === this.#sortedBy ? (this.#descending ? " ↓" : " ↑") : "";
+      title.textContent = `${COLUMNS[index]?.title}${mark}`;
+    }
+    this.#draw();
+  }
+
+  #draw(): void {
+    const scroller = byId("scroller");
+    const height = byId("titles").offsetHeight;
+    const rows = byId("rows");
+    rows.style.height = `${this.#shown.length * height}px`;
+    const first = Math.max(0, Math.floor(scroller.scrollTop / height) - SPARE_ROWS);
+    const count = Math.ceil(scroller.clientHeight / height) + 2 * SPARE_ROWS;
+    rows.replaceChildren(
+      ...this.#shown.slice(first, first + count).map(({ service }, at) => this.#row(service, (first + at) * height)),
+    );
+  }
+
+  #row(service: ServicePortStatus, top: number): HTMLElement {
+    const cells = COLUMNS.map(({ of, classes, title }) =>
+      make("span", title === "State" ? COLOURS[service.state] : classes, of(service)),
+    );
+    const row = make("button", "row", ...cells);
+    row.style.top = `${top}px`;
+    row.title = printable(service.reason ?? titleOf(service));
+    const name = `${service.namespace}/${service.name}`;
+    row.setAttribute("role", "row");
+    row.setAttribute("aria-selected", String(name === this.#selected));
+    row.addEventListener("click", () => {
+      this.#selected = name === this.#selected ? undefined : name;
+      this.#draw();
+      if (this.#selected === undefined) byId("detail").hidden = true;
+      else void this.#describe(name);
+    });
+    return row;
+  }
+
+  async #describe(name: string): Promise<void> {
+    const detail = byId("detail");
+    const path = name.split("/").map(encodeURIComponent).join("/");
+    const content = await listOf(`/status/v1/services/${path}`).then(
+      (list) =>
+        list === undefined ? [make("p", "quiet", `${name} is no longer served`)] : list.items.flatMap(portDetails),
+      (error: unknown) => [make("p", "quiet", reasonOf(error))],
+    );
+    if (this.#selected !== name) return;
+    detail.hidden = false;
+    detail.replaceChildren(...content);
+  }
+}
+
+/** Undefined: there is no such thing. Rejects when the daemon does not answer, or with its reason. */
+async function listOf(path: string): Promise<ServiceList | undefined> {
+  const response = await fetch(path);
+  if (response.status === 404) return undefined;
+  if (!response.ok) throw new Error(await response.text());
+  return (await response.json()) as ServiceList;
+}
+
+function titleOf({ namespace, name, portName }: ServicePortStatus): string {
+  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
+}
+
+function addressOf({ clusterIP, externalIPs, loadBalancerIPs, port }: ServicePortStatus): string {
+  const [first] = [...(clusterIP === undefined ? [] : [clusterIP]), ...loadBalancerIPs, ...externalIPs];
+  return first === undefined ? "" : withPort(first, port);
+}
+
+/** "1,204 (3.1/s)"; "" where they are not counted. */
+function connectionsOf({ connections, connectionsPerSecond = 0 }: ServicePortStatus): string {
+  if (connections === undefined) return "";
+  const rate =
+    connectionsPerSecond === 0 ? "" : ` (${connectionsPerSecond.toFixed(connectionsPerSecond < 10 ? 1 : 0)}/s)`;
+  return `${connections.toLocaleString()}${rate}`;
+}
+
+function portDetails(service: ServicePortStatus): HTMLElement[] {
+  const { family, port, protocol, reason, externalIPs, loadBalancerIPs, endpoints = [] } = service;
+  const facts = [
+    FAMILY_NAMES[family],
+    addressOf(service) || `port ${port}`,
+    protocol,
+    ...(externalIPs.length + loadBalancerIPs.length > 0
+      ? [`also ${[...loadBalancerIPs, ...externalIPs].join(", ")}`]
+      : []),
+    `internal ${service.internalTrafficPolicy}, external ${service.externalTrafficPolicy}`,
+    ...(service.affinitySeconds > 0 ? [`affinity ${service.affinitySeconds} s`] : []),
+    ...annotationTexts(service),
+    ...(reason === undefined ? [] : [reason]),
+  ];
+  return [make("h3", "", titleOf(service)), make("p", "quiet", facts.join(" · ")), ...endpoints.map(endpointLine)];
+}
+
+function shareOf({ clusterShare, localShare }: EndpointStatus): number {
+  return Math.max(clusterShare, localShare);
+}
+
+function endpointLine(endpoint: EndpointStatus): HTMLElement {
+  const share = shareOf(endpoint);
+  const bar = make("i");
+  bar.style.width = `${100 * share}%`;
+  const { pod, node, zone, ready, serving, terminating } = endpoint;
+  const takesTraffic = ready || serving;
+  const words = [
+    `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % of new connections`,
+    ...(endpoint.connections === undefined ? [] : [`${endpoint.connections.toLocaleString()} so far`]),
+    ...(pod === undefined ? [] : [pod]),
+    ...(node === undefined ? [] : [endpoint.local ? `${node} (this node)` : node]),
+    ...(node === undefined && endpoint.local ? ["on this node"] : []),
+    ...(zone === undefined ? [] : [zone]),
+    ...(terminating ? [serving ? "terminating" : "terminating, not serving"] : ready ? [] : ["not ready"]),
+  ];
+  return make(
+    "div",
+    "endpoint",
+    make("span", takesTraffic ? "" : "quiet", withPort(endpoint.address, endpoint.port)),
+    make("span", "share", bar),
+    make("span", "quiet", words.join(", ")),
+  );
+}

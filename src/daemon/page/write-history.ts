@@ -1,0 +1,49 @@
+/** Writes to the kernel over the last minutes, for the plot of the status page. */
+import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
+
+/** All writes of a few seconds. */
+export interface WriteBucket {
+  /** Unix ms, of its begin. */
+  readonly at: number;
+  readonly writes: number;
+  readonly failed: number;
+  /** From the begin of a write to the kernel's answer, ms. */
+  readonly longestMs: number;
+}
+
+export const BUCKET_MS = 2_000;
+/** Ten minutes. */
+const KEPT_BUCKETS = 300;
+
+/** Keeps as much on a busy node as on a quiet one; buckets without a write are not there. */
+export class WriteHistory implements ProxierObserver {
+  readonly #now: () => number;
+  #buckets: WriteBucket[] = [];
+
+  /** @param now Unix ms; by default the system's clock. */
+  constructor(now: () => number = Date.now) {
+    this.#now = now;
+  }
+
+  synced({ ok, ms, work }: SyncReport): void {
+    // The kernel held all that was desired: it was not written to.
+    if (ok && work?.transactions === 0) return;
+    const at = Math.floor(this.#now() / BUCKET_MS) * BUCKET_MS;
+    const last = this.#buckets.at(-1);
+    const before = last?.at === at ? last : undefined;
+    if (before !== undefined) this.#buckets.pop();
+    this.#buckets.push({
+      at,
+      writes: (before?.writes ?? 0) + 1,
+      failed: (before?.failed ?? 0) + (ok ? 0 : 1),
+      longestMs: Math.max(before?.longestMs ?? 0, ms),
+    });
+    if (this.#buckets.length > KEPT_BUCKETS) this.#buckets.shift();
+  }
+
+  /** Of the last ten minutes, oldest first, from the bucket that has `since` (Unix ms) in it. */
+  buckets(since = 0): readonly WriteBucket[] {
+    const from = Math.max(since - BUCKET_MS, this.#now() - KEPT_BUCKETS * BUCKET_MS);
+    return this.#buckets.filter(({ at }) => at > from);
+  }
+}

@@ -1,0 +1,74 @@
+/** The end of a copy that a run before left: as soon as this program's own rules are in force. */
+import type { Logger } from "../../base/logger.js";
+import type { Kernel } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
+import { HANDOVER_TABLE } from "../../ruleset/names.js";
+import { type HandoverFailure, removeFormerHandover, removeHandover } from "./handover.js";
+
+export interface RemovalOptions {
+  readonly kernel: Kernel;
+  readonly log: Logger;
+}
+
+export interface FormerRemovalOptions extends RemovalOptions {
+  /** How long this process has run, ms. */
+  readonly runningMs?: () => number;
+}
+
+/** Removes each family's copy once, when its rules are in force for the first time. */
+export class HandoverRemoval implements ProxierObserver {
+  readonly #options: FormerRemovalOptions;
+  readonly #seen = new Set<IpFamily>();
+  #work: Promise<void> = Promise.resolve();
+
+  constructor(options: FormerRemovalOptions) {
+    this.#options = options;
+  }
+
+  synced({ family, ok }: Pick<SyncReport, "family" | "ok">): void {
+    if (!ok || this.#seen.has(family)) return;
+    this.#seen.add(family);
+    this.#work = this.#remove(family, this.#work);
+  }
+
+  /** Resolves when what is under way is done; before the kernel is closed. */
+  async done(): Promise<void> {
+    await this.#work;
+  }
+
+  async #remove(family: IpFamily, before: Promise<void>): Promise<void> {
+    await before;
+    await endFormerHandover(this.#options, family);
+  }
+}
+
+/** Removes the family's copy if it was in force before this process began, and logs that. Never rejects. */
+export async function endFormerHandover(options: FormerRemovalOptions, family: IpFamily): Promise<void> {
+  const { kernel, log, runningMs = () => process.uptime() * 1000 } = options;
+  try {
+    const what = await removeFormerHandover(kernel, family, runningMs);
+    if (what === "removed") logRemoved(log, family);
+    if (what === "newer") log.info({ family, table: HANDOVER_TABLE }, "handover copy is newer than this start; kept");
+  } catch (error) {
+    logFailure(log, { family, error });
+  }
+}
+
+/** Removes the copies, and logs that. False: one could not be removed. Never rejects. */
+export async function endHandover({ kernel, log }: RemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
+  const { removed, failures } = await removeHandover(kernel, families);
+  for (const family of removed) logRemoved(log, family);
+  for (const failure of failures) logFailure(log, failure);
+  return failures.length === 0;
+}
+
+function logRemoved(log: Logger, family: IpFamily): void {
+  log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
+}
+
+/** The copy serves what nothing else does, and no longer than its time limit. */
+function logFailure(log: Logger, { family, error }: HandoverFailure): void {
+  const hint = "nft-proxier handover --remove";
+  log.warn({ family, table: HANDOVER_TABLE, err: error, hint }, "removing the handover copy failed");
+}

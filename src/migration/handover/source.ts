@@ -1,0 +1,127 @@
+/** What is in force, as the kernel dumps it, and as much of it as translates packets. */
+import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
+import { batchLayout } from "../../netlink/element-batch.js";
+import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../netlink/kernel.js";
+
+/** A table without its elements. */
+export interface SourceTable {
+  readonly ref: TableRef;
+  readonly chains: ReadonlyMap<string, ChainInfo>;
+  /** By chain. */
+  readonly rules: ReadonlyMap<string, readonly RuleInfo[]>;
+  readonly sets: ReadonlyMap<string, SetDump>;
+}
+
+/** What rules lead to. */
+export interface Reached {
+  /** Chains without a hook. */
+  readonly chains: ReadonlySet<string>;
+  /** Anonymous ones, too. Those whose elements only packets can make have none. */
+  readonly sets: ReadonlyMap<string, ElementBatch | undefined>;
+}
+
+type Rules = readonly Pick<RuleInfo, "exprs">[];
+
+/** Sets that are read at a time: the kernel walks each on a thread of its own, where a core is free for it. */
+const READERS = 2;
+
+export async function readSource(kernel: Kernel, ref: TableRef): Promise<SourceTable> {
+  const chains = await kernel.chains(ref);
+  const sets = await kernel.sets(ref);
+  const rules = Map.groupBy(await kernel.rules(ref), ({ chain }) => chain);
+  return {
+    ref,
+    chains: new Map(chains.map((chain) => [chain.chain, chain])),
+    rules,
+    sets: new Map(sets.map((set) => [set.set, set])),
+  };
+}
+
+/** Follows `from` through all chains, and reads the elements of all sets on the way. */
+export async function readReached(kernel: Kernel, source: SourceTable, from: Rules): Promise<Reached> {
+  const { ref, rules, sets } = source;
+  const chains = new Set<string>();
+  const found = new Set<string>();
+  const elements = new Map<string, ElementBatch>();
+  const follow = (some: Rules): void => {
+    for (const expr of some.flatMap(({ exprs }) => exprs)) {
+      const set = setOf(expr);
+      if (set !== undefined) found.add(set);
+      const chain = targetOf(expr);
+      if (chain === undefined || chains.has(chain)) continue;
+      chains.add(chain);
+      follow(rules.get(chain) ?? []);
+    }
+  };
+  follow(from);
+  // Maps of verdicts lead on, perhaps to more of them. A set that grows while it is walked is walked to its end.
+  for (const name of found) {
+    const set = sets.get(name);
+    if (set === undefined || !holdsVerdicts(set)) continue;
+    const batch = await kernel.elements(ref, set);
+    elements.set(name, batch);
+    follow((batch.verdicts ?? []).map((data) => ({ exprs: [{ type: "immediate", dreg: 0, data }] })));
+  }
+  const filled = filledByPackets([...chains].flatMap((chain) => rules.get(chain) ?? []));
+  const unread = [...found].flatMap((name) => {
+    const set = sets.get(name);
+    return set === undefined || elements.has(name) || filled.has(name) ? [] : [set];
+  });
+  await readInParallel(kernel, unread, (set, batch) => elements.set(set.set, batch));
+  return { chains, sets: new Map([...found].map((name) => [name, elements.get(name)])) };
+}
+
+async function readInParallel(
+  kernel: Kernel,
+  unread: SetDump[],
+  take: (set: SetDump, batch: ElementBatch) => void,
+): Promise<void> {
+  const read = async (): Promise<void> => {
+    // Without their counters: the copy has none.
+    for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
+      const { exprs: _, ...plain } = set;
+      const batch = await kernel.elements(set, plain);
+      take(set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: READERS }, read));
+  } finally {
+    unread.length = 0;
+  }
+}
+
+/** Ranges from the lowest on, each with its begin ahead of its end, as nft adds them: the kernel dumps them the other way round. */
+function inOrder(batch: ElementBatch): ElementBatch {
+  const { stride, flags } = batchLayout(batch);
+  const records = Array.from({ length: batch.count }, (_, i) => {
+    const bytes = batch.bytes.subarray(i * stride, (i + 1) * stride);
+    const end = flags >= 0 && bytes.subarray(flags, flags + 4).some((byte) => byte === ElementFlag.intervalEnd);
+    return { bytes, key: bytes.subarray(0, batch.keyLen), end };
+  });
+  records.sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.end) - Number(a.end));
+  return { ...batch, bytes: Buffer.concat(records.map(({ bytes }) => bytes)) };
+}
+
+/** Sets whose elements carry expressions that a rule gave them (limits of connections): a dump does not have those. */
+function filledByPackets(rules: Rules): ReadonlySet<string> {
+  const counting = rules
+    .flatMap(({ exprs }) => exprs)
+    .flatMap((expr) => (expr.type === "dynset" && expr.exprs !== undefined && expr.exprs.length > 0 ? expr.set : []));
+  return new Set(counting);
+}
+
+/** The set that an expression looks in, or fills. */
+export function setOf(expr: Expr): string | undefined {
+  return expr.type === "lookup" || expr.type === "dynset" ? expr.set : undefined;
+}
+
+/** The chain that an expression goes to, by jump or goto. */
+function targetOf(expr: Expr): string | undefined {
+  if (expr.type !== "immediate" || expr.data instanceof Uint8Array) return undefined;
+  return expr.data.verdict === "jump" || expr.data.verdict === "goto" ? expr.data.chain : undefined;
+}
+
+export function holdsVerdicts({ dataType }: Pick<SetDump, "dataType">): boolean {
+  return dataType === DATA_VERDICT;
+}

@@ -1,0 +1,60 @@
+/** What kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing of. */
+import { counted } from "../../base/counted.js";
+import { reasonOf } from "../../base/unknown.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
+import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
+import { readText } from "./proc-file.js";
+
+/** Chains that are made by rules' users in one table of the older iptables. Asked only for tables that are there. */
+export type ReadLegacyChains = (family: IpFamily, table: string) => Promise<readonly string[]>;
+
+/** As `NftKernel.legacyLayout`. Asked only for tables that are there. */
+export type ReadLegacyLayout = (family: IpFamily, table: string) => Promise<string>;
+
+const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
+
+/**
+ * Tables in which kube-proxy's chains may be, of those that are there: asking the kernel for another would make it. None can be read when
+ * there is no such iptables.
+ */
+export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
+  const names = await readText(root, `proc/net/${family}_tables_names`);
+  return names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
+}
+
+/** What is in these tables, by default in all that are there. Undefined when there is nothing of kube-proxy's. Never throws. */
+export async function findLegacy(
+  family: IpFamily,
+  root: string,
+  legacyChains: ReadLegacyChains | undefined,
+  tables?: readonly IptablesTable[],
+): Promise<ForeignLeftover | undefined> {
+  const program = PROGRAM[family];
+  const seen: string[] = [];
+  const commands: string[] = [];
+  for (const table of tables ?? (await presentTables(family, root))) {
+    const words = await describeTable(family, table, legacyChains);
+    if (words === undefined) continue;
+    seen.push(`${family} ${table}: ${words}`);
+    commands.push(`${program}-legacy-save -t ${table} | grep -vE '${savePattern(table)}' | ${program}-legacy-restore`);
+  }
+  if (seen.length === 0) return undefined;
+  return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
+}
+
+/** What of kube-proxy's is in the table; undefined: nothing. */
+async function describeTable(
+  family: IpFamily,
+  table: IptablesTable,
+  legacyChains: ReadLegacyChains | undefined,
+): Promise<string | undefined> {
+  try {
+    if (legacyChains === undefined) return "the table is there, and its chains were not looked at";
+    const own = (await legacyChains(family, table)).filter((chain) => isOwnChain(table, chain));
+    if (own.length === 0) return undefined;
+    return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
+  } catch (error) {
+    return `the table is there, and its chains cannot be read (${reasonOf(error)})`;
+  }
+}

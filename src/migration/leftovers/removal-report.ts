@@ -1,0 +1,38 @@
+/** What is logged of leftovers: the same lines, wherever they were. */
+import type { Logger } from "../../base/logger.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
+
+/** What became of the chains of one table. */
+export interface Removal {
+  /** How many chains were removed, and how many rules in other chains, which jumped to them. */
+  readonly chains: number;
+  readonly jumps: number;
+  readonly kept: readonly { readonly chain: string; readonly user: string }[];
+}
+
+interface Where {
+  readonly family: IpFamily;
+  readonly table: string;
+  /** Of what kind, where it is not in nf_tables. */
+  readonly leftover?: ForeignLeftover["kind"];
+  /** Why the lock that keeps other processes off was not taken. */
+  readonly unlocked?: string;
+}
+
+export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }: Removal): void {
+  if (chains + jumps > 0) log.info({ ...where, chains, jumps }, "leftovers of kube-proxy's other modes removed");
+  for (const { chain, user } of kept) {
+    log.warn(
+      { ...where, chain, user, hint: "remove the user's rule, then run cleanup" },
+      "leftover chain kept; used by another program's rule",
+    );
+  }
+}
+
+/** `error`: why it was not removed, where that was tried. */
+export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover, error?: unknown): void {
+  const hint = "its rules may still take packets: run the command on this node, if no other program uses them";
+  const err = error === undefined ? {} : { err: error };
+  log.warn({ leftover: kind, seen, command, hint, ...err }, "leftover of kube-proxy found");
+}

@@ -1,0 +1,236 @@
+/** What the configuration would change on this node, or does not fit it. Pure. */
+import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.js";
+import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
+import { type LoadedConfig } from "../../config/load.js";
+import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/facts.js";
+import { checkFamilies, type KernelFamilies } from "../../node/families.js";
+import type { DesiredNumber } from "../../node/kernel-number.js";
+import type { IpFamily } from "../../base/ip.js";
+import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
+
+/** What the program's own loader made of file and flags. */
+export type ConfigReading =
+  | { readonly loaded: LoadedConfig }
+  | {
+      /** What is looked at instead. */
+      readonly loaded: LoadedConfig;
+      readonly refused: readonly ConfigProblem[];
+      readonly file: string;
+      /** What `loaded` is: "with the defaults". */
+      readonly lookedAt: string;
+    };
+
+export function checkConfig(reading: ConfigReading): Finding[] {
+  const { warnings, notes } = reading.loaded;
+  const said = [...warnings, ...notes].map((text) => note(text));
+  if (!("refused" in reading)) {
+    return of("configuration", "config", ...(said.length > 0 ? said : [ok("read, and nothing in it is ignored")]));
+  }
+  const { refused, file, lookedAt } = reading;
+  const wrong = refused.map(({ path, message }) =>
+    problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it: nft-proxier does not start with it"),
+  );
+  return of("configuration", "config", ...wrong, note(`the rest was looked at ${lookedAt}`), ...said);
+}
+
+export interface NodePortFacts {
+  readonly config: ProxyConfig;
+  readonly input: LoadedConfig["input"];
+  readonly mode: ModeFacts;
+  /** Where they would answer, by family. */
+  readonly places: readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[];
+  readonly local: readonly LocalAddress[];
+  /** Whether the Node object was there to say which IPs are the node's own. */
+  readonly nodeKnown: boolean;
+  /** net.ipv4.conf.all.route_localnet. */
+  readonly routeLocalnet: number | undefined;
+}
+
+/** Where node ports answer now and would answer then. */
+export function checkNodePorts(facts: NodePortFacts): Finding[] {
+  const { config, mode, places, nodeKnown } = facts;
+  const modes = modesOf(mode);
+  const needsNode = !nodeKnown && expandNodePortAddresses(config.nodePortAddresses).includes("primary");
+  const where = needsNode ? "the node's own IPs" : placesText(places);
+  if (!isOtherMode(modes))
+    return of(
+      "configuration",
+      "node-ports",
+      ok(`node ports would answer on ${where}${needsNode ? " (the Node was not looked at)" : ""}`),
+    );
+  const count = nodePortsNow(mode);
+  if (count === 0) {
+    return of("configuration", "node-ports", ok("kube-proxy's rules here have no node port: nothing changes for them"));
+  }
+  // Where it cannot be seen whether there is any, it is nothing that would surely be lost.
+  const lost = count === undefined ? note : problem;
+  const said = [...addressesLost(facts, where, lost), ...localhostLost(facts, modes, lost)];
+  return of(
+    "configuration",
+    "node-ports",
+    ...(said.length > 0 ? said : [ok(`node ports would answer on ${where}, as now`)]),
+  );
+}
+
+/** Undefined: not to be seen, as they are in IPVS. */
+function nodePortsNow({ iptablesNodePorts, legacyNodePorts, foreign }: ModeFacts): number | undefined {
+  if (legacyNodePorts === undefined || foreign.some(({ kind }) => kind === "ipvs")) return undefined;
+  return iptablesNodePorts + legacyNodePorts;
+}
+
+function placesText(places: NodePortFacts["places"]): string {
+  const texts = places.flatMap(({ places: { addresses, localhost } }) => [
+    ...(addresses === "all" ? ["all local addresses but loopback"] : addresses),
+    ...(localhost?.nets ?? []),
+  ]);
+  return texts.length === 0 ? "no address" : [...new Set(texts)].join(", ");
+}
+
+/** With no list, kube-proxy's other modes answer on all local addresses; a list that is written out they follow as well. */
+function addressesLost(
+  { input, places, local, nodeKnown }: NodePortFacts,
+  where: string,
+  lost: typeof problem,
+): Said[] {
+  if ((input.nodePortAddresses ?? []).length > 0) return [];
+  const served = new Set(places.flatMap(({ places: { addresses } }) => (addresses === "all" ? [] : addresses)));
+  const reachable = local.filter(({ address }) => !isLoopback(address) && !/^fe[89ab]/.test(address));
+  const others = reachable.map(({ address }) => address);
+  const gone = nodeKnown ? others.filter((address) => !served.has(address)) : others;
+  // One of them is the node's own, whichever that is.
+  const families = nodeKnown ? 0 : new Set(reachable.map(({ family }) => family)).size;
+  if (gone.length <= families) return [];
+  const which = nodeKnown ? named(gone) : `the others of ${named(others)}`;
+  return [
+    lost(
+      `node ports answer on all of the node's addresses now, and would answer on ${where} alone: no more on ${which}`,
+      'write nodePortAddresses out: ["all"] keeps them, ["primary"] says that the node\'s own IPs are meant',
+    ),
+  ];
+}
+
+function localhostLost(
+  { config, input, routeLocalnet }: NodePortFacts,
+  modes: readonly Mode[],
+  lost: typeof problem,
+): Said[] {
+  if (!modes.includes("iptables") || routeLocalnet !== 1 || servesLocalhost(config)) return [];
+  if (input.iptables?.localhostNodePorts === false) return [];
+  const written = expandNodePortAddresses(input.nodePortAddresses ?? []);
+  if (written.length > 0 && !written.includes("0.0.0.0/0")) return [];
+  return [
+    lost(
+      "node ports answer on 127.0.0.1 now (kube-proxy's iptables mode, with net.ipv4.conf.all.route_localnet=1), and would not any more",
+      'add "localhost" to nodePortAddresses (["primary", "localhost"]) to keep it, or set iptables.localhostNodePorts: false where it is not used',
+    ),
+  ];
+}
+
+/** A setting of the connection tracker beside what the kernel has. */
+export interface SettingFacts extends DesiredNumber {
+  /** Undefined: not readable, or not there yet. */
+  readonly present: number | undefined;
+  /** Whether this process may write it. */
+  readonly writable: boolean;
+}
+
+export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
+  const differing = settings.filter(
+    ({ present, desired, onlyUpwards = false }) =>
+      present !== desired && !(onlyUpwards && present !== undefined && present > desired),
+  );
+  if (differing.length === 0)
+    return of("configuration", "conntrack", ok("connection tracking is set as the configuration has it"));
+  const unread = differing.filter(({ present }) => present === undefined);
+  const changed = differing.filter(({ present }) => present !== undefined);
+  const said: Said[] = [];
+  if (changed.length > 0) {
+    const texts = changed.map(({ file, present, desired }) => `${nameOf(file)} ${present} → ${desired}`);
+    const readOnly = changed.filter(({ writable }) => !writable);
+    const what = `the first start would change ${texts.join(", ")}`;
+    const remedy = readOnly.map(({ remedy: how }) => how)[0];
+    said.push(
+      remedy === undefined
+        ? note(what)
+        : note(
+            `${what}; ${named(readOnly.map(({ file }) => nameOf(file)))} cannot be written from here`,
+            `where the DaemonSet has no init container with --init-only: ${remedy}`,
+          ),
+    );
+  }
+  if (unread.length > 0) {
+    said.push(
+      note(`not to be read yet, and set with the first start: ${named(unread.map(({ file }) => nameOf(file)))}`),
+    );
+  }
+  return of("configuration", "conntrack", ...said);
+}
+
+/** "net.netfilter.nf_conntrack_max", or the path of what is no sysctl. */
+function nameOf(file: string): string {
+  return file.startsWith("proc/sys/") ? file.slice("proc/sys/".length).replaceAll("/", ".") : `/${file}`;
+}
+
+export interface DetectorFacts {
+  readonly config: ProxyConfig;
+  readonly interfaces: readonly string[];
+  /** Undefined: the Node object was not there to be looked at. */
+  readonly node: NodeFacts | undefined;
+  readonly families: KernelFamilies;
+}
+
+/** What tells this node's pods from others, and whether it is there; families of configuration, Node and kernel. */
+export function checkDetector({ config, interfaces, node, families }: DetectorFacts): Finding[] {
+  const said: Said[] = [];
+  if (node !== undefined) {
+    const { fatal, warnings, notes } = checkFamilies(config, node, families);
+    if (fatal !== undefined)
+      said.push(problem(fatal.message, "correct the configuration or the Node: nft-proxier ends with it"));
+    said.push(...[...warnings, ...notes].map((text) => note(text)));
+  }
+  return of("configuration", "detect-local", ...said, ...detectorSaid(config, interfaces, node));
+}
+
+function detectorSaid(
+  { detectLocalMode, detectLocal, clusterCIDRs }: ProxyConfig,
+  interfaces: readonly string[],
+  node: NodeFacts | undefined,
+): Said[] {
+  switch (detectLocalMode) {
+    case "ClusterCIDR":
+      // Without any, the loader says what comes of it.
+      return clusterCIDRs.length === 0 ? [] : [ok(`pods are told by clusterCIDR ${clusterCIDRs.join(", ")}`)];
+    case "NodeCIDR":
+      if (node === undefined)
+        return [note("pods are told by the Node's podCIDRs (detectLocalMode NodeCIDR): the Node was not looked at")];
+      if (node.podCIDRs.length > 0) return [ok(`pods are told by the Node's podCIDRs ${node.podCIDRs.join(", ")}`)];
+      return [
+        problem(
+          "detectLocalMode is NodeCIDR, and the Node has no podCIDRs: nothing is written before it has",
+          "a controller that allocates podCIDRs, or another detectLocalMode",
+        ),
+      ];
+    case "BridgeInterface": {
+      const { bridgeInterface } = detectLocal;
+      if (interfaces.includes(bridgeInterface)) return [ok(`pods are told by interface ${bridgeInterface}`)];
+      return [
+        problem(
+          `there is no interface ${bridgeInterface} (detectLocal.bridgeInterface): no traffic is known as a pod's`,
+          `ip link; name the pods' bridge (there are ${named(interfaces, 10)})`,
+        ),
+      ];
+    }
+    case "InterfaceNamePrefix": {
+      const { interfaceNamePrefix } = detectLocal;
+      const count = interfaces.filter((name) => name.startsWith(interfaceNamePrefix)).length;
+      if (count > 0) return [ok(`pods are told by interfaces ${interfaceNamePrefix}…, of which there are ${count}`)];
+      return [
+        note(
+          `no interface begins with ${interfaceNamePrefix} (detectLocal.interfaceNamePrefix) at present: no traffic is known as a pod's`,
+          "ip link, on a node with pods",
+        ),
+      ];
+    }
+  }
+}

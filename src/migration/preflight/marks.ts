@@ -1,0 +1,135 @@
+/** What other programs' rules do with the packet mark, and whether the bit that asks for masquerading is among it. */
+import { endianness } from "node:os";
+import { BitwiseOp, Hook, MetaKey, Priority } from "../../netlink/constants.js";
+import type { BaseChain, Expr } from "../../netlink/kernel.js";
+
+/** Bits of the mark that a rule sets, clears and looks at. Where its value is not known beforehand (a stored mark), all that it writes count as cleared. */
+export interface MarkUse {
+  readonly sets: number;
+  readonly clears: number;
+  readonly tests: number;
+}
+
+const ALL = 0xffffffff;
+const LITTLE_ENDIAN = endianness() === "LE";
+
+/** A register with (mark & kept) ^ flipped; undefined in its place: what the rule does not take from the mark. */
+interface MarkValue {
+  readonly kept: number;
+  readonly flipped: number;
+}
+
+/** Undefined: the rule has nothing to do with it. */
+export function markUse(exprs: readonly Expr[]): MarkUse | undefined {
+  const marks = new Map<number, MarkValue>();
+  let [sets, clears, tests] = [0, 0, 0];
+  const write = ({ kept, flipped }: MarkValue): void => {
+    sets |= flipped;
+    clears |= ~kept & ~flipped;
+  };
+  const test = (bits: number): void => {
+    // A look at the whole mark is about its value, not about a bit of it.
+    if (bits !== ALL) tests |= bits;
+  };
+  for (const expr of exprs) {
+    switch (expr.type) {
+      case "meta":
+        if (expr.key !== MetaKey.mark) {
+          if (expr.dreg !== undefined) marks.delete(expr.dreg);
+        } else if (expr.dreg !== undefined) marks.set(expr.dreg, { kept: ALL, flipped: 0 });
+        else if (expr.sreg !== undefined) write(marks.get(expr.sreg) ?? { kept: 0, flipped: 0 });
+        break;
+      case "immediate":
+        if ("verdict" in expr.data) break;
+        if (expr.data.length === 4) marks.set(expr.dreg, { kept: 0, flipped: wordOf(expr.data) });
+        else marks.delete(expr.dreg);
+        break;
+      case "bitwise": {
+        const from = marks.get(expr.sreg);
+        const masks = (expr.op ?? BitwiseOp.maskXor) === BitwiseOp.maskXor && expr.mask?.length === 4;
+        if (from === undefined || !masks) marks.delete(expr.dreg);
+        else {
+          const mask = wordOf(expr.mask);
+          const flipped = ((from.flipped & mask) ^ (expr.xor === undefined ? 0 : wordOf(expr.xor))) >>> 0;
+          marks.set(expr.dreg, { kept: (from.kept & mask) >>> 0, flipped });
+        }
+        break;
+      }
+      case "cmp":
+      case "range":
+        test(marks.get(expr.sreg)?.kept ?? 0);
+        break;
+      case "lookup":
+        test(marks.get(expr.sreg)?.kept ?? 0);
+        if (expr.dreg !== undefined) marks.delete(expr.dreg);
+        break;
+      case "opaque": {
+        const compat = compatOf(expr.name, expr.data);
+        if (compat?.name === "mark") test(compat.words[1]);
+        if (compat?.name === "MARK") write({ kept: ~compat.words[1] >>> 0, flipped: compat.words[0] });
+        if (compat?.name === "CONNMARK" && compat.mode === RESTORE) write({ kept: ~compat.words[2] >>> 0, flipped: 0 });
+        break;
+      }
+      default:
+        if ("dreg" in expr && expr.dreg !== undefined) marks.delete(expr.dreg);
+    }
+  }
+  const use = { sets: sets >>> 0, clears: clears >>> 0, tests: tests >>> 0 };
+  return use.sets === 0 && use.clears === 0 && use.tests === 0 ? undefined : use;
+}
+
+/** XT_CONNMARK_RESTORE of linux/netfilter/xt_connmark.h. */
+const RESTORE = 2;
+
+interface Compat {
+  readonly name: string;
+  /** mark and mask; of CONNMARK ctmark, ctmask, nfmask. */
+  readonly words: readonly number[];
+  /** Behind the words. */
+  readonly mode: number;
+}
+
+/** Revisions whose layout is known (struct xt_mark_tginfo2, xt_mark_mtinfo1, xt_connmark_tginfo1 and 2), with their words. */
+const LAYOUTS: Readonly<Record<string, { readonly revisions: readonly number[]; readonly words: number }>> = {
+  "match mark": { revisions: [1], words: 2 },
+  "target MARK": { revisions: [2], words: 2 },
+  "target CONNMARK": { revisions: [1, 2], words: 3 },
+};
+/** NFTA_TARGET_NAME, _REV and _INFO, and the same of a match (linux/netfilter/nf_tables_compat.h). */
+const [NAME, REVISION, INFO] = [1, 2, 3];
+
+/** A match or target of iptables-nft that is about marks. */
+function compatOf(kind: string, data: Uint8Array): Compat | undefined {
+  const attributes = new Map<number, Buffer>();
+  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  for (let at = 0; at + 4 <= bytes.length;) {
+    const length = view.getUint16(at, LITTLE_ENDIAN);
+    if (length < 4) break;
+    attributes.set(view.getUint16(at + 2, LITTLE_ENDIAN), bytes.subarray(at + 4, at + length));
+    at += (length + 3) & ~3;
+  }
+  const name = (attributes.get(NAME)?.toString("latin1") ?? "").replace(/\0.*$/s, "");
+  const [layout, revision, info] = [LAYOUTS[`${kind} ${name}`], attributes.get(REVISION), attributes.get(INFO)];
+  if (layout === undefined || revision?.length !== 4 || !layout.revisions.includes(revision.readUInt32BE())) {
+    return undefined;
+  }
+  if (info === undefined || info.length <= layout.words * 4 - 1) return undefined;
+  const words = Array.from({ length: layout.words }, (_, i) => wordOf(info.subarray(i * 4, i * 4 + 4)));
+  return { name, words, mode: info[layout.words * 4] ?? 0 };
+}
+
+function wordOf(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
+}
+
+/** Whether what a chain does to the mark reaches our postrouting, where the bit is looked at. */
+export function isAheadOfMasquerading({ hook, priority }: BaseChain): boolean {
+  if (hook === Hook.postrouting) return priority < Priority.srcnat;
+  return hook === Hook.prerouting || hook === Hook.output || hook === Hook.forward;
+}
+
+/** Whether it comes behind our DNAT, which sets the bit. */
+export function isBehindDnat({ hook, priority }: BaseChain): boolean {
+  return hook === Hook.forward || hook === Hook.postrouting || priority > Priority.dstnat;
+}

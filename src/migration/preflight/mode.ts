@@ -1,0 +1,213 @@
+/** Which of kube-proxy's modes has rules on this node, and what becomes of each. */
+import { counted } from "../../base/counted.js";
+import { IP_FAMILIES } from "../../base/ip-families.js";
+import { TableFlag } from "../../netlink/constants.js";
+import type { Kernel, TableInfo } from "../../netlink/kernel.js";
+import { findForeignLeftovers, type ForeignOptions } from "../leftovers/foreign.js";
+import { type ForeignLeftover } from "../leftovers/foreign-leftover.js";
+import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
+import { presentTables } from "../leftovers/legacy.js";
+import type { IpFamily } from "../../base/ip.js";
+import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
+import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
+
+/** kube-proxy's chain with a rule for each node port, in nat; in filter for each one of health checks. */
+const NODE_PORTS = "KUBE-NODEPORTS";
+
+/** A table with the name of kube-proxy's. */
+export interface ProxyTable {
+  readonly family: IpFamily;
+  /** By the maps in it. */
+  readonly whose: "ours" | "kube-proxy's" | "unknown";
+  /** Netlink port of the program that keeps others from changing it. */
+  readonly owner?: number;
+  /** Node ports in it. */
+  readonly nodePorts: number;
+}
+
+export interface ModeFacts {
+  readonly tables: readonly ProxyTable[];
+  /** What is kube-proxy's in the tables of iptables-nft. */
+  readonly iptables: readonly TableCleanup[];
+  /** Rules of its chain KUBE-NODEPORTS in nat there: none means that it serves no node port. */
+  readonly iptablesNodePorts: number;
+  /** The same in the older iptables; undefined: it cannot be read. */
+  readonly legacyNodePorts: number | undefined;
+  /** Rules of KUBE-NODEPORTS in filter of iptables-nft: node ports for health checks, which it accepts. */
+  readonly healthCheckRules: number;
+  /** Families for which `handover` has left a copy that serves. */
+  readonly handover: readonly IpFamily[];
+  /** In the older iptables, and IPVS. */
+  readonly foreign: readonly ForeignLeftover[];
+}
+
+/** The modes that have rules here; several where one was left behind. */
+export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
+
+/** How many rules a chain has in a table of the older iptables. Asked only for tables that are there. */
+export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
+
+export interface ModeOptions extends ForeignOptions {
+  readonly legacyRules?: ReadLegacyRules;
+}
+
+/** `kernel` undefined: nf_tables is not to be asked, so it has no rules. Rejects with KernelError. */
+export async function readMode(
+  kernel: Kernel | undefined,
+  families: readonly IpFamily[],
+  options: ModeOptions,
+): Promise<ModeFacts> {
+  const foreign = await findForeignLeftovers(options);
+  const legacyNodePorts = await legacyNodePortRules(options);
+  const none = { tables: [], iptables: [], iptablesNodePorts: 0, healthCheckRules: 0, handover: [] };
+  if (kernel === undefined) return { ...none, legacyNodePorts, foreign };
+  const tables: ProxyTable[] = [];
+  const handover: IpFamily[] = [];
+  for (const family of families) {
+    const present = await kernel.tables(family);
+    const table = present.find((each) => each.table === TABLE_NAME);
+    if (table !== undefined) tables.push(await readTable(kernel, family, table));
+    if (present.some((each) => each.table === HANDOVER_TABLE)) handover.push(family);
+  }
+  const iptables = await findIptablesChains(kernel, families);
+  return {
+    tables,
+    iptables,
+    iptablesNodePorts: await rulesOf(kernel, iptables, "nat"),
+    legacyNodePorts,
+    healthCheckRules: await rulesOf(kernel, iptables, "filter"),
+    handover,
+    foreign,
+  };
+}
+
+async function readTable(kernel: Kernel, family: IpFamily, { flags, owner }: TableInfo): Promise<ProxyTable> {
+  const ref = { family, table: TABLE_NAME };
+  const sets = await kernel.sets(ref);
+  const has = (name: string): boolean => sets.some(({ set }) => set === name);
+  const isFormer = FORMER_SERVICE_MAPS.some(has);
+  const whose = has(SetName.dispatch) ? "ours" : isFormer ? "kube-proxy's" : "unknown";
+  let nodePorts = 0;
+  for (const set of sets) {
+    if (set.set !== SetName.nodePorts && set.set !== "service-nodeports") continue;
+    nodePorts += (await kernel.elements(ref, set)).count;
+  }
+  const owned = (flags & TableFlag.owner) !== 0 && owner !== undefined && owner !== kernel.portId;
+  return { family, whose, nodePorts, owner: owned ? owner : undefined };
+}
+
+async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "nat" | "filter"): Promise<number> {
+  let count = 0;
+  for (const { family } of found.filter((each) => each.table === table)) {
+    for (const { base: _, ...chain } of await kernel.chains({ family, table }, [NODE_PORTS])) {
+      count += (await kernel.rules({ family, table }, chain.chain)).length;
+    }
+  }
+  return count;
+}
+
+/** Both families': a kernel without IPv6 has no table of it. */
+async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Promise<number | undefined> {
+  let count = 0;
+  for (const family of IP_FAMILIES) {
+    if (!(await presentTables(family, root)).includes("nat")) continue;
+    if (legacyRules === undefined) return undefined;
+    try {
+      count += await legacyRules(family, "nat", NODE_PORTS);
+    } catch {
+      // The table is named as one that cannot be read.
+      return undefined;
+    }
+  }
+  return count;
+}
+
+/** In the order in which packets meet them. */
+export function modesOf({ tables, iptables, foreign }: ModeFacts): Mode[] {
+  const ipvs = foreign.some(({ kind }) => kind === "ipvs");
+  const legacy = foreign.some(({ kind }) => kind === "iptables-legacy");
+  return [
+    ...(tables.some(({ whose }) => whose === "ours") ? (["nft-proxier"] as const) : []),
+    ...(tables.some(({ whose }) => whose === "kube-proxy's") ? (["nftables"] as const) : []),
+    // IPVS mode has chains in iptables as well.
+    ...(!ipvs && (iptables.length > 0 || legacy) ? (["iptables"] as const) : []),
+    ...(ipvs ? (["ipvs"] as const) : []),
+  ];
+}
+
+/** Whether kube-proxy serves, or has served, by rules that nft-proxier does not continue. */
+export function isOtherMode(modes: readonly Mode[]): boolean {
+  return modes.includes("iptables") || modes.includes("ipvs");
+}
+
+export function checkMode(facts: ModeFacts): Finding[] {
+  const said = [
+    ...facts.tables.flatMap(ofTable),
+    ...facts.handover.map((family) =>
+      ok(`table ${family} ${HANDOVER_TABLE} is the copy that handover has left: removed once our rules are in force`),
+    ),
+    ...facts.iptables.flatMap(ofIptables),
+    ...facts.foreign.map(ofForeign),
+  ];
+  if (said.length === 0) said.push(ok("no rules of kube-proxy's are on this node: nothing is taken over or removed"));
+  return of("mode", "mode", ...said);
+}
+
+function ofTable({ family, whose, owner }: ProxyTable): Said[] {
+  const table = `table ${family} ${TABLE_NAME}`;
+  if (owner !== undefined && whose === "ours") {
+    return [note(`${table} is owned by an nft-proxier that runs (--own-table): another one waits until that ends`)];
+  }
+  if (owner !== undefined) {
+    const who = `\`nft list table ${family} ${TABLE_NAME}\` shows its name`;
+    return [
+      problem(
+        `${table} is owned by another program (netlink port ${owner}): it refuses our rules until that ends`,
+        `end that program first; ${who}`,
+      ),
+    ];
+  }
+  switch (whose) {
+    case "ours":
+      return [ok(`${table} is nft-proxier's: it goes on with it`)];
+    case "kube-proxy's":
+      return [ok(`${table} is of kube-proxy's nftables mode: taken over in one transaction, no packet is lost`)];
+    case "unknown":
+      return [
+        problem(
+          `${table} is there with none of kube-proxy's maps: the first write removes all that is in it`,
+          `\`nft list table ${family} ${TABLE_NAME}\`; delete it, or give it another name where another program needs it`,
+        ),
+      ];
+  }
+}
+
+function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[] {
+  const where = `${family} ${table} of iptables-nft`;
+  const said: Said[] = [];
+  if (chains + jumps > 0) {
+    said.push(
+      ok(
+        `${where} has ${counted(chains, "chain")} of kube-proxy's: removed with ${counted(jumps, "jump")} to ${chains === 1 ? "it" : "them"} once our rules are in force`,
+      ),
+    );
+  }
+  if (kept.length > 0) {
+    const uses = kept.map(({ chain, user }) => `${chain} (${user})`);
+    const remedy =
+      "once nft-proxier runs, remove the other program's rule, then `nft-proxier cleanup` when it is not running";
+    said.push(note(`${where}: used by other programs, and kept: ${named(uses)}`, remedy));
+  }
+  return said;
+}
+
+function ofForeign({ kind, seen }: ForeignLeftover): Said {
+  switch (kind) {
+    case "ipvs":
+      return ok(
+        `IPVS of kube-proxy's ipvs mode (${seen}): removed once our rules are in force; what is open goes on until it ends`,
+      );
+    case "iptables-legacy":
+      return ok(`the older iptables (${seen}): what kube-proxy has there is removed once our rules are in force`);
+  }
+}

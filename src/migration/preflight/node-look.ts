@@ -1,0 +1,178 @@
+/** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
+import { counted } from "../../base/counted.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import { checkFirewalls, type Obstacle, type ServicePacket } from "../../tools/explain/firewalls.js";
+import type { RoutedKernel } from "../../tools/explain/routing.js";
+import { handoverLeft } from "../handover/handover.js";
+import type { Kernel } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import { reasonOf } from "../../base/unknown.js";
+import {
+  acceptCommand,
+  type DroppingChain,
+  droppingText,
+  findLegacyForward,
+  keptRemedy,
+  type LegacyForwardOptions,
+} from "../../node/forwarding.js";
+import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
+import type { FirewallStatus, StatusProblem } from "../../observe/status-report.js";
+
+export interface NodeLook {
+  /** Absent: no connection tracker is loaded. */
+  readonly conntrack?: ConntrackFill;
+  /** Absent: no other program has rules in the way of services' packets, or they cannot be read, which is a problem. */
+  readonly firewalls?: FirewallStatus;
+  readonly problems: readonly StatusProblem[];
+}
+
+/** What is served, as packets that must pass. */
+export interface ServedPackets {
+  /** Those that have endpoints. */
+  readonly families: readonly IpFamily[];
+  /** "namespace/name" of all services. */
+  readonly services: Iterable<string>;
+  readonly packets: (service: string) => Iterable<ServicePacket>;
+}
+
+export interface NodeLookOptions {
+  readonly kernel: RoutedKernel;
+  /** Reads the older iptables; absent: it is not looked at. */
+  readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyLayout">;
+  /** Bit of the packet mark that our rules set, 0 to 31. */
+  readonly masqueradeBit: number;
+}
+
+/** A check of the firewalls may take this share of the time between two of them: a younger one is told again. */
+const SHARE = 0.1;
+
+/** Looks when a status is asked for. */
+export class NodeWatch {
+  readonly #options: NodeLookOptions;
+  #firewalls: { readonly told: Promise<FirewallLook>; goodUntil: number } | undefined;
+
+  constructor(options: NodeLookOptions) {
+    this.#options = options;
+  }
+
+  /** Never rejects. */
+  async look(served: ServedPackets): Promise<NodeLook> {
+    const { kernel } = this.#options;
+    const [conntrack, forwarding, { problems, check }, handovers] = await Promise.all([
+      conntrackFill(),
+      Promise.all(served.families.map((family) => forwardingOff(family))),
+      this.#firewallLook(served),
+      handoverProblems(kernel),
+    ]);
+    const full = conntrackFull(conntrack);
+    return {
+      conntrack,
+      firewalls: check,
+      problems: [
+        ...forwarding.filter((problem) => problem !== undefined),
+        ...problems.map(({ what, remedy }) => ({ what, remedy })),
+        ...handovers,
+        ...(full === undefined ? [] : [full]),
+      ],
+    };
+  }
+
+  #firewallLook(served: ServedPackets): Promise<FirewallLook> {
+    const known = this.#firewalls;
+    if (known !== undefined && performance.now() < known.goodUntil) return known.told;
+    const from = performance.now();
+    const look = { told: lookAtFirewalls(this.#options, served), goodUntil: Infinity };
+    this.#firewalls = look;
+    void look.told.finally(() => {
+      const now = performance.now();
+      look.goodUntil = now + (now - from) / SHARE;
+    });
+    return look.told;
+  }
+}
+
+/** Copies that `handover` left. Never rejects: a kernel that cannot be read is another problem. */
+export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]> {
+  const problems = Object.entries(FAMILY_NAMES).map(async ([family, name]): Promise<StatusProblem[]> => {
+    const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
+    if (left === undefined) return [];
+    const remedy = "`nft-proxier handover --remove`; the next start removes it, too";
+    if (left === 0)
+      return [{ what: `an expired handover copy of the ${name} rules is there: no packet is served by it`, remedy }];
+    const seconds = Math.ceil(left / 1000);
+    return [
+      { what: `a handover copy of the ${name} rules serves, for ${seconds}s more, what no other rules do`, remedy },
+    ];
+  });
+  return (await Promise.all(problems)).flat();
+}
+
+export interface FirewallProblem extends StatusProblem {
+  /** "ip filter FORWARD": the chain whose policy it is. Absent: a rule drops the packets. */
+  readonly policyOf?: string;
+}
+
+export interface FirewallLook {
+  readonly problems: readonly FirewallProblem[];
+  readonly check?: FirewallStatus;
+}
+
+/** Never rejects. */
+export async function lookAtFirewalls(
+  { kernel, legacy, masqueradeBit }: NodeLookOptions,
+  { families, services, packets }: ServedPackets,
+): Promise<FirewallLook> {
+  try {
+    const older = legacy === undefined ? [] : await findLegacyForward({ ...legacy, families });
+    const ownMark = (1 << masqueradeBit) >>> 0;
+    const { obstacles, ...check } = await checkFirewalls({ kernel, services, packets, ownMark });
+    const legacyProblems = older.filter(({ hasRules }) => hasRules === false).map(legacyProblem);
+    const unread = [
+      ...check.unread,
+      ...older.flatMap(({ table, hasRules }) =>
+        hasRules === false ? [] : [`${table}, whose chain FORWARD drops by policy and has rules that cannot be read`],
+      ),
+    ];
+    const looked = check.services > 0 || unread.length > 0;
+    const problems = [...legacyProblems, ...firewallProblems(obstacles)];
+    return { problems, check: looked ? { ...check, unread } : undefined };
+  } catch (error) {
+    const remedy = "`nft list ruleset` shows what other programs drop";
+    return { problems: [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }] };
+  }
+}
+
+function legacyProblem(found: DroppingChain): StatusProblem {
+  return { what: droppingText(found, true), remedy: keptRemedy(found.command) };
+}
+
+/** Of one kind, this many services are named, and of all kinds so many are told. */
+const NAMED = 3;
+const MOST_OBSTACLES = 10;
+
+function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
+  const told: FirewallProblem[] = obstacles.slice(0, MOST_OBSTACLES).map(firewallProblem);
+  const more = obstacles.length - told.length;
+  if (more > 0)
+    told.push({
+      what: counted(more, "more rule drops services' packets", "more rules drop services' packets"),
+      remedy: "`nft list ruleset`",
+    });
+  return told;
+}
+
+function firewallProblem({ ref, chain, hook, rule, verdict, direction, services }: Obstacle): FirewallProblem {
+  const { family, table } = ref;
+  const drops = verdict === "drop" ? "drops" : "rejects";
+  const whose = direction === "original" ? "packets to" : "replies of";
+  const more = services.length - NAMED;
+  const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${counted(more, "more service")}` : "");
+  const why = rule === undefined ? "by policy" : `by rule ${rule}`;
+  const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}: ${why}`;
+  // Ahead of the translation no rule can tell that a packet is a service's but by its address.
+  const remedy =
+    hook === "prerouting" && direction === "original"
+      ? "accept services' addresses in that firewall's configuration"
+      : keptRemedy(acceptCommand(ref, chain));
+  return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
+}

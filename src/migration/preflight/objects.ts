@@ -1,0 +1,92 @@
+/** What the cluster's objects would come to on this node. Pure. */
+import { counted } from "../../base/counted.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { Problem, ServedCounts, ServicePortView } from "../../model/service-port-view.js";
+import type { ServiceModel } from "../../model/service-model.js";
+import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+
+/** What was read of objects, or why none was. */
+export type ObjectFacts =
+  | {
+      readonly problems: readonly Problem[];
+      readonly lostClaims: readonly Problem[];
+      readonly unbalanced: readonly Problem[];
+      /** Manifests of which nothing can be read. */
+      readonly missing: readonly string[];
+      /** Other problems of manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+      readonly ignored: readonly string[];
+      readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
+      readonly serviceCIDRs: readonly string[];
+      readonly isClusterIP: (family: IpFamily, address: string) => boolean;
+      /** Views of each service, by family. */
+      readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
+    }
+  | { readonly away: string };
+
+export function objectFacts(
+  model: ServiceModel,
+  families: readonly IpFamily[],
+  { missing, ignored }: { readonly missing: readonly string[]; readonly ignored: readonly string[] },
+): ObjectFacts {
+  const { services } = model.takeDirty();
+  const views = families.map((family) => {
+    const ofFamily = services.map((service) => [service, model.views(family, service)] as const);
+    return [family, new Map(ofFamily.filter(([, list]) => list.length > 0))] as const;
+  });
+  return {
+    problems: [...model.problems()],
+    lostClaims: [...model.lostClaims()],
+    unbalanced: [...model.unbalanced()],
+    missing,
+    ignored,
+    serviceCIDRs: families.flatMap((family) => model.serviceCIDRs(family)),
+    isClusterIP: (family, address) => model.isClusterIP(family, address),
+    counts: families.map((family) => ({ family, ...model.counts(family) })),
+    views: new Map(views),
+  };
+}
+
+/** Of one kind so many are named. */
+const MOST_NAMED = 10;
+
+export function checkObjects(facts: ObjectFacts): Finding[] {
+  if ("away" in facts) {
+    const remedy =
+      "--manifests DIR, or a configuration or --kubeconfig that leads to the API server, has them looked at";
+    return of("objects", "objects", note(`services were not looked at: ${facts.away}`, remedy));
+  }
+  const { problems, lostClaims, unbalanced, missing, ignored, counts } = facts;
+  const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
+  const served = counts.map(
+    ({ family, services, endpoints }) =>
+      `${counted(services, "service")} with ${counted(endpoints, "endpoint")} by ${FAMILY_NAMES[family]}`,
+  );
+  return of(
+    "objects",
+    "objects",
+    ...missing.map((file) =>
+      problem(`manifest ${file} cannot be read: nothing in it would be served`, "`nft-proxier validate` says why"),
+    ),
+    ...few(ignored, ["part of manifests is ignored", "parts of manifests are ignored"], (what) =>
+      problem(`manifest ${what}; ignored`, "`nft-proxier validate` shows where"),
+    ),
+    ...few(problems, ["field cannot be served", "fields cannot be served"], (one) =>
+      problem(`${text(one)}; not served as it is written`, "correct the field, or remove it"),
+    ),
+    ...few(lostClaims, ["claim is another service's", "claims are other services'"], (one) =>
+      note(`${text(one)}; not served`, "give one of the two services another address or port"),
+    ),
+    ...few(unbalanced, ["annotation is not in force", "annotations are not in force"], (one) =>
+      note(text(one), "remove the annotation, or split the service"),
+    ),
+    ok(`to be served: ${served.join(", ")}`),
+  );
+}
+
+function few<T>(all: readonly T[], [more, manyMore]: readonly [string, string], said: (one: T) => Said): Said[] {
+  const first = all.slice(0, MOST_NAMED).map(said);
+  const [one] = first;
+  if (one === undefined || all.length <= MOST_NAMED) return first;
+  return [...first, { level: one.level, what: counted(all.length - MOST_NAMED, `more ${more}`, `more ${manyMore}`) }];
+}

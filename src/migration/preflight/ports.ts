@@ -1,0 +1,75 @@
+/** Whether the addresses of the health and metrics servers can be had when kube-proxy is gone. Pure. */
+import { parseAddress } from "../../base/ip.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
+import { isLoopback, isUnspecified, type LocalAddress } from "../../node/facts.js";
+import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import type { Listener } from "./listeners.js";
+
+export interface PortFacts {
+  readonly config: Pick<ProxyConfig, "healthzBindAddress" | "metricsBindAddress" | "bindAddressHardFail">;
+  readonly listeners: readonly (Listener & { readonly process?: { readonly pid: number; readonly name: string } })[];
+  readonly local: readonly LocalAddress[];
+  /** kube-proxy, or nft-proxier, has rules here: a listener that cannot be named is likely its. */
+  readonly proxyHere: boolean;
+}
+
+const FIELDS = ["healthzBindAddress", "metricsBindAddress"] as const;
+
+/** Those with one of the configured ports at an address that collides. */
+export function colliding(config: PortFacts["config"], listeners: readonly Listener[]): Listener[] {
+  return FIELDS.flatMap((field) => listeners.filter((listener) => collides(config[field], listener)));
+}
+
+export function checkPorts(facts: PortFacts): Finding[] {
+  return of("configuration", "ports", ...FIELDS.flatMap((field) => ofField(field, facts)));
+}
+
+function ofField(field: (typeof FIELDS)[number], { config, listeners, local, proxyHere }: PortFacts): Said[] {
+  const bind = config[field];
+  if (bind === "") return [ok(`${field} is off`)];
+  const { host } = hostAndPort(bind);
+  if (!isUnspecified(host) && !isLoopback(host) && !local.some(({ address }) => address === host)) {
+    const what = `${field} is ${bind}, and no interface has that address`;
+    const remedy = "0.0.0.0 stands for all addresses";
+    return [
+      config.bindAddressHardFail
+        ? problem(`${what}: nft-proxier ends (bindAddressHardFail)`, remedy)
+        : note(what, remedy),
+    ];
+  }
+  const taken = listeners.filter((listener) => collides(bind, listener));
+  if (taken.length === 0) return [ok(`${field} ${bind} is free`)];
+  const strangers = taken.filter(({ process }) => process !== undefined && !isProxy(process.name));
+  if (strangers.length > 0) {
+    const names = strangers.map(({ process }) => `${process?.name} (${process?.pid})`);
+    return [
+      problem(
+        `${field} ${bind} is taken by ${[...new Set(names)].join(", ")}`,
+        "end that program, or set another port",
+      ),
+    ];
+  }
+  if (taken.every(({ process }) => process !== undefined))
+    return [ok(`${field} ${bind} is kube-proxy's, and free when that has ended`)];
+  const what = `${field} ${bind} is taken, by a process that cannot be seen from here`;
+  if (proxyHere) return [ok(`${what}: kube-proxy's, as it has rules here`)];
+  return [note(what, "`ss -ltnp` on the node shows who has it")];
+}
+
+/** As `comm` has it. */
+function isProxy(name: string): boolean {
+  return name === "kube-proxy" || name === "nft-proxier";
+}
+
+function collides(bind: string, listener: Listener): boolean {
+  if (bind === "") return false;
+  const { host, port } = hostAndPort(bind);
+  if (port !== listener.port) return false;
+  return isUnspecified(host) || isUnspecified(listener.address) || host === listener.address;
+}
+
+function hostAndPort(bind: string): { readonly host: string; readonly port: number } {
+  const colon = bind.lastIndexOf(":");
+  const host = bind.slice(0, colon).replace(/^\[(.*)\]$/, "$1");
+  return { host: parseAddress(host) ?? host, port: Number(bind.slice(colon + 1)) };
+}

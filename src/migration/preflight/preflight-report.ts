@@ -1,0 +1,35 @@
+/** A report on a node, for people and for programs. */
+import { counted } from "../../base/counted.js";
+import { columns, linesText } from "../../base/columns.js";
+import { type Finding, type Level, LEVELS } from "./finding.js";
+
+/** Version of the report in JSON and YAML: fields may be added to it, none changes or goes. */
+export const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "PreflightReport" } as const;
+
+export interface PreflightReport {
+  readonly apiVersion: (typeof KIND)["apiVersion"];
+  readonly kind: (typeof KIND)["kind"];
+  readonly nodeName: string;
+  readonly version: string;
+  readonly kernel: string;
+  /** No finding is a problem, of what was checked. */
+  readonly ready: boolean;
+  /** What was not checked; empty: everything was. */
+  readonly unchecked: readonly string[];
+  readonly findings: readonly Finding[];
+}
+
+export function reportText({ nodeName, findings, ready, unchecked }: PreflightReport): string {
+  const rows = findings.flatMap(({ level, area, what, remedy }) => [
+    [level.toUpperCase(), area, what],
+    ...(remedy === undefined ? [] : [["", "", `to do: ${remedy}`]]),
+  ]);
+  const count = (level: Level): string => {
+    const number = findings.filter((finding) => finding.level === level).length;
+    return counted(number, level, level === "ok" ? level : undefined);
+  };
+  const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
+  const found = unchecked.length === 0 ? "nothing is in the way" : "no problem was found in what was checked";
+  const end = `${ready ? found : "something would fail or be lost"}${lacking}`;
+  return linesText([...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`]);
+}

@@ -1,0 +1,293 @@
+/** Looks at this node as it is, and says what would change with nft-proxier. Nothing here writes, loads or sends anything. */
+import { access, constants, readdir, readFile } from "node:fs/promises";
+import { cpus, release } from "node:os";
+import { join } from "node:path";
+import type { V1Node } from "@kubernetes/client-node";
+import { formatAddress, type IpFamily } from "../../base/ip.js";
+import { reasonOf } from "../../base/unknown.js";
+import type { ProxyConfig } from "../../config/proxy-config.js";
+import { type FirewallLook, lookAtFirewalls } from "./node-look.js";
+import type { ServicePacket } from "../../tools/explain/firewalls.js";
+import { packetsOf } from "../../tools/explain/service-packets.js";
+import type { Kernel } from "../../netlink/kernel.js";
+import type { ReadLegacyChains } from "../leftovers/foreign.js";
+import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
+import { isOwnChain } from "../leftovers/names.js";
+import {
+  hostIPs,
+  isUnspecified,
+  type LocalAddress,
+  nodeFacts,
+  nodePortAddresses,
+  type NodeFacts,
+  type NodePortPlaces,
+} from "../../node/facts.js";
+import type { KernelFamilies } from "../../node/families.js";
+import { findDroppingChains, findSkippingBridges, type ReadLegacyForward } from "../../node/forwarding.js";
+import { readNumber } from "../../node/kernel-number.js";
+import type { ReadLegacyLayout } from "../../node/legacy-layout.js";
+import { readRoutes } from "../../node/routes.js";
+import { findOverlaps } from "../../node/service-cidr-overlaps.js";
+import { oldKernelWarning } from "../../node/kernel-release.js";
+import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import { conntrackSettings } from "../../node/system-settings.js";
+import { rulesetOptions } from "../../proxier/ruleset-options.js";
+import type { RulesetOptions } from "../../ruleset/ruleset.js";
+import {
+  checkConfig,
+  checkConntrack,
+  checkDetector,
+  checkNodePorts,
+  type ConfigReading,
+  type SettingFacts,
+} from "./configuration.js";
+import { type Finding, inOrder, note, of, ok } from "./finding.js";
+import { checkFootprint, type ElementCount } from "./footprint.js";
+import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
+import { processWith, readListeners } from "./listeners.js";
+import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
+import { checkModules, type ModuleFacts } from "./modules.js";
+import { checkObjects, type ObjectFacts } from "./objects.js";
+import { checkPorts, colliding, type PortFacts } from "./ports.js";
+import { checkServiceCIDRs } from "./service-cidrs.js";
+import { checkTrial, countElements, tryRules } from "./trial.js";
+
+/** The kernel with what it tells of the older iptables. */
+export type PreflightKernel = Kernel & {
+  readonly legacyChains: ReadLegacyChains;
+  readonly legacyRules: ReadLegacyRules;
+  readonly legacyForwardDrops: ReadLegacyForward;
+  readonly legacyLayout: ReadLegacyLayout;
+};
+
+export interface PreflightOptions {
+  readonly reading: ConfigReading;
+  readonly nodeName: string;
+  /** This node's object; undefined: not there to be looked at. */
+  readonly node: V1Node | undefined;
+  readonly objects: ObjectFacts;
+  readonly families: KernelFamilies;
+  readonly modules: ModuleFacts;
+  /** Undefined: asking would make the kernel load nf_tables. */
+  readonly kernel: PreflightKernel | undefined;
+  /** False: trying the rules would make the kernel load modules. */
+  readonly mayTry: boolean;
+  /** Addresses of interfaces, where the kernel is not asked. */
+  readonly local: readonly LocalAddress[];
+  /** Where /proc and /sys are; default "/". */
+  readonly root?: string;
+}
+
+/** Problems first. Rejects with KernelError where the kernel cannot be asked. */
+export async function preflight(options: PreflightOptions): Promise<Finding[]> {
+  const { reading, objects, modules, kernel, root = "/" } = options;
+  const families = options.families.families;
+  const { config } = reading.loaded;
+  const legacy = kernel && {
+    legacyChains: kernel.legacyChains.bind(kernel),
+    legacyRules: kernel.legacyRules.bind(kernel),
+  };
+  const mode = await readMode(kernel, families, { root, ...legacy });
+  const local = kernel === undefined ? options.local : await localAddresses(kernel);
+  const facts = nodeFacts(config, options.nodeName, options.node);
+  const places = families.map((family) => ({ family, places: nodePortAddresses(config, facts, family, local) }));
+  const nodeKnown = options.node !== undefined || !isUnspecified(config.bindAddress);
+  const interfaces = await readdir(join(root, "sys/class/net")).catch(() => []);
+  const routeLocalnet = await readSysctl("net.ipv4.conf.all.route_localnet", root);
+  return inOrder([
+    ...checkMode(mode),
+    ...checkConfig(reading),
+    ...checkNodePorts({ config, input: reading.loaded.input, mode, places, local, nodeKnown, routeLocalnet }),
+    ...checkConntrack(await settingFacts(config, root)),
+    ...checkDetector({ config, interfaces, node: nodeKnown ? facts : undefined, families: options.families }),
+    ...checkPorts(await portFacts(config, local, mode, root)),
+    ...(await checkKernel(options.families, root)),
+    ...checkModules(modules),
+    ...(await rulesFindings(options, facts, places)),
+    ...(await hookFindings(kernel, { config, families, mode, interfaces, objects, root })),
+    ...checkObjects(objects),
+    ...(await serviceCIDRFindings(options, facts, local)),
+    ...(await footprintFindings(options, facts, places)),
+  ]);
+}
+
+/** Without the VIPs that kube-proxy's IPVS mode gives the node: no node port answers there. */
+async function localAddresses(kernel: Kernel): Promise<LocalAddress[]> {
+  const all = (await kernel.addresses()).filter(({ interfaceName }) => interfaceName !== IPVS_INTERFACE);
+  const texts = new Map(all.map(({ family, address }) => [formatAddress(address), family]));
+  return Array.from(texts, ([address, family]) => ({ family, address }));
+}
+
+async function settingFacts({ conntrack }: ProxyConfig, root: string): Promise<SettingFacts[]> {
+  const settings = await conntrackSettings(conntrack, root);
+  return Promise.all(
+    settings.map(async (setting) => ({
+      ...setting,
+      present: await readNumber({ root }, setting.file),
+      writable: await access(join(root, setting.file), constants.W_OK).then(
+        () => true,
+        () => false,
+      ),
+    })),
+  );
+}
+
+async function portFacts(
+  config: ProxyConfig,
+  local: readonly LocalAddress[],
+  mode: ModeFacts,
+  root: string,
+): Promise<PortFacts> {
+  const taken = colliding(config, await readListeners(root));
+  const listeners = await Promise.all(
+    taken.map(async (listener) => {
+      const process = await processWith(listener.inode, root);
+      return { ...listener, process };
+    }),
+  );
+  return { config, listeners, local, proxyHere: modesOf(mode).length > 0 };
+}
+
+/** Its version, its families, and what of it decides over packets beside rules. */
+async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): Promise<Finding[]> {
+  const old = oldKernelWarning();
+  const findings = of("kernel", "version", old === undefined ? ok(`Linux ${release()}`) : note(old));
+  if (noIPv6 !== undefined)
+    findings.push(...of("kernel", "ipv6", note(`no IPv6 (${noIPv6}): the IPv4 table alone would be written`)));
+  for (const family of families) {
+    const off = await forwardingOff(family, root);
+    if (off !== undefined) findings.push(...of("kernel", "forwarding", note(off.what, off.remedy)));
+  }
+  const full = conntrackFull(await conntrackFill(root));
+  if (full !== undefined) findings.push(...of("kernel", "conntrack-table", note(full.what, full.remedy)));
+  return findings;
+}
+
+/** Where node ports answer, by family. */
+type FamilyPlaces = readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[];
+
+function optionsFor(
+  family: IpFamily,
+  { loaded }: ConfigReading,
+  facts: NodeFacts,
+  places: FamilyPlaces,
+): RulesetOptions {
+  const nodePorts = places.find((each) => each.family === family)?.places ?? { addresses: "all" };
+  return rulesetOptions(loaded.config, facts, family, nodePorts);
+}
+
+/** Of the cluster's services, where they were read. */
+async function footprintFindings(
+  { objects, reading }: PreflightOptions,
+  facts: NodeFacts,
+  places: FamilyPlaces,
+): Promise<Finding[]> {
+  if (!("views" in objects)) return [];
+  const rules = new Map<IpFamily, ElementCount>();
+  for (const [family, services] of objects.views) {
+    rules.set(family, await countElements({ family, options: optionsFor(family, reading, facts, places), services }));
+  }
+  const sum = (what: "services" | "endpoints"): number => objects.counts.reduce((all, each) => all + each[what], 0);
+  return checkFootprint({ services: sum("services"), endpoints: sum("endpoints"), rules, cpus: cpus().length });
+}
+
+/** Networks of this node in the ServiceCIDRs, where these were read. */
+async function serviceCIDRFindings(
+  { objects, reading, node, root = "/" }: PreflightOptions,
+  facts: NodeFacts,
+  local: readonly LocalAddress[],
+): Promise<Finding[]> {
+  if (!("views" in objects)) return [];
+  const { serviceCIDRs, isClusterIP, views } = objects;
+  const { clusterCIDRs } = reading.loaded.config;
+  const networks = { clusterCIDRs, podCIDRs: facts.podCIDRs, nodeIPs: hostIPs(node), local };
+  const overlaps = findOverlaps({ serviceCIDRs, ...networks, routes: await readRoutes(root), isClusterIP });
+  return checkServiceCIDRs({ serviceCIDRs, overlaps, views });
+}
+
+/** The rules as this node would get them, tried. */
+async function rulesFindings(
+  { kernel, mayTry, objects, reading, families }: PreflightOptions,
+  facts: NodeFacts,
+  places: FamilyPlaces,
+): Promise<Finding[]> {
+  if (kernel === undefined || !mayTry) {
+    const what = "the rules were not tried: the kernel would load modules for them, and a look changes nothing";
+    return of(
+      "kernel",
+      "rules",
+      note(what, "--load-modules allows it that, as the first start would; they stay loaded"),
+    );
+  }
+  const findings: Finding[] = [];
+  for (const family of families.families) {
+    const options = optionsFor(family, reading, facts, places);
+    const services =
+      "views" in objects ? (objects.views.get(family) ?? new Map<string, never>()) : new Map<string, never>();
+    try {
+      findings.push(...checkTrial(await tryRules({ kernel, family, options, services }), services.size > 0));
+    } catch (error) {
+      findings.push(...of("kernel", "rules", note(`the rules could not be tried (${family}): ${reasonOf(error)}`)));
+    }
+  }
+  return findings;
+}
+
+interface HookOptions {
+  readonly config: ProxyConfig;
+  readonly families: readonly IpFamily[];
+  readonly mode: ModeFacts;
+  readonly interfaces: readonly string[];
+  readonly objects: ObjectFacts;
+  readonly root: string;
+}
+
+async function hookFindings(kernel: PreflightKernel | undefined, options: HookOptions): Promise<Finding[]> {
+  const { config, families, mode, interfaces, objects, root } = options;
+  const bridges = await findSkippingBridges({ config, families, root });
+  const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
+  if (kernel === undefined)
+    return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [], firewalls: undefined });
+  const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
+  const legacyLayout = kernel.legacyLayout.bind(kernel);
+  const [chains, dropping, legacyNat, firewalls] = await Promise.all([
+    readForeignChains(kernel, families),
+    findDroppingChains({ kernel, families, legacyForwardDrops, legacyLayout, root }),
+    Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
+    firewallLook(kernel, objects, config),
+  ]);
+  return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
+}
+
+/** The older iptables is looked at with the chains that drop by policy. */
+async function firewallLook(
+  kernel: PreflightKernel,
+  objects: ObjectFacts,
+  { nftables: { masqueradeBit } }: ProxyConfig,
+): Promise<FirewallLook | undefined> {
+  if (!("views" in objects)) return undefined;
+  const families = [...objects.views];
+  const services = new Set(families.flatMap(([, ofFamily]) => [...ofFamily.keys()]));
+  function* packets(service: string): Iterable<ServicePacket> {
+    for (const [family, ofFamily] of families) {
+      for (const view of ofFamily.get(service) ?? []) yield* packetsOf(family, view);
+    }
+  }
+  return lookAtFirewalls(
+    { kernel, masqueradeBit },
+    { families: families.map(([family]) => family), services, packets },
+  );
+}
+
+/** Only where the table is there: the kernel makes one that is asked for. */
+async function readLegacyNat(
+  kernel: PreflightKernel,
+  family: IpFamily,
+  root: string,
+): Promise<HookFacts["legacyNat"][number]> {
+  const tables = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
+  if (!tables.split("\n").includes("nat")) return { family, chains: [] };
+  const chains = await kernel.legacyChains(family, "nat");
+  // kubelet's own are of no consequence here.
+  return { family, chains: chains.filter((chain) => !isOwnChain("nat", chain) && !/^KUBE-(?!ROUTER)/.test(chain)) };
+}

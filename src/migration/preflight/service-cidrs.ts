@@ -1,0 +1,38 @@
+/** ServiceCIDRs that overlap networks of pods and nodes: in kube-proxy's older modes these work, with nftables they do not. Pure. */
+import { type IpFamily, parseCIDR } from "../../base/ip.js";
+import { endpointsInside } from "../../objects/endpoint-list.js";
+import type { ServicePortView } from "../../model/service-port-view.js";
+import { type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../../node/service-cidr-overlaps.js";
+import { type Finding, named, of, ok, problem, type Said } from "./finding.js";
+
+export interface ServiceCIDRFacts {
+  readonly serviceCIDRs: readonly string[];
+  readonly overlaps: readonly Overlap[];
+  /** Views of each service, by family. */
+  readonly views: ReadonlyMap<IpFamily, ReadonlyMap<string, readonly ServicePortView[]>>;
+}
+
+export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDRFacts): Finding[] {
+  if (serviceCIDRs.length === 0) return [];
+  const said: Said[] = overlaps.map(({ what }) => problem(`${what}: ${OVERLAP_EFFECT}`, OVERLAP_REMEDY));
+  const services = servicesInside(serviceCIDRs, views);
+  if (services.length > 0) {
+    const what = `endpoints of ${named(services)} have addresses in a ServiceCIDR: ${OVERLAP_EFFECT}`;
+    said.push(problem(what, OVERLAP_REMEDY));
+  }
+  const fine = `no network of pods, address or route of this node is in a ServiceCIDR (${serviceCIDRs.join(", ")})`;
+  return of("objects", "service-cidrs", ...(said.length > 0 ? said : [ok(fine)]));
+}
+
+/** "namespace/name" of services with an endpoint in a ServiceCIDR. */
+function servicesInside(serviceCIDRs: readonly string[], views: ServiceCIDRFacts["views"]): string[] {
+  const prefixes = serviceCIDRs.flatMap((text) => parseCIDR(text) ?? []);
+  const names = new Set<string>();
+  for (const services of views.values()) {
+    for (const [name, ports] of services) {
+      if (ports.some(({ clusterEndpoints }) => endpointsInside(clusterEndpoints, prefixes, 1).length > 0))
+        names.add(name);
+    }
+  }
+  return [...names].sort();
+}

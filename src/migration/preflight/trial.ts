@@ -1,0 +1,279 @@
+/** The rules as this node would get them, given to the kernel in a transaction that it checks and rolls back. */
+import { counted } from "../../base/counted.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import type { EndpointBalance } from "../../model/balance/endpoint-balance.js";
+import { EndpointList, NO_ENDPOINTS } from "../../objects/endpoint-list.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServicePortView } from "../../model/service-port-view.js";
+import type { Kernel, Op } from "../../netlink/kernel.js";
+import { SetName } from "../../ruleset/names.js";
+import { FamilyRuleset, type RulesetOptions } from "../../ruleset/ruleset.js";
+import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../table/table-exports.js";
+import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
+import type { ElementCount } from "./footprint.js";
+
+/** Of a table that never is: no other program's, as a batch that adds to an existing one would meet what is in it. */
+const TRIAL_TABLE = "nft-proxier-preflight";
+
+/** More is not sent: a listener to nf_tables anywhere on the host costs the kernel a page or two for each element of a transaction. */
+const MOST_ELEMENTS = 16_384;
+
+/** What one family came to. */
+export interface TrialResult {
+  readonly family: IpFamily;
+  /** Undefined: not probed, or the kernel does not say. */
+  readonly rejectInPrerouting: boolean | undefined;
+  readonly elementCounters: boolean | undefined;
+  /** Of the rules that every node has, then of those that services bring with them. */
+  readonly skeleton: Attempt;
+  readonly services: Attempt;
+}
+
+export type Attempt =
+  | { readonly outcome: "accepted"; readonly objects: ApplyResult["operations"] }
+  /** What of it, in the kernel's order, and the kernel's words. */
+  | { readonly outcome: "refused"; readonly reason: string; readonly faults: readonly string[] }
+  | { readonly outcome: "too large"; readonly elements: number }
+  | { readonly outcome: "not made" };
+
+export interface TrialOptions {
+  readonly kernel: Kernel;
+  readonly family: IpFamily;
+  readonly options: RulesetOptions;
+  /** By service; empty: made-up ones, with all that brings rules of its own. */
+  readonly services: ReadonlyMap<string, readonly ServicePortView[]>;
+}
+
+/** Leaves nothing behind: the ruleset's generation is the same before and after. Rejects with KernelError where the kernel cannot be asked. */
+export async function tryRules({ kernel, family, options, services }: TrialOptions): Promise<TrialResult> {
+  const { rejectPrerouting: rejectInPrerouting, elementCounters } = await probeRuleFeatures(kernel, family);
+  const full: RulesetOptions = {
+    ...options,
+    rejectInPrerouting: rejectInPrerouting !== false,
+    counters: elementCounters === true ? "service" : "off",
+  };
+  const skeleton = await attempt(kernel, family, full, new Map());
+  const given = services.size > 0 ? services : new Map([["made-up/service", madeUp(family)]]);
+  const withServices: Attempt =
+    skeleton.outcome === "accepted" ? await attempt(kernel, family, full, given) : { outcome: "not made" };
+  return { family, rejectInPrerouting, elementCounters, skeleton, services: withServices };
+}
+
+/** How many map elements the rules have with these services, which no kernel is asked. */
+export async function countElements({
+  family,
+  options,
+  services,
+}: Omit<TrialOptions, "kernel">): Promise<ElementCount> {
+  let count: ElementCount | undefined;
+  const kernel = emptyKernel((ops) => {
+    count = elementsOf(ops);
+    return Promise.reject(new RangeError("counted"));
+  });
+  const table = new Table(kernel, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const full = { ...options, rejectInPrerouting: true, counters: "service" } as const;
+  const ruleset = new FamilyRuleset(table, family, full, { firstNumber: 0 });
+  try {
+    for (const [service, views] of services) ruleset.update(service, views);
+    await table.apply();
+  } catch (error) {
+    if (count === undefined) throw error;
+  } finally {
+    table.close();
+  }
+  return count ?? { elements: 0, counting: 0 };
+}
+
+function elementsOf(ops: readonly Op[]): ElementCount {
+  let elements = 0;
+  let counting = 0;
+  for (const op of ops) {
+    if (op.kind !== "elements" || !("elements" in op)) continue;
+    elements += op.elements.count;
+    if (op.set === SetName.services || op.set === SetName.nodePorts) counting += op.elements.count;
+  }
+  return { elements, counting };
+}
+
+async function attempt(
+  kernel: Kernel,
+  family: IpFamily,
+  options: RulesetOptions,
+  services: TrialOptions["services"],
+): Promise<Attempt> {
+  const trial = new TrialKernel(kernel);
+  const table = new Table(trial.kernel, { family, name: TRIAL_TABLE, pieceElements: Infinity });
+  const ruleset = new FamilyRuleset(table, family, options, { firstNumber: 0 });
+  try {
+    for (const [service, views] of services) ruleset.update(service, views);
+    const { operations } = await table.apply();
+    return { outcome: "accepted", objects: operations };
+  } catch (error) {
+    if (trial.tooLarge > 0) return { outcome: "too large", elements: trial.tooLarge };
+    if (!(error instanceof TableError) || error.code !== "refused") throw error;
+    const faults = ruleset
+      .attribute(error.faulty)
+      .map(({ service, what }) => (service === undefined ? what : `${what} (${service})`));
+    return { outcome: "refused", reason: error.message, faults };
+  } finally {
+    table.close();
+  }
+}
+
+/** A kernel in which there is no table yet, and none ever comes to be. */
+class TrialKernel {
+  readonly kernel: Kernel;
+  /** Elements of a transaction that was not sent; 0: none was too large. */
+  tooLarge = 0;
+
+  constructor(kernel: Kernel) {
+    const commit: Kernel["commit"] = async (ops) => {
+      const { elements } = elementsOf(ops);
+      if (elements > MOST_ELEMENTS) {
+        this.tooLarge = elements;
+        throw new RangeError("too large to be tried");
+      }
+      return kernel.commit(ops, { dryRun: true });
+    };
+    this.kernel = { ...emptyKernel(commit), portId: kernel.portId, generation: () => kernel.generation() };
+  }
+}
+
+/** Without anything in it, and without a word of what happens. */
+function emptyKernel(commit: Kernel["commit"]): Kernel {
+  const none = <T>(): Promise<T[]> => Promise.resolve([]);
+  const notHere = (): Promise<never> => Promise.reject(new Error("a trial reads and hears nothing"));
+  return {
+    portId: 0,
+    commit,
+    generation: () => Promise.resolve({ id: 0 }),
+    tables: none,
+    chains: none,
+    rules: none,
+    sets: none,
+    objects: none,
+    elements: notHere,
+    addresses: none,
+    watchAddresses: notHere,
+    monitor: notHere,
+    close: () => Promise.resolve(),
+  };
+}
+
+/** Documentation's addresses (RFC 5737, RFC 3849): nothing is sent there, and nothing of it is ever in force. */
+const ADDRESSES = {
+  ip: ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "198.51.100.0/24"],
+  ip6: ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5", "2001:db8:1::/48"],
+} as const;
+
+/** Ports with all that brings rules of its own: node ports, both policies, source ranges, affinity, none or a lost endpoint, slots. */
+function madeUp(family: IpFamily): ServicePortView[] {
+  const [vip, external, balancer, one, two, range] = ADDRESSES[family];
+  const endpoints = EndpointList.of(family, [
+    { address: one, port: 8080, local: true },
+    { address: two, port: 8080, local: false },
+  ]);
+  const balance: EndpointBalance = { by: "source-ip", slots: 256, weights: undefined };
+  const port = (number: number, more: Partial<ServicePortView> = {}): ServicePortView => ({
+    service: "made-up/service",
+    portName: `p${number}`,
+    protocol: "TCP",
+    port: number,
+    clusterIP: vip,
+    externalIPs: [external],
+    loadBalancerIPs: [balancer],
+    nodePort: 30_000 + number,
+    internalPolicyLocal: false,
+    externalPolicyLocal: false,
+    affinitySeconds: 0,
+    clusterEndpoints: endpoints,
+    localEndpoints: endpoints.pick([0]),
+    hasAnyEndpoint: true,
+    resetRemovedEndpoints: true,
+    ...more,
+  });
+  return [
+    port(1, { sourceRanges: [range] }),
+    port(2, { externalPolicyLocal: true, protocol: "UDP", resetRemovedEndpoints: false }),
+    port(3, { affinitySeconds: 10_800 }),
+    port(4, { clusterEndpoints: NO_ENDPOINTS, localEndpoints: NO_ENDPOINTS, hasAnyEndpoint: false }),
+    port(5, { protocol: "SCTP", resetRemovedEndpoints: false }),
+    port(6, { balance }),
+  ];
+}
+
+/** Of what is refused, so much is said, and so many characters of the kernel's words, which begin with the first of it. */
+const MOST_FAULTS = 3;
+const MOST_REASON = 240;
+
+/** @param real the services were the cluster's. */
+export function checkTrial(result: TrialResult, real: boolean): Finding[] {
+  const { family, skeleton, services, rejectInPrerouting, elementCounters } = result;
+  const name = FAMILY_NAMES[family];
+  const lacks: Said[] = [];
+  if (rejectInPrerouting === false) {
+    lacks.push(
+      note(
+        `${name}: the kernel has no reject in prerouting (Linux 5.9): what source ranges or limits refuse is dropped`,
+        "a later kernel",
+      ),
+    );
+  }
+  if (elementCounters !== true && skeleton.outcome === "accepted") {
+    lacks.push(
+      note(
+        `${name}: the kernel has no counters of map elements (Linux 5.7): connections of services are not counted`,
+        "a later kernel",
+      ),
+    );
+  }
+  return of("kernel", "rules", ...rulesSaid(name, skeleton, services, real), ...lacks);
+}
+
+function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boolean): Said[] {
+  if (skeleton.outcome === "refused") {
+    return [
+      problem(
+        `${name}: this kernel refuses the rules: ${faultsText(skeleton)}`,
+        "another kernel: test/kernels/README.md of the sources has those that were tried",
+      ),
+    ];
+  }
+  switch (services.outcome) {
+    case "accepted": {
+      const { chain, rule, set, element } = services.objects;
+      const counts = [
+        counted(set.add, "set"),
+        counted(element.add, "element"),
+        counted(chain.add, "chain"),
+        counted(rule.add, "rule"),
+      ].join(", ");
+      const whose = real ? "with the cluster's services" : "with a service of each kind";
+      return [ok(`${name}: this kernel takes the rules ${whose} (${counts}; checked and rolled back)`)];
+    }
+    case "refused":
+      return [
+        problem(
+          `${name}: this kernel takes the rules, but refuses what services need: ${faultsText(services)}`,
+          real
+            ? "these services would be quarantined, the others served: correct them, or another kernel"
+            : "services of that kind would be quarantined, the others served: another kernel",
+        ),
+      ];
+    case "too large":
+      return [
+        ok(
+          `${name}: this kernel takes the rules (checked and rolled back; not with the ${counted(services.elements, "element")} of all services)`,
+        ),
+      ];
+    case "not made":
+      return [];
+  }
+}
+
+function faultsText({ reason, faults }: Extract<Attempt, { outcome: "refused" }>): string {
+  if (faults.length === 0) return reason;
+  const more = faults.length - MOST_FAULTS;
+  const words = reason.length > MOST_REASON ? `${reason.slice(0, MOST_REASON)}…` : reason;
+  return `${faults.slice(0, MOST_FAULTS).join("; ")}${more > 0 ? `; and ${more} more` : ""} (${words})`;
+}

@@ -1,0 +1,203 @@
+/**
+ * Which endpoint has which slot: bounded rendezvous hashing. Each endpoint claims slots in an order and at times that depend on its own address,
+ * port and weight alone. A slot belongs to the endpoint that claims it first and still has room:
+ *
+ *     time     0         1         2         3
+ *     A        ·  7      ·  2      ·  7      ·  4       7, 2, 4: the second claim of 7 is void
+ *     B           · 5       · 7       · 1       · 2     5, 1: A was first to claim 7 and 2
+ *
+ * So an endpoint that goes leaves its own slots to later claims, and moves few others: those that go to an endpoint which is full without them.
+ */
+import type { Pieces } from "../../base/time-slice.js";
+import { inLeast, sum } from "./endpoint-balance.js";
+import { type EndpointList, wordsOf } from "../../objects/endpoint-list.js";
+import { draw, hashesOf } from "./hash.js";
+
+/** How much more than its share an endpoint may have, or one slot: so all of them together can have all slots. */
+const MORE = 0.15;
+/** How much of its share an endpoint has at least. */
+const LEAST = 0.5;
+
+/**
+ * Claims are for places, of which a list of any number of slots has 1,024: so clients stay where they are when a list comes to have more slots. Beyond
+ * 126 endpoints that is too coarse. With each endpoint more, one place is split, and its slots are claimed one by one.
+ */
+const PLACES = 1024;
+const FINE_PLACES = 16_384;
+const SPLIT_BEYOND = 126;
+/** Odd: the places that are split first are spread over all. */
+const SPLIT_ORDER = 389;
+
+/** The race ends when so few of the slots are free, 1 in 1,024: a claim seldom hits one of them. */
+const LEFT = 1 / 1024;
+/** A race takes 8 to 40 rounds, in each of which there are as many claims as slots or places. */
+const MOST_ROUNDS = 256;
+/** Claims, or scores, between two pauses: some tenths of a ms. */
+const PIECE = 4096;
+
+/**
+ * The index of each slot's endpoint. Each endpoint that has a weight has a slot.
+ * @param weights of each: no more than `count` have any: throws RangeError.
+ * @param count one of SLOT_COUNTS.
+ */
+export function* rendezvous(list: EndpointList, count: number, weights: readonly number[]): Pieces<Uint16Array> {
+  const indices = inOrder(list).filter((i) => weights[i] > 0);
+  if (indices.length > count) throw new RangeError(`${indices.length} endpoints for ${count} slots`);
+  const hashes = hashesOf(list);
+  const assignment = new Assignment(
+    indices.map((i) => hashes[i]),
+    indices.map((i) => weights[i]),
+    count,
+  );
+  yield;
+  yield* assignment.race();
+  yield* assignment.giveRest();
+  return assignment.holders.map((endpoint) => indices[endpoint]);
+}
+
+/** The indices by address and port, so that the order of the list makes no difference. */
+function inOrder(list: EndpointList): number[] {
+  const count = wordsOf(list.family);
+  return Array.from({ length: list.length }, (_, i) => i).sort((a, b) => {
+    for (let word = 0; word < count; word++) {
+      const difference = list.words[a * count + word] - list.words[b * count + word];
+      if (difference !== 0) return difference;
+    }
+    return list.port(a) - list.port(b);
+  });
+}
+
+const FREE = 0xffff;
+
+class Assignment {
+  /** The endpoint that has each slot, or FREE. */
+  readonly holders: Uint16Array;
+  readonly #hashes: readonly number[];
+  readonly #weights: readonly number[];
+  readonly #total: number;
+  readonly #count: number;
+  readonly #slotsOfPlace: number;
+  readonly #split: number;
+  /** How many more slots each endpoint may have, and must have. */
+  readonly #room: Int32Array;
+  readonly #need: Int32Array;
+  #free: number;
+  /** Slots that the endpoints still must get. Never more than are free. */
+  #needed = 0;
+
+  constructor(hashes: readonly number[], weights: readonly number[], count: number) {
+    this.holders = new Uint16Array(count).fill(FREE);
+    this.#hashes = hashes;
+    this.#weights = weights;
+    this.#total = sum(weights);
+    this.#count = count;
+    this.#slotsOfPlace = Math.max(1, count / PLACES);
+    this.#split = Math.min(PLACES, Math.max(0, Math.floor(inLeast(weights)) - SPLIT_BEYOND));
+    this.#room = new Int32Array(hashes.length);
+    this.#need = new Int32Array(hashes.length);
+    this.#free = count;
+    for (let i = 0; i < hashes.length; i++) {
+      const share = (weights[i] * count) / this.#total;
+      // Not all of them at once may have a slot more or less, when the share of all changes.
+      const rest = phase(hashes[i]);
+      this.#room[i] = Math.floor(share + Math.max(1, MORE * share) + rest);
+      this.#need[i] = Math.max(1, Math.floor(LEAST * share + rest));
+      this.#needed += this.#need[i];
+    }
+  }
+
+  /** Gives slots to the first who claim them, until few are free. An endpoint of weight 2 claims twice as often as one of weight 1. */
+  *race(): Pieces<void> {
+    const made = new Int32Array(this.#hashes.length);
+    const roundTime = Math.min(PIECE, this.#count) / this.#total;
+    for (let round = 0; round < MOST_ROUNDS && !this.#isOver(); round++) {
+      for (const endpoint of this.#claimsIn(round, roundTime, made)) {
+        if (this.#isOver()) return;
+        this.#claim(endpoint, made[endpoint]++);
+      }
+      yield;
+    }
+  }
+
+  #isOver(): boolean {
+    return this.#free <= Math.max(this.#needed, this.#count * LEFT);
+  }
+
+  /** The endpoints in the order of their claims. @param made how many claims each has made before. */
+  #claimsIn(round: number, roundTime: number, made: Int32Array): number[] {
+    const times: number[] = [];
+    for (let i = 0; i < made.length; i++) {
+      if (this.#room[i] === 0) continue;
+      const first = phase(this.#hashes[i]);
+      for (let claim = made[i]; ; claim++) {
+        const time = (first + claim) / this.#weights[i] / roundTime - round;
+        if (time >= 1) break;
+        // With the endpoint in the last 16 bits, numbers sort many times as fast as pairs.
+        times.push(Math.floor(time * 2 ** 36) * 2 ** 16 + i);
+      }
+    }
+    return Array.from(Float64Array.from(times).sort(), (time) => time % 2 ** 16);
+  }
+
+  #claim(endpoint: number, number: number): void {
+    const slot = Math.floor(((draw(this.#hashes[endpoint], number) >>> 18) * this.#count) / FINE_PLACES);
+    const from = this.#first(slot);
+    const to = from + (this.#isSplit(slot) ? 1 : this.#slotsOfPlace);
+    for (let one = from; one < to; one++) if (this.holders[one] === FREE) this.#give(one, endpoint);
+  }
+
+  #isSplit(slot: number): boolean {
+    const place = Math.floor((slot * PLACES) / this.#count);
+    return (Math.imul(place, SPLIT_ORDER) & (PLACES - 1)) < this.#split;
+  }
+
+  /** The first of the slots that are claimed together with this one. */
+  #first(slot: number): number {
+    return this.#isSplit(slot) ? slot : slot - (slot % this.#slotsOfPlace);
+  }
+
+  /** Leaves it free if the endpoint has no room, or as others need it more. */
+  #give(slot: number, endpoint: number): void {
+    if (!this.#mayHave(endpoint)) return;
+    this.holders[slot] = endpoint;
+    this.#free--;
+    this.#room[endpoint]--;
+    if (this.#need[endpoint] === 0) return;
+    this.#need[endpoint]--;
+    this.#needed--;
+  }
+
+  #mayHave(endpoint: number): boolean {
+    return (this.#free > this.#needed ? this.#room : this.#need)[endpoint] > 0;
+  }
+
+  /** Gives each slot that is free to the endpoint with the highest score for it that may have it. There is one: there is room for more than all slots. */
+  *giveRest(): Pieces<void> {
+    for (let slot = 0, work = 0; slot < this.#count; slot++) {
+      if (this.holders[slot] !== FREE) continue;
+      this.#give(slot, this.#best(slot));
+      work += this.#hashes.length;
+      if (work < PIECE) continue;
+      yield;
+      work = 0;
+    }
+  }
+
+  #best(slot: number): number {
+    const place = (this.#first(slot) * FINE_PLACES) / this.#count;
+    let best = -1;
+    let highest = -1;
+    for (let i = 0; i < this.#hashes.length; i++) {
+      if (!this.#mayHave(i)) continue;
+      // No claim has a negative number.
+      const score = draw(this.#hashes[i], -1 - place);
+      if (score > highest) [best, highest] = [i, score];
+    }
+    return best;
+  }
+}
+
+/** From 0 to 1: when an endpoint makes its first claim. */
+function phase(hash: number): number {
+  return draw(hash, 0x5bd1e995) / 2 ** 32;
+}

@@ -1,0 +1,101 @@
+/**
+ * Loads the C++ addon. Nothing else in the program knows where it lies.
+ */
+import { existsSync } from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { reasonOf } from "../base/unknown.js";
+import type { NativeConntrackAddon } from "./conntrack-addon.js";
+import { KernelError } from "./errors.js";
+import type { NativeNftAddon } from "./nft-addon.js";
+
+/** All that the addon can do. */
+export type NativeAddon = NativeNftAddon & NativeConntrackAddon;
+
+/** Where this file lies. In a bundle it is the bundle, or unknown: a bundler to CommonJS leaves no `import.meta.url`. */
+function ownDirectory(): string | undefined {
+  const url = import.meta.url as string | undefined;
+  return url === undefined || !url.startsWith("file:") ? undefined : path.dirname(fileURLToPath(url));
+}
+
+const BUILT = "build/Release/nft_proxier.node";
+
+/** The package's directory, from src/netlink, from dist/netlink, and from the chunks in the image. Returns undefined in another program's bundle. */
+function packageDirectory(): string | undefined {
+  const own = ownDirectory();
+  const root = own === undefined ? undefined : path.resolve(own, "../..");
+  // The published package and a checkout have binding.gyp; the image has only the addon itself.
+  const isPackage = (file: string): boolean => root !== undefined && existsSync(path.join(root, file));
+  return isPackage("binding.gyp") || isPackage(BUILT) ? root : undefined;
+}
+
+/** The build on this machine; where there is none, the one for such machines in the published package. */
+function findAddon(): string {
+  const root = packageDirectory();
+  if (root === undefined) throw new KernelError("addon", BUNDLED, { action: "load addon" });
+  const built = path.join(root, BUILT);
+  const prebuilt = path.join(root, "prebuilds", platformName(), "nft_proxier.node");
+  return !existsSync(built) && existsSync(prebuilt) ? prebuilt : built;
+}
+
+const BUNDLED =
+  "the addon nft_proxier.node is not beside this code, which a bundler has moved: declare nft-proxier/table and nft-proxier/conntrack as external, " +
+  "or set the environment variable NFT_PROXIER_ADDON to the path of the addon in the installed package";
+
+/** "linux-x64-glibc", as deploy/package/prebuild.ts names platforms. */
+function platformName(): string {
+  // Else a report looks up names of network addresses.
+  const report: NodeJS.ProcessReport & { excludeNetwork?: boolean } = process.report;
+  report.excludeNetwork = true;
+  const { header } = report.getReport() as { header: { glibcVersionRuntime?: string } };
+  return `linux-${process.arch}-${header.glibcVersionRuntime === undefined ? "musl" : "glibc"}`;
+}
+
+/** Says why a load failed, and what to do. */
+function explain(addon: string, error: unknown): string {
+  const reason = reasonOf(error);
+  const root = packageDirectory();
+  const isCheckout = root !== undefined && existsSync(path.join(root, "deploy/bootstrap.mjs"));
+  const build = isCheckout ? "run `npm run build` in the package's directory" : "run `npm rebuild nft-proxier`";
+  // A build that is there and seems up to date is not made again.
+  const rebuild = isCheckout ? `remove build/, and ${build}` : build;
+  if (!existsSync(addon)) {
+    const moved = isCheckout
+      ? ""
+      : " or, if a bundler has moved this code, declare nft-proxier as external or set NFT_PROXIER_ADDON";
+    return `${addon} is not there, and no prebuilt addon for ${platformName()}: ${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
+  }
+  const library = /(lib(?:nftnl|mnl)\.so[.\d]*)/.exec(reason);
+  if (library !== null) {
+    return `${library[1]} is missing: run \`apt-get install libnftnl11 libmnl0\``;
+  }
+  if (/NODE_MODULE_VERSION|invalid ELF header|wrong ELF class|Exec format/.test(reason)) {
+    return `${addon} was built for another Node or machine (this is Node ${process.version}, ${process.arch}): ${rebuild}`;
+  }
+  return `${addon}: ${reason}; ${rebuild}`;
+}
+
+const loaded = new Map<string, NativeAddon>();
+
+/**
+ * The addon, loaded on first use. `NFT_PROXIER_ADDON` names another build of it (one with sanitizers, say).
+ * Throws KernelError "addon" that says what is missing and which command helps.
+ */
+export function loadAddon(given: string | undefined = process.env["NFT_PROXIER_ADDON"]): NativeAddon {
+  if (process.platform !== "linux") {
+    throw new KernelError("addon", `nf_tables is a part of Linux; this is ${process.platform}`, {
+      action: "load addon",
+    });
+  }
+  const file = path.resolve(given ?? findAddon());
+  const before = loaded.get(file);
+  if (before !== undefined) return before;
+  try {
+    // Bundlers replace calls of an imported createRequire; and a bundle may not know where it lies itself, but the addon does.
+    const addon = process.getBuiltinModule("node:module").createRequire(file)(file) as NativeAddon;
+    loaded.set(file, addon);
+    return addon;
+  } catch (cause) {
+    throw new KernelError("addon", explain(file, cause), { action: "load addon", cause });
+  }
+}

@@ -1,0 +1,109 @@
+/** ipset over nfnetlink (linux/netfilter/ipset/ip_set.h; net/netfilter/ipset/ip_set_core.c). */
+import { isErrno } from "./errors.js";
+import type { NetlinkExchange } from "./exchange.js";
+import {
+  attribute,
+  type Attributes,
+  decodeReplies,
+  encodeRequest,
+  nestOf,
+  decodeAttributes,
+  NetlinkProtocol,
+  networkAttribute,
+  networkNumber,
+  networkNumberOf,
+  number,
+  numberOf,
+  RequestFlag,
+  text,
+  textOf,
+} from "./message.js";
+
+/** linux/netfilter/nfnetlink.h */
+const NFNL_SUBSYS_IPSET = 6;
+const NFGEN_HEADER = 4;
+
+/** IPSET_PROTOCOL_MIN: every kernel takes it. */
+const PROTOCOL = 6;
+export const IpsetCommand = { create: 2, destroy: 3, list: 7, add: 9 } as const;
+export const IpsetAttribute = {
+  protocol: 1,
+  name: 2,
+  type: 3,
+  revision: 4,
+  family: 5,
+  flags: 6,
+  data: 7,
+  adt: 8,
+  lineno: 9,
+} as const;
+/** Of an element's data. */
+const Element = { port: 4, protocol: 7 } as const;
+/** 1 << IPSET_FLAG_BIT_LIST_SETNAME: names alone. */
+const LIST_NAMES = 2;
+/** IPSET_ERR_BUSY, by which the kernel says that a rule or a list refers to the set. */
+const BUSY = "E4100";
+
+/** An element of a set of ports. `protocol` is an IPPROTO number; undefined: the set is for one protocol, or for any. */
+export interface PortElement {
+  readonly port: number;
+  readonly protocol: number | undefined;
+}
+
+/** The sets of one network namespace. To ask loads ip_set: ask only where it is (`/sys/module/ip_set`). */
+export class IpsetTable {
+  readonly #netlink: NetlinkExchange;
+
+  constructor(netlink: NetlinkExchange) {
+    this.#netlink = netlink;
+  }
+
+  /** Names of all sets. Throws KernelError. */
+  async names(): Promise<string[]> {
+    const flags = networkAttribute(IpsetAttribute.flags, networkNumber(LIST_NAMES, 4));
+    const replies = await this.request(IpsetCommand.list, RequestFlag.dump, [flags]);
+    return [...new Set(replies.flatMap((attributes) => textOf(attributes, IpsetAttribute.name) ?? []))];
+  }
+
+  /** The elements of a set that has ports; none when there is no such set. Throws KernelError. */
+  async ports(set: string): Promise<PortElement[]> {
+    try {
+      const name = attribute(IpsetAttribute.name, text(set));
+      const replies = await this.request(IpsetCommand.list, RequestFlag.dump, [name]);
+      return replies.flatMap((attributes) =>
+        (nestOf(attributes, IpsetAttribute.adt).get(IpsetAttribute.data) ?? []).flatMap((data) => {
+          const element = decodeAttributes(data);
+          const port = networkNumberOf(element, Element.port);
+          return port === undefined ? [] : [{ port, protocol: numberOf(element, Element.protocol) }];
+        }),
+      );
+    } catch (error) {
+      if (isErrno(error, "ENOENT")) return [];
+      throw error;
+    }
+  }
+
+  /** "in-use": a rule or a set refers to it. Fine when there is no such set. Throws KernelError. */
+  async destroy(set: string): Promise<"destroyed" | "in-use"> {
+    try {
+      await this.request(IpsetCommand.destroy, RequestFlag.ack, [attribute(IpsetAttribute.name, text(set))]);
+    } catch (error) {
+      if (isErrno(error, BUSY)) return "in-use";
+      if (!isErrno(error, "ENOENT")) throw error;
+    }
+    return "destroyed";
+  }
+
+  /** Any command of ipset's. Throws KernelError. */
+  async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
+    const request = encodeRequest({
+      type: (NFNL_SUBSYS_IPSET << 8) | command,
+      flags,
+      // nfgenmsg: AF_UNSPEC, NFNETLINK_V0.
+      header: new Uint8Array(NFGEN_HEADER),
+      attributes: [attribute(IpsetAttribute.protocol, number(PROTOCOL, 1)), ...attributes],
+    });
+    const answer = await this.#netlink.exchange(NetlinkProtocol.netfilter, request);
+    return decodeReplies(answer, NFGEN_HEADER).map((reply) => reply.attributes);
+  }
+}

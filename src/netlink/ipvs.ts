@@ -1,0 +1,268 @@
+/** IPVS over generic netlink (linux/ip_vs.h; net/netfilter/ipvs/ip_vs_ctl.c has the policies). */
+import { AF, familyNumbered } from "../base/ip-families.js";
+import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
+import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
+import { isErrno } from "./errors.js";
+import {
+  attribute,
+  type Attributes,
+  dataOf,
+  decodeReplies,
+  encodeRequest,
+  nest,
+  nestOf,
+  NetlinkProtocol,
+  networkNumber,
+  networkNumberOf,
+  number,
+  numberOf,
+  RequestFlag,
+  text,
+  textOf,
+} from "./message.js";
+import type { NetlinkExchange } from "./exchange.js";
+
+/** linux/genetlink.h */
+const GENL_ID_CTRL = 0x10;
+const CTRL_CMD_GETFAMILY = 3;
+const CTRL_ATTR_FAMILY_ID = 1;
+const CTRL_ATTR_FAMILY_NAME = 2;
+const GENL_HEADER = 4;
+
+/** linux/ip_vs.h */
+export const IPVS_GENL_VERSION = 1;
+export const IpvsCommand = {
+  newService: 1,
+  deleteService: 3,
+  getService: 4,
+  newDest: 5,
+  setDest: 6,
+  getDest: 8,
+} as const;
+const CMD_ATTR_SERVICE = 1;
+const CMD_ATTR_DEST = 2;
+const Svc = {
+  family: 1,
+  protocol: 2,
+  address: 3,
+  port: 4,
+  fwmark: 5,
+  scheduler: 6,
+  flags: 7,
+  timeout: 8,
+  netmask: 9,
+} as const;
+const Dest = {
+  address: 1,
+  port: 2,
+  method: 3,
+  weight: 4,
+  upper: 5,
+  lower: 6,
+  active: 7,
+  inactive: 8,
+  persistent: 9,
+  family: 11,
+} as const;
+
+/** A virtual server that has an address; those by firewall mark have a mark alone. */
+export interface VirtualServer {
+  readonly family: IpFamily;
+  /** 0: none, and protocol, address and port say which one it is. */
+  readonly fwmark: number;
+  /** Undefined: by firewall mark, or none of these. */
+  readonly protocol: Protocol | undefined;
+  /** Canonical; "": by firewall mark. */
+  readonly address: string;
+  readonly port: number;
+  readonly scheduler: string;
+}
+
+/** A destination of a virtual server, with the connections that IPVS has to it. */
+export interface Destination {
+  readonly family: IpFamily;
+  readonly address: string;
+  readonly port: number;
+  /** IP_VS_CONN_F_MASQ (0) and so on. */
+  readonly method: number;
+  readonly weight: number;
+  readonly upper: number;
+  readonly lower: number;
+  /** Established, or UDP. */
+  readonly active: number;
+  /** Opening or closing. */
+  readonly inactive: number;
+  /** Templates that keep a client at its destination; no packet is sent by them. */
+  readonly persistent: number;
+}
+
+/** The kernel's virtual servers in one network namespace. */
+export class IpvsTable {
+  readonly #netlink: NetlinkExchange;
+  #type: number | undefined;
+
+  constructor(netlink: NetlinkExchange) {
+    this.#netlink = netlink;
+  }
+
+  /** Undefined: the kernel has no IPVS. To ask loads it: ask only where /proc/net/ip_vs is. Throws KernelError. */
+  async #familyType(): Promise<number | undefined> {
+    if (this.#type !== undefined) return this.#type;
+    const request = {
+      type: GENL_ID_CTRL,
+      flags: 0,
+      header: genericHeader(CTRL_CMD_GETFAMILY, 1),
+      attributes: [attribute(CTRL_ATTR_FAMILY_NAME, text("IPVS"))],
+    };
+    try {
+      const [reply] = decodeReplies(
+        await this.#netlink.exchange(NetlinkProtocol.generic, encodeRequest(request)),
+        GENL_HEADER,
+      );
+      this.#type = reply === undefined ? undefined : numberOf(reply.attributes, CTRL_ATTR_FAMILY_ID);
+    } catch (error) {
+      if (!isErrno(error, "ENOENT")) throw error;
+    }
+    return this.#type;
+  }
+
+  /** None where the kernel has no IPVS; see `#familyType` about asking. Throws KernelError. */
+  async virtualServers(): Promise<VirtualServer[]> {
+    const replies = await this.request(IpvsCommand.getService, RequestFlag.dump, []);
+    return replies.flatMap((attributes) => readServer(nestOf(attributes, CMD_ATTR_SERVICE)) ?? []);
+  }
+
+  /** None when the server is gone. Throws KernelError. */
+  async destinations(server: VirtualServer): Promise<Destination[]> {
+    try {
+      const replies = await this.request(IpvsCommand.getDest, RequestFlag.dump, [serverAttribute(server)]);
+      return replies.flatMap((attributes) => readDestination(server, nestOf(attributes, CMD_ATTR_DEST)) ?? []);
+    } catch (error) {
+      if (isErrno(error, "ESRCH")) return [];
+      throw error;
+    }
+  }
+
+  /** Gives it no new connections: weight 0. Those that are open go on. Fine when it is gone. Throws KernelError. */
+  async quiesce(server: VirtualServer, destination: Destination): Promise<void> {
+    const attributes = [serverAttribute(server), destinationAttribute({ ...destination, weight: 0 })];
+    await this.#unlessGone(IpvsCommand.setDest, attributes);
+  }
+
+  /** With its destinations, and with net.ipv4.vs.expire_nodest_conn their connections. Fine when it is gone. Throws KernelError. */
+  async remove(server: VirtualServer): Promise<void> {
+    await this.#unlessGone(IpvsCommand.deleteService, [serverAttribute(server)]);
+  }
+
+  async #unlessGone(command: number, attributes: readonly Uint8Array[]): Promise<void> {
+    try {
+      await this.request(command, RequestFlag.ack, attributes);
+    } catch (error) {
+      // ESRCH: no such virtual server; ENOENT: no such destination.
+      if (!isErrno(error, "ESRCH", "ENOENT")) throw error;
+    }
+  }
+
+  /** Any other command of the family; nothing happens where the kernel has no IPVS. Throws KernelError. */
+  async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
+    const type = await this.#familyType();
+    if (type === undefined) return [];
+    const header = genericHeader(command, IPVS_GENL_VERSION);
+    const request = encodeRequest({ type, flags, header, attributes });
+    const answer = await this.#netlink.exchange(NetlinkProtocol.generic, request);
+    return decodeReplies(answer, GENL_HEADER).map((reply) => reply.attributes);
+  }
+}
+
+function genericHeader(command: number, version: number): Uint8Array {
+  return Uint8Array.of(command, version, 0, 0);
+}
+
+/** union nf_inet_addr: sixteen bytes whatever the family. */
+function inetAddress(address: string): Uint8Array {
+  const bytes = new Uint8Array(16);
+  bytes.set(addressBytes(address) ?? []);
+  return bytes;
+}
+
+/** Which virtual server a command is for; with `more` what a new one needs beside. */
+export function serverAttribute(server: VirtualServer, more: readonly Uint8Array[] = []): Uint8Array {
+  const { family, fwmark, protocol, address, port } = server;
+  const number16 = (type: number, value: number): Uint8Array => attribute(type, number(value, 2));
+  const number6 = protocol === undefined ? 0 : SERVICE_PROTOCOL[protocol];
+  const which =
+    fwmark !== 0
+      ? [attribute(Svc.fwmark, number(fwmark, 4))]
+      : [
+          number16(Svc.protocol, number6),
+          attribute(Svc.address, inetAddress(address)),
+          attribute(Svc.port, networkNumber(port, 2)),
+        ];
+  return nest(CMD_ATTR_SERVICE, [number16(Svc.family, AF[family]), ...which, ...more]);
+}
+
+/** A new virtual server as kube-proxy makes it; `persistentSeconds`: 0 for none. */
+export function newServerAttribute(server: VirtualServer, persistentSeconds = 0): Uint8Array {
+  // IP_VS_SVC_F_PERSISTENT
+  const flags = persistentSeconds === 0 ? 0 : 1;
+  return serverAttribute(server, [
+    attribute(Svc.scheduler, text(server.scheduler)),
+    attribute(Svc.flags, Buffer.concat([number(flags, 4), number(0xffffffff, 4)])),
+    attribute(Svc.timeout, number(persistentSeconds, 4)),
+    attribute(Svc.netmask, server.family === "ip" ? number(0xffffffff, 4) : number(128, 4)),
+  ]);
+}
+
+/** A destination with all that a change of it has to repeat. */
+export function destinationAttribute(destination: Destination): Uint8Array {
+  const number32 = (type: number, value: number): Uint8Array => attribute(type, number(value, 4));
+  const { family, address, port, method, weight, upper, lower } = destination;
+  return nest(CMD_ATTR_DEST, [
+    attribute(Dest.family, number(AF[family], 2)),
+    attribute(Dest.address, inetAddress(address)),
+    attribute(Dest.port, networkNumber(port, 2)),
+    number32(Dest.method, method),
+    number32(Dest.weight, weight),
+    number32(Dest.upper, upper),
+    number32(Dest.lower, lower),
+  ]);
+}
+
+function addressOf(attributes: Attributes, type: number, family: IpFamily): string {
+  const data = dataOf(attributes, type);
+  const length = family === "ip" ? 4 : 16;
+  return data === undefined || data.length < length ? "" : formatAddress(data.subarray(0, length));
+}
+
+function readServer(attributes: Attributes): VirtualServer | undefined {
+  const family = familyNumbered(numberOf(attributes, Svc.family));
+  if (family === undefined) return undefined;
+  const fwmark = numberOf(attributes, Svc.fwmark) ?? 0;
+  const protocol = numberOf(attributes, Svc.protocol) ?? 0;
+  return {
+    family,
+    fwmark,
+    protocol: serviceProtocol(protocol),
+    address: fwmark !== 0 ? "" : addressOf(attributes, Svc.address, family),
+    port: networkNumberOf(attributes, Svc.port) ?? 0,
+    scheduler: textOf(attributes, Svc.scheduler) ?? "",
+  };
+}
+
+function readDestination(server: VirtualServer, attributes: Attributes): Destination | undefined {
+  const family = familyNumbered(numberOf(attributes, Dest.family)) ?? server.family;
+  const read = (type: number): number => numberOf(attributes, type) ?? 0;
+  if (dataOf(attributes, Dest.address) === undefined) return undefined;
+  return {
+    family,
+    address: addressOf(attributes, Dest.address, family),
+    port: networkNumberOf(attributes, Dest.port) ?? 0,
+    method: read(Dest.method),
+    weight: read(Dest.weight),
+    upper: read(Dest.upper),
+    lower: read(Dest.lower),
+    active: read(Dest.active),
+    inactive: read(Dest.inactive),
+    persistent: read(Dest.persistent),
+  };
+}

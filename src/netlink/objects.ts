@@ -1,0 +1,53 @@
+/** Named objects and flowtables of nf_tables (linux/netfilter/nf_tables.h), which are asked for only where a table has some. */
+import type { ObjectInfo, TableRef } from "./kernel.js";
+import { NfProto } from "./constants.js";
+import type { NetlinkExchange } from "./exchange.js";
+import {
+  attribute,
+  type Attributes,
+  decodeReplies,
+  encodeRequest,
+  NetlinkProtocol,
+  networkNumberOf,
+  RequestFlag,
+  text,
+  textOf,
+} from "./message.js";
+
+/** linux/netfilter/nfnetlink.h */
+const NFNL_SUBSYS_NFTABLES = 10;
+const NFGEN_HEADER = 4;
+
+const Message = { getObject: 19, getFlowtable: 23 } as const;
+/** NFTA_OBJ_* and NFTA_FLOWTABLE_* number these alike. */
+const TABLE = 1;
+const NAME = 2;
+const NFTA_OBJ_TYPE = 3;
+
+/** The table's named objects, then its flowtables; none when there is no such table. Throws KernelError. */
+export async function readObjects(netlink: NetlinkExchange, table: TableRef): Promise<ObjectInfo[]> {
+  const objects = await dump(netlink, table, Message.getObject);
+  const flowtables = await dump(netlink, table, Message.getFlowtable);
+  return [
+    ...objects.map((found): ObjectInfo => {
+      return { kind: "object", object: nameOf(found), objType: networkNumberOf(found, NFTA_OBJ_TYPE) ?? 0 };
+    }),
+    ...flowtables.map((found): ObjectInfo => ({ kind: "flowtable", flowtable: nameOf(found) })),
+  ];
+}
+
+async function dump(netlink: NetlinkExchange, { family, table }: TableRef, message: number): Promise<Attributes[]> {
+  const request = encodeRequest({
+    type: (NFNL_SUBSYS_NFTABLES << 8) | message,
+    flags: RequestFlag.dump,
+    header: Uint8Array.of(NfProto[family], 0, 0, 0),
+    attributes: [attribute(TABLE, text(table))],
+  });
+  const replies = decodeReplies(await netlink.exchange(NetlinkProtocol.netfilter, request), NFGEN_HEADER);
+  // A kernel that does not filter by the table's name gives those of all tables.
+  return replies.flatMap(({ attributes }) => (textOf(attributes, TABLE) === table ? [attributes] : []));
+}
+
+function nameOf(found: Attributes): string {
+  return textOf(found, NAME) ?? "";
+}

@@ -1,0 +1,60 @@
+/** Annotations that say how a service's connections are spread. What cannot be read asks for nothing, with a report. */
+import { type Fields, isFields } from "../../base/unknown.js";
+import { parseAddress } from "../../base/ip.js";
+import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../balance.js";
+import { annotationChoice, annotationField, notText } from "./annotations.js";
+import { type FieldProblems, show } from "./field-problems.js";
+
+const BALANCE = "balance";
+const KEY = "balance-key";
+const SLOTS = "balance-slots";
+const WEIGHTS = "weights";
+const MODES = ["random", "consistent"] as const;
+
+/** Undefined: drawn at random, of all endpoints alike. */
+export function readBalance(metadata: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return undefined;
+  const weights = readWeights(annotations[annotationField(WEIGHTS).key], problems);
+  const consistent = annotationChoice(annotations, BALANCE, MODES, problems) === "consistent";
+  // Read in any case: what means nothing is named.
+  const key = annotationChoice(annotations, KEY, BALANCE_KEYS, problems);
+  const slots = Number(annotationChoice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
+  if (!consistent && weights === undefined) return undefined;
+  if (hasAffinity) {
+    const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
+    if (consistent) problems.refuse(annotationField(BALANCE).path, why);
+    if (weights !== undefined) problems.refuse(annotationField(WEIGHTS).path, why);
+    return undefined;
+  }
+  return { by: consistent ? key : "chance", slots, weights };
+}
+
+/** "zone=a:3, 10.244.1.7:5, [fd00::7]:0": what stands behind the last colon is the weight; without brackets it may be the address's. */
+function readWeights(value: unknown, problems: FieldProblems): Weights | undefined {
+  if (value === undefined) return undefined;
+  const zones = new Map<string, number>();
+  const addresses = new Map<string, number>();
+  const report = (what: string): undefined => {
+    problems.report(annotationField(WEIGHTS).path, `${what}; all endpoints are alike`);
+  };
+  const refuse = (item: string, why: string): undefined => report(`${show(item)} ${why}`);
+  if (typeof value !== "string") return report(notText(value) ?? "");
+  for (const item of value.split(",").map((part) => part.trim())) {
+    const [, name = "", number = ""] = /^(\S+):(\d{1,4})$/.exec(item) ?? [];
+    if (name === "" || Number(number) > MAX_WEIGHT) {
+      return refuse(item, `is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to ${MAX_WEIGHT}`);
+    }
+    const zone = name.startsWith("zone=") ? name.slice("zone=".length) : undefined;
+    const address = zone === undefined ? parseAddress(name.replace(/^\[(.*:.*)\]$/, "$1")) : undefined;
+    if (address !== undefined && name.includes(":") && !name.startsWith("[")) {
+      return refuse(item, "is not [ADDRESS]:WEIGHT, as IPv6 is to be written");
+    }
+    const named = address ?? zone ?? "";
+    if (named === "") return refuse(item, "names neither a zone nor an IP address");
+    const weights = address === undefined ? zones : addresses;
+    if (weights.has(named)) return refuse(item, "names what has a weight already");
+    weights.set(named, Number(number));
+  }
+  return { zones, addresses };
+}

@@ -1,0 +1,323 @@
+/** From a Service to its record, with the API server's defaults filled in. */
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
+import { inPieces, type Pieces } from "../../base/time-slice.js";
+import { type Fields, isFields } from "../../base/unknown.js";
+import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../records.js";
+import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
+import { readBalance } from "./balance.js";
+import { KnownValues } from "./known-values.js";
+import { readLimits } from "./limits.js";
+import {
+  addressOf,
+  choiceOf,
+  cidrsOf,
+  creationTimeOf,
+  cut,
+  type DecodeOptions,
+  type FieldProblems,
+  fieldsOf,
+  listOf,
+  metadataOf,
+  portOf,
+  protocolOf,
+  show,
+  sized,
+  textOf,
+} from "./field-problems.js";
+
+/** "true": established TCP connections to an endpoint of this service are torn down once the endpoint is gone. */
+const RESET_ANNOTATION = annotationField("reset-removed-endpoints");
+const DRAIN_ANNOTATION = annotationField("drain-seconds");
+const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
+/** API default of sessionAffinityConfig.clientIP.timeoutSeconds: three hours. */
+const DEFAULT_AFFINITY_SECONDS = 10800;
+/** The API server's upper bound of it: a day. */
+const MAX_AFFINITY_SECONDS = 86400;
+/** A day. */
+const MAX_DRAIN_SECONDS = 86_400;
+const NONE: readonly never[] = Object.freeze([]);
+const POLICIES = ["Cluster", "Local"] as const;
+const TYPES = ["ClusterIP", "NodePort", "LoadBalancer"] as const;
+
+/**
+ * The record of a Service; undefined when it is not served: another proxy's by its label, ExternalName, headless, or nothing in
+ * it that can be served.
+ */
+export function* decodeService(
+  name: string,
+  fields: Fields,
+  options: DecodeOptions,
+  problems: FieldProblems,
+): Pieces<ServiceRecord | undefined> {
+  const metadata = metadataOf(fields, problems);
+  const labels = metadata["labels"];
+  if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) return undefined;
+  const spec = fieldsOf(fields["spec"], "spec", problems);
+  if (spec["type"] === "ExternalName" || spec["clusterIP"] === "None") return undefined;
+  const clusterIPs = readClusterIPs(spec, problems);
+  if (clusterIPs === undefined) return undefined;
+
+  const ports = yield* readPorts(spec, options, problems);
+  const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", problems);
+  const external = options.allowExternalIPs ? readExternalIPs(spec, problems) : NONE;
+  const balancer = readLoadBalancerIPs(fields, problems);
+  const ranges = cidrsOf(spec["loadBalancerSourceRanges"], "spec.loadBalancerSourceRanges", problems);
+  const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, problems);
+  const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, problems);
+  if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return undefined;
+  // As kube-proxy's ExternalPolicyLocal: a node port or a status that type ClusterIP should not have does not count.
+  const listed = spec["externalIPs"];
+  const reachable = type !== "ClusterIP" || (Array.isArray(listed) && listed.length > 0);
+  const internalPolicy = choiceOf(
+    spec["internalTrafficPolicy"],
+    POLICIES,
+    "Cluster",
+    "spec.internalTrafficPolicy",
+    problems,
+  );
+  const externalPolicy = choiceOf(
+    spec["externalTrafficPolicy"],
+    POLICIES,
+    "Cluster",
+    "spec.externalTrafficPolicy",
+    problems,
+  );
+  const affinitySeconds = readAffinity(spec, problems);
+  const drainSeconds = readDrain(metadata, problems);
+  const { annotations } = metadata;
+  if (isFields(annotations)) reportUnknown(annotations, problems);
+  return {
+    name,
+    uid: textOf(metadata["uid"], "metadata.uid", problems),
+    created: creationTimeOf(metadata, problems),
+    ports,
+    ip,
+    ip6,
+    internalPolicyLocal: internalPolicy === "Local",
+    externalPolicyLocal: externalPolicy === "Local" && reachable,
+    affinitySeconds,
+    limits: readLimits(metadata, problems),
+    balance: readBalance(metadata, affinitySeconds > 0, problems),
+    resetRemovedEndpoints: readReset(metadata, drainSeconds, problems),
+    drainSeconds,
+    healthCheckPort:
+      type === "LoadBalancer" && externalPolicy === "Local"
+        ? portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", problems)
+        : 0,
+  };
+}
+
+/** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */
+function readReset(metadata: Fields, drainSeconds: number, problems: FieldProblems): boolean {
+  const annotations = metadata["annotations"];
+  if (!isFields(annotations)) return false;
+  const value = annotations[RESET_ANNOTATION.key];
+  if (value === "false" && drainSeconds > 0) {
+    problems.refuse(RESET_ANNOTATION.path, `"false" is ignored: ${DRAIN_ANNOTATION.key} implies "true"`);
+  }
+  if (value === undefined || value === "true" || value === "false") return value === "true";
+  const why = notText(value) ?? `${show(value)} is neither "true" nor "false"`;
+  problems.report(RESET_ANNOTATION.path, `${why}; "${drainSeconds > 0}" is assumed`);
+  return false;
+}
+
+function readDrain(metadata: Fields, problems: FieldProblems): number {
+  const annotations = metadata["annotations"];
+  return isFields(annotations) ? annotationNumber(annotations, "drain-seconds", MAX_DRAIN_SECONDS, problems) : 0;
+}
+
+type ClusterIPs = Record<IpFamily, string | undefined>;
+
+/**
+ * The cluster IP of each family; undefined when there is none at all. `ipFamilies` says which entry of `clusterIPs`
+ * is whose; without it every entry is of its own family.
+ */
+function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | undefined {
+  const single = textOf(spec["clusterIP"], "spec.clusterIP", problems);
+  const list = listOf(spec["clusterIPs"], "spec.clusterIPs", problems);
+  const entries = list.length === 0 && single !== "" ? [single] : list;
+  if (entries.length === 0) {
+    problems.report("spec.clusterIP", "is empty: there is no address to serve");
+    return undefined;
+  }
+  if (entries[0] === "None") return undefined;
+  const families = listOf(spec["ipFamilies"], "spec.ipFamilies", problems);
+  const result: ClusterIPs = { ip: undefined, ip6: undefined };
+  for (let i = 0; i < entries.length; i++) {
+    const field = list.length === 0 ? "spec.clusterIP" : "";
+    if (list.length > 0) problems.enter("spec.clusterIPs", i);
+    const address = ordinaryAddressOf(entries[i], field, "a cluster IP", problems);
+    if (address === undefined) continue;
+    const family = familyOf(address);
+    const declared = families.length > 0 ? families[i] : FAMILY_NAMES[family];
+    if (declared === undefined) continue;
+    if (declared !== FAMILY_NAMES[family]) {
+      problems.report(field, `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
+    } else if (result[family] === undefined) {
+      result[family] = address;
+    } else {
+      problems.report(field, `${address} is a second cluster IP of its family`);
+    }
+  }
+  problems.leave();
+  return result;
+}
+
+function* readPorts(
+  spec: Fields,
+  options: DecodeOptions,
+  problems: FieldProblems,
+): Pieces<readonly ServicePortRecord[]> {
+  const items = listOf(spec["ports"], "spec.ports", problems);
+  if (items.length === 0) problems.report("spec.ports", "has no port to serve");
+  const ports = sized<ServicePortRecord>(items.length);
+  const known: KnownPorts = { names: new KnownValues(), ports: new KnownValues(), nodePorts: new KnownValues() };
+  let count = 0;
+  yield* inPieces(items.length, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const item = items[i];
+      problems.enter("spec.ports", i);
+      const port = isFields(item) ? readPort(item, known, options, problems) : undefined;
+      if (port !== undefined) ports[count++] = port;
+      else if (!isFields(item)) problems.report("", `${show(item)} is not an object`);
+    }
+  });
+  problems.leave();
+  cut(ports, count);
+  return ports;
+}
+
+/** What earlier ports of the service have. */
+type KnownPorts = Readonly<Record<"names" | "ports" | "nodePorts", KnownValues>>;
+
+/** One port; undefined when it cannot be served, or repeats one of `known`, to which it is added. */
+function readPort(
+  item: Fields,
+  known: KnownPorts,
+  options: DecodeOptions,
+  problems: FieldProblems,
+): ServicePortRecord | undefined {
+  const protocol = protocolOf(item["protocol"], ".protocol", problems);
+  const port = portOf(item["port"], ".port", problems);
+  if (port === 0) problems.report(".port", `${show(item["port"] ?? "")} is not a port (1 to 65535)`);
+  if (protocol === undefined || port === 0) return undefined;
+  const name = options.intern(textOf(item["name"], ".name", problems));
+  let nodePort = portOf(item["nodePort"], ".nodePort", problems);
+  if (known.names.has(protocol, name)) {
+    problems.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+    return undefined;
+  }
+  if (!known.ports.add(protocol, port)) {
+    problems.report(".port", `${port}/${protocol} is there twice`);
+    return undefined;
+  }
+  known.names.add(protocol, name);
+  if (nodePort !== 0 && !known.nodePorts.add(protocol, nodePort)) {
+    problems.report(".nodePort", `${nodePort}/${protocol} is there twice`);
+    nodePort = 0;
+  }
+  return { name, protocol, port, nodePort };
+}
+
+/** Canonical addresses of a list; what is none is reported and ignored. */
+function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string[] {
+  const items = listOf(spec["externalIPs"], "spec.externalIPs", problems);
+  if (items.length === 0) return NONE;
+  return items.flatMap(
+    (item, i) => ordinaryAddressOf(item, `spec.externalIPs[${i}]`, "an external IP", problems) ?? [],
+  );
+}
+
+/**
+ * An address that the API server takes in such a field (ValidateEndpointIP of pkg/apis/core/validation), save that no multicast address counts, of
+ * which it refuses the link-local ones; anything else is reported and ignored.
+ */
+function ordinaryAddressOf(value: unknown, field: string, what: string, problems: FieldProblems): string | undefined {
+  const address = addressOf(value, field, problems);
+  const special = address && specialKindOf(address);
+  if (special === undefined) return address;
+  problems.refuse(field, `${address} is ${special} address, which cannot be ${what}`);
+  return undefined;
+}
+
+/**
+ * Entries with a host name alone are for others; `ipMode: Proxy` wants the packets to reach the balancer. The API server takes any address here; a
+ * loopback one, as `minikube tunnel` writes it, would take a port from the node's own programs.
+ */
+function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly string[] {
+  if (fields["status"] === undefined) return NONE;
+  const status = fieldsOf(fields["status"], "status", problems);
+  const balancer = fieldsOf(status["loadBalancer"], "status.loadBalancer", problems);
+  const items = listOf(balancer["ingress"], "status.loadBalancer.ingress", problems);
+  if (items.length === 0) return NONE;
+  return items.flatMap((item, i) => {
+    const path = `status.loadBalancer.ingress[${i}]`;
+    const entry = fieldsOf(item, path, problems);
+    if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return [];
+    if (choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, problems) === "Proxy") return [];
+    const address = addressOf(entry["ip"], `${path}.ip`, problems);
+    if (address === undefined) return [];
+    if (specialKindOf(address) !== "a loopback") return address;
+    problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports are the node's own`);
+    return [];
+  });
+}
+
+function readAffinity(spec: Fields, problems: FieldProblems): number {
+  const affinity = choiceOf(spec["sessionAffinity"], ["None", "ClientIP"], "None", "spec.sessionAffinity", problems);
+  if (affinity === "None") return 0;
+  const path = "spec.sessionAffinityConfig";
+  const config = fieldsOf(spec["sessionAffinityConfig"], path, problems);
+  const seconds = fieldsOf(config["clientIP"], `${path}.clientIP`, problems)["timeoutSeconds"];
+  if (seconds === undefined || seconds === null) return DEFAULT_AFFINITY_SECONDS;
+  if (typeof seconds === "number" && Number.isInteger(seconds) && seconds > 0 && seconds <= MAX_AFFINITY_SECONDS) {
+    return seconds;
+  }
+  problems.report(
+    `${path}.clientIP.timeoutSeconds`,
+    `${show(seconds)} is not a number of seconds from 1 to ${MAX_AFFINITY_SECONDS}; ${DEFAULT_AFFINITY_SECONDS} is assumed`,
+  );
+  return DEFAULT_AFFINITY_SECONDS;
+}
+
+/**
+ * One family's share. An address that is an external IP and a load-balancer IP is kept as the latter: both lead to the
+ * same place, and the source ranges guard it. The service's own cluster IP is neither.
+ */
+function familyRecord(
+  family: IpFamily,
+  clusterIP: string | undefined,
+  external: readonly string[],
+  balancer: readonly string[],
+  ranges: readonly Prefix[],
+  problems: FieldProblems,
+): FamilyRecord | undefined {
+  if (clusterIP === undefined) return undefined;
+  const loadBalancerIPs = ownAddresses(family, clusterIP, balancer, NONE, "status.loadBalancer.ingress", problems);
+  const externalIPs = ownAddresses(family, clusterIP, external, loadBalancerIPs, "spec.externalIPs", problems);
+  if (ranges.length === 0) return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: undefined };
+  const mine = ranges.filter((range) => range.family === family);
+  // A range of length 0 lets everybody in: the same as no range.
+  const restricted = mine.length > 0 && mine.every((range) => range.length > 0);
+  return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
+}
+
+/** Those of a family, each once, without those in `taken`. */
+function ownAddresses(
+  family: IpFamily,
+  clusterIP: string,
+  addresses: readonly string[],
+  taken: readonly string[],
+  field: string,
+  problems: FieldProblems,
+): readonly string[] {
+  if (addresses.length === 0) return NONE;
+  const kept = new Set<string>();
+  for (const address of addresses) {
+    if (familyOf(address) !== family || taken.includes(address)) continue;
+    if (address === clusterIP) problems.refuse(field, `${address} is the cluster IP of the service`);
+    else kept.add(address);
+  }
+  return kept.size === 0 ? NONE : [...kept];
+}

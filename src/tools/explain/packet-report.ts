@@ -1,0 +1,225 @@
+/** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
+import { columns, linesText } from "../../base/columns.js";
+import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
+import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
+import { isLoopback } from "../../node/facts.js";
+import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
+import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
+import { type RoutedKernel, Routing } from "./routing.js";
+import {
+  addressesOf,
+  differenceNotes,
+  nearestNotes,
+  nodeNotes,
+  nodePortNotes,
+  type OpenConnections,
+  openNotes,
+  sampleNotes,
+} from "./surroundings.js";
+
+/** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
+const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
+const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
+
+/** Words that name no packet; the message shows the form. */
+export class PacketError extends Error {
+  override readonly name = "PacketError";
+}
+
+/** A packet in words, and what was not said of it. */
+export interface AskedPacket extends PacketSpec {
+  /** No source was given: the one that it has stands for any outside the cluster. Absent: it was given. */
+  readonly sourceAssumed?: boolean;
+}
+
+/** Of the words "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
+export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
+  const [first = ""] = words;
+  const named = TRANSPORTS.find((name) => name === first);
+  const protocol = named ?? "tcp";
+  const rest = named === undefined ? words : words.slice(1);
+  const [from, to] = rest.length === 1 ? [undefined, rest[0]] : rest;
+  const match = /^(?:\[(.+)\]|([^[\]]+)):(\d{1,5})$/.exec(to ?? "");
+  const destination = parseAddress(match?.[1] ?? match?.[2] ?? "");
+  const port = Number(match?.[3] ?? 0);
+  const usage =
+    "explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT, IPv6 in brackets: explain udp 10.244.0.5 10.96.0.10:53";
+  if (rest.length < 1 || rest.length > 2 || destination === undefined || port < 1 || port > 65_535) {
+    throw new PacketError(`${words.join(" ")}: not an address and port; ${usage}`);
+  }
+  const family = familyOf(destination);
+  // Only this node sends to its loopback addresses.
+  const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
+  const source = from === undefined ? sender : parseAddress(from);
+  if (source === undefined || familyOf(source) !== family) {
+    throw new PacketError(`${from}: not an address of the destination's family; ${usage}`);
+  }
+  const packet = { family, protocol, source, destination, destinationPort: port, inInterface };
+  return from === undefined ? { ...packet, sourceAssumed: true } : packet;
+}
+
+/** Where a packet goes to. */
+export type Addressed = Pick<PacketSpec, "family" | "protocol" | "destination" | "destinationPort">;
+
+/** Whose address and port, or node port, it is. */
+export function ownerOf(
+  { family, protocol, destination, destinationPort }: Addressed,
+  services: readonly ServicePortStatus[],
+): ServicePortStatus | undefined {
+  const same = services.filter((each) => each.family === family && each.protocol.toLowerCase() === protocol);
+  return (
+    same.find((each) => each.port === destinationPort && addressesOf(each).includes(destination)) ??
+    same.find(({ nodePort }) => nodePort === destinationPort)
+  );
+}
+
+/** An endpoint, and whose it is; absent: not known. */
+export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
+
+export interface PacketReport extends Explanation {
+  readonly packet: AskedPacket;
+  readonly endpoints: readonly NamedEndpoint[];
+  /** Whose address and port it is. */
+  readonly service?: ServicePortStatus;
+  /** Connections that are open, by their endpoint. */
+  readonly open?: readonly OpenConnections[];
+  /** Why the packet does not arrive, whatever the rules say; then the verdict is "dropped". */
+  readonly obstacle?: string;
+  readonly notes: readonly string[];
+}
+
+/** What is asked beside the kernel's rules, behind them. */
+export interface Sources {
+  /**
+   * The ports, with their endpoints as desired, of the service that has this address and port, or else this node port; empty if no service has it. Undefined
+   * if no daemon answers, or if it has not written any rules yet.
+   */
+  ownerOf(to: Addressed): Promise<readonly ServicePortStatus[] | undefined>;
+  /** Of all of this node; asked where none has it. */
+  services(): Promise<readonly ServicePortStatus[]>;
+  /** Where node ports answer; undefined: not known. */
+  nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
+  /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
+  openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
+  /** What of the older iptables may decide over packets of a family, in words: its rules cannot be read. */
+  legacyRules(family: IpFamily): Promise<readonly string[]>;
+}
+
+/** What the kernel does with such a packet, and what else is to be known about it. */
+export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
+  const legacy = await sources.legacyRules(packet.family);
+  const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
+  const source = packet.sourceAssumed === true ? undefined : packet.source;
+  const open = await sources.openConnections(packet, source);
+  const routing = new Routing(kernel);
+  const ports = await sources.ownerOf(packet);
+  const owner = ports === undefined ? undefined : ownerOf(packet, ports);
+  const notes = [...assumptions(packet, explanation), ...openNotes(open, explanation)];
+  if (ports === undefined) notes.push("service unknown: no daemon answers, or it has written no rules yet");
+  else if (owner === undefined) {
+    const isNode = await routing.hasAddress(packet.destination);
+    notes.push(...nearestNotes(packet, await sources.services(), isNode));
+  } else {
+    notes.push(...differenceNotes(explanation, owner));
+    const nodePorts = await sources.nodePorts(packet.family);
+    notes.push(...nodePortNotes(packet, explanation, owner, nodePorts));
+  }
+  const around = await nodeNotes(packet, explanation, routing);
+  notes.push(...sampleNotes(explanation), ...around.notes);
+  const { endpoints: desired, ...service } = owner ?? {};
+  const endpoints = explanation.endpoints.map((each) => ({ ...each, ...detailsOf(each, desired) }));
+  const asked = owner === undefined ? {} : { service: service as ServicePortStatus };
+  const [obstacle, ...others] = around.obstacles;
+  notes.push(...others);
+  const ended = obstacle === undefined ? explanation : withObstacle(explanation, obstacle);
+  return { packet, ...asked, ...ended, endpoints, ...(open.length > 0 && { open }), notes };
+}
+
+/** Rules that cannot be read make every verdict unknown. */
+function withLegacy(explanation: Explanation, legacy: readonly string[]): Explanation {
+  if (legacy.length === 0) return explanation;
+  const otherwise = explanation.otherwise ?? explanation.verdict;
+  return { ...explanation, verdict: "unknown", otherwise, unknown: [...legacy, ...explanation.unknown] };
+}
+
+function withObstacle(explanation: Explanation, obstacle: string): Explanation & { readonly obstacle: string } {
+  const { otherwise: _, ...known } = explanation;
+  return { ...known, verdict: "dropped", unknown: [], obstacle };
+}
+
+function assumptions({ source, sourceAssumed, inInterface }: AskedPacket, { verdict, unknown }: Explanation): string[] {
+  const notes: string[] = [];
+  if (sourceAssumed === true) {
+    const who = isLoopback(source) ? "this node" : "a client outside the cluster";
+    notes.push(`no source was given: ${source} is assumed, which stands for ${who}`);
+  }
+  if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]if(name)?\b/.test(what))) {
+    notes.push("the interface that the packet comes in by was not given: --in <interface>");
+  }
+  return notes;
+}
+
+function detailsOf(
+  { address, port }: ExplainedEndpoint,
+  desired: readonly EndpointStatus[] = [],
+): Pick<EndpointStatus, "pod" | "node" | "zone"> {
+  const same = desired.find((each) => each.address === address && each.port === port);
+  const { pod, node, zone } = same ?? {};
+  return { pod, node, zone };
+}
+
+const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> = {
+  endpoint: "goes to an endpoint",
+  untouched: "is not touched: it goes where it is addressed",
+  redirected: "is redirected to a port of this node",
+  rejected: "is rejected with an error",
+  dropped: "is dropped silently",
+  mixed: "depends on the endpoint that is drawn",
+};
+
+/** What becomes of the packet, in one sentence. */
+function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: PacketReport): string {
+  if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
+  if (verdict === "unknown") {
+    const [first = "a rule cannot be judged", ...others] = unknown;
+    const more = others.length === 0 ? "" : ` (and ${others.length} more)`;
+    const rest =
+      otherwise === undefined || otherwise === "unknown"
+        ? ""
+        : `; if it does not match, the packet ${VERDICTS[otherwise]}`;
+    return `unknown: it depends on ${first}${more}${rest}`;
+  }
+  if (verdict === "untouched" && noTable === true) {
+    return "meets no rules of nft-proxier, as the kernel has none: it goes where it is addressed";
+  }
+  return `${VERDICTS[verdict]}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
+}
+
+export function reportText(report: PacketReport): string {
+  const { packet, endpoints, steps, service, notes, unknown } = report;
+  const { protocol, source, sourceAssumed, destination, destinationPort } = packet;
+  const from = sourceAssumed === true ? `${source} (assumed)` : source;
+  const lines = [`${protocol} ${from} → ${withPort(destination, destinationPort)}: ${headline(report)}`];
+  if (service !== undefined) {
+    const { namespace, name, portName, state, reason } = service;
+    const port = portName === "" ? "" : `:${portName}`;
+    lines.push(`service ${namespace}/${name}${port}: ${state}${reason === undefined ? "" : ` (${reason})`}`);
+  }
+  if (endpoints.length > 0) {
+    const known = (["pod", "node", "zone"] as const).filter((detail) => endpoints.some((each) => each[detail]));
+    const rows = endpoints.map((endpoint) => [
+      "",
+      withPort(endpoint.address, endpoint.port),
+      ...known.map((detail) => endpoint[detail] ?? "-"),
+      `${(endpoint.share * 100).toFixed(endpoint.share < 0.1 ? 1 : 0)} %`,
+      endpoint.masqueraded ? "sees an address of this node" : "sees the sender's address",
+    ]);
+    lines.push("", "endpoints", ...columns(rows));
+  }
+  if (steps.length > 0) {
+    const rows = steps.map(({ hook, table, chain, text }) => ["", hook, table, chain, text]);
+    lines.push("", endpoints.length > 1 ? "way of the first of them" : "way", ...columns(rows));
+  }
+  const depends = unknown.slice(1).map((what) => `unknown: it depends on ${what}, too`);
+  return linesText([...lines, "", ...depends, ...notes.map((note) => `note: ${note}`)]);
+}

@@ -1,0 +1,201 @@
+/** The first packet of a connection, as nf_tables expressions read it, and what rules make of it on its way. */
+import { formatAddress, type IpFamily, packAddress } from "../../base/ip.js";
+import { AddressType, CtState, IpProto, TcpFlag } from "../../netlink/constants.js";
+import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, withPart } from "./bits.js";
+
+export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (keyof typeof IpProto)[];
+export type Transport = (typeof TRANSPORTS)[number];
+
+/** What is known of a packet. Addresses are canonical. A field that is absent is not known. */
+export interface PacketFields {
+  readonly family: IpFamily;
+  readonly protocol: Transport;
+  readonly source?: string;
+  readonly sourcePort?: number;
+  readonly destination?: string;
+  readonly destinationPort?: number;
+}
+
+/** A packet that is asked about. */
+export interface PacketSpec extends PacketFields {
+  readonly source: string;
+  readonly destination: string;
+  readonly destinationPort: number;
+  /** Interface that it comes in by; "": made on this node, or not known. */
+  readonly inInterface: string;
+}
+
+/** Which packet of a connection it is. */
+export type Direction = "original" | "reply";
+
+/** What the connection tracker has made of a packet: nothing yet, an entry, or what `notrack` says. */
+export type Tracking = "not yet" | "tracked" | "untracked";
+
+/** A copy for each way that a packet may go. */
+export class PacketState {
+  readonly family: IpFamily;
+  readonly protocol: Transport;
+  readonly direction: Direction;
+  mark: Bits = hostNumber(0);
+  priority: Bits = hostNumber(0);
+  packetType: Bits = exactly(Uint8Array.of(0));
+  ctMark: Bits = hostNumber(0);
+  ctLabels: Bits = exactly(new Uint8Array(16));
+  network: Bits;
+  transport: Bits;
+  /** The headers as the connection tracker has seen them first. */
+  tuple: { readonly network: Bits; readonly transport: Bits };
+  tracking: Tracking = "not yet";
+  translated = false;
+  masqueraded = false;
+  /** To an address of this node, by `redirect`. */
+  redirected = false;
+  /** Its first NAT hook for destinations, or for sources, is behind it: no further one can rewrite them. */
+  destinationBound = false;
+  sourceBound = false;
+  /** "": there is none; undefined: it is not known. */
+  inInterface: string | undefined = undefined;
+  outInterface: string | undefined = undefined;
+  /** Names of the sets that the packet has changed: what is in them is known no more. */
+  changedSets: ReadonlySet<string> = new Set();
+
+  constructor(spec: PacketFields, direction: Direction = "original") {
+    this.family = spec.family;
+    this.protocol = spec.protocol;
+    this.direction = direction;
+    this.network = networkHeader(spec);
+    this.transport = transportHeader(spec, direction);
+    this.tuple = { network: this.network, transport: this.transport };
+    if (direction === "reply") {
+      this.ctMark = unknownBits(4);
+      this.ctLabels = unknownBits(16);
+    }
+  }
+
+  clone(): PacketState {
+    return Object.assign(Object.create(PacketState.prototype) as PacketState, this);
+  }
+
+  /** The same for states in which rules do the same from now on. */
+  get key(): string {
+    const { mark, priority, packetType, ctMark, ctLabels, network, transport, inInterface, outInterface } = this;
+    const { tuple } = this;
+    const all = [mark, priority, packetType, ctMark, ctLabels, network, transport, tuple.network, tuple.transport];
+    const bits = all.map(textOf);
+    const flags = [
+      this.tracking,
+      this.translated,
+      this.masqueraded,
+      this.redirected,
+      this.destinationBound,
+      this.sourceBound,
+    ];
+    return [...bits, ...flags, inInterface, outInterface, ...[...this.changedSets].sort()].join("\n");
+  }
+
+  /** Canonical; undefined: not known. */
+  get source(): string | undefined {
+    const [at, length] = SOURCE[this.family];
+    return addressIn(partOf(this.network, at, length));
+  }
+
+  get destination(): string | undefined {
+    const [at, length] = DESTINATION[this.family];
+    return addressIn(partOf(this.network, at, length));
+  }
+
+  set destination(address: string | undefined) {
+    const [at, length] = DESTINATION[this.family];
+    this.network = withPart(this.network, at, address === undefined ? unknownBits(length) : exactly(bytesOf(address)));
+  }
+
+  get destinationPort(): number | undefined {
+    const port = partOf(this.transport, 2, 2);
+    return isKnown(port) ? port.bytes[0] * 256 + port.bytes[1] : undefined;
+  }
+
+  set destinationPort(port: number | undefined) {
+    this.transport = withPart(this.transport, 2, port === undefined ? unknownBits(2) : exactly(portBytes(port)));
+  }
+
+  /** Bits of `ct state`. */
+  get ctState(): number {
+    if (this.tracking === "untracked") return CtState.untracked;
+    if (this.tracking === "not yet") return CtState.invalid;
+    return this.direction === "original" ? CtState.new : CtState.established;
+  }
+
+  /** The connection tracker sees it. */
+  track(): void {
+    if (this.tracking !== "not yet") return;
+    this.tracking = "tracked";
+    this.tuple = { network: this.network, transport: this.transport };
+  }
+}
+
+/** Offset and length in the IP header. */
+export const SOURCE = { ip: [12, 4], ip6: [8, 16] } as const;
+export const DESTINATION = { ip: [16, 4], ip6: [24, 16] } as const;
+
+function addressIn(bits: Bits): string | undefined {
+  return isKnown(bits) ? formatAddress(bits.bytes) : undefined;
+}
+
+/** Of an address, in network order. Throws a RangeError for what is none. */
+export function bytesOf(address: string): Uint8Array {
+  const bytes = new Uint8Array(16);
+  const length = packAddress(address, bytes, 0);
+  if (length === 0) throw new RangeError(`not an address: ${address}`);
+  return bytes.slice(0, length);
+}
+
+export function portBytes(port: number): Uint8Array {
+  return Uint8Array.of(port >>> 8, port & 0xff);
+}
+
+/** Fields of the IP header at their offsets (RFC 791, RFC 8200): version, protocol, addresses, and that it is no fragment. */
+function networkHeader({ family, protocol, source, destination }: PacketFields): Bits {
+  const ip4 = family === "ip";
+  let header = unknownBits(ip4 ? 20 : 40);
+  const put = (at: number, byte: number, known = 0xff): void => {
+    header = withPart(header, at, { bytes: Uint8Array.of(byte), known: Uint8Array.of(known) });
+  };
+  put(0, ip4 ? 0x40 : 0x60, 0xf0);
+  put(ip4 ? 9 : 6, IpProto[protocol]);
+  if (ip4) {
+    // Of the flags, "don't fragment" is the sender's choice.
+    put(6, 0, 0xbf);
+    put(7, 0);
+  }
+  if (source !== undefined) header = withPart(header, SOURCE[family][0], exactly(bytesOf(source)));
+  if (destination !== undefined) header = withPart(header, DESTINATION[family][0], exactly(bytesOf(destination)));
+  return header;
+}
+
+const HEADER_LENGTH = { tcp: 20, udp: 8, sctp: 12 } as const;
+/** What a SYN or SYN ACK says of ECN is the sender's choice. */
+const ECN = TcpFlag.ecn | TcpFlag.cwr;
+
+/** Ports, and of TCP the flags: the first packet is a SYN, its answer a SYN ACK. */
+function transportHeader({ protocol, sourcePort, destinationPort }: PacketFields, direction: Direction): Bits {
+  let header = unknownBits(HEADER_LENGTH[protocol]);
+  if (sourcePort !== undefined) header = withPart(header, 0, exactly(portBytes(sourcePort)));
+  if (destinationPort !== undefined) header = withPart(header, 2, exactly(portBytes(destinationPort)));
+  if (protocol !== "tcp") return header;
+  const flags = TcpFlag.syn | (direction === "reply" ? TcpFlag.ack : 0);
+  return withPart(header, 13, { bytes: Uint8Array.of(flags), known: Uint8Array.of(~ECN & 0xff) });
+}
+
+/** Routing type of an address (RTN_*), as `fib … type` has it, by the addresses of this node alone (canonical). */
+export function addressTypeOf(address: string, local: ReadonlySet<string>): number {
+  if (local.has(address) || address.startsWith("127.") || address === "::1") return AddressType.local;
+  if (address === "255.255.255.255") return AddressType.broadcast;
+  const first = bytesOf(address)[0] ?? 0;
+  const multicast = address.includes(":") ? first === 0xff : first >= 224 && first < 240;
+  return multicast ? AddressType.multicast : AddressType.unicast;
+}
+
+/** An IPv6 address in brackets. */
+export function withPort(address: string, port: number): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}

@@ -1,0 +1,68 @@
+/** Where this node's routes take a packet, as far as that can be told from outside. */
+import { formatAddress, type IpFamily } from "../../base/ip.js";
+import { AddressType } from "../../netlink/constants.js";
+import type { NetlinkExchange } from "../../netlink/exchange.js";
+import { type KernelRoute, RouteTable } from "../../netlink/routes.js";
+import type { Kernel } from "../../netlink/kernel.js";
+import { addressTypeOf } from "./packet.js";
+
+/** A kernel whose routes can be asked for; of another one no interface is known. */
+export type RoutedKernel = Kernel & Partial<NetlinkExchange>;
+
+/** The node's routes at the moment: each answer is kept. */
+export class Routing {
+  readonly #kernel: RoutedKernel;
+  readonly #table: RouteTable | undefined;
+  readonly #routes = new Map<string, Promise<KernelRoute | "none" | "unknown">>();
+  readonly #policies = new Map<IpFamily, Promise<boolean>>();
+  #local: Promise<ReadonlySet<string>> | undefined;
+
+  constructor(kernel: RoutedKernel) {
+    this.#kernel = kernel;
+    const { exchange } = kernel;
+    this.#table = exchange === undefined ? undefined : new RouteTable({ exchange: exchange.bind(kernel) });
+  }
+
+  /** Whether an interface of this node has it. Rejects with KernelError. */
+  async hasAddress(address: string): Promise<boolean> {
+    this.#local ??= this.#readLocal();
+    return addressTypeOf(address, await this.#local) === AddressType.local;
+  }
+
+  /** RTN_*. Rejects with KernelError. */
+  async addressType(address: string): Promise<number> {
+    this.#local ??= this.#readLocal();
+    const type = addressTypeOf(address, await this.#local);
+    if (type !== AddressType.unicast) return type;
+    const route = await this.route(address);
+    if (typeof route === "string") return type;
+    const special: readonly number[] = [AddressType.local, AddressType.broadcast, AddressType.anycast];
+    return special.includes(route.type) ? route.type : type;
+  }
+
+  /** Never rejects. */
+  route(address: string): Promise<KernelRoute | "none" | "unknown"> {
+    let route = this.#routes.get(address);
+    if (route === undefined) {
+      route = (this.#table?.to(address) ?? Promise.resolve("unknown" as const)).catch(() => "unknown" as const);
+      this.#routes.set(address, route);
+    }
+    return route;
+  }
+
+  /** Undefined: not known, as there is no answer, or as other things than the destination decide, too. Never rejects. */
+  async interfaceTo(family: IpFamily, address: string): Promise<string | undefined> {
+    let policies = this.#policies.get(family);
+    if (policies === undefined) {
+      policies = (this.#table?.hasPolicies(family) ?? Promise.resolve(true)).catch(() => true);
+      this.#policies.set(family, policies);
+    }
+    if (await policies) return undefined;
+    const route = await this.route(address);
+    return typeof route === "string" ? undefined : route.interfaceName;
+  }
+
+  async #readLocal(): Promise<ReadonlySet<string>> {
+    return new Set((await this.#kernel.addresses()).map(({ address }) => formatAddress(address)));
+  }
+}

@@ -1,0 +1,563 @@
+/** One rule, run on one way of a packet: every expression of nf_tables, or that it is not known what it does. */
+import { counted } from "../../base/counted.js";
+import { formatAddress } from "../../base/ip.js";
+import {
+  BitwiseOp,
+  CtKey,
+  DynsetOp,
+  LookupFlag,
+  MetaKey,
+  NatType,
+  PayloadBase,
+  RangeOp,
+  RejectType,
+  VERDICT_REGISTER,
+} from "../../netlink/constants.js";
+import type { Expr, SetDump, Verdict } from "../../netlink/kernel.js";
+import {
+  type Bits,
+  common,
+  compares,
+  equals,
+  exactly,
+  hostNumber,
+  isKnown,
+  isWithin,
+  masked,
+  numberUpTo,
+  partOf,
+  shifted,
+  swapped,
+  type Ternary,
+  textOf,
+  unknownBits,
+  withPart,
+} from "./bits.js";
+import { type Branch, guessed } from "./branch.js";
+import { jhash } from "./jhash.js";
+import { type Effect, type Place, type RuleEnd, whereOf, type World } from "./world.js";
+import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
+import type { Found } from "./ruleset.js";
+import { keyText, valueText } from "./set-text.js";
+import { ctValue, fibValue, metaValue } from "./values.js";
+import { type Extension, GOES_ON, isNotrack, stateMatch, targetOf, XT_DNAT, XT_SNAT } from "./xtables.js";
+
+type Of<T extends Expr["type"]> = Extract<Expr, { type: T }>;
+
+/** What an expression does. "maybe": it may end the rule, or go on; "ended": every way on which the rule ends is told already. */
+type Done = Effect | "maybe" | "ended";
+
+/** 16 words, behind the verdict register. */
+const REGISTERS = 64;
+/** Bits of the result of an expression that this program has no name for. */
+const LONGEST = 16;
+/** NFT_OBJECT_*: kinds of objects that hold for every packet, and those that do in excess alone. */
+const HOLDING = new Set([1, 3, 6, 7, 8, 9]);
+/** A packet is no larger, bytes. */
+const LARGEST_PACKET = 65_536n;
+/** NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV: holds in excess. */
+const INVERTED = 1;
+const NF_NAT_RANGE_NETMAP = 64;
+/** NFT_OBJECT_SYNPROXY */
+const SYNPROXY = 10;
+/** Verdicts of one map that are followed where its key is not known. */
+const MOST_VERDICTS = 16;
+
+export class RuleRun {
+  readonly #world: World;
+  readonly #place: Place;
+  readonly #ends: RuleEnd[] = [];
+  readonly #ours: boolean;
+  #branch: Branch;
+  /** Nothing is known of what no expression has written. */
+  #registers: Bits = unknownBits(REGISTERS);
+  #hasOwnState = false;
+  #forks = 0;
+
+  constructor(world: World, place: Place, branch: Branch) {
+    this.#world = world;
+    this.#place = place;
+    this.#branch = branch;
+    this.#ours = world.isOurs(place.ref);
+  }
+
+  /** The ways on which it ends: those first on which it does not match. */
+  async run(): Promise<readonly RuleEnd[]> {
+    for (const expr of this.#place.rule.exprs) {
+      const done = await this.#expr(expr);
+      if (done === "ended") return this.#ends;
+      if (done === "maybe") this.#fork();
+      else if (typeof done === "object" && done.verdict === "break") return this.#end("break");
+      else if (done !== "next" && (typeof done !== "object" || done.verdict !== "continue")) return this.#end(done);
+    }
+    return this.#end("next");
+  }
+
+  #end(effect: Effect): readonly RuleEnd[] {
+    if (effect === "unknown") this.#guess("yes", "what it does with the packet");
+    if (typeof effect === "object" && effect.verdict === "queue") this.#guess("yes", "a program decides");
+    if (typeof effect === "object" && effect.verdict === "drop") this.#step(this.#ours ? "drop" : this.#ruleText());
+    this.#ends.push({ branch: this.#branch, effect });
+    return this.#ends;
+  }
+
+  /** On one way the rule ends here. */
+  #fork(): void {
+    const what = `${whereOf(this.#place)}${"'".repeat(this.#forks++)}`;
+    this.#ends.push({ branch: guessed(this.#branch, what, "no"), effect: "break" });
+    this.#hasOwnState = false;
+    this.#branch = guessed(this.#branch, what, "yes");
+  }
+
+  #guess(taken: string, why: string): void {
+    this.#branch = guessed(this.#branch, `${whereOf(this.#place)}: ${why}`, taken);
+  }
+
+  /** To be changed: this way's alone. */
+  get #state(): PacketState {
+    if (!this.#hasOwnState) {
+      this.#branch = { ...this.#branch, state: this.#branch.state.clone() };
+      this.#hasOwnState = true;
+    }
+    return this.#branch.state;
+  }
+
+  // One case for each expression: shorter than a table of functions with their types.
+  async #expr(expr: Expr): Promise<Done> {
+    if ("extra" in expr && expr.extra !== undefined && expr.extra.length > 0) return this.#notKnown();
+    switch (expr.type) {
+      case "payload":
+        return this.#payload(expr);
+      case "meta":
+        return expr.sreg === undefined
+          ? this.#load(expr.dreg, metaValue(expr.key, this.#branch.state))
+          : this.#setMeta(expr);
+      case "ct":
+        return expr.sreg === undefined
+          ? this.#load(expr.dreg, ctValue(expr.key, expr.direction, this.#branch.state))
+          : this.#setCt(expr);
+      case "cmp":
+        return judged(compares(this.#read(expr.sreg, expr.data.length), expr.op, expr.data));
+      case "range": {
+        const within = isWithin(this.#read(expr.sreg, expr.from.length), expr.from, expr.to);
+        return judged(within === undefined ? undefined : within === (expr.op === RangeOp.eq));
+      }
+      case "bitwise":
+        return this.#bitwise(expr);
+      case "byteorder":
+        return this.#write(expr.dreg, swapped(this.#read(expr.sreg, expr.len), expr.size));
+      case "lookup":
+        return this.#lookup(expr);
+      case "immediate":
+        if ("verdict" in expr.data) return expr.data;
+        return this.#write(expr.dreg, exactly(expr.data));
+      case "numgen":
+        return this.#number(expr.dreg, expr.modulus, expr.offset);
+      case "hash":
+        return this.#hash(expr);
+      case "fib":
+        return this.#load(expr.dreg, await fibValue(expr, this.#branch.state, this.#world));
+      default:
+        return this.#statement(expr);
+    }
+  }
+
+  #statement(expr: Expr): Done | Promise<Done> {
+    switch (expr.type) {
+      case "nat":
+        return this.#nat(expr);
+      case "masq":
+        return this.#masquerade("masqueraded: the endpoint sees an address of this node");
+      case "redir":
+        return this.#redirect(expr);
+      case "reject": {
+        const how = expr.rejectType === RejectType.tcpReset ? "a TCP reset" : "an ICMP error";
+        this.#step(`rejected with ${how}${this.#ours ? "" : `: ${this.#ruleText()}`}`);
+        return "reject";
+      }
+      case "notrack":
+        // Without effect on a packet that has an entry already.
+        if (this.#branch.state.tracking === "not yet") this.#state.tracking = "untracked";
+        return "next";
+      case "limit":
+      case "connlimit":
+        return this.#limit(expr);
+      case "quota":
+        return quota(expr);
+      case "objref":
+        return this.#object(expr);
+      case "dynset":
+        return this.#dynset(expr);
+      case "counter":
+      case "log":
+      case "last":
+        return "next";
+      case "flow_offload":
+        // Only for a connection that is established.
+        return this.#branch.state.direction === "original" ? "break" : "maybe";
+      case "exthdr":
+        // An option of the header that is not known; to write it changes nothing that decides here.
+        return expr.dreg === undefined ? "maybe" : this.#notKnown(expr.dreg, expr.len);
+      case "rt":
+      case "socket":
+        return this.#notKnown(expr.dreg, LONGEST);
+      case "queue":
+        return { verdict: "queue" };
+      case "tproxy":
+        return this.#maybeGone();
+      case "opaque":
+        return this.#opaque(expr);
+      default:
+        return this.#notKnown();
+    }
+  }
+
+  /** Writes nobody knows what, where its register is not known to all; and may end the rule. */
+  #notKnown(register?: number, length = REGISTERS): Done {
+    if (register === undefined) this.#registers = unknownBits(REGISTERS);
+    else this.#write(register, unknownBits(Math.min(length, REGISTERS)));
+    return "maybe";
+  }
+
+  /** "break": there is no such value; "maybe": there may be none. */
+  #load(register: number | undefined, value: Bits | "break" | { readonly maybe: Bits }): Done {
+    if (value === "break") return "break";
+    const [bits, done] = "maybe" in value ? ([value.maybe, "maybe"] as const) : ([value, "next"] as const);
+    if (register !== undefined) this.#write(register, bits);
+    return done;
+  }
+
+  #payload({ base, offset, len, dreg, sreg }: Of<"payload">): Done {
+    if (dreg === undefined) return sreg === undefined ? "next" : this.#rewrite(base, offset, this.#read(sreg, len));
+    const { network, transport } = this.#branch.state;
+    const header = base === PayloadBase.network ? network : base === PayloadBase.transport ? transport : undefined;
+    if (header === undefined || offset + len > header.bytes.length) return this.#notKnown(dreg, len);
+    return this.#write(dreg, partOf(header, offset, len));
+  }
+
+  /** What is written beyond the headers decides over nothing here. */
+  #rewrite(base: number, offset: number, bits: Bits): Done {
+    const { network, transport, family } = this.#branch.state;
+    const header = base === PayloadBase.network ? network : base === PayloadBase.transport ? transport : undefined;
+    if (header === undefined || offset + bits.bytes.length > header.bytes.length) return "next";
+    this.#state[base === PayloadBase.network ? "network" : "transport"] = withPart(header, offset, bits);
+    if (base === PayloadBase.network && isKnown(bits)) {
+      for (const [side, [at, length]] of [
+        ["source", SOURCE[family]],
+        ["destination", DESTINATION[family]],
+      ] as const) {
+        if (offset === at && bits.bytes.length === length)
+          this.#step(`${side} set to ${formatAddress(bits.bytes)} for the routing`);
+      }
+    }
+    return "next";
+  }
+
+  #setMeta({ key, sreg = 0 }: Of<"meta">): Done {
+    if (key === MetaKey.mark) this.#state.mark = this.#read(sreg, 4);
+    if (key === MetaKey.priority) this.#state.priority = this.#read(sreg, 4);
+    if (key === MetaKey.pkttype) this.#state.packetType = this.#read(sreg, 1);
+    return "next";
+  }
+
+  /** Without effect on a packet that has no entry (nft_ct_set_eval). */
+  #setCt({ key, sreg = 0 }: Of<"ct">): Done {
+    if (this.#branch.state.tracking !== "tracked") return "next";
+    if (key === CtKey.mark) this.#state.ctMark = this.#read(sreg, 4);
+    if (key === CtKey.labels) this.#state.ctLabels = unknownBits(16);
+    return "next";
+  }
+
+  #bitwise({ sreg, dreg, len, op = BitwiseOp.maskXor, mask, xor, data }: Of<"bitwise">): Done {
+    const value = this.#read(sreg, len);
+    if (op === BitwiseOp.maskXor && mask !== undefined) return this.#write(dreg, masked(value, mask, xor));
+    const isShift = op === BitwiseOp.lshift || op === BitwiseOp.rshift;
+    if (!isShift || data?.length !== 4 || len % 4 !== 0) return this.#write(dreg, unknownBits(len));
+    const by = new Uint32Array(Uint8Array.from(data).buffer)[0] ?? 0;
+    return this.#write(dreg, shifted(value, by, op === BitwiseOp.lshift));
+  }
+
+  /** Ours draw an endpoint, and each number is tried; of others' any may come. */
+  #number(register: number, modulus: number, offset = 0): Done {
+    if (!this.#ours) return this.#write(register, offset === 0 ? numberUpTo(modulus - 1) : unknownBits(4));
+    this.#world.onDraw(modulus);
+    return this.#write(register, hostNumber(offset + (this.#world.draw % modulus)));
+  }
+
+  /** nft_jhash_eval: a number below the modulus by where the hash lies in its range. */
+  #hash({ sreg, dreg, len = 0, modulus, seed = 0, offset = 0 }: Of<"hash">): Done {
+    const key = sreg === undefined ? undefined : this.#read(sreg, len);
+    if (key === undefined || !isKnown(key)) return this.#number(dreg, modulus, offset);
+    return this.#write(dreg, hostNumber(Number((BigInt(jhash(key.bytes, seed)) * BigInt(modulus)) >> 32n) + offset));
+  }
+
+  async #lookup({ set: name, sreg, dreg, flags = 0 }: Of<"lookup">): Promise<Done> {
+    const { ref } = this.#place;
+    const { ruleset } = this.#world;
+    const set = await ruleset.set(ref, name);
+    if (set === undefined) return this.#notKnown(dreg);
+    const key = this.#read(sreg, set.keyLen);
+    const { found, none } = await ruleset.lookUp(ref, set, key);
+    const changed = this.#branch.state.changedSets.has(this.#setId(name));
+    if (changed || found === undefined)
+      return dreg === VERDICT_REGISTER ? "unknown" : this.#notKnown(dreg, set.dataLen);
+    const isMiss = found.length === 0;
+    // An element may count or limit, and hold for some packets alone.
+    const guarded = !isMiss && !this.#ours && ruleset.isGuarded(set);
+    const hit: Ternary = isMiss ? false : none || guarded ? undefined : true;
+    if ((flags & LookupFlag.invert) !== 0) return judged(hit === undefined ? undefined : !hit);
+    if (isMiss) return "break";
+    if (found.length === 1 && isKnown(key)) this.#tellFound(set, key.bytes, found[0]);
+    if (hit === undefined) this.#fork();
+    return dreg === undefined ? "next" : this.#found(set, dreg, found);
+  }
+
+  /** The verdict or value of what may have been found. */
+  #found(set: SetDump, dreg: number, found: readonly Found[]): Done {
+    if (dreg !== VERDICT_REGISTER) {
+      const values = found.flatMap(({ data }) => (data === undefined ? [] : [data]));
+      return values.length === 0 ? "next" : this.#write(dreg, common(values));
+    }
+    const verdicts = new Map(
+      found.flatMap(({ verdict }) => (verdict === undefined ? [] : [[JSON.stringify(verdict), verdict]])),
+    );
+    const [first, ...others] = verdicts.values();
+    if (others.length === 0) return first ?? "next";
+    if (others.length > MOST_VERDICTS) return "unknown";
+    const what = `${whereOf(this.#place)}: which element of ${set.set}`;
+    for (const [i, verdict] of [...verdicts.values()].entries())
+      this.#endOne(guessed(this.#branch, what, String(i)), verdict);
+    return "ended";
+  }
+
+  #endOne(branch: Branch, verdict: Verdict): void {
+    this.#ends.push({ branch, effect: verdict.verdict === "continue" ? "next" : verdict });
+  }
+
+  /** Anonymous sets are a part of their rule. */
+  #tellFound(set: SetDump, key: Uint8Array, found: Found): void {
+    if (set.set.startsWith("__")) return;
+    const value = valueText(set, found);
+    this.#step(`${set.set}: ${keyText(set, key)}${value === undefined ? "" : ` → ${value}`}`);
+  }
+
+  #limit(expr: Of<"limit" | "connlimit">, set?: string): Done {
+    if (!this.#ours) return "maybe";
+    if (((expr.flags ?? 0) & INVERTED) === 0) return "next";
+    const what = expr.type === "limit" ? "rate" : `limit of ${counted(expr.count, "connection")}`;
+    this.#step(`${set === undefined ? "" : `${set}: `}the ${what} is taken to be not exceeded`);
+    this.#branch = { ...this.#branch, limited: true };
+    return "break";
+  }
+
+  /** nft_dynset_eval: breaks where there is no room, and where an expression of the element does. */
+  async #dynset({ set: name, op, exprs = [] }: Of<"dynset">): Promise<Done> {
+    const { ref } = this.#place;
+    if (this.#ours) {
+      const limit = exprs.find(
+        (expr) => (expr.type === "limit" || expr.type === "connlimit") && ((expr.flags ?? 0) & INVERTED) !== 0,
+      );
+      return limit === undefined ? "next" : this.#limit(limit as Of<"limit" | "connlimit">, name);
+    }
+    this.#state.changedSets = new Set(this.#branch.state.changedSets).add(this.#setId(name));
+    if (op === DynsetOp.delete) return "next";
+    const set = await this.#world.ruleset.set(ref, name);
+    if (set === undefined || exprs.some(({ type }) => type !== "counter" && type !== "last")) return "maybe";
+    // An element that is there has its own.
+    if (exprs.length > 0 && this.#world.ruleset.isGuarded(set)) return "maybe";
+    const hasRoom = set.size === undefined || (await this.#world.ruleset.sizeOf(ref, set)) < set.size;
+    return hasRoom ? "next" : "maybe";
+  }
+
+  #setId(name: string): string {
+    const { family, table } = this.#place.ref;
+    return `${family} ${table} ${name}`;
+  }
+
+  async #object({ immType, setName, setSreg }: Of<"objref">): Promise<Done> {
+    if (setName === undefined || setSreg === undefined)
+      return HOLDING.has(immType ?? 0) ? "next" : this.#inExcess(immType);
+    const set = await this.#world.ruleset.set(this.#place.ref, setName);
+    if (set === undefined) return "maybe";
+    const { found, none } = await this.#world.ruleset.lookUp(this.#place.ref, set, this.#read(setSreg, set.keyLen));
+    if (found?.length === 0) return "break";
+    return !none && HOLDING.has(set.objType ?? 0) ? "next" : this.#inExcess(set.objType);
+  }
+
+  /** A synproxy answers itself. */
+  #inExcess(type: number | undefined): Done {
+    return type === SYNPROXY ? this.#maybeGone() : "maybe";
+  }
+
+  #maybeGone(): Done {
+    this.#fork();
+    return "unknown";
+  }
+
+  #opaque({ name, data }: Of<"opaque">): Done {
+    switch (name) {
+      case "match":
+        return this.#xtMatch(data);
+      case "target":
+        return this.#xtTarget(data);
+      case "dup":
+        return "next";
+      case "fwd":
+        return "unknown";
+      case "synproxy":
+        return this.#maybeGone();
+      default:
+        return this.#notKnown();
+    }
+  }
+
+  #xtMatch(data: Uint8Array): Done {
+    const match = targetOf(data);
+    if (match.name === "comment") return "next";
+    // struct xt_mark_mtinfo1
+    if (match.name === "mark" && match.revision === 1 && match.info.length >= 9) {
+      const isSame = equals(
+        masked(this.#branch.state.mark, match.info.subarray(4, 8), undefined),
+        match.info.subarray(0, 4),
+      );
+      return judged(isSame === undefined ? undefined : isSame === (match.info[8] === 0));
+    }
+    const wanted = stateMatch(match);
+    if (wanted === undefined) return "maybe";
+    const { tracking, translated, masqueraded, direction, ctState } = this.#branch.state;
+    const tracked = tracking === "tracked" && wanted.nat;
+    if (tracked && direction === "reply" && (wanted.mask & XT_SNAT) !== 0) return "maybe";
+    const nat = tracked ? (translated ? XT_DNAT : 0) | (masqueraded ? XT_SNAT : 0) : 0;
+    const state = tracking === "untracked" ? wanted.untracked : ctState;
+    return ((wanted.mask & (state | nat)) !== 0) !== wanted.inverted ? "next" : "break";
+  }
+
+  #xtTarget(data: Uint8Array): Done {
+    const target = targetOf(data);
+    if (isNotrack(target)) {
+      if (this.#branch.state.tracking === "not yet") this.#state.tracking = "untracked";
+      return "next";
+    }
+    switch (target.name) {
+      case "CT":
+        return "next";
+      case "MARK":
+        this.#state.mark = markedBy(target, this.#branch.state.mark);
+        return "next";
+      case "REJECT":
+        this.#step(`rejected: ${this.#ruleText()}`);
+        return "reject";
+      case "MASQUERADE":
+        return this.#masquerade("masqueraded: the endpoint sees an address of this node");
+      case "SNAT":
+        return this.#masquerade("source rewritten");
+    }
+    const changes = Object.hasOwn(GOES_ON, target.name) ? GOES_ON[target.name] : undefined;
+    if (changes === undefined) return "unknown";
+    if (changes === "priority") this.#state.priority = unknownBits(4);
+    if (changes === "marks") this.#state.mark = this.#state.ctMark = unknownBits(4);
+    if (changes === "header") {
+      const { network, family } = this.#branch.state;
+      const [at, length] = family === "ip" ? [8, 1] : [7, 1];
+      this.#state.network = withPart(network, at, unknownBits(length));
+    }
+    return "next";
+  }
+
+  #masquerade(text: string): Done {
+    const state = this.#state;
+    state.masqueraded = true;
+    state.network = withPart(state.network, SOURCE[state.family][0], unknownBits(SOURCE[state.family][1]));
+    state.transport = withPart(state.transport, 0, unknownBits(2));
+    this.#step(text);
+    return { verdict: "accept" };
+  }
+
+  #redirect({ regProtoMin, regProtoMax }: Of<"redir">): Done {
+    const port = this.#one(regProtoMin, regProtoMax, 2);
+    const state = this.#state;
+    state.translated = state.redirected = true;
+    state.destination = undefined;
+    if (port !== "none")
+      state.transport = withPart(state.transport, 2, port === "many" ? unknownBits(2) : exactly(port));
+    const to = state.destinationPort;
+    this.#step(`redirected to this node${to === undefined ? "" : `, port ${to}`}: ${this.#ruleText()}`);
+    return { verdict: "accept" };
+  }
+
+  #nat({ natType, regAddrMin, regAddrMax, regProtoMin, regProtoMax, flags = 0 }: Of<"nat">): Done {
+    const { family } = this.#branch.state;
+    const address = this.#one(regAddrMin, regAddrMax, family === "ip" ? 4 : 16);
+    if (natType === NatType.snat) {
+      const to = address === "none" || address === "many" ? "another address or port" : formatAddress(address);
+      return this.#masquerade(`source rewritten to ${to}`);
+    }
+    const port = this.#one(regProtoMin, regProtoMax, 2);
+    // One of several, or an address that is made of the packet's own.
+    if (address === "many" || port === "many" || (flags & NF_NAT_RANGE_NETMAP) !== 0) return "unknown";
+    const state = this.#state;
+    if (address !== "none") state.destination = formatAddress(address);
+    if (port !== "none") state.transport = withPart(state.transport, 2, exactly(port));
+    state.translated = true;
+    if (!this.#ours) this.#step(this.#ruleText());
+    return { verdict: "accept" };
+  }
+
+  /** The value that both registers have; "none": none is given. */
+  #one(least: number | undefined, most: number | undefined, length: number): Uint8Array | "none" | "many" {
+    if (least === undefined) return "none";
+    const [from, to] = [this.#read(least, length), this.#read(most ?? least, length)];
+    return isKnown(from) && textOf(from) === textOf(to) ? from.bytes : "many";
+  }
+
+  #ruleText(): string {
+    return whereOf(this.#place).replace(/^[^:]*: /, "");
+  }
+
+  #step(text: string): void {
+    if (!this.#world.traced) return;
+    const { hook, ref, chain } = this.#place;
+    const step = { hook, table: `${ref.family} ${ref.table}`, chain, text };
+    this.#branch = { ...this.#branch, steps: [...this.#branch.steps, step] };
+  }
+
+  #read(number: number, length: number): Bits {
+    return partOf(this.#registers, offsetOf(number), length);
+  }
+
+  /** The rest of the last word is 0, as the kernel's loads leave it. */
+  #write(number: number, bits: Bits): Done {
+    const rest = (4 - (bits.bytes.length % 4)) % 4;
+    const at = offsetOf(number);
+    if (at + bits.bytes.length + rest > REGISTERS) return "next";
+    this.#registers = withPart(this.#registers, at, bits);
+    if (rest > 0) this.#registers = withPart(this.#registers, at + bits.bytes.length, exactly(new Uint8Array(rest)));
+    return "next";
+  }
+}
+
+/** As nft_parse_register: 1 to 4 begin at 16 bytes each, from 8 on at 4 bytes. */
+function offsetOf(register: number): number {
+  return register < 8 ? (register - 1) * 16 : (register - 8) * 4;
+}
+
+/** struct xt_mark_tginfo2 */
+function markedBy({ revision, info }: Extension, mark: Bits): Bits {
+  if (revision !== 2 || info.length < 8) return unknownBits(4);
+  return masked(
+    mark,
+    info.subarray(4, 8).map((byte) => ~byte),
+    info.subarray(0, 4),
+  );
+}
+
+function judged(holds: Ternary): Done {
+  return holds === undefined ? "maybe" : holds ? "next" : "break";
+}
+
+/** nft_quota_do_eval, by what was used up when the rules were read: it only becomes more. */
+function quota({ bytes, consumed, flags = 0 }: Of<"quota">): Done {
+  if (consumed === undefined) return "maybe";
+  const isOver: Ternary = consumed >= bytes ? true : consumed + LARGEST_PACKET < bytes ? false : undefined;
+  return judged(isOver === undefined ? undefined : isOver === ((flags & INVERTED) !== 0));
+}

@@ -1,0 +1,288 @@
+/** What the kernel holds, read as it is needed: every table's base chains, rules and sets. */
+import { batchLayout } from "../../netlink/element-batch.js";
+import { CmpOp, ElementFlag, Hook, Priority, SetFlag, TableFlag } from "../../netlink/constants.js";
+import type { BaseChain, ElementBatch, Kernel, RuleInfo, SetDump, TableRef, Verdict } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import { type Bits, compares, equals, exactly, isKnown, isWithin, partOf, type Ternary } from "./bits.js";
+
+export interface HookedChain {
+  readonly ref: TableRef;
+  readonly chain: string;
+  readonly base: BaseChain;
+}
+
+/** What a look-up found. */
+export interface Found {
+  /** Of a data map. */
+  readonly data?: Uint8Array;
+  /** Of a verdict map. */
+  readonly verdict?: Verdict;
+}
+
+/** What a look-up may find by a key that is not known entirely. */
+export interface Findings {
+  /** Elements that it may be; undefined: there are too many to tell. */
+  readonly found: readonly Found[] | undefined;
+  /** It may be that there is none. */
+  readonly none: boolean;
+}
+
+interface TableContents {
+  readonly rules: ReadonlyMap<string, readonly RuleInfo[]>;
+  readonly sets: ReadonlyMap<string, SetDump>;
+}
+
+export interface Element extends Found {
+  readonly key: Uint8Array;
+  readonly keyEnd?: Uint8Array;
+  readonly end: boolean;
+  readonly catchall: boolean;
+}
+
+/** The ruleset that packets of one family meet. Each part is read once, and is of the moment of its reading. */
+export class Ruleset {
+  readonly #kernel: Kernel;
+  readonly #family: IpFamily;
+  #hooked: Promise<readonly HookedChain[]> | undefined;
+  readonly #tables = new Map<string, Promise<TableContents>>();
+  readonly #elements = new Map<string, Promise<Elements>>();
+
+  constructor(kernel: Kernel, family: IpFamily) {
+    this.#kernel = kernel;
+    this.#family = family;
+  }
+
+  /**
+   * Base chains at a hook, in the order in which packets meet them. Chains of one priority are met in the reverse order of their
+   * registration, which the kernel does not tell: they are in one group.
+   */
+  async at(hook: number): Promise<readonly (readonly HookedChain[])[]> {
+    this.#hooked ??= this.#readHooked();
+    const groups = new Map<string, HookedChain[]>();
+    const all = (await this.#hooked).filter(({ base }) => base.hook === hook);
+    for (const chain of all.toSorted((a, b) => placeOf(a) - placeOf(b) || a.base.priority - b.base.priority)) {
+      const key = `${chain.base.type === "nat"} ${placeOf(chain)} ${chain.base.priority}`;
+      const group = groups.get(key);
+      if (group === undefined) groups.set(key, [chain]);
+      else group.push(chain);
+    }
+    return [...groups.values()];
+  }
+
+  async rules(ref: TableRef, chain: string): Promise<readonly RuleInfo[]> {
+    return (await this.#table(ref)).rules.get(chain) ?? [];
+  }
+
+  /** Undefined: no such set. */
+  async set(ref: TableRef, name: string): Promise<SetDump | undefined> {
+    return (await this.#table(ref)).sets.get(name);
+  }
+
+  /**
+   * Whether an element that is found may not hold all the same, as it limits, or counts until a quota is used up. Of a set that rules may add to, each
+   * element may have an expression of its own.
+   */
+  isGuarded({ flags, exprs = [] }: SetDump): boolean {
+    if (exprs.length === 0) return (flags & SetFlag.eval) !== 0;
+    return exprs.some(({ type }) => type !== "counter" && type !== "last");
+  }
+
+  /** By a key of which all is known, or some bits. */
+  async lookUp(ref: TableRef, set: SetDump, key: Bits): Promise<Findings> {
+    return (await this.#elementsOf(ref, set)).find(key);
+  }
+
+  /** How many elements a set has at present. */
+  async sizeOf(ref: TableRef, set: SetDump): Promise<number> {
+    return (await this.#elementsOf(ref, set)).count;
+  }
+
+  #elementsOf(ref: TableRef, set: SetDump): Promise<Elements> {
+    const id = `${ref.family} ${ref.table} ${set.set}`;
+    let elements = this.#elements.get(id);
+    if (elements === undefined) {
+      elements = this.#kernel.elements(ref, set).then((batch) => new Elements(set, batch));
+      this.#elements.set(id, elements);
+    }
+    return elements;
+  }
+
+  async #readHooked(): Promise<readonly HookedChain[]> {
+    const tables = [...(await this.#kernel.tables(this.#family)), ...(await this.#kernel.tables("inet"))];
+    const found: HookedChain[] = [];
+    for (const { family, table, flags } of tables) {
+      // Chains of a dormant table are not registered.
+      if ((flags & TableFlag.dormant) !== 0) continue;
+      const ref = { family, table };
+      for (const { chain, base } of await this.#kernel.chains(ref)) {
+        if (base !== undefined) found.push({ ref, chain, base });
+      }
+    }
+    return found;
+  }
+
+  #table(ref: TableRef): Promise<TableContents> {
+    const id = `${ref.family} ${ref.table}`;
+    let contents = this.#tables.get(id);
+    if (contents === undefined) {
+      contents = this.#readTable(ref);
+      this.#tables.set(id, contents);
+    }
+    return contents;
+  }
+
+  async #readTable(ref: TableRef): Promise<TableContents> {
+    const rules = new Map<string, RuleInfo[]>();
+    for (const rule of await this.#kernel.rules(ref)) {
+      const list = rules.get(rule.chain);
+      if (list === undefined) rules.set(rule.chain, [rule]);
+      else list.push(rule);
+    }
+    const sets = await this.#kernel.sets(ref);
+    return { rules, sets: new Map(sets.map((set) => [set.set, set])) };
+  }
+}
+
+/**
+ * Where a chain is among all at its hook. NAT chains have a priority among themselves; all of them are run where the kernel's NAT is
+ * (nf_nat_register_fn).
+ */
+export function placeOf({ base: { type, hook, priority } }: Pick<HookedChain, "base">): number {
+  if (type !== "nat") return priority;
+  return hook === Hook.prerouting || hook === Hook.output ? Priority.dstnat : Priority.srcnat;
+}
+
+/** More elements are not looked through for a key that is not known. */
+const MOST_LOOKED_THROUGH = 65_536;
+
+/** Elements of one set, to look up as the kernel does. Those of a plain map, which may be many, stay the bytes that they came as. */
+class Elements {
+  readonly #batch: ElementBatch;
+  readonly #isPlain: boolean;
+  readonly #byKey = new Map<string, Element>();
+  /** By key, where elements are ranges. */
+  readonly #ranges: Element[] = [];
+  readonly #interval: boolean;
+  /** Bytes of each field of a key, with their padding. */
+  readonly #fields: readonly number[];
+  #catchall: Element | undefined;
+
+  constructor(set: SetDump, batch: ElementBatch) {
+    this.#batch = batch;
+    this.#fields = (set.fieldLens ?? [set.keyLen]).map((length) => Math.ceil(length / 4) * 4);
+    this.#interval = (set.flags & SetFlag.interval) !== 0;
+    this.#isPlain = !this.#interval && batchLayout(batch).flags < 0;
+    if (this.#isPlain) return;
+    for (const element of elementsOf(batch)) {
+      if (element.catchall) this.#catchall = element;
+      else if (this.#interval) this.#ranges.push(element);
+      else this.#byKey.set(hex(element.key), element);
+    }
+    // Where a range ends and the next begins, the beginning counts.
+    this.#ranges.sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.end) - Number(a.end));
+  }
+
+  get count(): number {
+    return this.#batch.count;
+  }
+
+  find(key: Bits): Findings {
+    if (!isKnown(key)) return this.#among(key);
+    const { bytes } = key;
+    const found = this.#isPlain
+      ? this.#inBytes(bytes)
+      : this.#interval
+        ? this.#inRanges(bytes)
+        : this.#byKey.get(hex(bytes));
+    const one = found ?? this.#catchall;
+    return one === undefined ? { found: [], none: true } : { found: [one], none: false };
+  }
+
+  /** Every element that the key may be of. */
+  #among(key: Bits): Findings {
+    if (this.#batch.count > MOST_LOOKED_THROUGH) return { found: undefined, none: true };
+    const found: Found[] = [];
+    const others = this.#catchall === undefined ? [] : [this.#catchall];
+    const none = this.#catchall === undefined;
+    if (!this.#interval) {
+      for (const element of elementsOf(this.#batch)) {
+        if (!element.catchall && equals(key, element.key) !== false) found.push(element);
+      }
+      return { found: [...found, ...others], none };
+    }
+    for (const range of this.#ranges.filter(({ keyEnd }) => keyEnd !== undefined)) {
+      const within = this.#mayBeWithin(key, range.key, range.keyEnd!);
+      if (within === true) return { found: [range], none: false };
+      if (within === undefined) found.push(range);
+    }
+    const plain = this.#ranges.filter(({ keyEnd }) => keyEnd === undefined);
+    for (const [i, range] of plain.entries()) {
+      if (range.end) continue;
+      const next = plain[i + 1];
+      const begun = compares(key, CmpOp.gte, range.key);
+      const ended = next === undefined ? false : compares(key, CmpOp.gte, next.key);
+      if (begun === true && ended === false) return { found: [range], none: false };
+      if (begun !== false && ended !== true) found.push(range);
+    }
+    return { found: [...found, ...others], none };
+  }
+
+  #inBytes(key: Uint8Array): Element | undefined {
+    const { bytes } = this.#batch;
+    const { stride } = batchLayout(this.#batch);
+    const all = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    for (let at = all.indexOf(key); at >= 0; at = all.indexOf(key, at + 1)) {
+      if (at % stride === 0) return elementAt(this.#batch, at / stride);
+    }
+    return undefined;
+  }
+
+  #inRanges(key: Uint8Array): Element | undefined {
+    const concatenated = this.#ranges.find(
+      ({ key: from, keyEnd }) => keyEnd !== undefined && this.#mayBeWithin(exactly(key), from, keyEnd) === true,
+    );
+    if (concatenated !== undefined) return concatenated;
+    const last = this.#ranges.findLast((each) => each.keyEnd === undefined && Buffer.compare(each.key, key) <= 0);
+    return last === undefined || last.end ? undefined : last;
+  }
+
+  /** Field by field. */
+  #mayBeWithin(key: Bits, from: Uint8Array, to: Uint8Array): Ternary {
+    let all: Ternary = true;
+    let at = 0;
+    for (const length of this.#fields) {
+      const end = at + length;
+      const within = isWithin(partOf(key, at, length), from.subarray(at, end), to.subarray(at, end));
+      if (within === false) return false;
+      if (within === undefined) all = undefined;
+      at = end;
+    }
+    return all;
+  }
+}
+
+/** Elements of a batch, one after the other. */
+export function* elementsOf(batch: ElementBatch): Generator<Element> {
+  for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
+}
+
+function elementAt(batch: ElementBatch, index: number): Element {
+  const layout = batchLayout(batch);
+  const { bytes, keyLen, dataLen, verdicts } = batch;
+  const at = index * layout.stride;
+  const u32 = (from: number): number => new Uint32Array(bytes.slice(from, from + 4).buffer)[0] ?? 0;
+  const flags = layout.flags < 0 ? 0 : u32(at + layout.flags);
+  const data = layout.data < 0 ? undefined : bytes.slice(at + layout.data, at + layout.data + dataLen);
+  const verdict = data === undefined ? undefined : verdicts?.[u32(at + layout.data)];
+  return {
+    key: bytes.slice(at, at + keyLen),
+    ...(layout.keyEnd >= 0 && { keyEnd: bytes.slice(at + layout.keyEnd, at + layout.keyEnd + keyLen) }),
+    end: (flags & ElementFlag.intervalEnd) !== 0,
+    catchall: (flags & ElementFlag.catchall) !== 0,
+    ...(verdict !== undefined ? { verdict } : data !== undefined && { data }),
+  };
+}
+
+function hex(bytes: Uint8Array): string {
+  return Buffer.from(bytes).toString("latin1");
+}

@@ -1,0 +1,248 @@
+/** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
+import { addressBytes } from "../../base/ip.js";
+import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../../observe/status-report.js";
+import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import { routeTo } from "../../node/routes.js";
+import type { Routing } from "./routing.js";
+import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
+import type { PacketSpec } from "./packet.js";
+import { withPort } from "./packet.js";
+
+/** Established connections of the packet's sender to its destination that have one endpoint in common. */
+export interface OpenConnections {
+  readonly address: string;
+  readonly port: number;
+  readonly count: number;
+}
+
+/** Routes are looked up for this many endpoints. */
+const MOST_ROUTES = 16;
+/** Of a list of names, so many are said. */
+const NAMED = 5;
+/** Type 3, destination unreachable, among those that icmp_ratelimit holds for (net/ipv4/icmp.c). */
+const UNREACHABLE = 1 << 3;
+
+/** What is to be known beside the rules. */
+export interface Surroundings {
+  readonly notes: readonly string[];
+  /** Why packets do not arrive whatever the rules say; none: nothing is known that keeps them. */
+  readonly obstacles: readonly string[];
+}
+
+/** The node's settings, routes and connection tracking. */
+export async function nodeNotes(packet: PacketSpec, explanation: Explanation, routing: Routing): Promise<Surroundings> {
+  const obstacles = [
+    ...(await reversePathDrops(packet)),
+    ...(await notForwarded(packet, explanation, routing)),
+    ...(await routesAway(explanation.endpoints, routing)),
+    ...(await untouchedAway(packet, explanation, routing)),
+  ];
+  const notes = await Promise.all([
+    rejections(packet, explanation),
+    missingRoutes(explanation.endpoints, routing),
+    reversePath(packet),
+    fullTable(),
+  ]);
+  return { notes: notes.flat(), obstacles };
+}
+
+async function rejections({ family }: PacketSpec, { verdict, steps }: Explanation): Promise<string[]> {
+  if (verdict !== "rejected" || !steps.some(({ text }) => text.includes("ICMP"))) return [];
+  const name = family === "ip" ? "net.ipv4.icmp_ratelimit" : "net.ipv6.icmp.ratelimit";
+  const [limit, mask] = await Promise.all([readSysctl(name), readSysctl("net.ipv4.icmp_ratemask")]);
+  if (limit === 0 || (family === "ip" && mask !== undefined && (mask & UNREACHABLE) === 0)) return [];
+  return [`the kernel limits such errors (${name} is ${limit ?? "not readable"}): some clients see a timeout`];
+}
+
+/** Of what comes from elsewhere; what this node sends itself needs no forwarding. */
+async function notForwarded(
+  { family, source, inInterface }: PacketSpec,
+  { verdict, otherwise, endpoints }: Explanation,
+  routing: Routing,
+): Promise<string[]> {
+  if ((otherwise ?? verdict) !== "endpoint") return [];
+  const off = await forwardingOff(family);
+  if (off === undefined) return [];
+  if (inInterface === "" && (await isHere(source, routing))) return [];
+  for (const { address } of endpoints) if (await isHere(address, routing)) return [];
+  return [`${off.what}. Run ${off.remedy}`];
+}
+
+/** Without an answer, none is. */
+async function isHere(address: string, routing: Routing): Promise<boolean> {
+  return routing.hasAddress(address).catch(() => false);
+}
+
+async function withoutRoute(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+  const addresses = [...new Set(endpoints.map(({ address }) => address))].slice(0, MOST_ROUTES);
+  const found = await Promise.all(addresses.map(async (address) => ({ address, route: await routing.route(address) })));
+  return found.filter(({ route }) => route === "none").map(({ address }) => address);
+}
+
+async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+  const lost = await withoutRoute(endpoints, routing);
+  const all = new Set(endpoints.map(({ address }) => address));
+  return lost.length === 0 || lost.length === all.size
+    ? []
+    : [`no route to ${named(lost)}: packets to it end here (\`ip route get\`)`];
+}
+
+/** All of the endpoints. */
+async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+  const lost = await withoutRoute(endpoints, routing);
+  const all = new Set(endpoints.map(({ address }) => address));
+  return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
+}
+
+/** For a packet that goes where it is addressed. */
+async function untouchedAway(
+  { destination }: PacketSpec,
+  { verdict, otherwise }: Explanation,
+  routing: Routing,
+): Promise<string[]> {
+  if ((otherwise ?? verdict) !== "untouched" || (await routing.route(destination)) !== "none") return [];
+  return [`there is no route to ${destination}`];
+}
+
+/** Where it is known by which interface the packet comes in. */
+async function reversePathDrops({ family, source, inInterface }: PacketSpec): Promise<string[]> {
+  if (family !== "ip" || inInterface === "" || (await reversePathMode(inInterface)) !== STRICT) return [];
+  const back = await routeTo(source);
+  if (back === "unknown" || (back !== "none" && back.interfaceName === inInterface)) return [];
+  const way = back === "none" ? "there is no route back" : `the way back is by ${back.interfaceName}`;
+  return [`rp_filter is strict, and ${way} to ${source}: dropped before the rules`];
+}
+
+const STRICT = 1;
+
+/** The larger of the two settings counts; 2 is loose. */
+async function reversePathMode(inInterface: string): Promise<number> {
+  const names = ["all", ...(inInterface === "" ? [] : [inInterface])];
+  const values = await Promise.all(names.map((name) => readSysctl(`net.ipv4.conf.${name}.rp_filter`)));
+  return Math.max(...values.map((value) => value ?? 0));
+}
+
+/** Of IPv4 alone, before any rule (net/ipv4/fib_frontend.c, fib_validate_source); where the interface is not known. */
+async function reversePath({ family, source, inInterface }: PacketSpec): Promise<string[]> {
+  if (family !== "ip" || inInterface !== "" || (await reversePathMode("")) !== STRICT) return [];
+  const back = await routeTo(source);
+  if (back === "unknown") return [];
+  return back === "none"
+    ? [`rp_filter is strict, and there is no route back to ${source}: dropped before the rules`]
+    : [
+        `rp_filter is strict: from ${source} it must come in by ${back.interfaceName}, or it is dropped before the rules`,
+      ];
+}
+
+async function fullTable(): Promise<string[]> {
+  const full = conntrackFull(await conntrackFill());
+  return full === undefined ? [] : [full.what];
+}
+
+/** A connection that is open goes where it went first. */
+export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
+  if (open.length === 0) return ["an open connection keeps the endpoint that it has: nft-proxier conntrack list"];
+  const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
+  const texts = open.map(({ address, port, count }) => {
+    const name = withPort(address, port);
+    return `${name} (${count}${drawn.has(name) ? "" : ", which new connections do not get"})`;
+  });
+  return [`established connections from there do not meet these rules, and stay at ${named(texts)}`];
+}
+
+/** What the rules draw from, beside what the daemon desires. */
+export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
+  const endpoints = desired?.endpoints;
+  if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
+  const present = explanation.endpoints.map(({ address, port }) => withPort(address, port));
+  const lists = (["clusterShare", "localShare"] as const).map((share) =>
+    endpoints.filter((each) => each[share] > 0).map(({ address, port }) => withPort(address, port)),
+  );
+  const missingIn = (list: readonly string[], from: readonly string[]): string[] => {
+    const has = new Set(list);
+    return [...new Set(from)].filter((name) => !has.has(name));
+  };
+  if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
+  const more = missingIn(lists.flat(), present);
+  // Where the client decides, the others' endpoints are not to be seen; nor is a rare one where not every number was followed.
+  const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
+  const less = all ? missingIn(present, lists.flat()) : [];
+  const parts = [
+    ...(more.length > 0 ? [`has ${named(more)} beside what is desired`] : []),
+    ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
+  ];
+  if (parts.length === 0) return [];
+  return [`the kernel ${parts.join(" and ")}: a change is pending, or was refused (nft-proxier status)`];
+}
+
+/** What is not to be had from so few of the numbers. */
+export function sampleNotes({ draws }: Explanation): string[] {
+  return draws <= MOST_DRAWS
+    ? []
+    : [`one of ${draws} numbers is drawn, of which ${MOST_DRAWS} were followed: the shares are about right`];
+}
+
+/**
+ * Ports that are served at this address, or the service whose address is next to it; at an address of this node, the node port that is next.
+ * @param isNode the address is this node's.
+ */
+export function nearestNotes(
+  { family, protocol, destination, destinationPort }: PacketSpec,
+  services: readonly ServicePortStatus[],
+  isNode: boolean,
+): string[] {
+  const there = services.filter((each) => addressesOf(each).includes(destination));
+  if (there.length > 0) {
+    const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
+    return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
+  }
+  if (isNode) {
+    const none = `no service has node port ${destinationPort}/${protocol.toUpperCase()}`;
+    const [nearest] = services
+      .filter((each) => each.family === family && each.nodePort > 0)
+      .sort((a, b) => Math.abs(a.nodePort - destinationPort) - Math.abs(b.nodePort - destinationPort));
+    if (nearest === undefined) return [none];
+    return [`${none}; the nearest is ${nearest.nodePort}/${nearest.protocol} of ${nearest.namespace}/${nearest.name}`];
+  }
+  const sought = numberOf(destination);
+  let nearest: { readonly text: string; readonly distance: bigint } | undefined;
+  for (const service of services) {
+    if (service.family !== family) continue;
+    for (const address of addressesOf(service)) {
+      const away = numberOf(address) - sought;
+      const distance = away < 0n ? -away : away;
+      if (nearest !== undefined && nearest.distance <= distance) continue;
+      const { namespace, name, port, protocol } = service;
+      nearest = { distance, text: `${withPort(address, port)}/${protocol} of ${namespace}/${name}` };
+    }
+  }
+  return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
+}
+
+/** A node port at an address where node ports do not answer. */
+export function nodePortNotes(
+  { destination, destinationPort }: PacketSpec,
+  { verdict }: Explanation,
+  service: ServicePortStatus | undefined,
+  nodePorts: NodePortStatus | undefined,
+): string[] {
+  const where = nodePorts === undefined ? undefined : nodePortPlaces(nodePorts);
+  if (verdict !== "untouched" || service?.nodePort !== destinationPort || where === undefined) return [];
+  if (addressesOf(service).includes(destination)) return [];
+  return [
+    `node port ${destinationPort} is ${service.namespace}/${service.name}'s, but node ports answer on ${where}, not on ${destination}`,
+  ];
+}
+
+export function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): readonly string[] {
+  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+}
+
+function numberOf(address: string): bigint {
+  return BigInt(`0x${Buffer.from(addressBytes(address) ?? []).toString("hex") || "0"}`);
+}
+
+function named(words: readonly string[]): string {
+  const more = words.length - NAMED;
+  return words.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}

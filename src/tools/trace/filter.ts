@@ -1,0 +1,229 @@
+/**
+ * Which packets are traced, and the table whose rules mark them (`meta nftrace set 1`). A rule marks; what rules of whatever table do
+ * with the packet from there on, the kernel tells (NFNLGRP_NFTRACE). Pure.
+ */
+import type { Transport } from "../explain/packet.js";
+import {
+  CmpOp,
+  CtKey,
+  Hook,
+  MetaKey,
+  PayloadBase,
+  TableFlag,
+  TcpFlag,
+  VERDICT_REGISTER,
+} from "../../netlink/constants.js";
+import type { Expr, Op, TableRef } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { Match, Rule, Statement } from "../../table/table-exports.js";
+import { lowerRule } from "../../table/rules/statements.js";
+import { CT_DIRECTION, portBytes } from "../../table/rules/lowered.js";
+
+export interface TraceTarget {
+  readonly family: IpFamily;
+  /** At least one. */
+  readonly protocols: readonly Transport[];
+  /** Canonical addresses and CIDRs; "node": whatever is an address of this node, as node ports are served; "any". */
+  readonly destinations: readonly string[] | "node" | "any";
+  /** Empty: all. */
+  readonly ports: readonly number[];
+}
+
+export interface TraceFilter {
+  /** A packet is traced that is for one of them. */
+  readonly targets: readonly TraceTarget[];
+  /** Canonical address or CIDR that it comes from, of the targets' family; absent: from anywhere. */
+  readonly source?: string;
+  /** Those of open connections too, which NAT chains do not see. */
+  readonly allPackets: boolean;
+}
+
+/** Packets that are traced each second at most, and at once: some 1,000 messages, a hundredth of a core. */
+export const PACKETS_PER_SECOND = 50;
+
+/** Chains of the trace table. Those without rules see the packet as other tables have left it: translated, with its interfaces. */
+export const TraceChain = {
+  /** Not "mark": nft could not read a file with a chain of that name. */
+  traced: "traced",
+  /** Marks replies that refuse a connection. */
+  refusals: "refusals",
+  preroutingFirst: "prerouting-first",
+  preroutingTracked: "prerouting-tracked",
+  outputFirst: "output-first",
+  outputTracked: "output-tracked",
+  inputLast: "input-last",
+  postroutingLast: "postrouting-last",
+} as const;
+
+/** Ahead of NF_IP_PRI_RAW (-300), and so of what drops there. */
+const FIRST = -350;
+/** Behind NF_IP_PRI_CONNTRACK (-200), ahead of all that translates (-100) and of our own chains (-110). */
+const TRACKED = -190;
+/** Behind all chains, ahead of NF_IP_PRI_CONNTRACK_CONFIRM (INT_MAX). */
+const LAST = 2 ** 31 - 2;
+
+/** The INIT chunk's number, RFC 9260. */
+const SCTP_INIT = 1;
+
+/** Named by the netlink port of its owner, of which a namespace has no two: several programs may trace at once. */
+export function traceTable(portId: number): TableRef {
+  return { family: "inet", table: `nft-proxier-trace-${portId}` };
+}
+
+/** Operations that make the table; it goes with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux 5.12). */
+export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
+  const rules = new Rules(ref);
+  const ops: Op[] = [{ op: "create", kind: "table", ...ref, flags: TableFlag.owner }];
+  const chain = (name: string, hook?: number, priority = 0): void => {
+    const base = hook === undefined ? {} : { base: { type: "filter", hook, priority, policy: "accept" } as const };
+    ops.push({ op: "add", kind: "chain", ...ref, chain: name, ...base });
+  };
+  chain(TraceChain.traced);
+  chain(TraceChain.refusals);
+  chain(TraceChain.preroutingFirst, Hook.prerouting, FIRST);
+  chain(TraceChain.outputFirst, Hook.output, FIRST);
+  chain(TraceChain.preroutingTracked, Hook.prerouting, TRACKED);
+  chain(TraceChain.outputTracked, Hook.output, TRACKED);
+  chain(TraceChain.inputLast, Hook.input, LAST);
+  chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
+  rules.mark();
+  for (const target of filter.targets) {
+    rules.of(target, filter);
+    rules.refusalsOf(target, filter);
+  }
+  return [...ops, ...rules.ops];
+}
+
+/** Whole networks, so that a rule is of one family whatever else it matches. */
+const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
+
+function matchesOf(target: TraceTarget, protocol: Transport, source: string | undefined): Match[] {
+  const { family, destinations, ports } = target;
+  const nets = typeof destinations === "string" ? [ANYWHERE[family]] : destinations;
+  return [
+    { match: "address", direction: "destination", nets },
+    { match: "protocol", protocol },
+    ...(source === undefined ? [] : [{ match: "address", direction: "source", nets: [source] } as const]),
+    ...(ports.length === 0 ? [] : [{ match: "port", direction: "destination", ports } as const]),
+    ...(destinations === "node" ? [{ match: "address-type", direction: "destination", type: "local" } as const] : []),
+  ];
+}
+
+/** Type of an ICMP message "destination unreachable": RFC 792, RFC 4443. */
+const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
+
+/** What tells a reply that refuses, in each way that there is for one of these protocols. */
+function refusing({ family, protocols }: TraceTarget): Statement[][] {
+  const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
+  return [
+    ...(protocols.includes("tcp") ? [[{ match: "protocol", protocol: "tcp" } as const, reset]] : []),
+    [{ match: "icmp", ...UNREACHABLE[family] } as const],
+  ];
+}
+
+/** Begins a connection, or everything else does. Undefined: the protocol's packets do not tell. */
+function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
+  const op = negate ? CmpOp.neq : CmpOp.eq;
+  const byte = (offset: number): Expr => ({ type: "payload", base: PayloadBase.transport, offset, len: 1, dreg: 1 });
+  if (protocol === "tcp") {
+    const mask = Uint8Array.of(TcpFlag.syn | TcpFlag.ack);
+    const flags: Expr = { type: "bitwise", sreg: 1, dreg: 1, len: 1, op: 0, mask, xor: Uint8Array.of(0) };
+    return [byte(13), flags, { type: "cmp", sreg: 1, op, data: Uint8Array.of(TcpFlag.syn) }];
+  }
+  if (protocol === "sctp") return [byte(12), { type: "cmp", sreg: 1, op, data: Uint8Array.of(SCTP_INIT) }];
+  return undefined;
+}
+
+const FIRST_CHAINS = [TraceChain.preroutingFirst, TraceChain.outputFirst];
+const TRACKED_CHAINS = [TraceChain.preroutingTracked, TraceChain.outputTracked];
+
+class Rules {
+  readonly ops: Op[] = [];
+  readonly #ref: TableRef;
+  #sets = 0;
+
+  constructor(ref: TableRef) {
+    this.#ref = ref;
+  }
+
+  /** One limit for all packets, counted before it, and one for all refusals. */
+  mark(): void {
+    const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
+    this.#rule(TraceChain.traced, exprs);
+    this.#markIn(TraceChain.traced);
+    this.#markIn(TraceChain.refusals);
+  }
+
+  #markIn(chain: string): void {
+    const burst = PACKETS_PER_SECOND;
+    const limit: Rule = { statements: [{ action: "limit", rate: PACKETS_PER_SECOND, per: "second", burst }] };
+    this.#rule(chain, [
+      ...lowerRule(limit, { family: "inet" }).exprs,
+      { type: "immediate", dreg: 1, data: Uint8Array.of(1) },
+      { type: "meta", key: MetaKey.nftrace, sreg: 1 },
+    ]);
+  }
+
+  of(target: TraceTarget, { source, allPackets }: TraceFilter): void {
+    for (const protocol of target.protocols) {
+      const matches = matchesOf(target, protocol, source);
+      const first = allPackets ? [] : opening(protocol, false);
+      if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, matches, first);
+      if (allPackets) continue;
+      // What no connection tracking has seen yet, and what it cannot place.
+      const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
+      const rest = opening(protocol, true) ?? [];
+      this.#both(TRACKED_CHAINS, TraceChain.traced, tracked, rest);
+    }
+  }
+
+  /**
+   * Replies of connections to the target that refuse them. A node port is matched by its number alone: the limit holds for what that
+   * takes too many, and no packet is printed for them.
+   */
+  refusalsOf(target: TraceTarget, { source }: TraceFilter): void {
+    const { destinations, ports } = target;
+    const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
+      nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
+    const port = { type: "ct", key: CtKey.protoDst, direction: CT_DIRECTION.original, dreg: 1 } as const;
+    const kinds = refusing(target);
+    for (const number of ports.length === 0 ? [undefined] : ports) {
+      const more: Expr[] =
+        number === undefined ? [] : [port, { type: "cmp", sreg: 1, op: CmpOp.eq, data: portBytes(number) }];
+      for (const kind of kinds) {
+        const matches: Statement[] = [
+          ...kind,
+          { match: "ct-direction", direction: "reply" },
+          ...original("destination", typeof destinations === "string" ? [] : destinations),
+          ...original("source", source === undefined ? [] : [source]),
+        ];
+        this.#both(TRACKED_CHAINS, TraceChain.refusals, matches, more);
+      }
+    }
+  }
+
+  #both(chains: readonly string[], to: string, matches: readonly Statement[], more: readonly Expr[]): void {
+    for (const chain of chains) {
+      const { exprs, anonymous } = lowerRule({ statements: matches }, { family: "inet" });
+      const before = this.#sets;
+      for (const { info, elements } of anonymous) {
+        const id = ++this.#sets;
+        this.ops.push({ op: "add", kind: "set", ...this.#ref, ...info, id });
+        this.ops.push({ op: "add", kind: "elements", ...this.#ref, set: info.set, setId: id, elements });
+      }
+      const renumbered = exprs.map((expr) =>
+        expr.type === "lookup" && expr.setId !== undefined ? { ...expr, setId: expr.setId + before } : expr,
+      );
+      const goto: Expr = {
+        type: "immediate",
+        dreg: VERDICT_REGISTER,
+        data: { verdict: "goto", chain: to },
+      };
+      this.#rule(chain, [...renumbered, ...more, goto]);
+    }
+  }
+
+  #rule(chain: string, exprs: readonly Expr[]): void {
+    this.ops.push({ op: "add", kind: "rule", ...this.#ref, chain, exprs });
+  }
+}

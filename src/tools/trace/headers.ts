@@ -1,0 +1,62 @@
+/** Addresses and ports of a packet, from the begin of its headers as the kernel tells them. Pure. */
+import { formatAddress, type IpFamily } from "../../base/ip.js";
+import { IpProto } from "../../base/protocols.js";
+import { type Transport, TRANSPORTS } from "../explain/packet.js";
+import type { TraceEvent } from "../../netlink/kernel.js";
+
+export interface TraceTuple {
+  /** Canonical. */
+  readonly source: string;
+  readonly sourcePort: number;
+  readonly destination: string;
+  readonly destinationPort: number;
+}
+
+export interface TraceHeaders extends TraceTuple {
+  readonly family: IpFamily;
+  readonly protocol: Transport;
+}
+
+/** Offsets in the IP header: protocol (of IPv6: of what follows), source, destination (RFC 791, RFC 8200). */
+const LAYOUT = { ip: { protocol: 9, source: 12, length: 4 }, ip6: { protocol: 6, source: 8, length: 16 } } as const;
+
+/** Undefined: cut short, or of no protocol that services have. An IPv6 packet with extension headers counts as one of those. */
+export function readHeaders(network: Uint8Array, transport: Uint8Array | undefined): TraceHeaders | undefined {
+  const version = (network[0] ?? 0) >>> 4;
+  const family = version === 4 ? "ip" : version === 6 ? "ip6" : undefined;
+  if (family === undefined || transport === undefined || transport.length < 4) return undefined;
+  const { protocol: at, source, length } = LAYOUT[family];
+  const protocol = TRANSPORTS.find((name) => IpProto[name] === network[at]);
+  if (protocol === undefined || network.length < source + 2 * length) return undefined;
+  const ports = new DataView(transport.buffer, transport.byteOffset);
+  return {
+    family,
+    protocol,
+    source: formatAddress(network.subarray(source, source + length)),
+    sourcePort: ports.getUint16(0),
+    destination: formatAddress(network.subarray(source + length, source + 2 * length)),
+    destinationPort: ports.getUint16(2),
+  };
+}
+
+/**
+ * What no translation of the destination changes, and the next packet of the same source does not repeat: the source, the IPv4
+ * identification or the IPv6 payload length, and the TCP sequence number, SCTP verification tag or UDP length.
+ */
+export function readIdentity(
+  { family, protocol, source, sourcePort }: TraceHeaders,
+  { network, transport }: Pick<TraceEvent, "network" | "transport">,
+): string {
+  const ip = network?.subarray(4, 6) ?? [];
+  const inner = transport?.subarray(4, protocol === "udp" ? 6 : 8) ?? [];
+  return [family, protocol, source, sourcePort, ...ip, ...inner].join(" ");
+}
+
+export function sameTuple(a: TraceTuple, b: TraceTuple): boolean {
+  return (
+    a.source === b.source &&
+    a.sourcePort === b.sourcePort &&
+    a.destination === b.destination &&
+    a.destinationPort === b.destinationPort
+  );
+}

@@ -1,0 +1,55 @@
+/** Why a rule of this program's own table refused a packet, told from the rule: what it looks up, and its chain. Pure. */
+import type { Expr, TraceEvent } from "../../netlink/kernel.js";
+import { ChainName, SetName, TABLE_NAME } from "../../ruleset/names.js";
+
+/** Part of the command's JSON: values may be added, none changes or goes. */
+export type DropReason =
+  | "no-ready-endpoint"
+  | "no-such-port"
+  | "no-such-service"
+  | "traffic-policy-local"
+  | "source-ranges"
+  | "over-limit"
+  | "endpoint-gone"
+  | "forged-loopback-address";
+
+const WORDS: Readonly<Record<DropReason, string>> = {
+  "no-ready-endpoint": "the service has no ready endpoint",
+  "no-such-port": "no service has this port and protocol at this address",
+  "no-such-service": "no service has this address, which is inside a ServiceCIDR",
+  "traffic-policy-local": "the traffic policy is Local, and this node has no ready endpoint",
+  "source-ranges": "the source is not in loadBalancerSourceRanges",
+  "over-limit": "the service or the client is over its connection limit",
+  "endpoint-gone": "the connection's endpoint is gone",
+  "forged-loopback-address": "a loopback address came in from outside",
+};
+
+export function reasonText(reason: DropReason): string {
+  return WORDS[reason];
+}
+
+/** Looked-up sets of rules that drop or reject, or that lead to a chain which does. */
+const BY_SET: ReadonlyMap<string, DropReason> = new Map([
+  [SetName.noEndpointServices, "traffic-policy-local"],
+  [SetName.noEndpointNodePorts, "traffic-policy-local"],
+  [SetName.clusterIPs, "no-such-port"],
+  [SetName.serviceCIDRs, "no-such-service"],
+  [SetName.resetServices, "endpoint-gone"],
+  [SetName.resetNodePorts, "endpoint-gone"],
+]);
+
+/** Returns undefined for rules of other tables, and if the rule is gone (`exprs` undefined) and its chain does not tell. */
+export function reasonOf(
+  { family, table, chain }: TraceEvent,
+  exprs: readonly Expr[] | undefined,
+): DropReason | undefined {
+  if (table !== TABLE_NAME || (family !== "ip" && family !== "ip6")) return undefined;
+  if (chain === ChainName.reject) return "no-ready-endpoint";
+  if (chain.startsWith("source-ranges-")) return "source-ranges";
+  if (chain.startsWith("over-limit-")) return "over-limit";
+  for (const expr of exprs ?? []) {
+    const reason = expr.type === "lookup" ? BY_SET.get(expr.set) : undefined;
+    if (reason !== undefined) return reason;
+  }
+  return chain === ChainName.filterPreroutingPreDnat && exprs !== undefined ? "forged-loopback-address" : undefined;
+}

@@ -1,0 +1,213 @@
+/**
+ * Live packets: a table of our own marks those that a filter names, the kernel tells what rules do with them. The table is owned by our
+ * netlink socket (NFT_TABLE_F_OWNER): it goes with it, however this process ends.
+ */
+import { release } from "node:os";
+import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
+import { KernelError } from "../../netlink/errors.js";
+import type { NftKernel } from "../../netlink/nft-kernel.js";
+import type { Monitor, TableRef } from "../../netlink/kernel.js";
+import { TraceChain, type TraceFilter, traceOps, traceTable } from "./filter.js";
+import { type FoldedPacket, TraceFold } from "./fold.js";
+import { sameTuple, type TraceTuple } from "./headers.js";
+import { InOrder } from "./in-order.js";
+import { Refusals } from "./refusals.js";
+import { awaitReply } from "./replies.js";
+import type { TracedPacket, TraceTotals } from "./traced-packet.js";
+import { Verdicts } from "./verdicts.js";
+
+export interface TraceHandlers {
+  /** In the order in which the packets were first seen. */
+  onPacket(packet: TracedPacket): void;
+  /** The kernel dropped messages: packets of this moment may be missing, or told as unknown. */
+  onLost(): void;
+  /** Nothing more is told. */
+  onError(error: Error): void;
+}
+
+/** What a trace asks of nf_tables. */
+export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace" | "interfaceNames">;
+
+/** The kernel cannot remove the table with its owner; nothing was written. */
+export class NoOwnedTables extends Error {
+  override readonly name = "NoOwnedTables";
+}
+
+const SETTLE_MS = 100;
+
+export class PacketTrace {
+  readonly #kernel: TraceKernel;
+  readonly #conntrack: Pick<ConntrackTable, "lookup">;
+  readonly #handlers: TraceHandlers;
+  readonly #verdicts: Verdicts;
+  readonly #table: TableRef;
+  readonly #ended = new AbortController();
+  readonly #telling = new Set<Promise<void>>();
+  readonly #names: Map<number, string>;
+  readonly #fold: TraceFold;
+  readonly #refusals = new Refusals();
+  readonly #inOrder: InOrder<TracedPacket>;
+  #monitor: Monitor | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #losses = 0;
+
+  private constructor(
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
+    names: ReadonlyMap<number, string>,
+    handlers: TraceHandlers,
+  ) {
+    this.#kernel = kernel;
+    this.#table = traceTable(kernel.portId);
+    this.#conntrack = conntrack;
+    this.#handlers = handlers;
+    this.#verdicts = new Verdicts(kernel);
+    this.#names = new Map(names);
+    const loopback = [...names].find(([, name]) => name === "lo")?.[0];
+    this.#inOrder = new InOrder((packet) => handlers.onPacket(packet));
+    this.#fold = new TraceFold({
+      table: this.#table,
+      loopback,
+      onPacket: (packet) => this.#settled(packet),
+      onRefusal: (event) => this.#refusals.add(event, Date.now()),
+    });
+  }
+
+  /**
+   * Packets are told from the moment on that the promise resolves. Neither socket is closed by it; the table goes with `stop`, or with
+   * the kernel's socket. Rejects with NoOwnedTables before Linux 5.12, and with KernelError.
+   */
+  static async start(
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
+    filter: TraceFilter,
+    handlers: TraceHandlers,
+  ): Promise<PacketTrace> {
+    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaceNames(), handlers);
+    await trace.#start(filter);
+    return trace;
+  }
+
+  async #start(filter: TraceFilter): Promise<void> {
+    this.#monitor = await this.#kernel.trace({
+      onEvents: (events) => {
+        const now = Date.now();
+        for (const event of events) this.#fold.add(event, now);
+      },
+      onLost: () => {
+        this.#losses++;
+        this.#fold.lost(Date.now());
+        this.#handlers.onLost();
+      },
+      onError: (error) => this.#handlers.onError(error),
+    });
+    try {
+      await this.#kernel.commit(traceOps(this.#table, filter));
+    } catch (error) {
+      await this.#monitor.close();
+      throw isFlagRefused(error) ? new NoOwnedTables(NO_OWNER) : error;
+    }
+    this.#timer = setInterval(() => this.#fold.settle(Date.now()), SETTLE_MS);
+  }
+
+  /** Removes the table, tells the packets that are under way as they stand, and resolves when all is told. */
+  async stop(): Promise<TraceTotals> {
+    clearInterval(this.#timer);
+    const matched = await this.#matched();
+    // Another program may have removed it, where it had the owner's socket closed for us.
+    await this.#kernel.commit([{ op: "delete", kind: "table", ...this.#table }]).catch(ignoreAbsent);
+    await this.#monitor?.close();
+    this.#fold.finish();
+    this.#ended.abort();
+    await Promise.all(this.#telling);
+    return { matched, losses: this.#losses };
+  }
+
+  /** By the counter ahead of the limit. */
+  async #matched(): Promise<number> {
+    const [first] = await this.#kernel.rules(this.#table, TraceChain.traced).catch(() => []);
+    const counter = first?.exprs.find((expr) => expr.type === "counter");
+    return Number(counter?.packets ?? 0n);
+  }
+
+  #settled(packet: FoldedPacket): void {
+    const telling = this.#tell(packet)
+      .then(
+        (traced) => this.#inOrder.put(packet.number, traced),
+        (error: unknown) => {
+          this.#inOrder.put(packet.number, undefined);
+          // Sockets that were closed while we asked: the caller's end.
+          if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
+        },
+      )
+      .finally(() => this.#telling.delete(telling));
+    this.#telling.add(telling);
+  }
+
+  async #tell(packet: FoldedPacket): Promise<TracedPacket> {
+    const { at, original, iif, oif, end } = packet;
+    const { family, protocol, ...addressed } = original;
+    const { family: _family, protocol: _protocol, ...last } = packet.last;
+    const arrived = end === "accepted" || end === "delivered";
+    const judged = await this.#verdicts.of(packet);
+    const isAnswerable = arrived || end === "unknown";
+    const answer = isAnswerable
+      ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
+      : undefined;
+    const entry = answer?.entry;
+    // The kernel's own answer, where the headers that would show it were lost.
+    const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
+    const input = await this.#interface(iif);
+    const output = end === "accepted" ? await this.#interface(oif) : undefined;
+    const { reply, refusal } = answer ?? {};
+    return {
+      at,
+      family,
+      protocol,
+      packet: addressed,
+      translated: sameTuple(addressed, seen) ? undefined : seen,
+      masqueraded: addressed.source !== seen.source || addressed.sourcePort !== seen.sourcePort,
+      in: input,
+      out: output,
+      ...judged,
+      reply: arrived ? reply : undefined,
+      refusal: arrived ? refusal : undefined,
+    };
+  }
+
+  /** Interfaces come with pods. */
+  async #interface(index: number | undefined): Promise<string | undefined> {
+    if (index === undefined) return undefined;
+    if (!this.#names.has(index)) {
+      for (const [each, name] of await this.#kernel.interfaceNames()) this.#names.set(each, name);
+    }
+    return this.#names.get(index) ?? `interface ${index}`;
+  }
+}
+
+/** The packet that the reply's tuple answers. */
+function answeredBy(reply: TraceTuple): TraceTuple {
+  return {
+    source: reply.destination,
+    sourcePort: reply.destinationPort,
+    destination: reply.source,
+    destinationPort: reply.sourcePort,
+  };
+}
+
+const NO_OWNER =
+  `Linux ${release()} has no tables that go with their owner (5.12 has): rules that trace could outlive this program. ` +
+  "Add `meta nftrace set 1` to a table of your own, and watch it with `nft monitor trace`";
+
+/** The flag alone can be refused in the message that makes the table: no other program has one of this name. */
+function isFlagRefused(error: unknown): boolean {
+  return (
+    error instanceof KernelError &&
+    error.code === "refused" &&
+    error.faults.some(({ op, errno }) => op === 0 && (errno === "EINVAL" || errno === "EOPNOTSUPP"))
+  );
+}
+
+function ignoreAbsent(error: unknown): void {
+  if (!(error instanceof KernelError) || error.faults[0]?.errno !== "ENOENT") throw error;
+}

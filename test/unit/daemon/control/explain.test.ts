@@ -1,0 +1,144 @@
+/** What `explain` makes of its words, and of what it found. */
+import { expect, test } from "vitest";
+import { ownerOf, packetOf, reportText } from "../../../../src/tools/explain/packet-report.js";
+import type { Explanation } from "../../../../src/tools/explain/explain.js";
+import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/surroundings.js";
+import type { NodePortStatus, ServicePortStatus } from "../../../../src/observe/status-report.js";
+
+test.each([
+  [["10.96.0.80:80"], { protocol: "tcp", source: "192.0.2.1", destination: "10.96.0.80", destinationPort: 80 }],
+  [["udp", "10.244.0.5", "10.96.0.10:53"], { protocol: "udp", source: "10.244.0.5", destinationPort: 53 }],
+  [["[fd00:10:96::50]:443"], { family: "ip6", source: "2001:db8::1", destination: "fd00:10:96::50" }],
+  [["sctp", "FD00::5", "[fd00:10:96:0::50]:1"], { protocol: "sctp", source: "fd00::5", destination: "fd00:10:96::50" }],
+])("%j", (words, expected) => {
+  expect(packetOf(words, "")).toMatchObject(expected);
+});
+
+test.each([
+  [[], /not an address and port/],
+  [["10.96.0.80"], /not an address and port/],
+  [["10.96.0.80:0"], /not an address and port/],
+  [["10.96.0.80:65536"], /not an address and port/],
+  [["icmp", "10.0.0.1", "10.96.0.80:80"], /not an address and port/],
+  [["fd00::1", "10.96.0.80:80"], /fd00::1: not an address of the destination's family/],
+  [["web", "10.96.0.80:80"], /web: not an address of the destination's family/],
+])("%j is an error that shows the form", (words, message) => {
+  expect(() => packetOf(words, "")).toThrow(message);
+});
+
+const web: ServicePortStatus = {
+  namespace: "demo",
+  name: "web",
+  portName: "http",
+  protocol: "TCP",
+  port: 80,
+  family: "ip",
+  clusterIP: "10.96.0.80",
+  externalIPs: [],
+  loadBalancerIPs: ["203.0.113.80"],
+  nodePort: 30_080,
+  internalTrafficPolicy: "Cluster",
+  externalTrafficPolicy: "Cluster",
+  affinitySeconds: 0,
+  ready: 1,
+  serving: 1,
+  total: 1,
+  state: "in-force",
+};
+
+test("whose address it is: a VIP with port and protocol, or a node port", () => {
+  expect(ownerOf(packetOf(["10.96.0.80:80"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["203.0.113.80:80"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["192.0.2.10:30080"], ""), [web])).toBe(web);
+  expect(ownerOf(packetOf(["udp", "10.96.0.80:80"], ""), [web])).toBeUndefined();
+  expect(ownerOf(packetOf(["10.96.0.80:81"], ""), [web])).toBeUndefined();
+});
+
+test("the text: verdict, service, endpoints with their odds, the way, notes", () => {
+  const endpoints = [{ address: "10.244.0.5", port: 8080, share: 0.05, masqueraded: true }];
+  const steps = [{ hook: "prerouting", table: "ip kube-proxy", chain: "services", text: "services: … → 15:1" }];
+  const packet = packetOf(["10.96.0.80:80"], "");
+  const text = reportText({
+    packet,
+    service: web,
+    verdict: "endpoint",
+    endpoints,
+    draws: 20,
+    steps,
+    unknown: [],
+    notes: ["a note"],
+  });
+  expect(text).toBe(`tcp 192.0.2.1 (assumed) → 10.96.0.80:80: goes to an endpoint
+service demo/web:http: in-force
+
+endpoints
+  10.244.0.5:8080  5.0 %  sees an address of this node
+
+way
+  prerouting  ip kube-proxy  services  services: … → 15:1
+
+note: a note
+`);
+});
+
+test("to loopback it is this node that sends, where no sender is named", () => {
+  expect(packetOf(["127.0.0.2:30080"], "")).toMatchObject({ source: "127.0.0.1", destination: "127.0.0.2" });
+  expect(packetOf(["udp", "[::1]:30080"], "")).toMatchObject({ source: "::1", protocol: "udp" });
+  expect(packetOf(["192.0.2.9", "127.0.0.1:30080"], "").source).toBe("192.0.2.9");
+});
+
+test("where node ports answer is said of one that is asked for elsewhere", () => {
+  const untouched: Explanation = { verdict: "untouched", endpoints: [], draws: 0, steps: [], unknown: [] };
+  const packet = packetOf(["127.0.0.1:30080"], "");
+  const notes = (nodePorts: NodePortStatus) => nodePortNotes(packet, untouched, web, nodePorts);
+  expect(notes({ nodePortAddresses: ["192.0.2.10"] })).toEqual([
+    "node port 30080 is demo/web's, but node ports answer on 192.0.2.10, not on 127.0.0.1",
+  ]);
+  expect(notes({ nodePortAddresses: "all" })).toEqual([
+    "node port 30080 is demo/web's, but node ports answer on every local address but loopback, not on 127.0.0.1",
+  ]);
+  const second = { nodePortAddresses: "all", localhostNodePorts: ["127.0.0.2/32"] } as const;
+  expect(notes(second)[0]).toContain("answer on 127.0.0.2/32, every other local address, not on 127.0.0.1");
+  expect(notes({})).toEqual([]);
+});
+
+test("next to a node port that no service has is a node port, and no VIP", () => {
+  const other = { ...web, name: "other", nodePort: 30_500 };
+  const udp = { ...web, name: "dns", protocol: "UDP" as const, nodePort: 30_600 };
+  const packet = packetOf(["192.0.2.10:30600"], "");
+  const nearest = (services: readonly ServicePortStatus[]) => nearestNotes(packet, services, true);
+  expect(nearest([web, other])).toEqual(["no service has node port 30600/TCP; the nearest is 30500/TCP of demo/other"]);
+  expect(nearest([web, udp])).toEqual(["no service has node port 30600/TCP; the nearest is 30600/UDP of demo/dns"]);
+  expect(nearest([{ ...web, nodePort: 0 }])).toEqual(["no service has node port 30600/TCP"]);
+  expect(nearestNotes(packet, [web], false)).toEqual([
+    "no service has this address; the nearest is 203.0.113.80:80/TCP of demo/web",
+  ]);
+});
+
+test("what the kernel draws from is compared with what the daemon desires", () => {
+  const drawnOf = (draws: number, ...addresses: readonly string[]): Explanation => ({
+    verdict: "endpoint",
+    draws,
+    endpoints: addresses.map((address) => ({ address, port: 8080, share: 1 / addresses.length, masqueraded: false })),
+    steps: [],
+    unknown: [],
+  });
+  const drawn = (...addresses: readonly string[]): Explanation => drawnOf(addresses.length, ...addresses);
+  const endpoint = (address: string, clusterShare: number, localShare: number) => ({
+    ...{ address, port: 8080, local: localShare > 0, ready: true, serving: true, terminating: false },
+    ...{ clusterShare, localShare },
+  });
+  const desired = { ...web, endpoints: [endpoint("10.1.0.1", 0.5, 1), endpoint("10.1.0.2", 0.5, 0)] };
+  expect(differenceNotes(drawn("10.1.0.2", "10.1.0.1"), desired)).toEqual([]);
+  expect(differenceNotes(drawn("10.1.0.1"), desired)).toEqual([]);
+  expect(differenceNotes(drawn("10.1.0.1", "10.1.0.9"), desired)).toEqual([
+    "the kernel has 10.1.0.9:8080 beside what is desired and lacks 10.1.0.2:8080: a change is pending, or was refused (nft-proxier status)",
+  ]);
+  expect(differenceNotes(drawn("10.1.0.9"), web)).toEqual([]);
+  // Drawn by chance of one; where the client decides (balance consistent, affinity) the others' endpoints are not seen.
+  expect(differenceNotes(drawn("10.1.0.2"), desired)[0]).toContain("the kernel lacks 10.1.0.1:8080: ");
+  expect(differenceNotes(drawnOf(0, "10.1.0.2"), desired)).toEqual([]);
+  expect(differenceNotes(drawnOf(0, "10.1.0.9"), desired)[0]).toContain("the kernel has 10.1.0.9:8080 beside");
+  // Not every number was followed.
+  expect(differenceNotes(drawnOf(16_384, "10.1.0.2"), desired)).toEqual([]);
+});

@@ -1,0 +1,224 @@
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createConnection } from "node:net";
+import { describe, expect, test } from "vitest";
+import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.js";
+// As built: the document is put together then.
+import { statusPage } from "../../../../dist/daemon/page/status-page.js";
+import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
+import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
+import { NotReady } from "../../../../dist/daemon/control/server.js";
+import { patience } from "../../../lab/patience.ts";
+import { atLength } from "../../../lab/length.ts";
+
+const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
+const BODIES: Readonly<Record<string, unknown>> = {
+  status: { kind: "Status", problems: [] },
+  events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules in force" }] },
+  services: { kind: "ServiceList", items: services },
+  "services/demo/a b": { kind: "ServiceList", items: [] },
+  table: new NotReady("it has written no rules since its start"),
+};
+
+interface Ask {
+  readonly host?: string;
+  readonly method?: string;
+  readonly signal?: AbortSignal;
+}
+
+function handlerOfPage(): ReturnType<typeof statusPage> {
+  return statusPage({
+    answers: (path) => {
+      const body = BODIES[path.join("/")];
+      return body === undefined ? undefined : Promise.resolve(body);
+    },
+    history: new WriteHistory(),
+    explain: (words) =>
+      words.length === 1 ? Promise.resolve(`about ${words[0]}`) : Promise.reject(new PacketError("no packet")),
+  });
+}
+
+function page(): (target: string, ask?: Ask) => Promise<HttpReply> {
+  const handler = handlerOfPage();
+  return async (target, { host = "127.0.0.1:10249", method = "GET", signal = new AbortController().signal } = {}) => {
+    const [path = "", query] = target.split("?");
+    return handler({
+      method,
+      path,
+      host,
+      query: new URLSearchParams(query),
+      accept: "",
+      body: Promise.resolve(""),
+      signal,
+    });
+  };
+}
+
+async function textOf({ body }: HttpReply): Promise<string> {
+  if (typeof body === "string") return body;
+  let text = "";
+  for await (const part of body) text += part;
+  return text;
+}
+
+async function jsonOf(reply: HttpReply): Promise<unknown> {
+  return JSON.parse(await textOf(reply));
+}
+
+test("what cannot be told yet is refused with the reason, not told as nothing", async () => {
+  const reply = await page()("/status/v1/table");
+  expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since its start\n"]);
+});
+
+describe("the document", () => {
+  test("asks for nothing from elsewhere, and runs nothing that is not in it", async () => {
+    const { status, body, headers = {} } = await page()("/status");
+    expect(status).toBe(200);
+    const text = body as string;
+    expect(text).not.toMatch(/\b(?:src|href)=|@import|url\(|https?:\/\/(?!www\.w3\.org\/2000\/svg)/);
+    const policy = headers["Content-Security-Policy"] ?? "";
+    expect(policy).toContain("default-src 'none'");
+    for (const tag of ["script", "style"]) {
+      const [, content = ""] = new RegExp(`<${tag}>(.*)</${tag}>`, "s").exec(text) ?? [];
+      expect(content.length).toBeGreaterThan(1_000);
+      expect(policy).toContain(`${tag}-src 'sha256-${createHash("sha256").update(content).digest("base64")}'`);
+    }
+  });
+
+  test("GET and HEAD alone", async () => {
+    expect(await page()("/status", { method: "POST" })).toMatchObject({ status: 405 });
+    expect(await page()("/status/v1/status", { method: "DELETE" })).toMatchObject({ status: 405 });
+    expect(await page()("/status", { method: "HEAD" })).toMatchObject({ status: 200 });
+  });
+});
+
+describe("what it shows", () => {
+  test("what the control socket answers, long lists in parts", async () => {
+    const ask = page();
+    expect(await jsonOf(await ask("/status/v1/status"))).toEqual(BODIES["status"]);
+    expect(await jsonOf(await ask("/status/v1/services"))).toEqual(BODIES["services"]);
+    expect(await jsonOf(await ask("/status/v1/services/demo/a%20b"))).toEqual(BODIES["services/demo/a b"]);
+  });
+
+  test.each([
+    "/status/",
+    "/status/v2/status",
+    "/status/v1",
+    "/status/v1/%ff",
+    "/status/v1/services/x/y",
+    "/status/stream/x",
+  ])("%s: there is no such thing", async (path) => {
+    expect(await page()(path)).toMatchObject({ status: 404 });
+  });
+
+  test("a packet that is explained, and words that are none", async () => {
+    const ask = page();
+    expect(await jsonOf(await ask("/status/v1/explain?packet=+10.96.0.1:80+"))).toEqual({ text: "about 10.96.0.1:80" });
+    expect(await ask("/status/v1/explain?packet=a+b")).toMatchObject({ status: 400, body: "no packet\n" });
+    expect(await ask(`/status/v1/explain?packet=${"x".repeat(1_000)}`)).toMatchObject({ status: 400 });
+  });
+});
+
+describe("the stream", () => {
+  test("says how things stand, the events once, and ends when the browser goes", async () => {
+    const gone = new AbortController();
+    const { body, type } = await page()("/status/stream", { signal: gone.signal });
+    expect(type).toBe("text/event-stream");
+    const updates: unknown[] = [];
+    for await (const part of body as AsyncIterable<string>) {
+      expect(part).toMatch(/^data: .*\n\n$/);
+      updates.push(JSON.parse(part.slice("data: ".length)));
+      if (updates.length === 2) gone.abort();
+    }
+    expect(updates).toMatchObject([
+      { status: BODIES["status"], events: [{ message: "rules in force" }], writes: [] },
+      {},
+    ]);
+    expect(updates[1]).not.toHaveProperty("events");
+  });
+
+  test("eight at a time; one that ends makes room", async () => {
+    const ask = page();
+    const open = async (): Promise<AsyncIterator<string> | number> => {
+      const { status, body } = await ask("/status/stream");
+      if (status !== 200) return status;
+      const updates = (body as AsyncIterable<string>)[Symbol.asyncIterator]();
+      await updates.next();
+      return updates;
+    };
+    const opened = await Promise.all(Array.from({ length: 8 }, open));
+    expect(opened.every((each) => typeof each === "object")).toBe(true);
+    expect(await open()).toBe(503);
+    const [first] = opened;
+    if (typeof first === "object") await first.return?.();
+    expect(typeof (await open())).toBe("object");
+  });
+});
+
+const NOISE = atLength({ short: 500, usual: 2_000, nightly: 100_000 });
+const HEADS = [
+  "GET /status",
+  "GET /status/v1/services/",
+  "GET /status/v1/explain?packet=",
+  "POST /status HTTP/1.1\r\n",
+  "GET /status/v1/status HTTP/1.1\r\nHost: ",
+  "HEAD /status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+];
+
+test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
+  const failures: unknown[] = [];
+  const address = { host: "127.0.0.1", port: 0 };
+  const server = new HttpServer({
+    address,
+    handler: handlerOfPage(),
+    onRequestFailed: (error) => failures.push(error),
+  });
+  await server.listen();
+  const raw = async (bytes: Uint8Array): Promise<string> => {
+    const socket = createConnection({ host: "127.0.0.1", port: server.port ?? 0 });
+    let answer = "";
+    socket.on("data", (part: Buffer) => (answer += part.toString("latin1")));
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    socket.end(bytes);
+    await once(socket, "close");
+    return answer;
+  };
+  for (let sent = 0; sent < NOISE; sent += 10) {
+    const batch = Array.from({ length: 10 }, (_, i) => {
+      const end = i % 2 === 0 ? " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" : "\r\n\r\n";
+      return raw(
+        Buffer.concat([Buffer.from(HEADS[i % HEADS.length] ?? ""), randomBytes((sent + i) % 300), Buffer.from(end)]),
+      );
+    });
+    for (const answer of await Promise.all(batch))
+      expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|403|404|405|429|431) |$)/);
+  }
+  expect(failures).toEqual([]);
+  const whole = await fetch(`http://127.0.0.1:${server.port}/status/v1/services`);
+  expect(await whole.json()).toEqual(BODIES["services"]);
+  await server.close();
+});
+
+test("writes are kept in buckets of two seconds for ten minutes, what the kernel held already is none", () => {
+  let now = 1_000_000_000;
+  const history = new WriteHistory(() => now);
+  const report = { family: "ip", full: false, settled: true, triggers: [], services: [] } as const;
+  const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
+  history.synced({ ...report, ok: true, ms: 3, work });
+  history.synced({ ...report, ok: true, ms: 5, work });
+  history.synced({ ...report, ok: true, ms: 900, work: { ...work, transactions: 0 } });
+  now += 2_000;
+  history.synced({ ...report, ok: false, ms: 7 });
+  const at = 1_000_000_000;
+  expect(history.buckets()).toEqual([
+    { at, writes: 2, failed: 0, longestMs: 5 },
+    { at: at + 2_000, writes: 1, failed: 1, longestMs: 7 },
+  ]);
+  expect(history.buckets(now)).toHaveLength(1);
+  for (let i = 0; i < 1_000; i++) {
+    now += 2_000;
+    history.synced({ ...report, ok: true, ms: 1, work });
+  }
+  expect(history.buckets()).toHaveLength(300);
+});

@@ -1,0 +1,310 @@
+/** What `handover` copies, when it goes, and what a failure leaves. What packets make of it: test/packets/handover.test.ts. */
+import { setImmediate } from "node:timers/promises";
+import { beforeEach, describe, expect, it } from "vitest";
+
+import { defaultConfig } from "../../../../src/config/load.js";
+import { structureOps } from "../../../../src/migration/handover/copy.js";
+import {
+  CopyReplaced,
+  handOver,
+  handoverLeft,
+  removeFormerHandover,
+  removeHandover,
+} from "../../../../src/migration/handover/handover.js";
+import { HandoverRemoval } from "../../../../src/migration/handover/removal.js";
+import { SetFlag } from "../../../../src/netlink/constants.js";
+import { KernelError } from "../../../../src/netlink/errors.js";
+import type { Op } from "../../../../src/netlink/kernel.js";
+import { Proxier } from "../../../../src/proxier/proxier.js";
+import { makeService, makeSlice } from "../../../bench/cluster.ts";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import { decoded } from "../../../support/decoded.js";
+import { keptIn, SILENT } from "../../../support/log.ts";
+
+const COPY = { family: "ip", table: "nft-proxier-handover" } as const;
+
+let now: number;
+let kernel: FakeKernel;
+beforeEach(() => {
+  now = 1_000;
+  kernel = new FakeKernel({ now: () => now });
+});
+
+/** Services with two endpoints each, in force. */
+async function serve(services: number): Promise<void> {
+  const config = { ...defaultConfig(), bindAddress: "192.0.2.1" };
+  const clock = { now: () => now };
+  const proxier = new Proxier({ config, nodeName: "here", families: ["ip", "ip6"], kernel, log: SILENT, clock });
+  for (let i = 0; i < services; i++) {
+    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
+    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, [2 * i, 2 * i + 1]) }));
+  }
+  proxier.synced();
+  expect((await proxier.sync()).ok).toBe(true);
+  await proxier.stop();
+}
+
+async function elements(table: string): Promise<number> {
+  let count = 0;
+  const ref = { family: "ip", table } as const;
+  for (const set of await kernel.sets(ref)) count += (await kernel.elements(ref, set)).count;
+  return count;
+}
+
+const handover = (forMs = 60_000): ReturnType<typeof handOver> => handOver({ kernel, families: ["ip", "ip6"], forMs });
+const tables = async (): Promise<string[]> => (await kernel.tables("ip")).map(({ table }) => table);
+
+/** Calls `before` ahead of the nth commit alone. */
+function atCommit(nth: number, before: () => Promise<unknown>): void {
+  const commit = kernel.commit.bind(kernel);
+  let commits = 0;
+  kernel.commit = async (ops, options) => {
+    if (++commits === nth) {
+      kernel.commit = commit;
+      await before();
+    }
+    return commit(ops, options);
+  };
+}
+
+describe("handOver", () => {
+  it("tells what is in force now, by family", async () => {
+    await serve(3);
+    const { copies, failures } = await handover();
+    const [first] = copies;
+    expect(failures).toEqual([]);
+    expect(copies).toMatchObject([
+      { family: "ip", vips: 3, nodePorts: 0 },
+      { family: "ip6", vips: 0, nodePorts: 0 },
+    ]);
+    expect(first.elements).toBeGreaterThanOrEqual(3 + 6);
+  });
+
+  it("keeps its time limit in the kernel", async () => {
+    await serve(1);
+    await handover(60_000);
+    now += 20_000;
+    expect(await handoverLeft(kernel, "ip")).toBe(40_000);
+    now += 40_000;
+    expect(await handoverLeft(kernel, "ip")).toBe(0);
+  });
+
+  it("leaves no elements of services behind, should nothing remove it", async () => {
+    await serve(20);
+    await handover(60_000);
+    expect(await elements(COPY.table)).toBeGreaterThan(20 * 3);
+    now += 60_000 + 60_000;
+    // Verdicts: one for each count of endpoints.
+    expect(await elements(COPY.table)).toBeLessThan(30);
+    expect(await elements("kube-proxy")).toBeGreaterThan(20 * 3);
+  });
+
+  it("keeps the timeout of a set that packets fill", () => {
+    const clients = { set: "clients", flags: SetFlag.eval | SetFlag.timeout, keyType: 7, keyLen: 4, timeout: 600_000n };
+    const source = {
+      ref: { ...COPY, table: "kube-proxy" },
+      chains: new Map(),
+      rules: new Map(),
+      sets: new Map([["clients", { ...clients, ...COPY, table: "kube-proxy", handle: 1n }]]),
+    };
+    const outline = { hooked: [], sourceRanges: [] };
+    const reached = { chains: new Set<string>(), sets: new Map([["clients", undefined]]) };
+    const ops = structureOps({ to: COPY, mark: "mark", outline, source, reached, forMs: 1000 });
+    expect(ops).toContainEqual({ op: "add", kind: "set", ...clients, ...COPY });
+  });
+
+  it("brings its hooks last, with the time limit", async () => {
+    await serve(2);
+    const transactions: (readonly Op[])[] = [];
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops, options) => {
+      transactions.push(ops);
+      return commit(ops, options);
+    };
+    await handOver({ kernel, families: ["ip"], forMs: 1000 });
+    const hooked = transactions.map((ops) =>
+      ops.some((op) => op.kind === "chain" && "base" in op && op.base !== undefined),
+    );
+    expect(hooked).toEqual([false, false, true]);
+  });
+
+  it("removes what is unfinished when the kernel refuses a part, and goes on with the other family", async () => {
+    await serve(2);
+    const refused = new KernelError("system", "commit: ENOMEM", { action: "commit", errno: "ENOMEM" });
+    atCommit(2, () => Promise.reject(refused));
+    expect(await handover()).toMatchObject({
+      copies: [{ family: "ip6" }],
+      failures: [{ family: "ip", error: refused }],
+    });
+    expect(await tables()).toEqual(["kube-proxy"]);
+  });
+
+  it("leaves another handover's copy alone that has taken its place, and says so", async () => {
+    await serve(2);
+    atCommit(2, () => handOver({ kernel, families: ["ip"], forMs: 300_000 }));
+    const { copies, failures } = await handOver({ kernel, families: ["ip"], forMs: 60_000 });
+    expect(copies).toEqual([]);
+    expect(failures).toEqual([{ family: "ip", error: expect.any(CopyReplaced) as unknown }]);
+    expect(await handoverLeft(kernel, "ip")).toBe(300_000);
+    const rules = await kernel.rules(COPY, "nat-postrouting");
+    expect(rules).toHaveLength((await kernel.rules({ ...COPY, table: "kube-proxy" }, "nat-postrouting")).length + 1);
+  });
+
+  // Before each of its transactions: the copy is made of, its elements, its hooks.
+  it.each([1, 2, 3])("makes it again when a start removes it ahead of transaction %i", async (nth) => {
+    await serve(2);
+    await handover(10_000);
+    now += 1_000;
+    atCommit(nth, async () => expect(await removeFormerHandover(kernel, "ip", () => 500)).toBe("removed"));
+    expect(await handover(60_000)).toMatchObject({ copies: [{ family: "ip" }, { family: "ip6" }], failures: [] });
+    expect(await handoverLeft(kernel, "ip")).toBe(60_000);
+  });
+
+  it("fails when something else removes each copy, complete or not", async () => {
+    await serve(2);
+    const commit = kernel.commit.bind(kernel);
+    kernel.commit = async (ops, options) => {
+      const done = await commit(ops, options);
+      if (ops.some((op) => op.kind === "chain" && "base" in op && op.base !== undefined))
+        await removeHandover(kernel, ["ip"]);
+      return done;
+    };
+    const after = await handover();
+    expect(after.failures).toEqual([{ family: "ip", error: expect.any(CopyReplaced) as unknown }]);
+    expect(after.copies).toMatchObject([{ family: "ip6" }]);
+  });
+
+  it("reads once more what changed meanwhile", async () => {
+    await serve(2);
+    const rules = kernel.rules.bind(kernel);
+    let reads = 0;
+    kernel.rules = async (ref, chain) => {
+      if (++reads === 1) await kernel.commit([{ op: "add", kind: "table", family: "ip", table: "other" }]);
+      return rules(ref, chain);
+    };
+    await handOver({ kernel, families: ["ip"], forMs: 1000 });
+    expect(reads).toBe(2);
+  });
+
+  it("copies nothing where no table of ours is", async () => {
+    expect(await handover()).toEqual({ copies: [], failures: [] });
+    await kernel.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy" }]);
+    expect(await handover()).toEqual({ copies: [], failures: [] });
+    expect(await removeHandover(kernel, ["ip", "ip6"])).toEqual({ removed: [], failures: [] });
+    expect(await handoverLeft(kernel, "ip")).toBeUndefined();
+  });
+});
+
+describe("removeHandover", () => {
+  it("goes on with the other family when one cannot be removed, and does not mind that a copy is gone", async () => {
+    await serve(1);
+    await handover();
+    const refused = new KernelError("system", "commit: ENOMEM", { action: "commit", errno: "ENOMEM" });
+    atCommit(1, () => Promise.reject(refused));
+    expect(await removeHandover(kernel, ["ip", "ip6"])).toEqual({
+      removed: ["ip6"],
+      failures: [{ family: "ip", error: refused }],
+    });
+    atCommit(1, () => removeHandover(kernel, ["ip"]));
+    expect(await removeHandover(kernel, ["ip", "ip6"])).toEqual({ removed: ["ip"], failures: [] });
+  });
+});
+
+describe("removeFormerHandover", () => {
+  it("removes a copy that was in force before this process began, or that has expired", async () => {
+    await serve(1);
+    await handover(60_000);
+    now += 1_000;
+    expect(await removeFormerHandover(kernel, "ip", () => 900)).toBe("removed");
+    now += 120_000;
+    expect(await removeFormerHandover(kernel, "ip6", () => 500_000)).toBe("removed");
+    expect(await removeFormerHandover(kernel, "ip6", () => 0)).toBe("none");
+  });
+
+  it("leaves one that came into force since", async () => {
+    await serve(1);
+    await handover(60_000);
+    now += 1_000;
+    expect(await removeFormerHandover(kernel, "ip", () => 1_100)).toBe("newer");
+    expect(await handoverLeft(kernel, "ip")).toBe(59_000);
+  });
+
+  it("leaves one that takes an older one's place while it looks", async () => {
+    await serve(2);
+    await handover();
+    now += 1_000;
+    atCommit(1, () => handover());
+    expect(await removeFormerHandover(kernel, "ip", () => 500)).toBe("newer");
+    expect(await handoverLeft(kernel, "ip")).toBe(60_000);
+  });
+
+  it("leaves one that comes into force while it looks", async () => {
+    await serve(2);
+    const commit = kernel.commit.bind(kernel);
+    let removal: Promise<string> | undefined;
+    let commits = 0;
+    kernel.commit = async (ops, options) => {
+      // Its hooks: a start has found the copy incomplete, and gets its turn to remove it right behind them.
+      if (++commits === 3) {
+        removal = removeFormerHandover(kernel, "ip", () => 500);
+        await setImmediate();
+      }
+      // The start's.
+      else if (commits === 4) await setImmediate();
+      return commit(ops, options);
+    };
+    expect(await handOver({ kernel, families: ["ip"], forMs: 60_000 })).toMatchObject({ failures: [] });
+    expect(await removal).toBe("newer");
+    expect(await handoverLeft(kernel, "ip")).toBe(60_000);
+  });
+
+  it("does not mind that a copy goes while it looks", async () => {
+    await serve(1);
+    await handover();
+    now += 1_000;
+    atCommit(1, () => removeHandover(kernel, ["ip"]));
+    expect(await removeFormerHandover(kernel, "ip", () => 500)).toBe("none");
+  });
+});
+
+describe("HandoverRemoval", () => {
+  it("removes each family's copy when that family's rules are in force, once", async () => {
+    await serve(1);
+    await handover();
+    now += 1;
+    const logged: Record<string, unknown>[] = [];
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged), runningMs: () => 0 });
+    removal.synced({ family: "ip", ok: false });
+    await removal.done();
+    expect(logged).toEqual([]);
+    removal.synced({ family: "ip", ok: true });
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(logged).toMatchObject([{ family: "ip", msg: "handover copy removed" }]);
+    expect(await handoverLeft(kernel, "ip6")).toBe(59_999);
+  });
+
+  it("says that it keeps a copy that was made since", async () => {
+    await serve(1);
+    await handover();
+    const logged: Record<string, unknown>[] = [];
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(logged).toMatchObject([{ family: "ip", msg: "handover copy is newer than this start; kept" }]);
+    expect(await handoverLeft(kernel, "ip")).toBe(60_000);
+  });
+
+  it("says what it could not remove, and goes on", async () => {
+    await serve(1);
+    await handover();
+    kernel.tables = () => Promise.reject(new Error("no answer"));
+    const logged: Record<string, unknown>[] = [];
+    const removal = new HandoverRemoval({ kernel, log: keptIn(logged) });
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(logged).toMatchObject([
+      { msg: "removing the handover copy failed", hint: expect.stringContaining("--remove") as string },
+    ]);
+  });
+});

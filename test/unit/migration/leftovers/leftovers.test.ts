@@ -1,0 +1,215 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import type { Op } from "../../../../src/netlink/kernel.js";
+import {
+  type LeftoverOptions,
+  LeftoverRemoval,
+  removeLeftovers,
+} from "../../../../src/migration/leftovers/leftover-removal.js";
+import { keptIn, type LogLine } from "../../../support/log.ts";
+
+const NAT = { family: "ip", table: "nat" } as const;
+
+let root: string;
+let lines: LogLine[];
+let kernel: FakeKernel;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
+  await mkdir(join(root, "proc/net"), { recursive: true });
+  lines = [];
+  kernel = new FakeKernel();
+});
+afterEach(async () => {
+  await rm(root, { recursive: true, force: true });
+});
+
+function options(): LeftoverOptions {
+  const log = keptIn(lines, "info");
+  return { kernel, log, families: ["ip", "ip6"], root };
+}
+
+const clean = (): Promise<boolean> => removeLeftovers(options());
+
+async function load(...chains: readonly string[]): Promise<void> {
+  await kernel.commit([
+    { op: "add", kind: "table", ...NAT },
+    ...chains.map((chain): Op => ({ op: "add", kind: "chain", ...NAT, chain })),
+  ]);
+}
+
+describe("what kube-proxy's other modes left", () => {
+  it("is nothing: nothing is said", async () => {
+    expect(await clean()).toBe(true);
+    expect(lines).toEqual([]);
+  });
+
+  it("is removed from iptables-nft's tables, and it is said how much", async () => {
+    await load("KUBE-SERVICES", "KUBE-SVC-A", "MINE");
+    expect(await clean()).toBe(true);
+    expect(lines).toMatchObject([{ level: "info", family: "ip", table: "nat", chains: 2, jumps: 0 }]);
+  });
+
+  it("is used by another process: named, and not all is clean", async () => {
+    await load("KUBE-MARK-MASQ", "MINE");
+    const jump = { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "KUBE-MARK-MASQ" } } as const;
+    await kernel.commit([{ op: "add", kind: "rule", ...NAT, chain: "MINE", exprs: [jump] }]);
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([
+      { level: "warn", table: "nat", chain: "KUBE-MARK-MASQ", user: "a rule of chain MINE" },
+    ]);
+  });
+
+  it("is elsewhere: named with the command to run, and not all is clean", async () => {
+    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([{ level: "warn", leftover: "ipvs", command: "ip link delete kube-ipvs0" }]);
+  });
+
+  it("cannot be removed: that is no reason to stop", async () => {
+    await load("KUBE-SERVICES");
+    kernel.failNext({ when: (op) => op.op === "delete", errno: "EPERM" });
+    expect(await clean()).toBe(false);
+    expect(lines).toMatchObject([{ level: "warn", code: "refused" }]);
+    expect(await kernel.chains(NAT)).toHaveLength(1);
+  });
+});
+
+describe("while the proxier runs", () => {
+  const loadBoth = async (): Promise<void> => {
+    for (const family of ["ip", "ip6"] as const) {
+      await kernel.commit([
+        { op: "add", kind: "table", family, table: "nat" },
+        { op: "add", kind: "chain", family, table: "nat", chain: "KUBE-SERVICES" },
+      ]);
+    }
+  };
+  const left = async (): Promise<number[]> => [
+    (await kernel.chains(NAT)).length,
+    (await kernel.chains({ ...NAT, family: "ip6" })).length,
+  ];
+
+  it("a family's leftovers go when its rules are in force, and not before", async () => {
+    await loadBoth();
+    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    const removal = new LeftoverRemoval(options());
+    removal.synced({ family: "ip6", ok: false });
+    await removal.done();
+    expect(await left()).toEqual([1, 1]);
+    removal.synced({ family: "ip", ok: true });
+    await removal.done();
+    expect(await left()).toEqual([0, 1]);
+    removal.synced({ family: "ip6", ok: true });
+    await removal.done();
+    expect(await left()).toEqual([0, 0]);
+    expect(lines.filter(({ leftover }) => leftover === "ipvs")).toHaveLength(1);
+  });
+
+  /** A minute later, when the proxier looks again. */
+  class Minutes {
+    #work: (() => void) | undefined;
+
+    readonly later = (work: () => void): (() => void) => {
+      this.#work = work;
+      return () => (this.#work = undefined);
+    };
+
+    get waiting(): boolean {
+      return this.#work !== undefined;
+    }
+
+    async pass(removal: LeftoverRemoval): Promise<void> {
+      await expect.poll(() => this.#work).toBeDefined();
+      const work = this.#work;
+      this.#work = undefined;
+      work?.();
+      await expect.poll(() => this.#work).toBeDefined();
+      await removal.done();
+    }
+  }
+
+  const bothInForce = async (removal: LeftoverRemoval): Promise<void> => {
+    for (const family of ["ip", "ip6"] as const) removal.synced({ family, ok: true });
+    await removal.done();
+  };
+
+  it("what a kube-proxy that ends late writes again is removed again", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    await loadBoth();
+    await bothInForce(removal);
+    await loadBoth();
+    await minutes.pass(removal);
+    expect(await left()).toEqual([0, 0]);
+    expect(removal.returned).toEqual([]);
+    expect(lines.filter(({ level }) => level === "warn")).toEqual([]);
+  });
+
+  it("what a kube-proxy that runs on writes stays, and is named once, until it is gone", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    await bothInForce(removal);
+    for (let minute = 1; minute <= 5; minute++) await minutes.pass(removal);
+    await loadBoth();
+    await minutes.pass(removal);
+    await minutes.pass(removal);
+    expect(await left()).toEqual([1, 1]);
+    expect(removal.returned).toEqual(["ip nat", "ip6 nat"]);
+    expect(lines).toMatchObject([
+      { level: "warn", msg: "rules of kube-proxy's iptables mode found beside ours", tables: ["ip nat", "ip6 nat"] },
+    ]);
+
+    await clean();
+    lines.splice(0);
+    await minutes.pass(removal);
+    expect(removal.returned).toEqual([]);
+    expect(lines).toMatchObject([{ level: "info", msg: "rules of kube-proxy's iptables mode are gone" }]);
+  });
+
+  it("the older iptables is looked at as well", async () => {
+    const minutes = new Minutes();
+    const legacyChains = async (): Promise<readonly string[]> => ["KUBE-SERVICES", "KUBE-SVC-A"];
+    const removal = new LeftoverRemoval({ ...options(), legacyChains, later: minutes.later });
+    await bothInForce(removal);
+    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+  });
+
+  it("the older iptables' table is read again only when it looks otherwise", async () => {
+    const minutes = new Minutes();
+    let chains = ["KUBE-SERVICES"];
+    let layout = "1";
+    const read: string[] = [];
+    const legacyChains = (family: string, table: string): Promise<readonly string[]> => {
+      read.push(`${family} ${table}`);
+      return Promise.resolve(chains);
+    };
+    const legacyLayout = (): Promise<string> => Promise.resolve(layout);
+    const removal = new LeftoverRemoval({ ...options(), legacyChains, legacyLayout, later: minutes.later });
+    await bothInForce(removal);
+    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    read.splice(0);
+    for (let minute = 1; minute <= 3; minute++) await minutes.pass(removal);
+    expect(read).toEqual([]);
+    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    [chains, layout] = [[], "2"];
+    await minutes.pass(removal);
+    expect(read).toEqual(["ip nat"]);
+    expect(removal.returned).toEqual([]);
+  });
+
+  it("no look follows its end", async () => {
+    const minutes = new Minutes();
+    const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
+    await bothInForce(removal);
+    await removal.close();
+    await loadBoth();
+    expect(minutes.waiting).toBe(false);
+    expect(await left()).toEqual([1, 1]);
+  });
+});

@@ -1,0 +1,300 @@
+import { describe, expect, test } from "vitest";
+import { parseConfig } from "../../../../src/config/load.js";
+import type { IpFamily } from "../../../../src/base/ip.js";
+import { nodeFacts, nodePortAddresses } from "../../../../src/node/facts.js";
+import {
+  checkConfig,
+  checkConntrack,
+  checkDetector,
+  checkNodePorts,
+  type NodePortFacts,
+  type SettingFacts,
+} from "../../../../src/migration/preflight/configuration.js";
+import type { Finding } from "../../../../src/migration/preflight/finding.js";
+import { type Mode, type ModeFacts } from "../../../../src/migration/preflight/mode.js";
+import { checkPorts, type PortFacts } from "../../../../src/migration/preflight/ports.js";
+
+const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
+const load = (fields: object) =>
+  parseConfig(JSON.stringify({ ...HEAD, clusterCIDR: "10.0.0.0/8", ...fields }), "config");
+const said = (findings: readonly Finding[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
+
+const NOTHING: ModeFacts = {
+  tables: [],
+  iptables: [],
+  iptablesNodePorts: 0,
+  legacyNodePorts: 0,
+  healthCheckRules: 0,
+  handover: [],
+  foreign: [],
+};
+const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
+  nftables: { ...NOTHING, tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 3 }] },
+  iptables: {
+    ...NOTHING,
+    iptables: [{ family: "ip", table: "nat", chains: 9, jumps: 3, kept: [] }],
+    iptablesNodePorts: 2,
+  },
+  ipvs: { ...NOTHING, foreign: [{ kind: "ipvs", seen: "interface kube-ipvs0", command: "" }] },
+};
+const NODE = { status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] } };
+
+interface Case {
+  readonly mode?: ModeFacts;
+  readonly node?: typeof NODE;
+  readonly addresses?: readonly string[];
+  readonly routeLocalnet?: number;
+}
+
+function nodePorts(
+  fields: object,
+  {
+    mode = MODES.iptables,
+    routeLocalnet = 1,
+    addresses = ["192.0.2.1", "198.51.100.7", "127.0.0.1"],
+    ...rest
+  }: Case = {},
+): Finding[] {
+  const { config, input } = load(fields);
+  const node = "node" in rest ? rest.node : NODE;
+  const local = addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }) as const);
+  const places = [
+    { family: "ip" as IpFamily, places: nodePortAddresses(config, nodeFacts(config, "n", node), "ip", local) },
+  ];
+  const facts: NodePortFacts = { config, input, mode, places, local, nodeKnown: node !== undefined, routeLocalnet };
+  return checkNodePorts(facts);
+}
+
+const LOCALHOST = expect.stringMatching(/^problem: node ports answer on 127\.0\.0\.1 now/) as string;
+const OTHERS =
+  "problem: node ports answer on all of the node's addresses now, and would answer on 192.0.2.1 alone: no more on 198.51.100.7";
+
+describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () => {
+  test("without a list, those on other addresses and on loopback would be lost", () => {
+    expect(said(nodePorts({}))).toEqual([OTHERS, LOCALHOST]);
+  });
+
+  test.each([
+    ["the node's own IPs, in so many words", { nodePortAddresses: ["primary"] }],
+    ["all and loopback", { nodePortAddresses: ["all", "localhost"] }],
+    [
+      "all, and the mode had none on loopback",
+      { nodePortAddresses: ["0.0.0.0/0"], iptables: { localhostNodePorts: false } },
+    ],
+  ])("a list that is written out keeps them: %s", (_, fields) => {
+    expect(nodePorts(fields).map(({ level }) => level)).toEqual(["ok"]);
+  });
+
+  test("of all addresses, those on loopback are lost alone", () => {
+    expect(said(nodePorts({ nodePortAddresses: ["0.0.0.0/0"] }))).toEqual([LOCALHOST]);
+  });
+
+  test("the field of the iptables mode, written out, keeps loopback", () => {
+    expect(said(nodePorts({ iptables: { localhostNodePorts: true } }))).toEqual([
+      expect.stringMatching(/^problem: node ports answer on all/),
+    ]);
+  });
+
+  test("where the kernel does not route them, loopback has none to lose", () => {
+    expect(said(nodePorts({}, { routeLocalnet: 0 }))).toEqual([OTHERS]);
+  });
+
+  test("a node with one address loses none there", () => {
+    expect(said(nodePorts({}, { addresses: ["192.0.2.1", "127.0.0.1", "fe80::1"] }))).toEqual([LOCALHOST]);
+  });
+
+  test("without the Node, it is not said which address is the node's own", () => {
+    const [first] = said(nodePorts({}, { node: undefined, routeLocalnet: 0 }));
+    expect(first).toMatch(
+      /^problem: .* the node's own IPs alone: no more on the others of 192\.0\.2\.1, 198\.51\.100\.7$/,
+    );
+    expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses: ["192.0.2.1"] })[0].level).toBe("ok");
+    // One of each family is the node's own, and ::1 is none.
+    const addresses = ["192.0.2.1", "198.51.100.7", "::1"];
+    expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses })[0].level).toBe("problem");
+  });
+
+  test("no service with a node port: nothing is lost", () => {
+    const mode = { ...MODES.iptables, iptablesNodePorts: 0 };
+    expect(said(nodePorts({}, { mode }))).toEqual([
+      "ok: kube-proxy's rules here have no node port: nothing changes for them",
+    ]);
+  });
+});
+
+describe("checkNodePorts, where kube-proxy's iptables mode is in the older iptables", () => {
+  const mode: ModeFacts = {
+    ...NOTHING,
+    foreign: [{ kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "" }],
+  };
+
+  test.each([
+    [2, [OTHERS, LOCALHOST]],
+    [0, ["ok: kube-proxy's rules here have no node port: nothing changes for them"]],
+  ])("its %i node ports are counted as those of iptables-nft", (legacyNodePorts, findings) => {
+    expect(said(nodePorts({}, { mode: { ...mode, legacyNodePorts } }))).toEqual(findings);
+  });
+
+  test("what cannot be read is a note", () => {
+    const findings = nodePorts({}, { mode: { ...mode, legacyNodePorts: undefined } });
+    expect(findings.map(({ level }) => level)).toEqual(["note", "note"]);
+  });
+});
+
+describe("checkNodePorts in other modes", () => {
+  test("nftables: nothing changes", () => {
+    expect(nodePorts({}, { mode: MODES.nftables }).map(({ level }) => level)).toEqual(["ok"]);
+  });
+
+  test("ipvs: whether there are node ports is not seen, so that it is a note, and loopback had none", () => {
+    expect(said(nodePorts({}, { mode: MODES.ipvs }))).toEqual([OTHERS.replace("problem", "note")]);
+  });
+});
+
+describe("checkConfig", () => {
+  test("each refused field is a problem", () => {
+    const refused = [
+      { path: "mode", message: "must not be" },
+      { path: "", message: "is wrong" },
+    ];
+    expect(
+      said(checkConfig({ loaded: load({ mode: "nftables" }), refused, file: "f.yaml", lookedAt: "with the defaults" })),
+    ).toEqual([
+      "problem: f.yaml: mode: must not be",
+      "problem: f.yaml: is wrong",
+      "note: the rest was looked at with the defaults",
+    ]);
+  });
+
+  test("what has no effect is a note; nothing of the kind is ok", () => {
+    expect(said(checkConfig({ loaded: load({ mode: "nftables", oomScoreAdjust: 1 }) }))).toEqual([
+      expect.stringMatching(/^note: oomScoreAdjust is not a field/),
+    ]);
+    expect(said(checkConfig({ loaded: load({ mode: "nftables" }) }))).toEqual([
+      "ok: read, and nothing in it is ignored",
+    ]);
+  });
+});
+
+describe("checkConntrack", () => {
+  const max: SettingFacts = {
+    file: "proc/sys/net/netfilter/nf_conntrack_max",
+    desired: 131_072,
+    onlyUpwards: true,
+    present: 65_536,
+    writable: true,
+    remedy: "sysctl -w",
+  };
+
+  test("what would be raised is a note, from what to what", () => {
+    expect(said(checkConntrack([max]))).toEqual([
+      "note: the first start would change net.netfilter.nf_conntrack_max 65536 → 131072",
+    ]);
+    expect(checkConntrack([max])[0].remedy).toBeUndefined();
+  });
+
+  test("where it cannot be written, with what to do", () => {
+    const [first] = checkConntrack([{ ...max, writable: false }]);
+    expect(first.what).toMatch(/; net\.netfilter\.nf_conntrack_max cannot be written from here$/);
+    expect(first.remedy).toMatch(/--init-only: sysctl -w$/);
+  });
+
+  test("what is larger already, and what is as it should be, is ok", () => {
+    expect(
+      checkConntrack([
+        { ...max, present: 262_144 },
+        { ...max, present: 131_072 },
+      ]),
+    ).toMatchObject([{ level: "ok" }]);
+  });
+
+  test("what cannot be read yet is a note", () => {
+    expect(said(checkConntrack([{ ...max, present: undefined }]))).toEqual([
+      "note: not to be read yet, and set with the first start: net.netfilter.nf_conntrack_max",
+    ]);
+  });
+});
+
+describe("checkDetector", () => {
+  const families = { families: ["ip", "ip6"] } as const;
+  const detector = (fields: object, node?: object): string[] => {
+    const { config } = load(fields);
+    const facts = node === undefined ? undefined : nodeFacts(config, "n", node);
+    return said(checkDetector({ config, interfaces: ["lo", "eth0", "cni0"], node: facts, families }));
+  };
+
+  test.each([
+    ["ok: pods are told by clusterCIDR 10.0.0.0/8", {}],
+    [
+      "ok: pods are told by interface cni0",
+      { detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "cni0" } },
+    ],
+    [
+      "ok: pods are told by interfaces eth…, of which there are 1",
+      { detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "eth" } },
+    ],
+    [
+      "note: pods are told by the Node's podCIDRs (detectLocalMode NodeCIDR): the Node was not looked at",
+      { detectLocalMode: "NodeCIDR" },
+    ],
+  ])("%s", (text, fields) => {
+    expect(detector(fields)).toEqual([text]);
+  });
+
+  test("an interface that is not there is a problem, a prefix that none has a note", () => {
+    expect(detector({ detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "br0" } })[0]).toMatch(
+      /^problem: there is no interface br0/,
+    );
+    expect(
+      detector({ detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "cali" } })[0],
+    ).toMatch(/^note: no interface begins with cali/);
+  });
+
+  test("a Node without podCIDRs is a problem where they are asked for", () => {
+    expect(detector({ detectLocalMode: "NodeCIDR" }, NODE).at(-1)).toMatch(
+      /^problem: detectLocalMode is NodeCIDR, and the Node has no podCIDRs/,
+    );
+    expect(detector({ detectLocalMode: "NodeCIDR" }, { ...NODE, spec: { podCIDRs: ["10.1.0.0/24"] } })).toEqual([
+      "ok: pods are told by the Node's podCIDRs 10.1.0.0/24",
+    ]);
+  });
+});
+
+describe("checkPorts", () => {
+  const config = { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "", bindAddressHardFail: false };
+  const on = (address: string, process?: { pid: number; name: string }) => ({
+    address,
+    port: 10_256,
+    inode: "1",
+    ...(process && { process }),
+  });
+  const ports = (facts: Partial<PortFacts>): string =>
+    said(checkPorts({ config, listeners: [], local: [], proxyHere: true, ...facts }))[0] ?? "";
+
+  test("free, kube-proxy's own, another program's", () => {
+    expect(ports({})).toBe("ok: healthzBindAddress 0.0.0.0:10256 is free");
+    expect(ports({ listeners: [on("::", { pid: 7, name: "kube-proxy" })] })).toMatch(/^ok: .* is kube-proxy's/);
+    expect(ports({ listeners: [on("::", { pid: 7, name: "nginx" })] })).toMatch(
+      /^problem: .* is taken by nginx \(7\)$/,
+    );
+  });
+
+  test("one that cannot be named is kube-proxy's where that has rules, else a note", () => {
+    expect(ports({ listeners: [on("0.0.0.0")] })).toMatch(/^ok: .* cannot be seen from here: kube-proxy's/);
+    expect(ports({ listeners: [on("0.0.0.0")], proxyHere: false })).toMatch(/^note: /);
+  });
+
+  test("another address of the same port does not collide", () => {
+    const other = { ...config, healthzBindAddress: "192.0.2.1:10256" };
+    const local = [{ family: "ip", address: "192.0.2.1" }] as const;
+    expect(ports({ config: other, local, listeners: [on("127.0.0.1")] })).toBe(
+      "ok: healthzBindAddress 192.0.2.1:10256 is free",
+    );
+  });
+
+  test("an address that the node has not is a note, and a problem where it ends the program", () => {
+    const other = { ...config, healthzBindAddress: "[2001:db8::1]:10256" };
+    expect(ports({ config: other })).toMatch(/^note: .* no interface has that address/);
+    expect(ports({ config: { ...other, bindAddressHardFail: true } })).toMatch(/^problem: .*bindAddressHardFail/);
+  });
+});

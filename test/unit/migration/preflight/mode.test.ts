@@ -1,0 +1,72 @@
+import { describe, expect, test } from "vitest";
+import { checkMode, type ModeFacts, modesOf } from "../../../../src/migration/preflight/mode.js";
+
+const NOTHING: ModeFacts = {
+  tables: [],
+  iptables: [],
+  iptablesNodePorts: 0,
+  legacyNodePorts: 0,
+  healthCheckRules: 0,
+  handover: [],
+  foreign: [],
+};
+const NAT = { family: "ip", table: "nat", chains: 12, jumps: 3, kept: [] } as const;
+const IPVS = { kind: "ipvs", seen: "interface kube-ipvs0", command: "ip link delete kube-ipvs0" } as const;
+const LEGACY = { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "iptables-legacy-restore" } as const;
+
+const said = (facts: Partial<ModeFacts>): string[] =>
+  checkMode({ ...NOTHING, ...facts }).map(({ level, what }) => `${level}: ${what}`);
+
+describe("modesOf", () => {
+  test.each([
+    ["nothing", NOTHING, []],
+    ["kube-proxy's tables", { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }] }, ["nftables"]],
+    ["ours", { tables: [{ family: "ip", whose: "ours", nodePorts: 0 }] }, ["nft-proxier"]],
+    ["chains in iptables-nft", { iptables: [NAT] }, ["iptables"]],
+    ["the older iptables", { foreign: [LEGACY] }, ["iptables"]],
+    ["IPVS, whose mode has chains in iptables too", { iptables: [NAT], foreign: [IPVS] }, ["ipvs"]],
+    [
+      "a change of mode before",
+      { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }], iptables: [NAT] },
+      ["nftables", "iptables"],
+    ],
+  ] as const)("%s", (_, facts, modes) => {
+    expect(modesOf({ ...NOTHING, ...facts })).toEqual(modes);
+  });
+});
+
+describe("checkMode", () => {
+  test("nothing of kube-proxy's is ok", () => {
+    expect(said({})).toEqual(["ok: no rules of kube-proxy's are on this node: nothing is taken over or removed"]);
+  });
+
+  test("the copy that a handover left is no other program's, and goes", () => {
+    expect(said({ handover: ["ip"] })).toEqual([
+      "ok: table ip nft-proxier-handover is the copy that handover has left: removed once our rules are in force",
+    ]);
+  });
+
+  test("what other programs jump to is a note beside what is removed", () => {
+    const kept = [{ chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" }];
+    expect(said({ iptables: [{ ...NAT, kept }] })).toEqual([
+      "ok: ip nat of iptables-nft has 12 chains of kube-proxy's: removed with 3 jumps to them once our rules are in force",
+      "note: ip nat of iptables-nft: used by other programs, and kept: KUBE-MARK-MASQ (a rule of chain CNI-HOSTPORT-SETMARK)",
+    ]);
+  });
+
+  test("a table that another program owns is a problem, whatever is in it", () => {
+    const [first] = checkMode({
+      ...NOTHING,
+      tables: [{ family: "ip6", whose: "kube-proxy's", owner: 7, nodePorts: 0 }],
+    });
+    expect(first).toMatchObject({
+      level: "problem",
+      what: expect.stringContaining("table ip6 kube-proxy is owned") as string,
+    });
+  });
+
+  test("one that a running nft-proxier owns is a note", () => {
+    const [first] = checkMode({ ...NOTHING, tables: [{ family: "ip", whose: "ours", owner: 7, nodePorts: 0 }] });
+    expect(first).toMatchObject({ level: "note" });
+  });
+});

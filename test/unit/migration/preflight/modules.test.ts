@@ -1,0 +1,116 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import {
+  checkModules,
+  mayRead,
+  mayTry,
+  type ModuleFacts,
+  readModules,
+} from "../../../../src/migration/preflight/modules.js";
+
+const RELEASE = "6.1.0-test";
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-modules-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+async function file(path: string, text: string): Promise<void> {
+  await mkdir(dirname(join(root, path)), { recursive: true });
+  await writeFile(join(root, path), text);
+}
+
+const ALL = [
+  "nf_tables",
+  "nf_conntrack",
+  "nf_nat",
+  "nft_chain_nat",
+  "nft_ct",
+  "nft_nat",
+  "nft_masq",
+  "nft_numgen",
+  "nft_fib_ipv4",
+  "nft_reject_ipv4",
+  "nf_conntrack_netlink",
+];
+const loaded = (names: readonly string[]): Promise<void> =>
+  file("proc/modules", names.map((name) => `${name} 16384 0 - Live 0x0\n`).join(""));
+const path = (name: string): string => `kernel/net/netfilter/${name}.ko`;
+const lists = async (
+  builtIn: readonly string[],
+  onDisk: readonly string[],
+  directory = "lib/modules",
+): Promise<void> => {
+  await file(`${directory}/${RELEASE}/modules.builtin`, builtIn.map((name) => `${path(name)}\n`).join(""));
+  await file(
+    `${directory}/${RELEASE}/modules.dep`,
+    onDisk.map((name) => `${path(name)}.xz: kernel/x.ko.xz\n`).join(""),
+  );
+};
+const read = (ipv6 = false): Promise<ModuleFacts> => readModules(ipv6, root, RELEASE);
+const said = (facts: ModuleFacts): string[] => checkModules(facts).map(({ level, what }) => `${level}: ${what}`);
+
+describe("what a look may ask of the kernel", () => {
+  test("all, where every module is loaded or built in", async () => {
+    await loaded(ALL.slice(2));
+    await lists(ALL.slice(0, 2), []);
+    const facts = await read();
+    expect([mayRead(facts), mayTry(facts)]).toEqual([true, true]);
+    expect(said(facts)).toEqual(["ok: every module that the rules need is loaded or built in"]);
+  });
+
+  test("its tables, but not the rules, where one of them would load a module", async () => {
+    await loaded(ALL.filter((name) => name !== "nft_numgen"));
+    await lists([], ALL, "host/lib/modules");
+    const facts = await read();
+    expect([mayRead(facts), mayTry(facts)]).toEqual([true, false]);
+    expect(said(facts)).toEqual(["ok: not loaded, and loaded by the kernel with the first write: nft_numgen"]);
+  });
+
+  test("nothing, where nf_tables itself would be loaded", async () => {
+    await loaded([]);
+    await lists([], ALL);
+    expect(mayRead(await read())).toBe(false);
+  });
+
+  test("all, where the kernel loads none: without modules, or with none to come", async () => {
+    expect(said(await read())).toEqual([expect.stringMatching(/^ok: this kernel loads no modules/)]);
+    await loaded(["nf_tables"]);
+    await file("proc/sys/kernel/modules_disabled", "1\n");
+    const facts = await read();
+    expect([mayRead(facts), mayTry(facts)]).toEqual([true, true]);
+  });
+
+  test("the rules without the module of connection tracking's netlink, which they do not need", async () => {
+    await loaded(ALL.filter((name) => name !== "nf_conntrack_netlink"));
+    await lists([], ALL);
+    expect(mayTry(await read())).toBe(true);
+  });
+});
+
+describe("checkModules", () => {
+  test("a module that is nowhere is a problem; without that of connection tracking less is done", async () => {
+    await loaded(ALL.filter((name) => !["nft_fib_ipv4", "nf_conntrack_netlink"].includes(name)));
+    await lists([], []);
+    expect(said(await read())).toEqual([
+      "problem: the kernel has no module nft_fib_ipv4: it would refuse the rules",
+      "note: the kernel has no module nf_conntrack_netlink: connections to endpoints that are gone are not removed",
+    ]);
+  });
+
+  test("where lists of modules cannot be seen, what is not loaded is not known", async () => {
+    await loaded(ALL);
+    expect(said(await read(true))).toEqual([
+      "note: neither loaded nor known to be there: nft_fib_ipv6, nft_reject_ipv6",
+    ]);
+  });
+
+  test("a module of /sys/module is loaded, too; names of files may have hyphens", async () => {
+    await loaded(ALL.slice(1));
+    await mkdir(join(root, "sys/module/nf_tables"), { recursive: true });
+    await lists(["nft-fib-ipv6", "nft_reject_ipv6"], []);
+    expect(said(await read(true))).toEqual(["ok: every module that the rules need is loaded or built in"]);
+  });
+});

@@ -1,0 +1,127 @@
+/** All checks together, on a node that there is not: what is said where the kernel is not to be asked. */
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { parseConfig } from "../../../../src/config/load.js";
+import type { Finding } from "../../../../src/migration/preflight/finding.js";
+import { readModules } from "../../../../src/migration/preflight/modules.js";
+import {
+  preflight,
+  type PreflightKernel,
+  type PreflightOptions,
+} from "../../../../src/migration/preflight/preflight.js";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+
+const CONFIG = JSON.stringify({
+  ...{ apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration", mode: "nftables" },
+  ...{
+    clusterCIDR: "10.0.0.0/8",
+    conntrack: { maxPerCore: 0, tcpEstablishedTimeout: "0s", tcpCloseWaitTimeout: "0s" },
+  },
+});
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-preflight-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+async function file(path: string, text: string): Promise<void> {
+  await mkdir(dirname(join(root, path)), { recursive: true });
+  await writeFile(join(root, path), text);
+}
+
+async function look(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
+  return preflight({
+    ...{
+      reading: { loaded: parseConfig(CONFIG, "config") },
+      nodeName: "n",
+      node: undefined,
+      objects: { away: "no API" },
+    },
+    ...{
+      families: { families: ["ip"], noIPv6: "there is no /proc/net/if_inet6" },
+      modules: await readModules(false, root),
+    },
+    ...{ kernel: undefined, mayTry: false, local: [{ family: "ip", address: "192.0.2.1" }], root, ...more },
+  });
+}
+
+const fake = (): PreflightKernel =>
+  Object.assign(new FakeKernel(), {
+    legacyChains: () => Promise.resolve(["KUBE-SERVICES", "DOCKER"]),
+    legacyRules: () => Promise.resolve(0),
+    legacyForwardDrops: () => Promise.resolve(true),
+    // FORWARD has a rule.
+    legacyLayout: () => Promise.resolve("640 5 14 0 0 152 456 0 0 0 304 456 0"),
+  });
+
+const said = (findings: readonly Finding[], check: string): string[] =>
+  findings.filter((one) => one.check === check).map(({ level, what }) => `${level}: ${what}`);
+
+test("where asking would load nf_tables, that is said, and what /proc has is told all the same", async () => {
+  await file("proc/modules", "ip_tables 1 0 - Live 0x0\n");
+  await file("proc/net/ip_tables_names", "nat\n");
+  const findings = await look();
+  expect(said(findings, "mode")).toEqual([
+    expect.stringMatching(/^ok: .*ip nat: the table is there, and its chains were not looked at/),
+  ]);
+  expect(said(findings, "rules")).toEqual([
+    expect.stringMatching(/^note: the rules were not tried: the kernel would load modules/),
+  ]);
+  expect(said(findings, "ipv6")).toHaveLength(1);
+  expect(findings.some(({ level }) => level === "problem")).toBe(false);
+});
+
+test("a kernel that may be asked, but not with the rules, is not given any", async () => {
+  const kernel = fake();
+  const commit = kernel.commit.bind(kernel);
+  let commits = 0;
+  kernel.commit = (...args) => ((commits += 1), commit(...args));
+  const findings = await look({ kernel });
+  expect(commits).toBe(0);
+  expect(said(findings, "mode")).toEqual([
+    "ok: no rules of kube-proxy's are on this node: nothing is taken over or removed",
+  ]);
+});
+
+test("the older iptables: kube-proxy's chains are its mode's, others' are named by whose they are", async () => {
+  await file("proc/net/ip_tables_names", "nat\nfilter\n");
+  const findings = await look({ kernel: fake(), mayTry: true });
+  expect(said(findings, "mode")).toEqual([
+    expect.stringMatching(/^ok: the older iptables \(ip nat: KUBE-SERVICES.*removed once our rules are in force/),
+  ]);
+  expect(said(findings, "nat-chains")).toEqual([expect.stringMatching(/\(Docker: DOCKER\)/)]);
+  expect(said(findings, "forward-policy")).toHaveLength(1);
+  expect(said(findings, "rules")).toEqual([expect.stringMatching(/^ok: IPv4: this kernel takes the rules/)]);
+});
+
+test("VIPs that the IPVS mode gives the node are no addresses that node ports would lose", async () => {
+  await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
+  const kernel = fake();
+  const on = (interfaceName: string, ...address: number[]) => {
+    return {
+      family: "ip",
+      address: Uint8Array.from(address),
+      prefixLength: 32,
+      interfaceIndex: 1,
+      interfaceName,
+    } as const;
+  };
+  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("kube-ipvs0", 10, 96, 0, 1)]);
+  expect(said(await look({ kernel }), "node-ports")).toEqual([
+    expect.stringMatching(/^ok: node ports would answer on/),
+  ]);
+  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("eth1", 10, 96, 0, 1)]);
+  expect(said(await look({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
+});
+
+test("no forwarding, and a full connection tracking table, are notes: they are so now as well", async () => {
+  await file("proc/sys/net/ipv4/ip_forward", "0\n");
+  await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
+  await file("proc/sys/net/netfilter/nf_conntrack_max", "1000\n");
+  const findings = await look({ kernel: fake() });
+  expect(said(findings, "forwarding")).toEqual([expect.stringMatching(/^note: net\.ipv4\.ip_forward is 0/)]);
+  expect(said(findings, "conntrack-table")).toEqual([expect.stringMatching(/^note: .*\(1000 of 1000\)/)]);
+});

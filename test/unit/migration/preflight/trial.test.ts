@@ -1,0 +1,121 @@
+import { describe, expect, test } from "vitest";
+import { KernelError } from "../../../../src/netlink/errors.js";
+import type { CommitOptions, CommitResult, Kernel, Op } from "../../../../src/netlink/kernel.js";
+import { checkTrial, tryRules, type TrialResult } from "../../../../src/migration/preflight/trial.js";
+import type { RulesetOptions } from "../../../../src/ruleset/ruleset.js";
+import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+
+const OPTIONS: RulesetOptions = {
+  masqueradeAll: false,
+  masqueradeBit: 14,
+  detector: { kind: "none" },
+  nodePortAddresses: "all",
+};
+
+/** A kernel that lacks an expression or a part of a set, as one without the module or of an older release. */
+class LackingKernel extends FakeKernel {
+  readonly asked: CommitOptions[] = [];
+  readonly #lacks: (op: Op) => boolean;
+
+  constructor(lacks: (op: Op) => boolean) {
+    super();
+    this.#lacks = lacks;
+  }
+
+  override async commit(ops: readonly Op[], options: CommitOptions = {}): Promise<CommitResult> {
+    this.asked.push(options);
+    const faults = ops.flatMap((op, index) => (this.#lacks(op) ? [{ op: index, errno: "ENOENT" }] : []));
+    if (faults.length === 0) return super.commit(ops, options);
+    throw new KernelError("refused", "the kernel refused it", { action: "commit", faults });
+  }
+}
+
+const uses =
+  (type: string) =>
+  (op: Op): boolean =>
+    op.kind === "rule" && "exprs" in op && op.exprs.some((expr) => expr.type === type);
+const tried = (kernel: Kernel): Promise<TrialResult> =>
+  tryRules({ kernel, family: "ip", options: OPTIONS, services: new Map() });
+const said = (result: TrialResult): string[] => checkTrial(result, false).map(({ level, what }) => `${level}: ${what}`);
+
+describe("tryRules", () => {
+  test("what the kernel takes is ok, and nothing of it is committed", async () => {
+    const kernel = new LackingKernel(() => false);
+    const { id } = await kernel.generation();
+    const result = await tried(kernel);
+    expect(said(result)).toEqual([
+      expect.stringMatching(/^ok: IPv4: this kernel takes the rules with a service of each kind \(\d+ sets, /),
+    ]);
+    expect(kernel.asked.every(({ dryRun }) => dryRun === true)).toBe(true);
+    expect([await kernel.tables(), (await kernel.generation()).id]).toEqual([[], id]);
+  });
+
+  test("what every node needs and the kernel has not is a problem", async () => {
+    const result = await tried(new LackingKernel(uses("masq")));
+    expect(said(result)).toEqual([
+      expect.stringMatching(/^problem: IPv4: this kernel refuses the rules: .*nat-postrouting/),
+    ]);
+    expect(result.services.outcome).toBe("not made");
+  });
+
+  test("what services need alone is another", async () => {
+    const result = await tried(new LackingKernel(uses("numgen")));
+    expect(said(result)).toEqual([
+      expect.stringMatching(/^problem: IPv4: this kernel takes the rules, but refuses what services need: /),
+    ]);
+  });
+
+  test("without counters of elements the rules are tried without, and it is said", async () => {
+    const counted = (op: Op): boolean => op.kind === "elements" && "elements" in op && op.elements.counters === true;
+    const refuses = new LackingKernel(() => false);
+    const commit = refuses.commit.bind(refuses);
+    refuses.commit = async (ops, options) => {
+      const at = ops.findIndex(counted);
+      if (at < 0) return commit(ops, options);
+      throw new KernelError("refused", "", { action: "commit", faults: [{ op: at, errno: "EOPNOTSUPP" }] });
+    };
+    expect(said(await tried(refuses))).toEqual([
+      expect.stringMatching(/^ok: /),
+      expect.stringMatching(/^note: .*no counters of map elements/),
+    ]);
+  });
+
+  test("more elements than a batch should hold are not sent", async () => {
+    const kernel = new LackingKernel(() => false);
+    const { EndpointList } = await import("../../../../src/objects/endpoint-list.js");
+    const endpoints = Array.from({ length: 20_000 }, (_, i) => ({
+      address: `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`,
+      port: 80,
+      local: false,
+    }));
+    const view = {
+      ...{
+        service: "a/b",
+        portName: "",
+        protocol: "TCP" as const,
+        port: 80,
+        clusterIP: "192.0.2.1",
+        nodePort: 0,
+      },
+      ...{
+        externalIPs: [],
+        loadBalancerIPs: [],
+        internalPolicyLocal: false,
+        externalPolicyLocal: false,
+        affinitySeconds: 0,
+      },
+      ...{
+        clusterEndpoints: EndpointList.of("ip", endpoints),
+        localEndpoints: EndpointList.of("ip", []),
+        hasAnyEndpoint: true,
+      },
+      resetRemovedEndpoints: false,
+    } as const;
+    const result = await tryRules({ kernel, family: "ip", options: OPTIONS, services: new Map([["a/b", [view]]]) });
+    expect(result.services).toMatchObject({ outcome: "too large" });
+    expect(checkTrial(result, true)[0]).toMatchObject({
+      level: "ok",
+      what: expect.stringContaining("not with the 2") as string,
+    });
+  });
+});

@@ -1,0 +1,86 @@
+/** What becomes of whole objects; their fields are tested where they matter, in the model's tests. */
+import { expect, test } from "vitest";
+import type { Fields } from "../../../src/base/unknown.js";
+import { nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import type { KubeKind } from "../../../src/objects/object-sink.js";
+
+const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
+
+test("ObjectDecoder: what is no object of its kind has no record, and problems", () => {
+  const decoder = new ObjectDecoder({ nodeName: "n1" });
+  for (const kind of KINDS) {
+    for (const object of [{ metadata: 7, spec: "x", status: null, endpoints: 5 }, {}]) {
+      const decoded = decoder.decode(kind, "a/web", object);
+      expect(decoded).toMatchObject({ kind, name: "a/web" });
+      if (kind === "Service" || kind === "EndpointSlice") {
+        expect(decoded).toMatchObject({ record: undefined, problems: expect.anything() as unknown });
+      }
+    }
+  }
+});
+
+test("ObjectDecoder: another proxy's Service is not served, and no problem", () => {
+  const labels = { "service.kubernetes.io/service-proxy-name": "other" };
+  const object = { metadata: { name: "web", labels }, spec: { clusterIP: "10.0.0.1", ports: [{ port: 80 }] } };
+  expect(new ObjectDecoder({ nodeName: "n1" }).decode("Service", "a/web", object)).toEqual({
+    kind: "Service",
+    name: "a/web",
+    record: undefined,
+    problems: undefined,
+  });
+});
+
+test("onPod is called for endpoints that are Pods", () => {
+  const pods: string[] = [];
+  const decoder = new ObjectDecoder({ nodeName: "n1", onPod: (address, pod) => pods.push(`${address} ${pod}`) });
+  const pod = (address: unknown, targetRef: unknown) => ({ addresses: [address], targetRef });
+  decoder.decode("EndpointSlice", "shop/web-1", {
+    endpoints: [
+      pod("10.0.0.1", { kind: "Pod", name: "web-a" }),
+      pod("10.0.0.2", { kind: "Pod", name: "web-b", namespace: "other" }),
+      pod("10.0.0.3", { kind: "Node", name: "n1" }),
+      pod(5, { kind: "Pod", name: "odd" }),
+      "nonsense",
+    ],
+  });
+  expect(pods).toEqual(["10.0.0.1 shop/web-a", "10.0.0.2 other/web-b"]);
+});
+
+test("nameOf: namespace/name, of cluster-wide kinds the name alone", () => {
+  const object = { metadata: { namespace: "shop", name: "web" } };
+  expect(KINDS.map((kind) => nameOf(kind, object))).toEqual(["shop/web", "shop/web", "web", "web"]);
+  expect(nameOf("Service", { metadata: { name: "web" } })).toBe("default/web");
+  expect(nameOf("Service", { metadata: { name: "" } })).toBeUndefined();
+});
+
+test.each<[KubeKind, Fields]>([
+  ["Service", { spec: { clusterIP: "10.96.0.1", ports: portsOf(20_000) } }],
+  ["EndpointSlice", sliceOf({ ports: portsOf(20_000), endpoints: [{ addresses: ["10.244.1.1"] }] })],
+  ["EndpointSlice", sliceOf({ ports: portsOf(1), endpoints: endpointsOf(20_000) })],
+])("ObjectDecoder: a large %s is decoded in pieces, and as it is in one go", (kind, object) => {
+  const pieces = new ObjectDecoder({ nodeName: "n1" }).decodeInPieces(kind, "a/web", object);
+  let count = 0;
+  let decoded: unknown;
+  for (let next = pieces.next(); ; next = pieces.next()) {
+    if (next.done === true) {
+      decoded = next.value;
+      break;
+    }
+    count++;
+  }
+  expect(count).toBeGreaterThan(20);
+  expect(decoded).toEqual(new ObjectDecoder({ nodeName: "n1" }).decode(kind, "a/web", object));
+  expect(decoded).toMatchObject({ problems: undefined });
+});
+
+function portsOf(count: number): Fields[] {
+  return Array.from({ length: count }, (_, i) => ({ name: `p${i}`, port: i + 1 }));
+}
+
+function endpointsOf(count: number): Fields[] {
+  return Array.from({ length: count }, (_, i) => ({ addresses: [`10.244.${i >> 8}.${i & 255}`] }));
+}
+
+function sliceOf(fields: Fields): Fields {
+  return { metadata: { labels: { "kubernetes.io/service-name": "web" } }, addressType: "IPv4", ...fields };
+}

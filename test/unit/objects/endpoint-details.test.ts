@@ -1,0 +1,97 @@
+/** What operators are told of endpoints, and what a change of that alone does. */
+import { expect, test } from "vitest";
+import { DetailPacker } from "../../../src/objects/endpoint-details.js";
+import { newModel, service, slice } from "../model/objects.js";
+
+const endpoint = (address: string, pod: string, rest: object = {}) => ({
+  ...{ addresses: [address], nodeName: "n1", targetRef: { kind: "Pod", name: pod } },
+  ...rest,
+});
+
+function described(endpoints: Parameters<typeof slice>[2], ...more: Parameters<typeof slice>[2][]) {
+  const { model } = newModel();
+  model.upsertService(service("web"));
+  for (const [i, each] of [endpoints, ...more].entries()) model.upsertSlice(slice(`web-${i}`, "web", each));
+  return [...model.endpoints("ip", "default/web")][0].map(({ address, pod, node, zone }) => [address, pod, node, zone]);
+}
+
+test("each endpoint has its pod, node and zone, or nothing where its slice says nothing", () => {
+  expect(
+    described([
+      endpoint("10.1.0.1", "web-7d4b-x", { zone: "a" }),
+      "10.1.0.2",
+      { addresses: ["10.1.0.3"], zone: "b" },
+      endpoint("10.1.0.4", "web-7d4b-y", { nodeName: "n2" }),
+    ]),
+  ).toEqual([
+    ["10.1.0.1", "web-7d4b-x", "n1", "a"],
+    ["10.1.0.2", "", "n1", ""],
+    ["10.1.0.3", "", "", "b"],
+    ["10.1.0.4", "web-7d4b-y", "n2", ""],
+  ]);
+  expect(described([{ addresses: ["10.1.0.1"] }])).toEqual([["10.1.0.1", "", "", ""]]);
+});
+
+test("a pod of another namespace has that in its name; what is no pod, or has no name, has none", () => {
+  const of = (targetRef: unknown) => described([{ addresses: ["10.1.0.1"], targetRef }])[0]?.[1];
+  expect(of({ kind: "Pod", namespace: "default", name: "x" })).toBe("x");
+  expect(of({ kind: "Pod", namespace: "other", name: "x" })).toBe("other/x");
+  for (const none of [{ kind: "Node", name: "x" }, { kind: "Pod" }, { kind: "Pod", name: 5 }, "x", null]) {
+    expect(of(none)).toBe("");
+  }
+});
+
+test("a name with a line break in it costs the names of its slice alone", () => {
+  const [bad, good] = [endpoint("10.1.0.1", "a\nb"), endpoint("10.1.0.2", "c")];
+  expect(described([bad, good], [endpoint("10.1.0.3", "d")]).map(([, pod, node]) => [pod, node])).toEqual([
+    ["", "n1"],
+    ["", "n1"],
+    ["d", "n1"],
+  ]);
+});
+
+test("of an address in two slices the one that takes traffic is told of", () => {
+  const ending = endpoint("10.1.0.1", "old", { conditions: { ready: false, serving: true, terminating: true } });
+  expect(described([ending], [endpoint("10.1.0.1", "new")])).toEqual([["10.1.0.1", "new", "n1", ""]]);
+});
+
+test("a pod with another name and the same address changes nothing that is served, and is told of at once", () => {
+  const { model } = newModel();
+  model.upsertService(service("web"));
+  const zones = { zone: "a" };
+  model.upsertSlice(slice("web-1", "web", [endpoint("10.1.0.1", "old", zones)]));
+  model.takeDirty();
+  expect(model.upsertSlice(slice("web-1", "web", [endpoint("10.1.0.1", "new", { ...zones, nodeName: "n2" })]))).toBe(
+    false,
+  );
+  expect(model.takeDirty().services).toEqual([]);
+  expect([...model.endpoints("ip", "default/web")][0]).toMatchObject([{ pod: "new", node: "n2" }]);
+  model.upsertSlice(slice("web-1", "web", [{ addresses: ["10.1.0.1"], ...zones }]));
+  expect(model.takeDirty().services).toEqual([]);
+  expect([...model.endpoints("ip", "default/web")][0]).toMatchObject([{ pod: "", node: "" }]);
+});
+
+test("a node that its slices put into several zones is in each of them", () => {
+  const at = (address: string, zone: string) => endpoint(address, "x", { zone });
+  const rows = described([at("10.1.0.1", "a"), at("10.1.0.2", "b"), at("10.1.0.3", "")], [at("10.1.0.4", "b")]);
+  expect(rows.map(([, , node, zone]) => [node, zone])).toEqual([
+    ["n1", "a"],
+    ["n1", "b"],
+    ["n1", ""],
+    ["n1", "b"],
+  ]);
+});
+
+test("more nodes than codes tell apart: those of before keep their names", () => {
+  const packer = new DetailPacker();
+  const packed = (from: number) => {
+    packer.begin(1000);
+    for (let i = 0; i < 1000; i++) packer.place(i, `node-${from + i}`, "a");
+    return packer.pack(["", ...Array.from({ length: 1000 }, (_, i) => `pod-${i}`)])!;
+  };
+  const all = Array.from({ length: 70 }, (_, i) => packed(i * 1000));
+  for (const [i, details] of all.entries()) {
+    expect(details.all(1000)[999]).toEqual({ pod: "pod-999", node: `node-${i * 1000 + 999}` });
+    expect(details.zone(999)).toBe("a");
+  }
+});

@@ -1,0 +1,110 @@
+/** How often something is tried, and how often it is talked about; on a clock of our own. */
+import { describe, expect, test } from "vitest";
+import { RateLimit } from "../../../../src/objects/kubernetes/rate-limit.js";
+import { backoffOf, pause, Sleep, TIMING } from "../../../../src/objects/kubernetes/timing.js";
+import { FailureLog } from "../../../../src/objects/kubernetes/failure-log.js";
+import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
+
+describe("Backoff", () => {
+  test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
+    const backoff = backoffOf(TIMING);
+    for (const base of [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 30000]) {
+      const wait = backoff.next();
+      expect(wait).toBeGreaterThanOrEqual(base);
+      expect(wait).toBeLessThanOrEqual(2 * base);
+    }
+    backoff.reset();
+    expect(backoff.failures).toBe(0);
+    expect(backoff.next()).toBeLessThanOrEqual(1600);
+  });
+
+  test("differs from time to time", () => {
+    expect(new Set(Array.from({ length: 20 }, () => backoffOf(TIMING).next())).size).toBeGreaterThan(10);
+  });
+});
+
+describe("Sleep", () => {
+  const never = new AbortController().signal;
+
+  test("ends when it is woken, and can be slept again", async () => {
+    const sleep = new Sleep();
+    const first = sleep.for(60_000, never);
+    sleep.wake();
+    await first;
+    sleep.wake();
+    await sleep.for(1, never);
+  });
+
+  test("ends with its signal, at once when that has been given", async () => {
+    const abort = new AbortController();
+    const sleeping = pause(60_000, abort.signal);
+    abort.abort();
+    await sleeping;
+    await pause(60_000, abort.signal);
+  });
+});
+
+describe("RateLimit", () => {
+  test("so many at once, then one after another", () => {
+    let now = 0;
+    const limit = new RateLimit(10, 3, () => now);
+    expect([limit.take(), limit.take(), limit.take()]).toEqual([0, 0, 0]);
+    expect(limit.take()).toBeCloseTo(100);
+    expect(limit.take()).toBeCloseTo(200);
+    now = 10_000;
+    expect([limit.take(), limit.take(), limit.take()]).toEqual([0, 0, 0]);
+    expect(limit.take()).toBeCloseTo(100);
+  });
+
+  test("0 is client-go's default, less is none", () => {
+    const now = () => 0;
+    const usual = new RateLimit(0, 0, now);
+    expect(Array.from({ length: 11 }, () => usual.take()).filter((wait) => wait === 0)).toHaveLength(10);
+    expect(usual.take()).toBeCloseTo(400);
+    const none = new RateLimit(-1, 0, now);
+    expect(Array.from({ length: 100 }, () => none.take()).every((wait) => wait === 0)).toBe(true);
+  });
+});
+
+describe("FailureLog", () => {
+  function begin() {
+    const lines: LogLine[] = [];
+    let now = 0;
+    const log = keptIn(lines);
+    const failures = new FailureLog(log, 300_000, () => now);
+    const shown = () =>
+      lines.filter((line) => isAtLeast(line, "info")).map(({ msg, seconds, reason }) => [msg, reason, seconds]);
+    return { failures, shown, at: (ms: number) => (now = ms) };
+  }
+
+  test("an hour of failures every 30 s is a line when it begins, one every five minutes, one when it is over", () => {
+    const { failures, shown, at } = begin();
+    for (let ms = 0; ms <= 3_600_000; ms += 30_000) {
+      at(ms);
+      failures.failed("connection", "away", { reason: "refused" });
+    }
+    expect(shown()).toHaveLength(13);
+    expect(shown()[1]).toEqual(["away", "refused", 300]);
+    failures.recovered("connection", "back", {});
+    expect(shown().at(-1)).toEqual(["back", undefined, 3600]);
+    failures.recovered("connection", "back", {});
+    expect(shown()).toHaveLength(14);
+  });
+
+  test("another reason is logged, but reasons that alternate are not logged every time", () => {
+    const { failures, shown, at } = begin();
+    for (let ms = 0; ms < 120_000; ms += 1_000) {
+      at(ms);
+      failures.failed("connection", "away", { reason: ms % 2_000 === 0 ? "refused" : "reset" });
+    }
+    expect(shown().length).toBeGreaterThan(1);
+    expect(shown().length).toBeLessThan(6);
+  });
+
+  test("a failure that is over before it was logged leaves no line", () => {
+    const { failures, shown } = begin();
+    failures.failed("connection", "away", { reason: "reset" }, true);
+    failures.recovered("connection", "back", {});
+    expect(shown()).toEqual([]);
+  });
+});

@@ -1,0 +1,578 @@
+/** What may go wrong between us and the API server: nothing is lost, and nothing that is there is removed. */
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import type { ShrunkList } from "../../../../src/objects/kubernetes/reflector.js";
+import { ApiServer } from "../../../lab/api-server/api-server.ts";
+import { eventually } from "../../../lab/eventually.ts";
+import { watchWithoutCore } from "../../../lab/stolen.ts";
+import { isAtLeast } from "../../../support/log.ts";
+import { type Listening, type ListenOptions, listen, NODE, node, service, slice } from "./support.ts";
+import { atLength, someOf } from "../../../lab/length.ts";
+
+let api: ApiServer;
+/** No machine stands still for so long. */
+const IDLE_MS = atLength({ short: 2_000, usual: 4_000 });
+
+const open: Listening[] = [];
+
+function follow(options: ListenOptions = {}): Listening {
+  const listening = listen(api, options);
+  open.push(listening);
+  return listening;
+}
+
+/** A source that has its lists and watches services. */
+async function following(options: ListenOptions = {}): Promise<Listening> {
+  const listening = follow(options);
+  await listening.started;
+  // Not all kinds hold the start up.
+  await Promise.all(["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)));
+  listening.sink.clear();
+  return listening;
+}
+
+const lists = (resource: string) =>
+  api.requests.filter(({ path, query }) => path.endsWith(`/${resource}`) && !query.has("watch")).length;
+
+const removals = ({ sink }: Listening) => sink.calls.filter((call) => call.startsWith("-"));
+
+beforeEach(async () => {
+  api = await ApiServer.start();
+  api.put(service("a/web"));
+  api.put(service("a/db"));
+  api.put(slice("a/web-1", "web", ["10.0.0.1"]));
+  api.put(node(NODE));
+});
+
+afterEach(async () => {
+  vi.restoreAllMocks();
+  await Promise.all(open.splice(0).map((one) => one.stop()));
+  await api.stop();
+});
+
+describe("Reflector: a watch that ends", () => {
+  const endings: readonly (readonly [string, (watch: ReturnType<ApiServer["watches"]>[number]) => void])[] = [
+    ["in order, when its time is over", (watch) => watch.end()],
+    ["between two events", (watch) => watch.cut()],
+    ["in the middle of an event", (watch) => watch.cut({ midLine: true })],
+    ["with an error of the server", (watch) => watch.error(500)],
+  ];
+  test.each(endings)("%s goes on where it was, without a list", async (_how, end) => {
+    const listening = await following();
+    const [watch] = api.watches("services");
+    end(watch);
+    api.put(service("a/new"));
+    await listening.sink.seen("+ Service a/new");
+    expect(listening.sink.calls.filter((call) => call !== "flush")).toEqual(["+ Service a/new"]);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("misses no change in between, deletions neither", async () => {
+    const { sink } = await following();
+    api.fail({ resource: "services", verb: "watch", times: 2 }, { reset: true });
+    api.watches("services")[0].cut();
+    api.delete("Service", "a/db");
+    api.put(service("a/web", { clusterIP: "10.96.0.7" }));
+    await sink.seen("+ Service a/web");
+    expect(sink.names("Service")).toEqual(["Service a/web"]);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("a bookmark moves on where a watch goes on", async () => {
+    await following();
+    const [first] = api.watches("services");
+    api.advance(500);
+    first.bookmark();
+    const { revision } = api;
+    // History before the bookmark is gone: without it a list would be needed.
+    api.compact();
+    await eventually(() => expect(api.watches("services")).toEqual([first]));
+    first.end();
+    const again = await eventually(() => {
+      const [watch] = api.watches("services").filter((one) => one !== first);
+      expect(watch).toBeDefined();
+      return watch;
+    });
+    expect(again.query.get("resourceVersion")).toBe(String(revision));
+    expect(lists("services")).toBe(1);
+  });
+
+  test("one that the server ends at once, over and over, is retried with backoff", async () => {
+    const { sink } = await following();
+    const ended = api.fail({ resource: "services", verb: "watch" }, { status: 200, body: "" });
+    const before = api.requests.length;
+    api.watches("services")[0].end();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(api.requests.length - before).toBeLessThan(20);
+    ended.remove();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+});
+
+describe("Reflector: 410 Gone", () => {
+  const forms: readonly (readonly [string, () => void])[] = [
+    ["as an ERROR event in the stream", () => api.watches("services")[0].error(410)],
+    [
+      "as the answer to a watch",
+      () => {
+        api.fail({ resource: "services", verb: "watch", times: 1 }, { status: 410 });
+        api.watches("services")[0].end();
+      },
+    ],
+    [
+      "because the server has compacted its history",
+      () => {
+        // Changes to other kinds move the history on, so that the watch's resourceVersion is compacted away.
+        api.advance(5);
+        api.compact();
+        api.watches("services")[0].cut();
+      },
+    ],
+  ];
+  test.each(forms)("%s: relists, and delivers what the list has and lacks", async (_form, gone) => {
+    const listening = await following();
+    const delay = api.fail({ resource: "services", verb: "list" }, { pace: { bytes: 100, everyMs: 1 } });
+    gone();
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    await listening.sink.seen("- Service a/db");
+    delay.remove();
+    expect(lists("services")).toBe(2);
+    expect(listening.sink.calls.filter((call) => call !== "flush").sort()).toEqual([
+      "+ Service a/new",
+      "+ Service a/web",
+      "- Service a/db",
+    ]);
+    expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
+    // Nothing is missed between the list and the watch that follows.
+    api.put(service("a/newer"));
+    await listening.sink.seen("+ Service a/newer");
+  });
+
+  test("in the middle of a list in pages: restarts the list, and keeps the last known state", async () => {
+    for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
+    const listening = await following();
+    const gone = api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
+    api.watches("services")[0].error(410);
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    await listening.sink.seen("- Service a/db");
+    await listening.sink.seen("+ Service a/new");
+    expect(gone.hits).toBe(1);
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.sink.names("Service")).toHaveLength(1102);
+  });
+
+  test("in the middle of the first list: compaction between two pages", async () => {
+    for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
+    api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
+    const { sink, started } = follow();
+    await started;
+    expect(sink.names("Service")).toHaveLength(1102);
+    expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
+  });
+
+  test("over and over does not become a storm of lists", async () => {
+    await following();
+    const before = lists("services");
+    api.fail({ resource: "services", verb: "watch" }, { status: 410 });
+    api.watches("services")[0].end();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(lists("services") - before).toBeLessThan(12);
+  });
+});
+
+describe("Reflector: the first list", () => {
+  test("synced comes after every list is complete", async () => {
+    const refused = api.fail({ resource: "endpointslices", verb: "list" }, { status: 500 });
+    const { sink, lines, started } = follow();
+    await sink.seen("+ Service a/web");
+    await eventually(() => expect(refused.hits).toBeGreaterThan(2));
+    expect(sink.calls).not.toContain("synced");
+    refused.remove();
+    await started;
+    expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
+    expect(lines.some(({ msg, kind }) => msg.startsWith("list failed") && kind === "EndpointSlice")).toBe(true);
+  });
+
+  test.each([
+    ["that breaks off", { cutAfter: 700 }],
+    ["that breaks off before it begins", { reset: true }],
+    ["answered by something that is no API server", { status: 200, body: "<html>welcome</html>" }],
+    ["answered with a redirect", { status: 302, body: "" }],
+    ["answered with a JSON object of another kind", { status: 200, body: '{"items":"none"}' }],
+  ] as const)("%s is asked for again, and nothing of it is lost", async (_what, effect) => {
+    const fault = api.fail({ resource: "services", verb: "list", times: 3 }, effect);
+    const { sink, started } = follow();
+    await started;
+    expect(fault.hits).toBe(3);
+    expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
+  });
+
+  test("that trickles in byte by byte", async () => {
+    api.fail({ resource: "services", verb: "list", times: 1 }, { pace: { bytes: 37, everyMs: 0 } });
+    const { sink, started } = follow();
+    await started;
+    expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
+  });
+
+  test("without an answer times out and is retried", async () => {
+    const silent = api.fail({ resource: "services", verb: "list", times: 1 }, { hang: true });
+    const { sink, started } = follow({ timing: { answerIdleMs: 200 } });
+    await started;
+    expect(silent.hits).toBe(1);
+    expect(sink.names("Service")).toHaveLength(2);
+  });
+
+  test("before the API server is up", async () => {
+    await api.down();
+    const { sink, lines, started } = follow();
+    await eventually(() =>
+      expect(lines.some(({ msg }) => msg.startsWith("connection to the API server failed"))).toBe(true),
+    );
+    await api.up();
+    await started;
+    expect(sink.names("Service")).toHaveLength(2);
+  });
+
+  test("stopping does not wait for it", async () => {
+    await api.down();
+    const { source, sink, started } = follow({ timing: { minBackoffMs: 60_000 } });
+    await source.stop();
+    await started;
+    expect(sink.calls).toEqual([]);
+  });
+});
+
+describe("Reflector: a list that removes objects", () => {
+  const META = { resourceVersion: "99999" };
+  const strange: readonly (readonly [string, object])[] = [
+    ["of Pods", { kind: "PodList", apiVersion: "v1", metadata: META, items: [] }],
+    [
+      "of Pods, with items",
+      { kind: "PodList", apiVersion: "v1", metadata: META, items: [{ metadata: { name: "p" } }] },
+    ],
+    ["of another group", { kind: "ServiceList", apiVersion: "serving.knative.dev/v1", metadata: META, items: [] }],
+    [
+      "that is a Table",
+      { kind: "Table", apiVersion: "meta.k8s.io/v1", metadata: META, columnDefinitions: [], rows: [] },
+    ],
+    ["without items", { kind: "ServiceList", apiVersion: "v1", metadata: META }],
+    ["whose items are an object", { kind: "ServiceList", apiVersion: "v1", metadata: META, items: {} }],
+    ["without a kind", { apiVersion: "v1", metadata: META, items: [] }],
+  ];
+  test.each(strange)("one %s removes nothing, is reported, and is asked for again", async (_what, list) => {
+    const listening = await following();
+    const fault = api.fail({ resource: "services", verb: "list" }, { status: 200, body: JSON.stringify(list) });
+    api.watches("services")[0].error(410);
+    await eventually(() => expect(fault.hits).toBeGreaterThan(2));
+    await eventually(() => expect(listening.source.health.failures).toHaveLength(1));
+    expect(listening.source.health.failures[0]).toMatchObject({
+      message: "list failed; keeping the last known state",
+      reason: expect.stringMatching(/^the answer is no .*Service/) as string,
+    });
+    expect(listening.sink.calls.filter((call) => call !== "flush")).toEqual([]);
+    fault.remove();
+    api.delete("Service", "a/db");
+    await listening.sink.seen("- Service a/db");
+    expect(listening.sink.names("Service")).toEqual(["Service a/web"]);
+    expect(listening.source.health.failures).toEqual([]);
+  });
+
+  test.each([
+    [10, 9, false],
+    [11, 10, true],
+    [11, 0, true],
+    [11, 11, false],
+    [40, 39, true],
+  ])("when %i of them go and %i stay, it is a warning: %s", async (gone, stay, warned) => {
+    api.delete("Service", "a/db");
+    api.delete("Service", "a/web");
+    for (let i = 0; i < gone; i++) api.put(service(`gone/s-${i}`));
+    for (let i = 0; i < stay; i++) api.put(service(`stay/s-${i}`));
+    const shrunk: ShrunkList[] = [];
+    const { sink, lines } = await following({ onShrunk: (list) => shrunk.push(list) });
+    // It is not told of the deletions.
+    api.watches("services")[0].stall();
+    for (let i = 0; i < gone; i++) api.delete("Service", `gone/s-${i}`);
+    api.compact();
+    api.watches("services")[0].cut();
+    await sink.seen(`- Service gone/s-${gone - 1}`);
+    await eventually(() => expect(lists("services")).toBe(2));
+    await api.watching("services");
+    expect(sink.names("Service")).toHaveLength(stay);
+    const warnings = lines.filter((line) => line.level === "warn" && line.msg.includes("lacks more than half"));
+    expect(warnings).toHaveLength(warned ? 1 : 0);
+    expect(shrunk).toEqual(warned ? [{ kind: "Service", before: gone + stay, removed: gone }] : []);
+    if (warned) expect(warnings[0]).toMatchObject({ kind: "Service", before: gone + stay, removed: gone });
+  });
+
+  test.each([
+    ["of another uid", "8f5a0c1e-0000-4000-8000-000000000001"],
+    ["of the same uid", "8f5a0c1e-0000-4000-8000-000000000000"],
+  ])("an object %s at the same resourceVersion, from a restored etcd, is delivered", async (_what, uid) => {
+    const at = (own: string, clusterIP: string) => {
+      const { metadata, spec, ...object } = service("a/web");
+      const versioned = { ...metadata, uid: own, resourceVersion: "7" };
+      return { ...object, metadata: versioned, spec: { ...(spec as object), clusterIP, clusterIPs: [clusterIP] } };
+    };
+    const answer = (own: string, clusterIP: string) => ({
+      status: 200,
+      body: JSON.stringify({
+        kind: "ServiceList",
+        apiVersion: "v1",
+        metadata: { resourceVersion: String(api.revision) },
+        items: [at(own, clusterIP)],
+      }),
+    });
+    const list = { resource: "services", verb: "list", times: 1 } as const;
+    api.fail(list, answer("8f5a0c1e-0000-4000-8000-000000000000", "10.96.0.8"));
+    const { sink } = await following();
+    api.fail(list, answer(uid, "10.96.0.9"));
+    api.watches("services")[0].error(410);
+    await sink.seen("+ Service a/web");
+    expect(sink.objects.get("Service a/web")).toMatchObject({ record: { uid, ip: { clusterIP: "10.96.0.9" } } });
+  });
+});
+
+describe("Reflector: answers made to fill the memory", () => {
+  /** 256 MiB in an object of a list, or in an event: a quarter of a MB when compressed. */
+  async function bomb(beginning: string): Promise<Buffer> {
+    const compressor = createGzip({ level: 9 });
+    const parts: Buffer[] = [];
+    compressor.on("data", (part: Buffer) => parts.push(part));
+    const chunk = Buffer.alloc(1 << 20, "x");
+    async function* text() {
+      yield beginning;
+      for (let i = 0; i < 256; i++) yield await Promise.resolve(chunk);
+    }
+    await pipeline(Readable.from(text()), compressor);
+    return Buffer.concat(parts);
+  }
+
+  const NAME = '"metadata":{"name":"';
+  const BOMBS = [
+    [
+      "an object of a list",
+      "list",
+      `{"kind":"ServiceList","apiVersion":"v1","metadata":{},"items":[{${NAME}`,
+      "a value in the list",
+    ],
+    ["a field of a list", "list", '{"kind":"', "a value in the list"],
+    [
+      "an event of a watch",
+      "watch",
+      `{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1",${NAME}`,
+      "an event of a watch",
+    ],
+  ] as const;
+  test.each(someOf(BOMBS, 3))("%s is given up before it takes 64 MiB", async (_what, verb, beginning, what) => {
+    const packed = await bomb(beginning);
+    expect(packed.length).toBeLessThan(1 << 19);
+    const effect = { status: 200, headers: { "Content-Encoding": "gzip" }, body: packed };
+    const fault = api.fail({ resource: "services", verb }, effect);
+    const before = process.memoryUsage.rss();
+    let peak = before;
+    const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage.rss())), 1);
+    const { source, sink } = follow();
+    const reason = `${what} of more than 8 MiB is larger than any object can be`;
+    await eventually(() => expect(source.health.failures.map((failure) => failure.reason)).toEqual([reason]));
+    clearInterval(timer);
+    expect(fault.hits).toBeGreaterThan(1);
+    expect((peak - before) >> 20).toBeLessThan(64);
+    fault.remove();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+});
+
+describe("Reflector: a watch that is slow or dead", () => {
+  test("one that arrives in pieces is read as a whole", async () => {
+    const { sink } = await following();
+    const pace = api.fail({ resource: "services", verb: "watch" }, { pace: { bytes: 11, everyMs: 0 } });
+    api.watches("services")[0].end();
+    await eventually(() => expect(pace.hits).toBe(1));
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+
+  test("a silent one times out, and what it missed is fetched", async () => {
+    const { sink } = await following({ timing: { watchIdleMs: 250 } });
+    const [dead] = api.watches("services");
+    dead.stall();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    await eventually(() => expect(dead.open).toBe(false));
+  });
+
+  test("one that is never answered times out", async () => {
+    const { sink } = await following({ timing: { watchIdleMs: 250 } });
+    const silent = api.fail({ resource: "services", verb: "watch", times: 1 }, { hang: true });
+    api.watches("services")[0].end();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    expect(silent.hits).toBe(1);
+  });
+
+  test("two silent watches in a row, without bookmarks, relist, in case the server counts anew", async () => {
+    await following({ timing: { watchIdleMs: 100 } });
+    await eventually(() => expect(lists("services")).toBeGreaterThan(1));
+  });
+
+  test("bookmarks keep a watch alive in which nothing happens", async () => {
+    await api.stop();
+    api = await ApiServer.start({ bookmarkEveryMs: 20 });
+    // A machine that stands still for less than that must not be taken for a dead watch.
+    await following({ timing: { watchIdleMs: IDLE_MS } });
+    const [watch] = api.watches("services");
+    await new Promise((resolve) => setTimeout(resolve, 1.25 * IDLE_MS));
+    expect(api.watches("services")).toEqual([watch]);
+  });
+
+  test("a resourceVersion that goes back means another history, and relists", async () => {
+    const { sink } = await following();
+    const [watch] = api.watches("services");
+    const object = { kind: "Service", apiVersion: "v1", metadata: { resourceVersion: "7", creationTimestamp: null } };
+    watch.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
+    await eventually(() => expect(lists("services")).toBe(2));
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+  });
+});
+
+describe("Reflector: a server that refuses", () => {
+  test("429 with Retry-After: not asked before the time is over", async () => {
+    const { sink } = await following();
+    const busy = api.fail(
+      { resource: "services", verb: "watch", times: 1 },
+      { status: 429, headers: { "Retry-After": "1" } },
+    );
+    const from = performance.now();
+    api.watches("services")[0].end();
+    api.put(service("a/new"));
+    await sink.seen("+ Service a/new");
+    expect(busy.hits).toBe(1);
+    expect(performance.now() - from).toBeGreaterThan(990);
+    expect(lists("services")).toBe(1);
+  });
+
+  test("503 from a proxy in between, for a while", async () => {
+    const listening = await following();
+    const away = api.fail({}, { status: 503, body: "<html>no healthy upstream</html>" });
+    for (const watch of api.watches()) watch.cut();
+    await eventually(() => expect(away.hits).toBeGreaterThan(12));
+    api.delete("Service", "a/db");
+    away.remove();
+    await listening.sink.seen("- Service a/db");
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.lines.some((line) => line["reason"] === "<html>no healthy upstream</html>")).toBe(true);
+  });
+
+  test("403 logs the missing role once, and recovers when the role is there", async () => {
+    const refused = api.fail({ resource: "services", verb: "list" }, { status: 403, message: "services is forbidden" });
+    const { lines, started } = follow();
+    await eventually(() => expect(refused.hits).toBeGreaterThan(4));
+    const warnings = lines.filter(({ level }) => level === "warn");
+    expect(warnings).toHaveLength(1);
+    expect(warnings[0]).toMatchObject({ kind: "Service", reason: "services is forbidden" });
+    expect(String(warnings[0]["hint"])).toContain("system:node-proxier");
+    refused.remove();
+    await started;
+  });
+
+  test.each<[number, string, RegExp]>([
+    [401, "Unauthorized", /^the API server http:.* \(401: Unauthorized\); .*check the token or client certificate$/],
+    [
+      403,
+      "services is forbidden",
+      /^the API server http:.* Service objects \(403: services is forbidden\); bind Cluster/,
+    ],
+  ])("%i ends a command that asks once, and says what to do", async (status, message, expected) => {
+    const denied = api.fail({ resource: "services", verb: "list" }, { status, message });
+    const { lines, started } = follow({ deniedIsFinal: true });
+    await expect(started).rejects.toMatchObject({ code: "EACCESSDENIED", message: expect.stringMatching(expected) });
+    expect(denied.hits).toBe(1);
+    expect(lines.filter((line) => isAtLeast(line, "warn"))).toEqual([]);
+  });
+
+  test("other failures do not end a command with deniedIsFinal", async () => {
+    api.fail({ resource: "servicecidrs" }, { status: 403 });
+    const busy = api.fail({ resource: "services", verb: "list", times: 2 }, { status: 503 });
+    const { started, sink } = follow({ deniedIsFinal: true });
+    await started;
+    expect([busy.hits, sink.calls.includes("synced")]).toEqual([2, true]);
+  });
+
+  test("a ServiceCIDR list that is forbidden is skipped, and its last known state kept", async () => {
+    const refused = api.fail({ resource: "servicecidrs" }, { status: 403 });
+    const { lines, started } = follow({ timing: { absentMs: 50 } });
+    await started;
+    await eventually(() => expect(refused.hits).toBeGreaterThan(2));
+    expect(lines.filter(({ msg }) => msg.includes("skipped"))).toHaveLength(1);
+    refused.remove();
+    api.put({ kind: "ServiceCIDR", metadata: { name: "later" }, spec: { cidrs: ["10.96.0.0/12"] } });
+    await open[0].sink.seen("+ ServiceCIDR later");
+  });
+});
+
+describe("Reflector: the API server is away", () => {
+  test("keeps all objects, and resumes as soon as it is back", async () => {
+    const listening = await following();
+    await api.down();
+    await eventually(() =>
+      expect(listening.lines.some(({ msg }) => msg.startsWith("connection to the API server failed"))).toBe(true),
+    );
+    // As after an hour: what happened meanwhile is compacted away.
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    api.advance(5);
+    api.compact();
+    expect(listening.sink.calls).toEqual([]);
+    await api.up();
+    await listening.sink.seen("- Service a/db");
+    expect(removals(listening)).toEqual(["- Service a/db"]);
+    expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
+  });
+
+  test("all kinds end their backoff with the first answer", async () => {
+    const { lines, sink } = await following({ timing: { minBackoffMs: IDLE_MS, maxBackoffMs: IDLE_MS } });
+    // The first attempt comes at once; after the second one kind waits so long, the others for almost twice that.
+    let rolls = 0;
+    vi.spyOn(Math, "random").mockImplementation(() => (++rolls === 5 ? 0 : 0.9));
+    await api.down();
+    await eventually(() =>
+      expect(lines.filter(({ msg }) => msg.startsWith("connection to the API server failed")).length).toBe(8),
+    );
+    await api.up();
+    const withoutCore = watchWithoutCore(process.pid);
+    api.put(service("a/new"));
+    const kinds = ["services", "endpointslices", "nodes", "servicecidrs"];
+    await Promise.all(kinds.map((kind) => api.watching(kind)));
+    await sink.seen("+ Service a/new");
+    const times = api.requests.slice(-4).map(({ at }) => at);
+    expect(Math.max(...times) - Math.min(...times) - withoutCore()).toBeLessThan(0.75 * IDLE_MS);
+  });
+
+  test("logs one line when it goes, and one when it is back", async () => {
+    const { lines } = await following();
+    const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
+    const before = shown().length;
+    await api.down();
+    await eventually(() =>
+      expect(lines.filter(({ msg }) => msg.startsWith("connection to the API server failed")).length).toBeGreaterThan(
+        12,
+      ),
+    );
+    await api.up();
+    await Promise.all(
+      ["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)),
+    );
+    expect(shown().slice(before)).toEqual([
+      "connection to the API server failed; keeping the last known state",
+      "connection to the API server restored",
+    ]);
+  });
+});

@@ -1,0 +1,496 @@
+import { mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmod, link, mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import {
+  ManifestSource,
+  type ManifestProblem,
+  type ManifestSourceOptions,
+} from "../../../src/objects/manifests/source.js";
+import { openInotify } from "../../../src/netlink/inotify.js";
+import type { KubeObject, ObjectSink } from "../../../src/objects/object-sink.js";
+import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";
+
+/** Keeps what it is told: a line for each call, and the objects that are there. */
+class Recorder implements ObjectSink {
+  readonly calls: string[] = [];
+  readonly objects = new Map<string, KubeObject>();
+  #waiting: (() => void)[] = [];
+
+  upsert(object: KubeObject): void {
+    const key = `${object.kind} ${object.name}`;
+    this.calls.push(`+ ${key}`);
+    this.objects.set(key, object);
+  }
+
+  remove(...[kind, name]: Parameters<ObjectSink["remove"]>): void {
+    this.calls.push(`- ${kind} ${name}`);
+    this.objects.delete(`${kind} ${name}`);
+  }
+
+  synced(): void {
+    this.calls.push("synced");
+  }
+
+  flush(): void {
+    this.calls.push("flush");
+    for (const wake of this.#waiting.splice(0)) wake();
+  }
+
+  /** The calls up to the next flush. */
+  async next(): Promise<string[]> {
+    if (!this.calls.includes("flush")) {
+      await new Promise<void>((resolve, reject) => {
+        const timer = setTimeout(() => reject(new Error(`no flush; so far: ${this.calls.join(", ")}`)), EVENTUALLY_MS);
+        this.#waiting.push(() => {
+          clearTimeout(timer);
+          resolve();
+        });
+      });
+    }
+    return this.calls.splice(0, this.calls.indexOf("flush") + 1);
+  }
+}
+
+let directory: string;
+let source: ManifestSource | undefined;
+let sink: Recorder;
+let problems: ManifestProblem[];
+let notes: string[];
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), "manifests-"));
+  sink = new Recorder();
+  problems = [];
+  notes = [];
+});
+
+afterEach(async () => {
+  await source?.stop();
+  source = undefined;
+  await rm(directory, { recursive: true, force: true });
+});
+
+function make(options: Partial<ManifestSourceOptions> = {}): ManifestSource {
+  source = new ManifestSource({
+    directory,
+    decoder: new ObjectDecoder({ nodeName: "here" }),
+    onProblem: (problem) => problems.push(problem),
+    onNote: (note) => notes.push(note),
+    ...options,
+  });
+  return source;
+}
+
+/** In one turn of the event loop: however slow the machine, nobody here sees files that are half written. */
+function put(files: Readonly<Record<string, unknown>>): void {
+  for (const [name, content] of Object.entries(files)) {
+    writeFileSync(join(directory, name), typeof content === "string" ? content : JSON.stringify(content));
+  }
+}
+
+/** Starts with these files there, watching, and forgets the first list. */
+async function watching(files: Readonly<Record<string, unknown>>, options: Partial<ManifestSourceOptions> = {}) {
+  put(files);
+  await make({ watch: openInotify, ...options }).start(sink);
+  sink.calls.length = 0;
+}
+
+function svc(name: string, clusterIP = "10.0.0.1") {
+  return { apiVersion: "v1", kind: "Service", metadata: { name }, spec: { clusterIP, ports: [{ port: 80 }] } };
+}
+
+/** A List, which JSON files hold several objects in. */
+function list(...items: unknown[]) {
+  return { apiVersion: "v1", kind: "List", items };
+}
+
+function clusterIP(name: string): unknown {
+  const object = sink.objects.get(`Service default/${name}`);
+  return object?.kind === "Service" ? object.record?.ip?.clusterIP : undefined;
+}
+
+/** Long enough for an event that must have no effect to have had one. */
+const QUIET_MS = 150;
+const quiet = () => new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+
+describe("ManifestSource: the first list", () => {
+  test("an empty directory is fine, and said to be so: it may be the wrong one", async () => {
+    await make().start(sink);
+    expect(sink.calls).toEqual(["synced", "flush"]);
+    expect(notes).toEqual([`there is no *.yaml, *.yml or *.json file in ${directory} yet`]);
+  });
+
+  test.each<[string, (path: string) => Promise<unknown>, string]>([
+    ["a missing directory", async () => undefined, "there is no such directory"],
+    ["a file in its place", (path) => writeFile(path, ""), "it is not a directory"],
+  ])("%s is an error", async (_name, prepare, reason) => {
+    const path = join(directory, "sub");
+    await prepare(path);
+    for (const watch of [undefined, openInotify]) {
+      const failing = make({ directory: path, watch });
+      await expect(failing.start(sink)).rejects.toMatchObject({
+        code: "EMANIFESTS",
+        message: expect.stringContaining(reason),
+      });
+      await failing.stop();
+    }
+    expect(sink.calls).toEqual([]);
+  });
+
+  test("all formats and kinds, in order of the files' names", async () => {
+    put({
+      "a.yaml":
+        "apiVersion: v1\nkind: Service\nmetadata: {name: one}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
+      "b.yml": JSON.stringify(
+        list({ apiVersion: "discovery.k8s.io/v1", kind: "EndpointSlice", metadata: { name: "s", namespace: "x" } }),
+      ),
+      "c.json": list(
+        { apiVersion: "networking.k8s.io/v1", kind: "ServiceCIDR", metadata: { name: "kubernetes" } },
+        svc("two"),
+      ),
+      "d.JSON": svc("three"),
+      "e.txt": "not: [a manifest",
+      ".f.yaml": "not: [a manifest",
+      "g.yaml~": "not: [a manifest",
+    });
+    await mkdir(join(directory, "h.yaml"));
+    await make().start(sink);
+    expect(sink.calls).toEqual([
+      "+ Service default/one",
+      "+ Node n",
+      "+ EndpointSlice x/s",
+      "+ ServiceCIDR kubernetes",
+      "+ Service default/two",
+      "+ Service default/three",
+      "synced",
+      "flush",
+    ]);
+    expect(problems).toEqual([]);
+  });
+
+  test("more files than are read at a time", async () => {
+    const names = Array.from({ length: 40 }, (_, i) => `s${i}`);
+    put(Object.fromEntries(names.map((name) => [`${name}.json`, svc(name)])));
+    await make().start(sink);
+    expect([...sink.objects.keys()].sort()).toEqual(names.map((name) => `Service default/${name}`).sort());
+  });
+
+  test("a file that does not parse is named with line and column; the rest works", async () => {
+    put({ "a.yaml": "a: 1\nb: [1\nc: 2", "b.json": '{\n  "kind": }', "c.json": svc("web") });
+    await make().start(sink);
+    expect([...sink.objects.keys()]).toEqual(["Service default/web"]);
+    expect(problems).toMatchObject([
+      { file: "a.yaml", served: "nothing", line: 3, column: 1 },
+      { file: "b.json", served: "nothing", line: 2, column: 11 },
+    ]);
+  });
+
+  test("what is not a file, or cannot be read, is named; the rest works", async () => {
+    put({ "b.json": svc("web"), "c.json": svc("secret") });
+    await symlink(join(directory, "loop.yaml"), join(directory, "loop.yaml"));
+    await symlink("/dev/zero", join(directory, "zero.yaml"));
+    await chmod(join(directory, "c.json"), 0);
+    await make().start(sink);
+    expect(problems.map(({ file, reason }) => `${file} ${reason}`)).toEqual([
+      // Root reads everything.
+      ...(process.getuid?.() === 0 ? [] : [expect.stringContaining("c.json cannot be read: EACCES")]),
+      expect.stringContaining("loop.yaml cannot be read: ELOOP"),
+      "zero.yaml is not a regular file",
+    ]);
+    expect(sink.objects.has("Service default/web")).toBe(true);
+  });
+
+  test("a dangling link is no file", async () => {
+    await symlink("nowhere.yaml", join(directory, "a.yaml"));
+    await make().start(sink);
+    expect(problems).toEqual([]);
+  });
+
+  test("other kinds are skipped with one note each", async () => {
+    const pod = { apiVersion: "v1", kind: "Pod", metadata: { name: "p" } };
+    put({ "a.json": list(pod, pod), "b.json": pod, "c.json": { ...pod, kind: "Secret" } });
+    await make().start(sink);
+    expect(notes).toEqual([
+      "Pod (v1) objects are skipped (the first one is in a.json)",
+      "Secret (v1) objects are skipped (the first one is in c.json)",
+    ]);
+    expect(problems).toEqual([]);
+  });
+
+  test("the same object in two files: the first file's counts, both are named", async () => {
+    put({
+      "b.json": svc("web", "10.0.0.2"),
+      "a.json": svc("web", "10.0.0.1"),
+      "c.json": list(svc("db"), svc("db", "10.0.0.9")),
+    });
+    await make().start(sink);
+    expect(clusterIP("web")).toBe("10.0.0.1");
+    expect(clusterIP("db")).toBe("10.0.0.1");
+    expect(problems).toMatchObject([
+      {
+        file: "b.json",
+        served: "rest",
+        reason: "Service default/web is in a.json too, which comes first: that one counts",
+      },
+      { file: "c.json", served: "rest", reason: "Service default/db is there twice: the first one counts" },
+    ]);
+  });
+
+  test("values that are no objects are named; the rest of the file works", async () => {
+    put({ "a.yaml": `just text\n---\n${JSON.stringify(svc("web"))}` });
+    await make().start(sink);
+    expect(clusterIP("web")).toBe("10.0.0.1");
+    expect(problems).toMatchObject([{ file: "a.yaml", served: "rest", reason: "document 1 is not an object" }]);
+  });
+
+  test("without watch, later changes do not reach the sink", async () => {
+    await make().start(sink);
+    sink.calls.length = 0;
+    put({ "a.json": svc("web") });
+    await quiet();
+    expect(sink.calls).toEqual([]);
+  });
+});
+
+describe("ManifestSource: changes", () => {
+  test("an edit reaches the sink within milliseconds, and nothing but what changed", async () => {
+    await watching({ "a.json": list(svc("web"), svc("db")), "b.json": svc("other") });
+    const times: number[] = [];
+    for (let i = 2; i < 12; i++) {
+      const start = performance.now();
+      put({ "a.json": list(svc("web", `10.0.0.${i}`), svc("db")) });
+      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+      times.push(performance.now() - start);
+    }
+    expect(clusterIP("web")).toBe("10.0.0.11");
+    // The best shows what we wait for; the others, what else this machine is busy with.
+    expect(Math.min(...times)).toBeLessThan(30);
+  });
+
+  test("new files, and files that go", async () => {
+    await watching({ "a.json": svc("web") });
+    put({ "b.json": list(svc("db"), svc("cache")) });
+    expect(await sink.next()).toEqual(["+ Service default/db", "+ Service default/cache", "flush"]);
+    await unlink(join(directory, "b.json"));
+    expect((await sink.next()).sort()).toEqual(["- Service default/cache", "- Service default/db", "flush"]);
+    await unlink(join(directory, "a.json"));
+    expect(await sink.next()).toEqual(["- Service default/web", "flush"]);
+  });
+
+  test("an object that a file no longer holds", async () => {
+    await watching({ "a.json": list(svc("web"), svc("db")) });
+    put({ "a.json": svc("db") });
+    expect(await sink.next()).toEqual(["- Service default/web", "flush"]);
+  });
+
+  test("the same content again is no change", async () => {
+    await watching({ "a.json": svc("web") });
+    put({ "a.json": `${JSON.stringify(svc("web"), null, 2)}\n` });
+    await quiet();
+    expect(sink.calls).toEqual([]);
+  });
+
+  test("an editor that replaces the file by rename", async () => {
+    await watching({ "a.json": list(svc("web"), svc("db")) });
+    put({ ".a.json.swp": list(svc("web", "10.0.0.2"), svc("db")) });
+    await rename(join(directory, ".a.json.swp"), join(directory, "a.json"));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+  });
+
+  test("an editor that moves the old file out of the way first", async () => {
+    await watching({ "a.json": list(svc("web"), svc("db")) }, { settleMs: 60_000 });
+    await rename(join(directory, "a.json"), join(directory, "a.json~"));
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    put({ "a.json": list(svc("web", "10.0.0.2"), svc("db")) });
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    await quiet();
+    expect(sink.calls).toEqual([]);
+  });
+
+  test("a half-written file takes nothing away", async () => {
+    const asYaml = (...objects: unknown[]) => objects.map((object) => JSON.stringify(object)).join("\n---\n");
+    await watching({ "a.yaml": asYaml(svc("web"), svc("db")) }, { settleMs: 60_000 });
+    const text = asYaml(svc("web", "10.0.0.2"), svc("db", "10.0.0.3"));
+    for (const end of [0, 40, text.indexOf("---"), text.length]) {
+      put({ "a.yaml": text.slice(0, end) });
+      await new Promise((resolve) => setTimeout(resolve, 15));
+    }
+    await eventually(() => expect([clusterIP("web"), clusterIP("db")]).toEqual(["10.0.0.2", "10.0.0.3"]));
+    expect(sink.calls.filter((call) => call.startsWith("-"))).toEqual([]);
+    expect(problems).toEqual([]);
+  });
+
+  test("a file that stops parsing keeps its last good version and is named once", async () => {
+    await watching({ "a.yaml": JSON.stringify(svc("web")) });
+    put({ "a.yaml": "a: [\nb: 1" });
+    await eventually(() => expect(problems).toHaveLength(1));
+    put({ "a.yaml": "a: [\nb: 1" });
+    await quiet();
+    expect(sink.calls).toEqual([]);
+    expect(problems).toMatchObject([{ file: "a.yaml", served: "last", line: 2, column: 1 }]);
+    put({ "a.yaml": JSON.stringify(svc("web", "10.0.0.2")) });
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+  });
+
+  test("a file that is emptied keeps its last good version: it may have been cut off", async () => {
+    await watching({ "a.yaml": JSON.stringify(svc("web")) });
+    put({ "a.yaml": "" });
+    await eventually(() => expect(problems).toMatchObject([{ file: "a.yaml", served: "last" }]));
+    expect(sink.calls).toEqual([]);
+    expect(source?.gaps()).toEqual({ files: ["a.yaml"], empty: false });
+  });
+
+  test("a problem that goes is followed by a flush, though no object changed", async () => {
+    await watching({ "a.yaml": JSON.stringify(svc("web")), "b.yaml": "a: [" });
+    expect(source?.gaps()).toEqual({ files: ["b.yaml"], empty: false });
+    await unlink(join(directory, "b.yaml"));
+    expect(await sink.next()).toEqual(["flush"]);
+    expect(source?.gaps()).toEqual({ files: [], empty: false });
+  });
+
+  test("a change without an event is found by the regular look", async () => {
+    const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
+    try {
+      put({ "a.json": svc("web"), "b.json": svc("db") });
+      // Written by its other name, in a directory that is not watched.
+      await link(join(directory, "a.json"), join(elsewhere, "a"));
+      await watching({}, { lookEveryMs: 200 });
+      await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));
+      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+      await quiet();
+      expect(sink.calls).toEqual([]);
+    } finally {
+      await rm(elsewhere, { recursive: true });
+    }
+  });
+
+  test("a mounted ConfigMap: its link is swapped", async () => {
+    const fill = (version: string, ...services: string[]) => {
+      mkdirSync(join(directory, version));
+      for (const name of services)
+        writeFileSync(join(directory, version, `${name}.json`), JSON.stringify(svc(name, version.slice(2))));
+      symlinkSync(version, join(directory, "..data_tmp"));
+      renameSync(join(directory, "..data_tmp"), join(directory, "..data"));
+    };
+    fill("..10.0.0.1", "web", "db");
+    for (const name of ["web", "db"]) await symlink(join("..data", `${name}.json`), join(directory, `${name}.json`));
+    await make({ watch: openInotify }).start(sink);
+    expect(await sink.next()).toEqual(["+ Service default/db", "+ Service default/web", "synced", "flush"]);
+    fill("..10.0.0.2", "web", "db");
+    await rm(join(directory, "..10.0.0.1"), { recursive: true });
+    expect(await sink.next()).toEqual(["+ Service default/db", "+ Service default/web", "flush"]);
+    fill("..10.0.0.3", "web");
+    await unlink(join(directory, "db.json"));
+    expect(await sink.next()).toContain("+ Service default/web");
+    expect(await sink.next()).toEqual(["- Service default/db", "flush"]);
+    expect(problems).toEqual([]);
+  });
+
+  test("a link to a file elsewhere: an edit there", async () => {
+    const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
+    try {
+      await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web")));
+      await symlink(join(elsewhere, "x"), join(directory, "a.json"));
+      await watching({});
+      await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web", "10.0.0.2")));
+      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    } finally {
+      await rm(elsewhere, { recursive: true });
+    }
+  });
+
+  test("the directory itself is replaced", async () => {
+    const path = join(directory, "live");
+    await mkdir(path);
+    await writeFile(join(path, "a.json"), JSON.stringify(svc("web")));
+    await watching({}, { directory: path });
+    await mkdir(join(directory, "next"));
+    await writeFile(join(directory, "next", "a.json"), JSON.stringify(svc("web", "10.0.0.2")));
+    await rename(path, join(directory, "old"));
+    await eventually(() => expect(problems).toHaveLength(1));
+    expect(sink.calls).toEqual([]);
+    expect(problems).toMatchObject([{ file: path, reason: expect.stringContaining("ENOENT") }]);
+    await rename(join(directory, "next"), path);
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    await writeFile(join(path, "a.json"), JSON.stringify(svc("web", "10.0.0.3")));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+  });
+
+  test("a change while the first list is read is not lost", async () => {
+    put(Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`${i}.json`, svc(`s${i}`)])));
+    const started = make({ watch: openInotify }).start({
+      upsert: (object) => sink.upsert(object),
+      remove: (kind, name) => sink.remove(kind, name),
+      synced: () => sink.synced(),
+      flush: () => sink.flush(),
+    });
+    put({ "0.json": svc("s0", "10.0.0.99") });
+    await started;
+    await eventually(() => expect(clusterIP("s0")).toBe("10.0.0.99"));
+  });
+
+  test("nothing reaches the sink after stop", async () => {
+    await watching({ "a.json": svc("web") });
+    put({ "a.json": svc("web", "10.0.0.2") });
+    await source?.stop();
+    const before = sink.calls.length;
+    put({ "a.json": svc("web", "10.0.0.3") });
+    await quiet();
+    expect(sink.calls).toHaveLength(before);
+  });
+});
+
+describe("ManifestSource: one object in several files, over time", () => {
+  test("the next file's takes over when the first lets go, and gives way when it is back", async () => {
+    await watching({
+      "a.json": svc("web", "10.0.0.1"),
+      "b.json": svc("web", "10.0.0.2"),
+      "c.json": svc("web", "10.0.0.3"),
+    });
+    await unlink(join(directory, "a.json"));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    expect(clusterIP("web")).toBe("10.0.0.2");
+    put({ "b.json": svc("db") });
+    expect((await sink.next()).sort()).toEqual(["+ Service default/db", "+ Service default/web", "flush"]);
+    expect(clusterIP("web")).toBe("10.0.0.3");
+    problems.length = 0;
+    put({ "a.json": svc("web", "10.0.0.4") });
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    expect(clusterIP("web")).toBe("10.0.0.4");
+    expect(problems).toMatchObject([
+      {
+        file: "c.json",
+        served: "rest",
+        reason: "Service default/web is in a.json too, which comes first: that one counts",
+      },
+    ]);
+  });
+
+  test("an edit of a file that does not count changes nothing", async () => {
+    await watching({ "a.json": svc("web", "10.0.0.1"), "b.json": svc("web", "10.0.0.2") });
+    put({ "b.json": svc("web", "10.0.0.3") });
+    await quiet();
+    expect(sink.calls).toEqual([]);
+    expect(clusterIP("web")).toBe("10.0.0.1");
+  });
+
+  test("an object that moves to another file is neither gone nor a clash", async () => {
+    await watching({ "a.json": svc("db"), "b.json": list(svc("web"), svc("cache")) }, { debounceMs: 30 });
+    put({ "a.json": list(svc("db"), svc("web")), "b.json": svc("cache") });
+    await quiet();
+    expect(sink.calls.filter((call) => call !== "flush")).toEqual([]);
+    expect(sink.objects.size).toBe(3);
+  });
+
+  test("when the next file cannot be read now, its last good version takes over", async () => {
+    await watching({ "a.json": svc("web", "10.0.0.1"), "b.json": svc("web", "10.0.0.2") });
+    put({ "b.json": "{" });
+    await eventually(() => expect(problems).toHaveLength(2));
+    await unlink(join(directory, "a.json"));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    expect(clusterIP("web")).toBe("10.0.0.2");
+  });
+});

@@ -1,0 +1,279 @@
+/** Trace messages as packets: whatever order, loss and reuse of ids the kernel has for us. */
+import { beforeEach, describe, expect, test } from "vitest";
+import { parseAddress } from "../../../../src/base/ip.ts";
+import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
+import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
+import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
+import { TraceChain, traceTable } from "../../../../src/tools/trace/filter.ts";
+import { type FoldedPacket, QUIET_MS, TraceFold } from "../../../../src/tools/trace/fold.ts";
+
+const own = traceTable(1);
+const LOOPBACK = 1;
+const PORT = 80;
+
+function headers(source: string, destination: string): Pick<TraceEvent, "network" | "transport"> {
+  const network = new Uint8Array(20);
+  network[0] = 0x45;
+  network[9] = 6;
+  network.set(bytesOf(source), 12);
+  network.set(bytesOf(destination), 16);
+  return { network, transport: Uint8Array.of(...portBytes(4711), ...portBytes(PORT)) };
+}
+/** With an IPv4 identification that differs. */
+function numbered(event: Pick<TraceEvent, "network" | "transport">): Pick<TraceEvent, "network" | "transport"> {
+  const network = Uint8Array.from(event.network ?? []);
+  network[5] = 1;
+  return { ...event, network };
+}
+const rule = { type: TraceType.rule, nfproto: NfProto.ip } as const;
+const policy = (accept: boolean): Pick<TraceEvent, "type" | "policy" | "nfproto"> => ({
+  type: TraceType.policy,
+  policy: accept ? 1 : 0,
+  nfproto: NfProto.ip,
+});
+const forward = { family: "inet", table: "fw", chain: "forward" } as const;
+
+/** What the kernel tells of a packet, a message at a time. */
+const mark = (
+  id: number,
+  source: string,
+  destination: string,
+  from: "outside" | "this node" = "outside",
+): TraceEvent => ({
+  id,
+  ...rule,
+  ...own,
+  chain: TraceChain.traced,
+  rule: 9n,
+  verdict: { verdict: "continue" },
+  ...(from === "outside" && { iif: 7 }),
+  ...headers(source, destination),
+});
+const last = (chain: string, id: number, source: string, destination: string, oif?: number): TraceEvent => ({
+  id,
+  ...rule,
+  ...own,
+  chain,
+  verdict: { verdict: "continue" },
+  oif,
+  ...headers(source, destination),
+});
+const left = (id: number, source: string, destination: string, oif = 8): TraceEvent =>
+  last(TraceChain.postroutingLast, id, source, destination, oif);
+const jump: Omit<TraceEvent, "id"> = {
+  ...rule,
+  ...forward,
+  rule: 1n,
+  verdict: { verdict: "jump", chain: "x" },
+  iif: 7,
+  oif: 8,
+};
+
+const CLIENT = "192.0.2.1";
+const VIP = "10.96.0.10";
+const POD = "10.244.0.5";
+const NODE = "192.0.2.10";
+
+let told: FoldedPacket[];
+let refused: number[];
+let fold: TraceFold;
+beforeEach(() => {
+  told = [];
+  refused = [];
+  fold = new TraceFold({
+    ...{ table: own, loopback: LOOPBACK },
+    onPacket: (packet) => told.push(packet),
+    onRefusal: (event) => refused.push(event.id),
+  });
+});
+const add = (...events: readonly TraceEvent[]): void => {
+  for (const event of events) fold.add(event, 0);
+};
+const ends = (): string[] => told.map(({ end }) => end);
+
+test("a packet that leaves: as it came, and as it went", () => {
+  add(mark(1, CLIENT, VIP), { id: 1, ...jump, ...headers(CLIENT, POD) }, left(1, NODE, POD));
+  expect(told).toHaveLength(1);
+  expect(told[0]).toMatchObject({
+    end: "accepted",
+    iif: 7,
+    oif: 8,
+    original: {
+      family: "ip",
+      protocol: "tcp",
+      source: CLIENT,
+      sourcePort: 4711,
+      destination: VIP,
+      destinationPort: PORT,
+    },
+    last: { source: NODE, destination: POD },
+  });
+  // The end of our last chain, and another packet's of the same id.
+  add(
+    { id: 1, ...policy(true), ...own, chain: TraceChain.postroutingLast },
+    mark(1, CLIENT, VIP),
+    left(1, CLIENT, POD),
+  );
+  expect(ends()).toEqual(["accepted", "accepted"]);
+  expect(fold.open).toBe(0);
+});
+
+test("a reply that refuses is no packet of the trace", () => {
+  add({ ...mark(5, POD, CLIENT), chain: TraceChain.refusals }, left(5, VIP, CLIENT));
+  expect([told, refused, fold.open]).toEqual([[], [5], 0]);
+});
+
+test("packets are numbered in the order in which they came, whenever they end", () => {
+  add(mark(1, CLIENT, VIP), mark(2, NODE, VIP), left(2, NODE, POD), left(1, CLIENT, POD));
+  expect(told.map(({ number, original }) => [number, original.source])).toEqual([
+    [1, NODE],
+    [0, CLIENT],
+  ]);
+});
+
+describe("with br_netfilter a packet that came in by a bridge has another id from forward on", () => {
+  test("and is the same packet", () => {
+    const forwarded = { ...jump, ...headers(CLIENT, POD) };
+    add(mark(1, CLIENT, VIP), { id: 2, ...forwarded }, left(2, NODE, POD));
+    expect(told).toMatchObject([
+      { end: "accepted", original: { source: CLIENT, destination: VIP }, last: { source: NODE, destination: POD } },
+    ]);
+    expect(fold.open).toBe(0);
+  });
+
+  test("also if only our own chains see it there", () => {
+    add(mark(1, CLIENT, VIP), { ...left(2, CLIENT, POD), iif: 7 });
+    expect(ends()).toEqual(["accepted"]);
+  });
+
+  test.each([
+    ["another interface", { ...jump, ...headers(CLIENT, POD), iif: 6 }],
+    ["another source", { ...jump, ...headers(NODE, POD) }],
+    ["another packet of the same source", { ...jump, ...numbered(headers(CLIENT, POD)) }],
+  ])("and is not one of %s", (_, other) => {
+    add(mark(1, CLIENT, VIP), { id: 2, ...other }, { id: 2, ...policy(false), ...forward });
+    fold.settle(QUIET_MS);
+    expect(ends()).toEqual(["vanished"]);
+  });
+});
+
+test("one to a socket of the node is delivered", () => {
+  add(mark(1, CLIENT, NODE), last(TraceChain.inputLast, 1, CLIENT, NODE));
+  expect(ends()).toEqual(["delivered"]);
+});
+
+test.each([
+  ["a rule", { ...rule, verdict: { verdict: "drop" }, rule: 5n, chain: "x" }, 5n],
+  ["a policy", { ...policy(false), chain: "forward" }, undefined],
+] as const)("%s that drops ends it, at once, within the base chain that it was in", (_, drop, handle) => {
+  add(mark(1, CLIENT, VIP), { id: 1, ...jump, ...headers(CLIENT, POD) }, { id: 1, ...forward, ...drop });
+  expect(told).toMatchObject([{ end: "dropped", last: { destination: POD }, base: { chain: "forward" } }]);
+  expect(told[0].event.rule).toBe(handle);
+});
+
+test("one that no hook sees any more has vanished, behind the last chain that saw it", () => {
+  add(mark(1, CLIENT, VIP), { id: 1, ...policy(true), ...forward, ...headers(CLIENT, POD) });
+  fold.settle(QUIET_MS - 1);
+  expect(told).toEqual([]);
+  fold.settle(QUIET_MS);
+  expect(told).toMatchObject([{ end: "vanished", event: { chain: "forward" } }]);
+});
+
+describe("messages that were lost", () => {
+  test("make it unknown what became of a packet", () => {
+    add(mark(1, CLIENT, VIP));
+    fold.lost(10);
+    fold.settle(QUIET_MS);
+    expect(ends()).toEqual(["unknown"]);
+  });
+
+  test("also of one whose first message comes behind, but not of those long after", () => {
+    fold.lost(0);
+    fold.add(mark(1, CLIENT, VIP), 1000);
+    fold.settle(1000 + QUIET_MS);
+    fold.add(mark(2, CLIENT, VIP), 60_000);
+    fold.settle(60_000 + QUIET_MS);
+    expect(ends()).toEqual(["unknown", "vanished"]);
+  });
+
+  test("do not change a drop that was told", () => {
+    add(mark(1, CLIENT, VIP));
+    fold.lost(0);
+    add({ id: 1, ...policy(false), ...forward });
+    expect(ends()).toEqual(["dropped"]);
+  });
+});
+
+test("through the loopback interface it is one packet, under two ids", () => {
+  add(mark(1, NODE, VIP, "this node"), left(1, NODE, NODE, LOOPBACK));
+  expect(told).toEqual([]);
+  // Another one that looks the same, but for its port, is not taken for it; nor is one that came by another interface.
+  add(last(TraceChain.preroutingFirst, 9, CLIENT, NODE));
+  add({ ...last(TraceChain.preroutingFirst, 2, NODE, NODE), iif: LOOPBACK }, { id: 2, ...policy(false), ...forward });
+  expect(told).toMatchObject([
+    { end: "dropped", iif: undefined, original: { destination: VIP }, last: { destination: NODE } },
+  ]);
+});
+
+test("a packet by the loopback interface that does not come back was accepted", () => {
+  add(mark(1, NODE, VIP, "this node"), left(1, NODE, NODE, LOOPBACK));
+  fold.settle(QUIET_MS);
+  expect(ends()).toEqual(["accepted"]);
+});
+
+test("a queue holds it: it may come back to the next hook, or not", () => {
+  const queue: TraceEvent = { id: 1, ...jump, verdict: { verdict: "queue" }, ...headers(CLIENT, POD) };
+  add(mark(1, CLIENT, VIP), queue, left(1, CLIENT, POD));
+  add(mark(1, CLIENT, VIP), queue);
+  fold.settle(QUIET_MS);
+  expect(ends()).toEqual(["accepted", "queued"]);
+});
+
+test("an id that is used again before its packet ended is another packet", () => {
+  add(mark(1, CLIENT, VIP), mark(1, POD, VIP), left(1, POD, POD));
+  expect(told.map(({ end, original }) => [end, original.source])).toEqual([
+    ["unknown", CLIENT],
+    ["accepted", POD],
+  ]);
+});
+
+test("what another program traces is not told, although it passes our chains", () => {
+  add(
+    last(TraceChain.preroutingFirst, 1, CLIENT, VIP),
+    { id: 1, ...jump, ...headers(CLIENT, POD) },
+    left(1, CLIENT, POD),
+  );
+  expect([fold.open, told]).toEqual([0, []]);
+});
+
+test("at the end, packets under way are told as far as they came", () => {
+  add(mark(1, CLIENT, VIP), mark(2, NODE, VIP, "this node"), left(2, NODE, NODE, LOOPBACK));
+  fold.finish();
+  expect(ends()).toEqual(["unknown", "accepted"]);
+});
+
+test("headers that are cut short, or of other protocols, make no packet", () => {
+  const whole = mark(1, CLIENT, VIP);
+  const icmp = Uint8Array.from(whole.network ?? []);
+  icmp[9] = 1;
+  for (const network of [icmp, new Uint8Array(), (whole.network ?? icmp).subarray(0, 19), Uint8Array.of(0x60, 0)]) {
+    add({ ...whole, network });
+  }
+  add({ ...whole, transport: Uint8Array.of(1, 2) });
+  expect(fold.open).toBe(0);
+});
+
+test("IPv6 headers", () => {
+  const network = new Uint8Array(40);
+  network[0] = 0x60;
+  network[6] = 132;
+  network.set(bytesOf("2001:db8::1"), 8);
+  network.set(bytesOf("fd00::10"), 24);
+  add({ ...mark(1, CLIENT, VIP), network }, { ...left(1, CLIENT, VIP), network });
+  expect(told[0].original).toMatchObject({
+    family: "ip6",
+    protocol: "sctp",
+    source: parseAddress("2001:db8::1"),
+    destination: "fd00::10",
+  });
+});
