@@ -1,4 +1,4 @@
-/** Our metrics of connection tracking; kube-proxy's two are with its others (observe/kube-proxy-metrics.ts). */
+/** Our own metrics of connection tracking. kube-proxy's two metrics are in observe/kube-proxy-metrics.ts. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";
@@ -62,7 +62,7 @@ export class ConntrackMetrics implements ConntrackObserver {
     this.#insertFailedSoFar = report.insertFailed;
   }
 
-  /** One by one: what a pass has deleted before it failed counts as well. */
+  /** Counted one by one, because entries that a failed pass had already deleted count as well. */
   deleted({ family }: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void {
     this.#deleted.inc({ family: FAMILY_NAMES[family], by, reason });
   }

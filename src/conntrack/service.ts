@@ -1,6 +1,6 @@
 /**
- * Connection tracking as the proxier sees it: one observer of it, which keeps the kernel's table in line with the services
- * once their rules are in. No sync ever waits for anything here, and nothing here ends the program.
+ * Connection tracking as the proxier sees it: one observer that keeps the kernel's table in line with the services
+ * after their rules are committed. No sync ever waits for it, and no error here ends the program.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { IpFamily } from "../base/ip.js";
@@ -18,50 +18,52 @@ import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
 import type { GoneEndpoint } from "./reconcile/scope.js";
 import type { ConntrackEntry, ConntrackTable } from "./table/conntrack-table.js";
 
-/** Told what the conntrack room does. Calls are synchronous, cheap and must not throw. */
+/** Receives the events of connection tracking. Calls are synchronous, must be cheap and must not throw. */
 export interface ConntrackObserver {
-  /** One pass of the reconciler over one family is done. */
+  /** A pass of the reconciler over one family is complete. */
   reconciled?(report: ReconcileReport): void;
-  /** One garbage collection in the background is done. */
+  /** A background garbage collection is complete. */
   collected?(report: GcReport): void;
-  /** An entry was deleted in the background, as the kernel answered: the entry as it was, and why. `plainEntry` makes a copy. */
+  /** The kernel confirmed a background deletion: the entry as it was, and why. `plainEntry` makes a copy. */
   deleted?(entry: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void;
   /**
-   * An entry that a garbage collection in the background finds in order. While some observer has this method each entry of
-   * the table comes to JavaScript in each run.
+   * A background garbage collection finds this entry in order. If any observer has this method, every run passes every
+   * entry of the table to JavaScript.
    */
   alive?(entry: ConntrackEntry): void;
-  /** A look at how full the table is. */
+  /** A sample of how full the table is. */
   pressure?(report: PressureReport): void;
-  /** Insertions fail, packets are dropped, or the table is nearly full: garbage is collected early. */
+  /** Insertions fail, packets are dropped, or the table is nearly full. Garbage is collected early. */
   distress?(distress: Distress): void;
 }
 
 export interface ConntrackServiceOptions {
   readonly table: ConntrackTable;
-  /** The proxier's own model, made with `trackReleased`. */
+  /** The proxier's own model, created with `trackReleased`. */
   readonly model: TargetSource;
   readonly families: readonly IpFamily[];
-  /** This node's addresses: where node ports answer when they answer everywhere. */
+  /** This node's addresses, where node ports are served if they are served everywhere. */
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
   readonly log: Logger;
   /** Claims and endpoints that services gave up. Default: none. */
   readonly former?: FormerTargets;
-  /** The kernel's, looked at when a service asks for resets. Default: taken to be right. */
+  /** The kernel's settings, checked when a service asks for resets. Default: assumed to be right. */
   readonly settings?: ResetSettings;
   readonly observers?: readonly ConntrackObserver[];
-  /** Garbage collection in the background: between two runs, ms; "adaptive" (default): by what they find; "off": none. */
+  /**
+   * Time between two background garbage collections, ms. "adaptive" (default): depends on what they find. "off": none.
+   */
   readonly gcInterval?: GcInterval;
-  /** Other waits than the reconciler's own, and between two looks at the table's pressure, ms. */
+  /** Overrides for the reconciler's waits, and for the time between two samples of the table's pressure, ms. */
   readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs"> & { readonly pressureMs?: number };
 }
 
 export type GcInterval = number | "adaptive" | "off";
 
-/** Endpoints that went, by service; undefined: more of the service changed, or too much. */
+/** Removed endpoints by service. Undefined if more of the service changed, or too many endpoints went. */
 type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
 
-/** A dump for each endpoint that went pays for a few. */
+/** Maximum number of removed endpoints to record. One dump for each is cheaper only for a few. */
 const MOST_GONE = 8;
 
 export class ConntrackService implements ProxierObserver {
@@ -70,12 +72,12 @@ export class ConntrackService implements ProxierObserver {
   readonly #drains: Drains;
   readonly #reconciler: Reconciler;
   readonly #collector: GarbageCollector;
-  /** Undefined: garbage is not collected in the background. */
+  /** Undefined if garbage is not collected in the background. */
   readonly #runner: GcRunner | undefined;
   readonly #pressure: PressureMonitor;
   readonly #nodePorts = new Map<IpFamily, { told: "all" | readonly string[]; localhost: readonly string[] }>();
   readonly #begun = new Set<IpFamily>();
-  /** Endpoints that went, by family and service, until the write that says so. */
+  /** Removed endpoints by family and service, until the write that removes them. */
   readonly #gone: Record<IpFamily, Gone> = { ip: new Map(), ip6: new Map() };
 
   constructor(options: ConntrackServiceOptions) {
@@ -129,15 +131,15 @@ export class ConntrackService implements ProxierObserver {
     });
   }
 
-  /** Begins to collect garbage and to watch the table's pressure. The reconciler begins with the first write. */
+  /** Starts garbage collection and monitoring of the table's pressure. The reconciler starts with the first write. */
   start(): void {
     this.#runner?.start();
     this.#pressure.start();
   }
 
   /**
-   * VIPs and node ports (address "") that the table taken over held: those that no service has are former ones. Told when
-   * the model has its first full list, before the first write is reported.
+   * VIPs and node ports (address "") of the table that was taken over. Those that no service has count as former ones.
+   * Called when the model has its first full list, before the first write is reported.
    */
   found(claims: Iterable<Claim>): void {
     for (const claim of claims) {
@@ -147,21 +149,24 @@ export class ConntrackService implements ProxierObserver {
     }
   }
 
-  /** ProxierObserver. */
   nodePortAddresses(family: IpFamily, told: "all" | readonly string[], localhost: readonly string[] = []): void {
     this.#nodePorts.set(family, { told, localhost });
   }
 
-  /** ProxierObserver: the kernel took a family's rules, or not. */
+  /** ProxierObserver: the kernel accepted or rejected a family's rules. */
   synced(report: Pick<SyncReport, "family" | "ok" | "services">): void {
     if (report.ok) this.afterSync(report.family, report.services);
   }
 
-  /** The kernel took the rules of a family, and these services ("namespace/name") changed with that. Returns at once. */
+  /**
+   * The kernel accepted the rules of a family, and with them the changes of these services ("namespace/name"). Returns
+   * at once.
+   */
   afterSync(family: IpFamily, services: readonly string[]): void {
     this.#takeReleased();
     if (this.#begun.has(family)) {
-      // Also what was given up, but not written, before: it is remembered with its service until the write that says so.
+      // Includes addresses that a service gave up before but that were not written. They stay recorded until the write
+      // that removes them.
       const gone = this.#gone[family];
       const scope = services.map((service) => [service, gone.get(service)] as const);
       for (const service of services) gone.delete(service);
@@ -173,17 +178,20 @@ export class ConntrackService implements ProxierObserver {
     this.#reconciler.requestAll(family);
   }
 
-  /** One garbage collection on request, whatever the background does. Rejects with the table's error. */
+  /** Runs one garbage collection on request, independent of the background. Rejects with the table's error. */
   gc(request?: GcRequest): Promise<GcReport> {
     return this.#collector.run(request);
   }
 
-  /** Resolves when no pass of the reconciler is running or waiting to run, but for follow-ups and retries. */
+  /** Resolves when no pass of the reconciler is running or waiting, except for repetitions and retries. */
   idle(): Promise<void> {
     return this.#reconciler.idle();
   }
 
-  /** Resolves when the reconciler has nothing left to do, follow-ups and retries included; with false after `timeoutMs`. */
+  /**
+   * Resolves with true when the reconciler has nothing left to do, including repetitions and retries. Resolves with
+   * false after `timeoutMs`.
+   */
   async settled(timeoutMs: number): Promise<boolean> {
     const late = new AbortController();
     const done = this.#reconciler.settled().then(() => true);
@@ -193,7 +201,7 @@ export class ConntrackService implements ProxierObserver {
     return settled;
   }
 
-  /** Ends; resolves when nothing of it runs any more. The table stays open: it is its owner's. */
+  /** Stops. Resolves when nothing is running. The table stays open, because its owner closes it. */
   async stop(): Promise<void> {
     this.#drains.stop();
     await Promise.all([this.#reconciler.stop(), this.#runner?.stop(), this.#pressure.stop()]);
@@ -207,7 +215,7 @@ export class ConntrackService implements ProxierObserver {
       const cause = target === undefined ? "deleted" : "changed";
       this.#former.add(claim, { cause, endpoints }, service);
     }
-    // Before a family's first write nothing is waited for.
+    // Before a family's first write, nothing needs to be recorded.
     for (const family of this.#begun) {
       for (const service of released.changed) this.#gone[family].set(service, undefined);
     }
@@ -228,7 +236,7 @@ export class ConntrackService implements ProxierObserver {
   }
 }
 
-/** What the observers ask of a collection, and no more: live entries cost. */
+/** Passes on only what the observers implement, because reporting live entries is expensive. */
 function watcherOf(observers: readonly ConntrackObserver[]): GcWatcher {
   const onDeleted = observers.filter((observer) => observer.deleted !== undefined);
   const onAlive = observers.filter((observer) => observer.alive !== undefined);

@@ -1,7 +1,8 @@
 /**
- * Garbage collection of the connection tracking table, as Cilium's ctmap has it, with netfilter's meaning: entries end by
- * themselves when their time is over (that is the kernel's work), so what is collected is what has lost its service. One run
- * counts what there is, deletes what the reconciler would (decide.ts), and finds orphans, of which those go that the run is asked for (orphans.ts).
+ * Garbage collection of the connection tracking table. The feature is that of Cilium's ctmap, but the kernel already
+ * removes expired entries, so garbage here means entries that lost their service.
+ * A run counts the entries, deletes the same ones as the reconciler (decide.ts), and finds orphans. It purges the
+ * orphans that its caller asked for (orphans.ts).
  */
 import { type Protocol, serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -22,16 +23,19 @@ import {
 } from "../table/conntrack-table.js";
 
 /**
- * How far a connection has come, by netfilter's directions: `original`, only the first direction was ever seen (one-way, or
- * without an answer); `reply`, the other one too (IPS_SEEN_REPLY).
+ * How far a connection has come, by netfilter's directions. `original`: only the first direction was ever seen (the
+ * flow is one-way, or was not answered). `reply`: the other direction was seen too (IPS_SEEN_REPLY).
  */
 export type Direction = "original" | "reply";
 export const DIRECTIONS: readonly Direction[] = ["original", "reply"];
 
 export interface GcCounts {
-  /** Entries that stay, orphans that were left among them. */
+  /** Entries that stay, including the orphans that were left. */
   readonly alive: number;
-  /** As the kernel answered; dry, those that would be. What had gone by itself before is in no count. */
+  /**
+   * Entries that the kernel confirmed as deleted; in a dry run, those that would be. Excludes entries that had already
+   * expired.
+   */
   readonly deleted: number;
   /** Orphans that were found and left. */
   readonly orphaned: number;
@@ -44,33 +48,37 @@ export interface GcFamilyReport {
   readonly directions: Readonly<Record<Direction, GcCounts>>;
   /** Deleted entries by reason. */
   readonly reasons: Readonly<Partial<Record<GcReason, number>>>;
-  /** The kernel's table changed under the dump: the counts are near. */
+  /** The kernel's table changed during the dump, so the counts are approximate. */
   readonly interrupted: boolean;
 }
 
 export interface GcReport {
   readonly families: readonly GcFamilyReport[];
-  /** How long it took, ms. */
+  /** Duration of the run, ms. */
   readonly ms: number;
-  /** Deleted entries of all there were, 0 to 1; undefined when there was none, or a dump was interrupted. */
+  /** Deleted entries divided by all entries, 0 to 1. Undefined if there were no entries or a dump was interrupted. */
   readonly deleteRatio: number | undefined;
 }
 
-/** absent: it had gone by itself before the kernel was asked. would-go: dry. left: an orphan that stays. */
+/** absent: the entry was already gone when the kernel was asked. would-go: dry run. left: an orphan that stays. */
 export type GcOutcome = "deleted" | "absent" | "would-go" | "left";
 
 export interface GcRequest {
-  /** Which entries are looked at; all by default. */
+  /** Entries to examine. Default: all. */
   readonly filter?: ConntrackFilter;
-  /** Which orphans go; the others are counted. Default "none". */
+  /** Orphans to purge; the others are only counted. Default "none". */
   readonly orphans?: OrphanPurge;
-  /** Nothing is deleted; what would be counts as deleted. Default false. */
+  /** Delete nothing, and count what would be deleted as deleted. Default false. */
   readonly dryRun?: boolean;
-  /** Each entry that goes, when the kernel has answered, and each orphan that is left. Awaited; what it throws ends the run. */
+  /**
+   * Called for each entry that goes, after the kernel's answer, and for each orphan that is left. Awaited; an error
+   * from it ends the run.
+   */
   readonly onEntry?: (entry: ConntrackEntry, why: GcReason, outcome: GcOutcome) => void | Promise<void>;
   /**
-   * Each entry that stays and is no orphan. With it each entry of the table comes to JavaScript: without, what is in order
-   * stays in the addon. An entry that is kept keeps its chunk; see ConntrackTable.dump.
+   * Called for each entry that stays and is no orphan. With it, every entry of the table is passed to JavaScript;
+   * without it, entries that are in order stay in the addon. A reference to an entry keeps its whole chunk in memory;
+   * see ConntrackTable.dump.
    */
   readonly onAlive?: (entry: ConntrackEntry) => void;
 }
@@ -81,25 +89,29 @@ export interface GcOptions {
   readonly former: FormerTargets;
   readonly families: readonly IpFamily[];
   readonly nodePortAddresses: (family: IpFamily) => Promise<Iterable<string>>;
-  /** ms, monotonic. Default performance.now. */
+  /** Monotonic clock, ms. Default performance.now. */
   readonly now?: () => number;
 }
 
-/** Cilium's pkg/defaults: the interval to begin with, and its bounds, ms. */
+/** The first interval and its bounds, ms, as in Cilium's pkg/defaults. */
 export const GC_START_MS = 5 * 60_000;
 export const GC_MIN_MS = 10_000;
 export const GC_MAX_MS = 30 * 60_000;
 
 /**
- * The interval to the next run, by the rule of Cilium's `ctmap.GetInterval`: when more than a quarter of all entries was
- * deleted, the interval shrinks by that share (by nine tenths at most); when less than a twentieth, it grows by half; in
- * between, and when the ratio is not known, it stays. Whole seconds, from GC_MIN_MS (10 s) to GC_MAX_MS (30 min).
- * A run that came early had less time to find garbage: its ratio is scaled up to a whole interval.
- * Unlike Cilium's, a run that deletes nothing counts as one that deletes little: here that is the usual case.
+ * Returns the interval to the next run, by the rule of Cilium's `ctmap.GetInterval`:
+ *
+ * - More than a quarter of all entries was deleted: the interval shrinks by that share, by nine tenths at most.
+ * - Less than a twentieth was deleted: it grows by half.
+ * - Otherwise, or if the ratio is unknown: it stays.
+ *
+ * The result is in whole seconds, from GC_MIN_MS (10 s) to GC_MAX_MS (30 min). An early run had less time to find
+ * garbage, so its ratio is scaled up to a whole interval. Unlike in Cilium, a run that deletes nothing also lengthens
+ * the interval, because that is the usual case here.
  *
  * @param previousMs the interval that was planned.
- * @param deleteRatio deleted entries of all, 0 to 1.
- * @param actualMs the time that passed since the run before, when that was less.
+ * @param deleteRatio deleted entries divided by all entries, 0 to 1.
+ * @param actualMs the time since the previous run, if that was less.
  */
 export function gcInterval(previousMs: number, deleteRatio: number | undefined, actualMs = previousMs): number {
   if (deleteRatio === undefined) return previousMs;
@@ -111,7 +123,7 @@ export function gcInterval(previousMs: number, deleteRatio: number | undefined, 
   return previousMs;
 }
 
-/** What may be orphans is gathered up to here before it is asked whose their endpoints are: that walks over all slices. */
+/** Candidates to collect before checking their endpoints, since each check walks over all slices. */
 const MOST_CANDIDATES = 10_000;
 const SLICE_MS = 1;
 
@@ -127,7 +139,7 @@ interface Candidate {
   readonly endpoint: string;
 }
 
-/** An entry that goes. */
+/** An entry to delete. */
 interface Going {
   readonly entry: ConntrackEntry;
   readonly why: GcReason;
@@ -137,7 +149,9 @@ function directionOf({ status }: ConntrackEntry): Direction {
   return (status & CONNTRACK_STATUS.seenReply) === 0 ? "original" : "reply";
 }
 
-/** Runs garbage collection over a table. Rejects with the table's error; what was deleted before stays deleted. */
+/**
+ * Runs garbage collection over a table. Rejects with the table's error; entries deleted before the error stay deleted.
+ */
 export class GarbageCollector {
   readonly #options: GcOptions;
   readonly #now: () => number;
@@ -165,7 +179,6 @@ function ratioOf(families: readonly GcFamilyReport[]): number | undefined {
   return all === 0 || families.some(({ interrupted }) => interrupted) ? undefined : deleted / all;
 }
 
-/** One run over one family. */
 class FamilyRun {
   readonly #options: GcOptions;
   readonly #family: IpFamily;
@@ -202,7 +215,7 @@ class FamilyRun {
       },
       prefilter,
     );
-    // What the prefilter skipped is alive.
+    // The prefilter skips only entries that are alive.
     const { matched = handedOver, answered: allAnswered = answered, interrupted } = result;
     this.#counts.reply.alive += Math.max(0, allAnswered - answered);
     this.#counts.original.alive += Math.max(0, matched - handedOver - (allAnswered - answered));
@@ -267,7 +280,7 @@ class FamilyRun {
     if (owner === undefined) return false;
     if (owner === "former") this.#meetFormer(entry);
     const { source, sourcePort, protocol } = entry.reply;
-    // A copy, which keeps nothing of its chunk alive.
+    // Copy the entry, so that the candidate does not keep its chunk in memory.
     this.#candidates.push({
       entry: plainEntry(entry),
       endpoint: `${source} ${sourcePort} ${serviceProtocol(protocol)}`,
@@ -275,7 +288,7 @@ class FamilyRun {
     return true;
   }
 
-  /** Those whose endpoint some slice names are no orphans after all. */
+  /** Candidates whose endpoint is listed in some slice are not orphans after all. */
   async #settleCandidates(): Promise<void> {
     const { orphans = "none", onEntry } = this.#request;
     const candidates = this.#candidates.splice(0);

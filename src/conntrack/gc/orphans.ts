@@ -1,6 +1,7 @@
 /**
- * Orphans: entries that were translated, whose original destination is or was a VIP or node port of ours, and whose reply
- * source no slice of any service names. Those of UDP and SCTP are stale as well (decide.ts); what is left are TCP's. Pure.
+ * Orphans are translated entries whose original destination is or was a VIP or node port of ours, and whose reply
+ * source is listed in no slice of any service. UDP and SCTP orphans are also stale (decide.ts), so only TCP orphans
+ * need a rule here. Pure.
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import { IpProto } from "../../netlink/constants.js";
@@ -9,22 +10,26 @@ import type { Knowledge } from "../reconcile/decide.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /**
- * Which orphans go, each with those before it; those of UDP and SCTP unless it is `none`.
+ * Which orphans to purge. Each level includes the ones before it. UDP and SCTP orphans are purged at every level but
+ * `none`.
  *
- * - `spent`: TCP that has not come to be, or is over. Nothing can be lost, and while such an entry is there a client's next SYN
- *   from the same port goes to the endpoint that is gone.
- * - `closing`: also TCP that one side has closed. The other one may still send: an endpoint may live on in no slice. They end
- *   by themselves after one or two minutes of silence (nf_conntrack_tcp_timeout_fin_wait, _close_wait).
- * - `all`: also established TCP.
+ * - `spent`: also TCP connections that were never established or are over. No data can be lost. While such an entry
+ *   exists, a client's next SYN from the same port goes to the endpoint that is gone.
+ * - `closing`: also TCP connections that one side has closed. The other side may still send, because an endpoint can
+ *   live on without being in a slice. These entries expire after one or two minutes of silence
+ *   (nf_conntrack_tcp_timeout_fin_wait, _close_wait).
+ * - `all`: also established TCP connections.
  */
 export type OrphanPurge = "none" | "spent" | "closing" | "all";
 
-/** States of nf_conntrack_proto_tcp.c before the handshake is done, and after both sides have closed or one has reset. */
+/**
+ * States in nf_conntrack_proto_tcp.c before the handshake is complete, and after both sides have closed or one has
+ * reset.
+ */
 const SPENT: ReadonlySet<string> = new Set(["SYN_SENT", "SYN_SENT2", "SYN_RECV", "LAST_ACK", "TIME_WAIT", "CLOSE"]);
 /** One side has sent its FIN, and the other has not. */
 const HALF_CLOSED: ReadonlySet<string> = new Set(["FIN_WAIT", "CLOSE_WAIT"]);
 
-/** Whether an orphan goes. */
 export function isPurged({ original, state = "" }: ConntrackEntry, purge: OrphanPurge): boolean {
   if (original.protocol !== IpProto.tcp) return purge !== "none";
   switch (purge) {
@@ -40,8 +45,8 @@ export function isPurged({ original, state = "" }: ConntrackEntry, purge: Orphan
 }
 
 /**
- * Whose an entry is that may be an orphan: its own service has no such endpoint. Whether another one has is to be asked yet.
- * Undefined: it is none.
+ * Returns whether the service of a possible orphan exists now or existed formerly. This service has no such endpoint;
+ * the caller must still check the other services. Returns undefined if the entry cannot be an orphan.
  */
 export function orphanOf(entry: ConntrackEntry, known: Knowledge): "now" | "former" | undefined {
   const protocol = serviceProtocol(entry.original.protocol);

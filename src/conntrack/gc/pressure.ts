@@ -1,4 +1,4 @@
-/** How full the connection tracking table is, looked at now and then; says so once when it gets too full. */
+/** Samples how full the connection tracking table is, and warns once when it is nearly full. */
 import type { Logger } from "../../base/logger.js";
 import { CONNTRACK_REMEDY } from "../../node/packet-settings.js";
 import type { ConntrackTable } from "../table/conntrack-table.js";
@@ -8,26 +8,26 @@ export interface PressureReport {
   readonly max: number;
   /** entries / max, 0 to 1. */
   readonly pressure: number;
-  /** Since boot: entries that could not be put in, as another one with the same tuple was there. */
+  /** Since boot: entries that were not inserted because another entry had the same tuple. */
   readonly insertFailed: number;
-  /** Since boot: packets dropped because the table was full, or memory was short. */
+  /** Since boot: packets dropped because the table was full or memory was short. */
   readonly dropped: number;
 }
 
-/** Something that garbage may be the cause of. */
+/** A problem that garbage may have caused. */
 export type Distress = "insert-failed" | "table-full" | "pressure";
 
 export interface PressureOptions {
   readonly table: Pick<ConntrackTable, "count" | "max" | "stats">;
   readonly log: Logger;
   onSample?(report: PressureReport): void;
-  /** The table does badly: told once for each sample that shows it. */
+  /** Called for each sample that shows the problem. */
   onDistress?(distress: Distress): void;
-  /** Between two looks, ms. Default 10 s. */
+  /** Time between two samples, ms. Default 10 s. */
   readonly intervalMs?: number;
 }
 
-/** Warned above this, once, and again after it has been below the other. */
+/** Warn once above WARN_PRESSURE; warn again only after the pressure has been below CALM_PRESSURE. */
 const WARN_PRESSURE = 0.9;
 const CALM_PRESSURE = 0.8;
 const INTERVAL_MS = 10_000;
@@ -47,7 +47,7 @@ export class PressureMonitor {
     this.#options = options;
   }
 
-  /** Looks at once, and then at each interval. */
+  /** Samples at once, then at each interval. */
   start(): void {
     if (!this.#stopped) return;
     this.#stopped = false;
@@ -75,7 +75,7 @@ export class PressureMonitor {
       this.#take({ entries, max, pressure, insertFailed: stats.insertFailed, dropped: stats.drop });
       this.#failing = false;
     } catch (error) {
-      // Said once: without figures the work goes on.
+      // Logged once. Everything else works without these figures.
       if (!this.#failing) log.warn({ err: error }, "reading the connection tracking table's figures failed");
       this.#failing = true;
     }

@@ -1,4 +1,4 @@
-/** Runs garbage collection in the background: at an interval that adapts, and early when the table does badly. */
+/** Runs garbage collection in the background, at an adaptive interval, and early when the table has problems. */
 import type { Logger } from "../../base/logger.js";
 import {
   DIRECTIONS,
@@ -10,18 +10,18 @@ import {
   type GcRequest,
 } from "./collector.js";
 
-/** Told what a run in the background does with each entry. */
+/** Callbacks for the entries that a background run handles. */
 export type GcWatcher = Pick<GcRequest, "onEntry" | "onAlive">;
 
 export interface GcRunnerOptions {
   readonly collector: Pick<GarbageCollector, "run">;
   readonly log: Logger;
-  /** Between two runs, ms; "adaptive": by `gcInterval`, GC_START_MS to begin with. Default "adaptive". */
+  /** Time between two runs, ms. "adaptive" (default): GC_START_MS at first, then by `gcInterval`. */
   readonly interval?: number | "adaptive";
   readonly watcher?: GcWatcher;
-  /** A run is done. Must not throw. */
+  /** A run is complete. Must not throw. */
   onRun?(report: GcReport): void;
-  /** ms, monotonic. Default performance.now. */
+  /** Monotonic clock, ms. Default performance.now. */
   readonly now?: () => number;
 }
 
@@ -29,7 +29,7 @@ export class GcRunner {
   readonly #options: GcRunnerOptions;
   readonly #now: () => number;
   #intervalMs: number;
-  /** The next run is to make room. */
+  /** The next run must make room. */
   #early = false;
   #lastStart: number | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
@@ -44,23 +44,23 @@ export class GcRunner {
     this.#intervalMs = interval === "adaptive" ? GC_START_MS : interval;
   }
 
-  /** The interval as it is now, ms. */
+  /** The current interval, ms. */
   get intervalMs(): number {
     return this.#intervalMs;
   }
 
-  /** The first run is one interval away: what a start finds stale is the reconciler's work. */
+  /** Schedules the first run one interval from now. The reconciler handles entries that are stale at the start. */
   start(): void {
     if (this.#started) return;
     this.#started = true;
     this.#schedule(this.#now() + this.#intervalMs);
   }
 
-  /** Run early: now, or GC_MIN_MS after the last run began. Such a run also purges orphans that are closing. */
+  /** Runs early: now, or GC_MIN_MS after the last run began. An early run also purges closing orphans. */
   trigger(reason: string): void {
     if (!this.#started) return;
     this.#early = true;
-    // What is under way plans the next run when it is over.
+    // The current run schedules the next one when it ends.
     if (this.#running !== undefined) return;
     const at = this.#earliest;
     if (at >= this.#dueAt) return;
@@ -72,7 +72,7 @@ export class GcRunner {
     return Math.max(this.#now(), (this.#lastStart ?? Number.NEGATIVE_INFINITY) + GC_MIN_MS);
   }
 
-  /** Ends; resolves when a run that is under way is done. */
+  /** Stops. Resolves when the current run, if any, is complete. */
   async stop(): Promise<void> {
     this.#started = false;
     clearTimeout(this.#timer);

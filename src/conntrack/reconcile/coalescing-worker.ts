@@ -1,36 +1,36 @@
 /**
- * Work that is done one piece at a time: what comes meanwhile is gathered into the next piece; what fails is gathered
- * again and retried with backoff. After a piece comes a pause in proportion to it, so that changes without end do not keep
- * a processor busy; a piece that comes after the pause is begun at once.
+ * Runs one piece of work at a time. Requests that arrive meanwhile are merged into the next piece. Failed pieces are
+ * merged too, and retried with backoff. A pause in proportion to each piece follows it, so that endless changes do not
+ * keep a processor busy. A piece that arrives after the pause starts at once.
  */
 import { Backoff } from "../../base/backoff.js";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
 export interface CoalescingWorkerOptions<S> {
-  /** Puts a later piece of work into one that has not begun. */
+  /** Merges a later piece of work into one that has not started. */
   merge(into: S, from: S): void;
-  /** First wait after a failure, ms; doubles from there. */
+  /** First wait after a failure, ms. It doubles with each failure. */
   readonly firstRetryMs: number;
   readonly maxRetryMs: number;
-  /** Pause after a piece of work, in times of what it took, and the longest, ms. */
+  /** The pause after a piece of work is its duration times `pauseFactor`, up to `maxPauseMs`. */
   readonly pauseFactor: number;
   readonly maxPauseMs: number;
-  /** Told of each failure: what, how often in a row, and in how many ms it is retried. */
+  /** Called for each failure: the error, the number of failures in a row, and the wait before the retry, ms. */
   onFailure(error: unknown, failures: number, retryMs: number): void;
 }
 
-/** `work` is never running twice. It resolves to whether it had anything to do; a rejection is a failure. */
+/** Never runs `work` twice at a time. `work` resolves to whether there was anything to do; a rejection is a failure. */
 export class CoalescingWorker<S> {
   readonly #work: (scope: S) => Promise<boolean>;
   readonly #options: CoalescingWorkerOptions<S>;
   #pending: S | undefined;
-  /** What failed, until the timer brings it back: a change that comes meanwhile neither waits for it nor hastens it. */
+  /** Failed work, until the timer retries it. A change that comes meanwhile neither waits for it nor hastens it. */
   #failed: S | undefined;
   readonly #backoff: Backoff;
   #running: Promise<void> | undefined;
   #retry: { readonly timer: NodeJS.Timeout; readonly begun: Promise<void>; readonly begin: () => void } | undefined;
-  /** ms of the performance clock. */
+  /** Time of the performance clock, ms. */
   #pausedUntil = 0;
   readonly #stop = new AbortController();
   #stopped = false;
@@ -41,7 +41,7 @@ export class CoalescingWorker<S> {
     this.#backoff = new Backoff({ firstMs: options.firstRetryMs, longestMs: options.maxRetryMs });
   }
 
-  /** Does it as soon as what is being done is done, and its pause is over. */
+  /** Does the work after the current piece and its pause. */
   add(scope: S): void {
     if (this.#stopped) return;
     if (this.#pending === undefined) this.#pending = scope;
@@ -49,17 +49,17 @@ export class CoalescingWorker<S> {
     this.#running ??= this.#run();
   }
 
-  /** Resolves when what failed is retried, or will not be; undefined: nothing has failed. */
+  /** Resolves when failed work is retried or abandoned. Undefined if nothing has failed. */
   get retry(): Promise<void> | undefined {
     return this.#retry?.begun;
   }
 
-  /** Resolves when nothing runs and nothing waits but for a retry. */
+  /** Resolves when nothing is running or waiting, except for retries. */
   async idle(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
   }
 
-  /** Ends for good; resolves when what is under way is done. */
+  /** Stops for good. Resolves when the current piece is complete. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#endRetry();
@@ -69,7 +69,7 @@ export class CoalescingWorker<S> {
   }
 
   async #run(): Promise<void> {
-    // Behind the caller, who must never wait for it.
+    // Yield first, because the caller must never wait for the work.
     await Promise.resolve();
     for (let scope = await this.#next(); scope !== undefined; scope = await this.#next()) {
       const started = performance.now();
@@ -85,11 +85,11 @@ export class CoalescingWorker<S> {
     this.#running = undefined;
   }
 
-  /** What is to be done, after the pause. */
+  /** Returns the next piece of work after the pause. */
   async #next(): Promise<S | undefined> {
     const pauseMs = this.#pausedUntil - performance.now();
     if (this.#pending !== undefined && pauseMs > 0) {
-      // Ended by stop() alone, which leaves nothing pending.
+      // Only stop() aborts the pause, and it leaves nothing pending.
       await sleep(pauseMs, undefined, { signal: this.#stop.signal }).catch(() => undefined);
     }
     const scope = this.#pending;

@@ -1,25 +1,31 @@
 /**
- * Whether an entry of the connection tracking table may stay. Pure. The rule is kube-proxy's (pkg/proxy/conntrack/cleanup.go,
- * CleanStaleEntries): a UDP entry whose original destination is a VIP and port, or a node port, of a service with at least
- * one serving endpoint, and whose reply does not come from one of them, goes. Beyond that go entries of SCTP, entries of a service
- * without a serving endpoint (its clients are refused, and learn it), translated entries to what a service has given up or what the table
- * that was taken over had and no service has, and TCP of services that ask for resets. Unlike there, a node port is ours at this node's
- * addresses alone, and the same endpoint address at another port is another endpoint.
+ * Decides whether an entry of the connection tracking table may stay. Pure. The rule is kube-proxy's
+ * (pkg/proxy/conntrack/cleanup.go, CleanStaleEntries): delete a UDP entry if its original destination is a VIP and
+ * port, or a node port, of a service with at least one serving endpoint, and its reply comes from none of them.
+ * We also delete:
+ *
+ * - SCTP entries by the same rule;
+ * - entries of a service without a serving endpoint, so that its clients are refused and learn of it;
+ * - translated entries to an address that a service gave up, or that only the taken-over table had;
+ * - TCP entries of services that ask for resets.
+ *
+ * Unlike kube-proxy, we treat a node port as ours only at this node's addresses, and the same endpoint address with
+ * another port as another endpoint.
  */
 import { type Protocol, serviceProtocol } from "../../base/protocols.js";
 import type { Endpoint } from "../../objects/endpoint-list.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
-/** serving: takes traffic. present: some slice names it, but it takes none. absent: no slice of the service names it. */
+/** serving: takes traffic. present: in some slice, but takes no traffic. absent: in no slice of the service. */
 export type EndpointState = "serving" | "present" | "absent";
 
 export class EndpointStates {
-  /** "address port" → takes traffic. */
+  /** "address port" → whether it takes traffic. */
   readonly #states = new Map<string, boolean>();
   readonly anyServing: boolean;
 
-  /** `serving` goes with `endpoints`. */
+  /** `serving` has the same order as `endpoints`. */
   constructor(endpoints: readonly Endpoint[], serving: readonly boolean[]) {
     endpoints.forEach(({ address, port }, i) => this.#states.set(`${address} ${port}`, serving[i] ?? false));
     this.anyServing = serving.includes(true);
@@ -31,52 +37,57 @@ export class EndpointStates {
   }
 }
 
-/** The service port that an original destination belongs to. */
 export interface KnownTarget {
   readonly resetRemovedEndpoints: boolean;
   readonly endpoints: EndpointStates;
 }
 
-/** What a service had once and none has now. */
+/** An address that a service once had and that no service has now. */
 export interface FormerTarget {
-  /** `found`: in the table that was taken over, and no service has it. */
+  /** `found`: in the table that was taken over, but no service has it. */
   readonly cause: "deleted" | "changed" | "found";
-  /** "address port" of the endpoints that its entries may have; undefined: not known, any. */
+  /** "address port" of the endpoints that its entries may have. Undefined if unknown: any endpoint is possible. */
   readonly endpoints: Pick<ReadonlySet<string>, "has"> | undefined;
 }
 
-/** Knowledge of one family's services, asked for one original destination at a time. Addresses are canonical. */
+/** What is known of one family's services, asked for one original destination at a time. Addresses are canonical. */
 export interface Knowledge {
   readonly family: IpFamily;
   vip(address: string, protocol: Protocol, port: number): KnownTarget | undefined;
   nodePort(protocol: Protocol, port: number): KnownTarget | undefined;
   formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined;
   formerNodePort(protocol: Protocol, port: number): FormerTarget | undefined;
-  /** Node ports answer there. */
+  /** Whether node ports are served at this address. */
   isNodePortAddress(address: string): boolean;
 }
 
 /** Why an entry stays. */
 export const KEPT = [
-  /** Its original destination is no VIP or node port that is or was ours. */
+  /** Its original destination is not, and never was, a VIP or node port of ours. */
   "not-ours",
-  /** A node port's number, but at an address where this node serves none. */
+  /** It has a node port's number, but an address where this node serves no node ports. */
   "other-machine",
-  /** In a zone, and not translated: not from our rules, which translate a packet in whatever zone another program puts it. */
+  /**
+   * It is in a zone and was not translated. Our rules translate packets in any zone, so the entry is not from our
+   * rules.
+   */
   "other-zone",
-  /** Neither UDP nor SCTP nor TCP. */
+  /** Its protocol is not UDP, SCTP or TCP. */
   "other-protocol",
   /** TCP of a service that does not ask for resets, or that is gone. */
   "tcp-no-reset",
-  /** TCP whose endpoint is still named by a slice, be it terminating or not ready. */
+  /** TCP to an endpoint that is still in a slice, even if it is terminating or not ready. */
   "tcp-endpoint-exists",
-  /** TCP that has ended on its own (TIME_WAIT, CLOSE): there is no one to tell. */
+  /** TCP that has ended on its own (TIME_WAIT, CLOSE), so there is no client to inform. */
   "tcp-over",
   /** Its reply comes from an endpoint that takes traffic. */
   "endpoint-serves",
-  /** No service has its destination now, and it was not translated: it is not from our rules. */
+  /** No service has its destination now, and it was not translated, so it is not from our rules. */
   "former-not-translated",
-  /** No service has its destination now, and it was translated to what was no endpoint there: another program did. */
+  /**
+   * No service has its destination now, and it was translated to an address that was no endpoint there: another program
+   * did that.
+   */
   "former-not-our-endpoint",
 ] as const;
 
@@ -84,15 +95,15 @@ export const KEPT = [
 export const DELETED = [
   /** kube-proxy's rule: the service has serving endpoints, and the reply comes from none of them. */
   "endpoint-gone",
-  /** The same rule, and the entry was not translated at all: it was made before the service had rules. */
+  /** The same rule, but the entry was not translated, because it was created before the service had rules. */
   "not-translated",
   /** The service has no serving endpoint left. */
   "without-endpoints",
-  /** Its service was deleted, or is in the table that was taken over alone. */
+  /** Its service was deleted, or existed only in the table that was taken over. */
   "service-deleted",
-  /** The service has this VIP, port or node port no more. */
+  /** The service no longer has this VIP, port or node port. */
   "address-changed",
-  /** TCP, its service asks for it, and no slice names the endpoint any more. */
+  /** TCP of a service that asks for resets, to an endpoint that is no longer in a slice. */
   "tcp-endpoint-gone",
 ] as const;
 
@@ -105,20 +116,20 @@ export type Decision =
 const keep = (reason: KeepReason): Decision => ({ action: "keep", reason });
 const remove = (reason: DeleteReason): Decision => ({ action: "delete", reason });
 
-/** States of nf_conntrack_proto_tcp.c after which no packet is to come. */
+/** States in nf_conntrack_proto_tcp.c after which no more packets are expected. */
 const TCP_OVER: ReadonlySet<string> = new Set(["TIME_WAIT", "CLOSE"]);
 
-/** Something on the way rewrote the destination. */
+/** Whether the destination was rewritten. */
 export function isTranslated({ original, reply }: ConntrackEntry): boolean {
   return reply.source !== original.destination || reply.sourcePort !== original.destinationPort;
 }
 
-/** Whether the entry is in the default zone, in both directions. */
+/** Whether the entry is in the default zone in both directions. */
 function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
   return zone === 0 && (original.zone ?? 0) === 0 && (reply.zone ?? 0) === 0;
 }
 
-/** Whose the original destination is, as of now or once. A VIP goes before a node port, as in the rules. */
+/** Who has or had the original destination. As in the rules, VIPs take precedence over node ports. */
 export type Owner =
   | { readonly kind: "now"; readonly target: KnownTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }
@@ -139,7 +150,7 @@ export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowle
   return { kind: nodePort === undefined && formerNodePort === undefined ? "none" : "other-machine" };
 }
 
-/** The decision on one entry, of the family that is known. */
+/** Decides on one entry, which must be of the family of `known`. */
 export function decide(entry: ConntrackEntry, known: Knowledge): Decision {
   const protocol = serviceProtocol(entry.original.protocol);
   if (protocol === undefined) return keep("other-protocol");

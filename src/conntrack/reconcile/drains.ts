@@ -1,9 +1,11 @@
 /**
- * Annotation nft-proxier.dev/drain-seconds: connections to an endpoint that terminates are kept for so long, whether or not it says that it is
- * serving, and are then ended as if the endpoint were gone. The time begins when it is first seen to drain: slices do not say since when, so that a
- * restart of the program begins anew.
+ * Implements the annotation nft-proxier.dev/drain-seconds. Connections to a terminating endpoint are kept for that
+ * time, even if the endpoint does not say that it is serving. After it, the endpoint counts as gone. Slices do not say
+ * when an endpoint began to terminate, so the time starts when this process first sees it draining. A restart of the
+ * process therefore starts the time again.
  *
- * Stands between the model and who asks it about connections: each answer of `targets` notes what drains.
+ * This class sits between the model and the code that asks the model about connections: each answer of `targets`
+ * records which endpoints drain.
  */
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
@@ -12,26 +14,26 @@ import type { TargetSource } from "./service-knowledge.js";
 
 export interface DrainsOptions {
   readonly model: TargetSource;
-  /** The time of these endpoints of "namespace/name" is over. */
+  /** The drain time of these endpoints of "namespace/name" is over. */
   readonly onOver: (family: IpFamily, service: string, endpoints: readonly GoneEndpoint[]) => void;
-  /** ms, monotonic. Default performance.now. */
+  /** Monotonic clock, ms. Default performance.now. */
   readonly now?: () => number;
 }
 
-/** Of one service port. */
+/** The draining endpoints of one service port. */
 interface Draining {
-  /** By "address port": when it began, ms. */
+  /** "address port" → when it began to drain, ms. */
   readonly since: ReadonlyMap<string, number>;
   readonly timer: NodeJS.Timeout | undefined;
 }
 
-/** A timer may be early by a part of a millisecond. */
+/** A timer may fire a fraction of a millisecond early. */
 const SLACK_MS = 5;
 
 export class Drains {
   readonly #options: DrainsOptions;
   readonly #now: () => number;
-  /** By family and "namespace/name", and by ServiceTarget.id: those with a draining endpoint alone. */
+  /** "family namespace/name" → ServiceTarget.id → its draining endpoints. Ports without any are absent. */
   readonly #draining = new Map<string, Map<string, Draining>>();
   #stopped = false;
 
@@ -40,7 +42,7 @@ export class Drains {
     this.#now = options.now ?? (() => performance.now());
   }
 
-  /** The model, as connections see it. */
+  /** The model, with drained endpoints removed and draining ones serving. */
   source(): TargetSource {
     const { model } = this.#options;
     return {
@@ -68,12 +70,12 @@ export class Drains {
       if (target.draining !== undefined) draining.add(target.id);
       yield this.#seen(family, target);
     }
-    // Of ports that are no more as well.
+    // Also forget ports that no longer exist.
     const key = `${family} ${service}`;
     for (const id of this.#draining.get(key)?.keys() ?? []) if (!draining.has(id)) this.#note(key, id, undefined);
   }
 
-  /** Notes what drains of it. */
+  /** Records the target's draining endpoints. */
   #seen(family: IpFamily, target: ServiceTarget): ServiceTarget {
     const { service, id, draining, drainSeconds } = target;
     const key = `${family} ${service}`;
@@ -101,7 +103,7 @@ export class Drains {
     return { ...target, endpoints: kept.map((i) => target.endpoints[i]), serving: kept.map((i) => serving[i]) };
   }
 
-  /** @param draining undefined: nothing of the port drains. */
+  /** @param draining undefined if no endpoint of the port is draining. */
   #note(key: string, id: string, draining: Draining | undefined): void {
     let ports = this.#draining.get(key);
     clearTimeout(ports?.get(id)?.timer);
@@ -111,7 +113,7 @@ export class Drains {
     } else if (ports?.delete(id) === true && ports.size === 0) this.#draining.delete(key);
   }
 
-  /** Until the next of these is over; undefined: all are. */
+  /** Starts a timer for the endpoint that ends next. Returns undefined if all have ended. */
   #timer(family: IpFamily, target: ServiceTarget, since: ReadonlyMap<string, number>): NodeJS.Timeout | undefined {
     const now = this.#now();
     const waits = Array.from(since.values(), (began) => began + target.drainSeconds * 1000 - now).filter(
@@ -126,7 +128,7 @@ export class Drains {
     const ended = this.#draining.get(key)?.get(id);
     if (ended === undefined) return;
     const target = this.#options.model.target(family, service, "port", protocol, port);
-    // It is gone, and so is what was noted of it.
+    // The port is gone, so forget its endpoints.
     if (target?.id !== id) return this.#note(key, id, undefined);
     const over = target.endpoints
       .filter(({ address, port }) => ended.since.has(`${address} ${port}`))

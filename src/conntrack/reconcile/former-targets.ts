@@ -1,6 +1,6 @@
 /**
- * What services had once: VIPs and node ports whose entries may outlive them. Remembered while entries may remain, and
- * within a bound.
+ * Remembers VIPs and node ports that services had once, because their entries may outlive them. They are remembered
+ * while entries may remain, up to a limit.
  */
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
@@ -14,12 +14,15 @@ export interface Claim {
   readonly port: number;
 }
 
-/** Complete passes that must meet none of its entries before one is forgotten: a packet under way may bring one more. */
+/**
+ * Number of complete passes without any of its entries after which a claim is forgotten. A packet in flight may still
+ * create an entry.
+ */
 const QUIET_PASSES = 2;
-/** As many claims are remembered, with as many endpoints; the oldest go first. */
+/** Maximum numbers of claims and of endpoints to remember. The oldest are evicted first. */
 const MAX_FORMER = 1 << 14;
 const MAX_ENDPOINTS = 1 << 17;
-/** Number of times remembered for a claim that is given up again and again: the last ones. */
+/** Maximum number of times to remember for a claim that is given up repeatedly. The latest ones are kept. */
 const MAX_TIMES = 8;
 
 /** One time that a claim was given up. */
@@ -33,9 +36,9 @@ interface Time {
 interface Remembered {
   readonly claim: Claim;
   readonly cause: FormerTarget["cause"];
-  /** "namespace/name" of who had it; "" when not known. */
+  /** "namespace/name" of the service that had it; "" if unknown. */
   readonly service: string;
-  /** Oldest first; never empty. Its entries may be of any of them. */
+  /** Oldest first, never empty. An entry may belong to any of them. */
   readonly times: readonly Time[];
 }
 
@@ -60,7 +63,7 @@ export class FormerTargets {
     return this.#all.size;
   }
 
-  /** How many endpoints are remembered, of all claims. */
+  /** Number of endpoints that all claims remember. */
   get endpoints(): number {
     return this.#endpoints;
   }
@@ -73,7 +76,7 @@ export class FormerTargets {
     const key = claimKey(claim);
     const others = this.#all.get(key)?.times.filter((time) => !equal(time.endpoints, endpoints)) ?? [];
     const times = [...others, { endpoints, quiet: 0, seen: false }].slice(-MAX_TIMES);
-    // Again, so that it is the youngest.
+    // Insert it again, so that it is the youngest.
     this.#delete(key);
     this.#set(key, { claim, cause, service, times });
     while (this.#all.size > this.#max || (this.#endpoints > this.#maxEndpoints && this.#all.size > 1)) {
@@ -96,7 +99,7 @@ export class FormerTargets {
     return found;
   }
 
-  /** What of these services' is remembered. */
+  /** Returns the remembered claims of these services. */
   claimsOf(family: IpFamily, services: Iterable<string>): Claim[] {
     const found: Claim[] = [];
     if (this.#all.size === 0) return found;
@@ -109,12 +112,15 @@ export class FormerTargets {
     return found;
   }
 
-  /** A pass meets an entry of this one, with this endpoint ("address port"). */
+  /** A pass met an entry of this claim with this endpoint ("address port"). */
   meet(claim: Claim, endpoint: string): void {
     for (const time of this.#all.get(claimKey(claim))?.times ?? []) time.seen ||= mayHave(time, endpoint);
   }
 
-  /** A pass that looked at every entry of `claims` is over: what it met none of, and the one before neither, is forgotten. */
+  /**
+   * A pass that examined every entry of `claims` is complete. Claims without entries in this pass and the previous one
+   * are forgotten.
+   */
   passed(claims: readonly Claim[]): void {
     for (const claim of claims) {
       const key = claimKey(claim);
@@ -126,7 +132,7 @@ export class FormerTargets {
       }
       const times = one.times.filter(({ quiet }) => quiet < QUIET_PASSES);
       if (times.length === 0) this.#delete(key);
-      // In its place among the others: it has not been given up again.
+      // Keep its place in the order, because it has not been given up again.
       else this.#replace(key, one, { ...one, times });
     }
   }

@@ -1,4 +1,7 @@
-/** Builds the prefilter of a pass over many destinations: which there are, and which reply sources are in order there. */
+/**
+ * Builds the prefilter for a pass over many destinations: the destinations, and the reply sources that are in order for
+ * each.
+ */
 import { type IpFamily, packAddress } from "../../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
@@ -6,17 +9,17 @@ import type { Claim } from "./former-targets.js";
 import { invalid } from "../table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
 
-/** Whether entries of such a service port may have to go at all. */
+/** Whether entries of a service port with these properties can be stale at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
   return protocol !== "TCP" || resetRemovedEndpoints;
 }
 
-/** Bytes that grow. */
+/** A byte array that grows. */
 class Bytes {
   #bytes = new Uint8Array(1024);
   length = 0;
 
-  /** Room for `count` more bytes, zero; returns where they start. */
+  /** Adds `count` zero bytes and returns their offset. */
   grow(count: number): number {
     const at = this.length;
     this.length += count;
@@ -48,9 +51,9 @@ export class PrefilterBuilder {
   readonly #protocols = new Set<number>();
 
   /**
-   * @param nodePortAddresses where node ports answer; the unspecified address: anywhere.
-   * @param purpose stale: what the decision may delete is handed over. orphans: also, of all protocols, what goes to no
-   *   endpoint of its service.
+   * @param nodePortAddresses where node ports are served; the unspecified address means everywhere.
+   * @param purpose stale: pass on entries that the decision may delete. orphans: also pass on entries of any protocol
+   * whose endpoint is not one of their service.
    */
   constructor(family: IpFamily, nodePortAddresses: Iterable<string>, purpose: "stale" | "orphans" = "stale") {
     this.#all = purpose === "orphans";
@@ -59,12 +62,12 @@ export class PrefilterBuilder {
     this.#addressBytes = family === "ip" ? 4 : 16;
   }
 
-  /** Nothing matters: there is nothing to look for. */
+  /** Whether there are no destinations, and so nothing to find. */
   get empty(): boolean {
     return this.#destinations.length === 0;
   }
 
-  /** The only protocol of all destinations; undefined when there are several. */
+  /** The protocol of all destinations. Undefined if there are several. */
   get onlyProtocol(): number | undefined {
     const [first, ...others] = this.#protocols;
     return others.length === 0 ? first : undefined;
@@ -85,7 +88,7 @@ export class PrefilterBuilder {
     if (target.nodePort !== 0) this.#addNodePort(protocol, target.nodePort, list);
   }
 
-  /** Every entry to it matters. */
+  /** Adds a destination for which no reply source is in order. */
   addFormer({ address, protocol, port }: Claim): void {
     if (!this.#all && !isReconciled(protocol, false)) return;
     const list = this.#lists.length - 1;
@@ -124,12 +127,12 @@ export class PrefilterBuilder {
   }
 }
 
-/** Throws KernelError "invalid" unless the filter is of the prefilter's family. */
+/** Throws KernelError "invalid" unless the filter has the prefilter's family. */
 export function checkPrefilter(action: string, filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
   if (filter.family !== prefilter.family) throw invalid(action, "prefilter: the filter is not of its family");
 }
 
-/** What a prefilter says of an entry of its family, for tables that look at entries in JavaScript: it need not be handed over. */
+/** Whether the prefilter allows an entry of its family to be skipped. For tables that filter entries in JavaScript. */
 export function maySkip(prefilter: ConntrackPrefilter, { original, reply }: ConntrackEntry): boolean {
   const { destinations, lists, endpoints } = prefilter;
   const bytes = prefilter.family === "ip" ? 4 : 16;

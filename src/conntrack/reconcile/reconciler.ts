@@ -1,10 +1,11 @@
 /**
- * Keeps the connection tracking table in line with the rules: after they are in, entries that the decision (decide.ts)
- * finds stale are deleted. A sync never waits for it. For a few changed destinations the kernel filters, one dump each;
- * for many there is one pass over the whole family, with a prefilter that keeps what is in order from JavaScript.
+ * Keeps the connection tracking table in line with the rules: after the rules are committed, it deletes the entries
+ * that decide.ts finds stale. A sync never waits for it. For a few changed destinations, it uses one dump each,
+ * filtered by the kernel. For many, it makes one pass over the whole family; a prefilter keeps entries that are in
+ * order out of JavaScript.
  *
- * Each pass is followed by another one over the same: a packet that found its endpoint in the old rules may enter the
- * table after the first one has been by.
+ * Each pass is repeated later, because a packet that took its endpoint from the old rules may create an entry after the
+ * first pass.
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -22,15 +23,15 @@ import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTabl
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
 export type Mode = "few" | "many";
 
-/** What one pass over one family came to. */
+/** The result of one pass over one family. */
 export interface ReconcileReport {
   readonly family: IpFamily;
   readonly mode: Mode;
   readonly ms: number;
-  /** Entries that were looked at here. */
+  /** Entries examined in JavaScript. */
   readonly entries: number;
   readonly deleted: number;
-  /** Of the deleted ones, how many for each reason. */
+  /** Number of deleted entries by reason. */
   readonly reasons: Readonly<Partial<Record<DeleteReason, number>>>;
 }
 
@@ -38,52 +39,55 @@ export interface ReconcilerOptions {
   readonly table: Pick<ConntrackTable, "dump" | "deleteAll">;
   readonly model: TargetSource;
   readonly former: FormerTargets;
-  /** Where node ports answer: canonical addresses of this node. Asked before each pass. */
+  /** Canonical addresses of this node at which node ports are served. Called before each pass. */
   readonly nodePortAddresses: (family: IpFamily) => Promise<Iterable<string>>;
   readonly log: Logger;
   readonly onPass?: (report: ReconcileReport) => void;
-  /** Each entry that was deleted, as the kernel answered. Must not throw. */
+  /** Called for each entry that the kernel confirmed as deleted. Must not throw. */
   readonly onDeleted?: (entry: ConntrackEntry, reason: DeleteReason) => void;
-  /** A service that is looked at asks for resets of its connections to endpoints that are gone. */
+  /** Called if an examined service asks for resets of its connections to endpoints that are gone. */
   readonly onResetsAsked?: (service: string) => void;
-  /** ms, monotonic. Default performance.now. */
+  /** Monotonic clock, ms. Default performance.now. */
   readonly now?: () => number;
-  /** Between a pass and the one after it, ms. Default SETTLE_MS. */
+  /** Time between a pass and its repetition, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
-  /** Pause after a pass, in times of what it took. Default PAUSE_FACTOR. */
+  /** The pause after a pass, as a multiple of its duration. Default PAUSE_FACTOR. */
   readonly pauseFactor?: number;
   /** First wait after a failure, ms. Default FIRST_RETRY_MS. */
   readonly firstRetryMs?: number;
 }
 
 /**
- * Up to so many filtered dumps, a full pass for more. They are read in turns, on one thread. A filtered dump walks the whole table in
- * the kernel and prints next to nothing: of 200,000 entries a seventh of the time of a full pass, of 10,000 half of it. And a
- * full pass leaves the core to others every 0.2 ms, a filtered dump at its end.
+ * Maximum number of filtered dumps; for more, one full pass is made. The dumps take turns on one thread. A filtered
+ * dump walks the whole table in the kernel but returns next to nothing. It takes a seventh of the time of a full pass
+ * for 200,000 entries, and half for 10,000. A full pass yields its core every 0.2 ms, a filtered dump only at its end.
  */
 const MOST_FILTERED_DUMPS = 4;
-/** A packet is under way for microseconds, or as long as some queue holds it. */
+/** A packet is in flight for microseconds, or for as long as a queue holds it. */
 const SETTLE_MS = 100;
-/** Passes that follow a change, each after twice the time: as many as it takes to forget former destinations for sure. */
+/**
+ * Maximum number of repetitions after a change, each after twice the previous wait. This is enough to surely forget
+ * former destinations.
+ */
 const MOST_REPEATS = 3;
 /**
- * A dump walks the kernel's whole hash table, however few entries it is to show (10 ms of a processor for 262,144 buckets): a
- * worker that always has something to do may take a third of one. Where the processors are busy with other work a pass takes longer, and a
- * client whose endpoint went must not wait for that too.
+ * A dump walks the kernel's whole hash table, even to show few entries (10 ms of CPU for 262,144 buckets). This factor
+ * lets a worker that is never idle use a third of a processor. If the processors are busy, a pass takes longer, but a
+ * client whose endpoint is gone must not also wait for a longer pause. MAX_PAUSE_MS limits it.
  */
 const PAUSE_FACTOR = 2;
 const MAX_PAUSE_MS = 50;
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
-/** Work on a long list in slices of this length, ms: a sync that is due must not be kept waiting. */
+/** Long lists are processed in slices of this length, ms, so that a sync is not delayed. */
 const SLICE_MS = 1;
 
-/** The table changed under a dump: what it did not show is looked for again. */
+/** The table changed during a dump, so entries may be missing and the dump is repeated. */
 class InterruptedDump extends Error {
   override readonly name = "InterruptedDump";
 }
 
-/** Resolves when all are; rejects, when all are over, with the first failure. */
+/** Resolves when all succeed. If any fails, rejects with the first failure after all have ended. */
 async function allDone(work: readonly Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === "rejected") throw result.reason;
 }
@@ -98,7 +102,7 @@ export class Reconciler {
   readonly #options: ReconcilerOptions;
   readonly #now: () => number;
   readonly #workers: Readonly<Record<IpFamily, Readonly<Record<Mode, CoalescingWorker<Scope>>>>>;
-  /** With what tells that the follow-up has begun, or will not. */
+  /** Timer → promise that resolves when the repetition has started or was cancelled. */
   readonly #followUps = new Map<NodeJS.Timeout, PromiseWithResolvers<void>>();
   #stopped = false;
 
@@ -113,7 +117,8 @@ export class Reconciler {
       maxPauseMs: MAX_PAUSE_MS,
       onFailure: (error: unknown, failures: number, retryMs: number) => this.#failed(error, failures, retryMs),
     };
-    // A worker each: one changed VIP must not wait for a pass over a million entries, nor for the other family.
+    // Each has its own worker, so that a changed VIP waits neither for a pass over a million entries nor for the other
+    // family.
     const workers = (family: IpFamily) => ({
       few: new CoalescingWorker<Scope>((scope) => this.#passFew(family, scope), retries),
       many: new CoalescingWorker<Scope>((scope) => this.#passMany(family, scope), retries),
@@ -122,8 +127,8 @@ export class Reconciler {
   }
 
   /**
-   * The rules of a family are in for these services, and no more for these claims that no service has. A service comes with the
-   * endpoints that went, when nothing else of it changed; see Scope. Returns at once.
+   * The rules of a family are committed for these services, and removed for these claims, which no service has. A
+   * service comes with its removed endpoints if nothing else of it changed; see Scope. Returns at once.
    */
   request(
     family: IpFamily,
@@ -134,17 +139,20 @@ export class Reconciler {
     if (scope.services.size > 0 || scope.claims.size > 0) this.#workers[family].few.add(scope);
   }
 
-  /** The rules of a family are in; every entry of it is looked at. Returns at once. */
+  /** The rules of a family are committed, so examine all its entries. Returns at once. */
   requestAll(family: IpFamily): void {
     this.#workers[family].many.add({ ...newScope(), all: true });
   }
 
-  /** Resolves when no pass is running or waiting, but for follow-ups and retries. */
+  /** Resolves when no pass is running or waiting, except for repetitions and retries. */
   async idle(): Promise<void> {
     for (const worker of this.#allWorkers()) await worker.idle();
   }
 
-  /** Resolves when nothing is left to do, follow-ups and retries included; as long as a pass fails, it does not. */
+  /**
+   * Resolves when nothing is left to do, including repetitions and retries. Does not resolve while a pass keeps
+   * failing.
+   */
   async settled(): Promise<void> {
     for (;;) {
       await this.idle();
@@ -155,7 +163,7 @@ export class Reconciler {
     }
   }
 
-  /** Ends for good; resolves when the pass that is under way is done. */
+  /** Stops for good. Resolves when the current pass is complete. */
   async stop(): Promise<void> {
     this.#stopped = true;
     for (const [timer, { resolve }] of this.#followUps) {
@@ -210,9 +218,9 @@ export class Reconciler {
   async #fillPrefilter(prefilter: PrefilterBuilder, family: IpFamily, scope: Scope): Promise<void> {
     const { model, former } = this.#options;
     const timeSlice = new TimeSlice(SLICE_MS);
-    // What the first write of all services has left to do in this turn is long enough.
+    // Yield first, because the first write of all services already takes long in this turn.
     if (scope.all) await timeSlice.yield();
-    // The model may change between two slices; what changes is reconciled again after its own rules are in.
+    // The model may change between two slices. Changes are reconciled again after their own rules are committed.
     for (const service of scope.all ? model.services() : scope.services.keys()) {
       let told = false;
       for (const target of model.targets(family, service)) {
@@ -222,7 +230,7 @@ export class Reconciler {
       }
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
-      // Where a service has it again, what is in order is for the service to say.
+      // If a service has the address again, the service alone decides which entries are in order.
       const { address, protocol, port } = claim;
       if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
         prefilter.addFormer(claim);
@@ -231,7 +239,7 @@ export class Reconciler {
     }
   }
 
-  /** Whether the service asks for resets, which is said then. */
+  /** Reports the service if it asks for resets. Returns whether it does. */
   #tellsResets({ resetRemovedEndpoints, service }: ServiceTarget): boolean {
     if (resetRemovedEndpoints) this.#options.onResetsAsked?.(service);
     return resetRemovedEndpoints;
@@ -276,7 +284,7 @@ export class Reconciler {
     }
   }
 
-  /** Undefined: it stays. */
+  /** Returns undefined if the entry stays. */
   #whyStale(entry: ConntrackEntry, known: ServiceKnowledge): DeleteReason | undefined {
     const decision = decide(entry, known);
     const { reason } = decision;

@@ -1,13 +1,14 @@
-/** Whether the kernel's settings let the resets happen that services ask for, by the annotation RESET_ANNOTATION. */
+/** Checks whether the kernel's settings allow the resets that services ask for with the annotation RESET_ANNOTATION. */
 import { type Logger, serviceFields } from "../../base/logger.js";
 
 /**
- * net.netfilter.nf_conntrack_tcp_loose: with 1, the default, a segment from the middle of a connection that is not tracked (any
- * more) begins an entry, and is answered with a reset as its service asks for. With 0 it is invalid to connection tracking, as is
- * one outside the window of a connection that is well: these cannot be told apart, so neither is answered.
+ * net.netfilter.nf_conntrack_tcp_loose. With 1, the default, a segment from the middle of an untracked connection
+ * creates an entry, and is answered with a reset if the service asks for that. With 0, such a segment is invalid to
+ * connection tracking. A segment outside the window of a healthy connection is also invalid, and the two cannot be told
+ * apart, so neither is answered.
  */
 export interface ResetSettings {
-  /** nf_conntrack_tcp_loose; undefined where it cannot be read. Never rejects. */
+  /** nf_conntrack_tcp_loose; undefined if it cannot be read. Never rejects. */
   readonly tcpLoose: () => Promise<number | undefined>;
 }
 
@@ -15,7 +16,7 @@ const MESSAGE =
   "services ask for resets of connections to endpoints that are gone, but net.netfilter.nf_conntrack_tcp_loose is 0: such " +
   "connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
 
-/** Says so once when a service asks for resets that cannot be. */
+/** Logs once if a service asks for resets that the kernel's settings do not allow. */
 export class ResetCheck {
   readonly #settings: ResetSettings;
   readonly #log: Logger;
@@ -26,7 +27,7 @@ export class ResetCheck {
     this.#log = log;
   }
 
-  /** This service ("namespace/name") asks for them. Returns at once. */
+  /** This service ("namespace/name") asks for resets. Returns at once. */
   asked(service: string): void {
     if (this.#checked) return;
     this.#checked = true;

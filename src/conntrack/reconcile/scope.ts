@@ -1,4 +1,4 @@
-/** What a pass of the reconciler is about, and by which dumps it is found. */
+/** The scope of a reconciler's pass, and the dumps that find its entries. */
 import { isDeepStrictEqual } from "node:util";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -8,25 +8,25 @@ import type { ServiceKnowledge } from "./service-knowledge.js";
 import { isReconciled } from "./prefilter.js";
 import type { ConntrackFilter } from "../table/conntrack-table.js";
 
-/** An endpoint that took traffic and does no more. */
+/** An endpoint that no longer takes traffic. */
 export interface GoneEndpoint {
   readonly address: string;
   readonly port: number;
   readonly protocol: Protocol;
 }
 
-/** Changes of one family that wait to be reconciled. */
+/** Changes in one family that wait to be reconciled. */
 export interface Scope {
-  /** Everything, not only what follows. */
+  /** Examine everything, not only what follows. */
   all: boolean;
   /**
-   * "namespace/name" of the services that changed. With the endpoints that went, when nothing else of the service changed:
-   * then what is stale replies from one of them. Undefined: any entry to the service may be stale.
+   * "namespace/name" of the services that changed. If only endpoints went, the value lists them: then a stale entry has
+   * one of them as reply source. Undefined: any entry to the service may be stale.
    */
   readonly services: Map<string, readonly GoneEndpoint[] | undefined>;
   /** Former VIPs and node ports, by key. */
   readonly claims: Map<string, Claim>;
-  /** How many passes over the same went before, without a change in between. */
+  /** Number of previous passes over the same scope without a change in between. */
   repeats: number;
 }
 
@@ -44,7 +44,7 @@ export function mergeScope(into: Scope, from: Scope): void {
   into.repeats = Math.min(into.repeats, from.repeats);
 }
 
-/** The same once more: this time every entry to the services is looked at. */
+/** The same scope once more. This time every entry to the services is examined. */
 export function repeatScope({ all, services, claims, repeats }: Scope): Scope {
   const whole = new Map(Array.from(services.keys(), (service) => [service, undefined] as const));
   return { all, services: whole, claims, repeats: repeats + 1 };
@@ -63,7 +63,7 @@ class Filters {
     return this.#filters.size;
   }
 
-  /** All entries to a destination. One address with many ports is one dump. */
+  /** Adds all entries to a destination. One dump covers an address with many ports. */
   to({ address, protocol, port }: Omit<Claim, "family">): void {
     const number = SERVICE_PROTOCOL[protocol];
     const exact = { family: this.#family, protocol: number };
@@ -75,14 +75,14 @@ class Filters {
     }
   }
 
-  /** All entries that an endpoint replies to. One address with many ports is one dump. */
+  /** Adds all entries that an endpoint replies to. One dump covers an address with many ports. */
   from({ address, protocol, port }: GoneEndpoint): void {
     const number = SERVICE_PROTOCOL[protocol];
     const exact = { family: this.#family, protocol: number, reply: { source: address, sourcePort: port } };
     this.#add(`from ${address}`, exact, { family: this.#family, reply: { source: address } });
   }
 
-  /** The exact filter as long as there is but one for the address, the wide one for several. */
+  /** Uses the exact filter while the address has only one, and the wide one for several. */
   #add(key: string, exact: ConntrackFilter, wide: ConntrackFilter): void {
     const before = this.#filters.get(key);
     this.#filters.set(key, before === undefined || isDeepStrictEqual(before, exact) ? exact : wide);
@@ -93,10 +93,16 @@ class Filters {
   }
 }
 
-/** Ports of a service that are looked at in one go; one with more has a pass over all entries, whose preparation yields to the event loop. */
+/**
+ * Maximum number of ports of a service to examine in one turn. A service with more gets a pass over all entries, whose
+ * preparation yields to the event loop.
+ */
 const MOST_PORTS = 256;
 
-/** The dumps, filtered by the kernel, that show whatever may be stale; undefined when that would be more than `most`. */
+/**
+ * Returns kernel-filtered dumps that together show every possibly stale entry. Returns undefined if this takes more
+ * than `most` dumps.
+ */
 export function filtersOf(
   { services, claims }: Scope,
   known: ServiceKnowledge,
@@ -112,7 +118,7 @@ export function filtersOf(
     }
     const protocols = new Set(targets.map(({ protocol }) => protocol));
     const from = gone?.filter(({ protocol }) => protocols.has(protocol));
-    // Whichever is fewer; where it is the same, those that show more.
+    // Use whichever takes fewer dumps; if equal, the dumps that show more entries.
     if (from !== undefined && from.length < waysTo(targets)) {
       for (const endpoint of from) filters.from(endpoint);
     } else {
@@ -130,7 +136,7 @@ export function filtersOf(
   return filters.all();
 }
 
-/** Dumps that it takes to see all entries to these. */
+/** Number of dumps needed to see all entries to these targets. */
 function waysTo(targets: readonly ServiceTarget[]): number {
   const ways = new Set(targets.flatMap(({ addresses }) => addresses));
   return ways.size + targets.filter(({ nodePort }) => nodePort !== 0).length;

@@ -1,6 +1,6 @@
 /**
- * What the decision asks, answered from the model. Nothing of the model is copied but what one pass has asked about: at
- * 50,000 services that would be the size of the model again.
+ * Answers the questions of the decision from the model. Copies only the parts of the model that the pass has asked
+ * about: for 50,000 services a full copy would be as large as the model.
  */
 import { type IpFamily, parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
 import { NODE_PORT } from "../../model/claim-keys.js";
@@ -11,15 +11,16 @@ import type { LocalAddress } from "../../node/facts.js";
 import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } from "./decide.js";
 import type { FormerTargets } from "./former-targets.js";
 
-/** The part of the model that is asked. */
+/** The part of the model that is used here. */
 export type TargetSource = Pick<
   ServiceModel,
   "targets" | "target" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong"
 >;
 
 /**
- * Where node ports answer: the addresses given, or "all" of this node's. Not on loopback, which is given separately
- * where they are served there: what has such a number there else is a local program's.
+ * Returns the addresses where node ports are served: the addresses given, or "all" of this node's. "all" excludes
+ * loopback: a connection to such a port there belongs to a local program. If node ports are served on loopback, the
+ * caller adds those addresses.
  */
 export function nodePortAddressesOf(
   family: IpFamily,
@@ -31,23 +32,22 @@ export function nodePortAddressesOf(
   return own.filter((address) => address !== "::1" && !address.startsWith("127."));
 }
 
-/** A target with its service port. */
 export interface FoundTarget extends KnownTarget {
   readonly target: ServiceTarget;
 }
 
-/** Service ports that are kept ready during a pass; as many again cost a look into the model each. */
+/** Maximum number of service ports cached during a pass. Each further one costs a lookup in the model. */
 const MAX_CACHED = 16_384;
 
 /**
- * Valid for one pass over one family: what it has answered once it answers again, whatever the model has learnt
- * meanwhile. A change that comes during a pass is reconciled after its own rules are in.
+ * Valid for one pass over one family. It repeats its earlier answers even if the model has changed meanwhile. A change
+ * during a pass is reconciled after its own rules are committed.
  */
 export class ServiceKnowledge implements Knowledge {
   readonly family: IpFamily;
-  /** Where node ports answer: addresses, and CIDRs. */
+  /** Addresses and CIDRs where node ports are served. */
   readonly nodePortAddresses: readonly string[];
-  /** The same as a prefilter has it: the unspecified address where one is a network, which no prefilter tells. */
+  /** The same for a prefilter. If any is a CIDR, which a prefilter cannot express, it is the unspecified address. */
   readonly prefilterAddresses: readonly string[];
   readonly #addresses: ReadonlySet<string>;
   readonly #networks: readonly Prefix[];
@@ -93,7 +93,7 @@ export class ServiceKnowledge implements Knowledge {
     return this.#addresses.has(address) || this.#networks.some((network) => prefixContains(network, address));
   }
 
-  /** The service ports as connections see them, each computed when it is asked for. */
+  /** The service ports as connections see them, each computed on demand. */
   targetsOf(service: string): Iterable<ServiceTarget> {
     return this.#model.targets(this.family, service);
   }

@@ -9,13 +9,13 @@ export interface ConntrackTuple {
   readonly protocol: number;
   readonly sourcePort: number;
   readonly destinationPort: number;
-  /** ICMP and ICMPv6 alone: what stands in the ports' place. */
+  /** Only for ICMP and ICMPv6, which have these in place of ports. */
   readonly icmp?: { readonly id: number; readonly type: number; readonly code: number } | undefined;
-  /** Only where the zone holds for this direction alone (CTA_TUPLE_ZONE); the entry's own zone is then 0. */
+  /** Set only if the zone applies to this direction alone (CTA_TUPLE_ZONE). The entry's own zone is then 0. */
   readonly zone?: number | undefined;
 }
 
-/** Bits of `status`, linux/netfilter/nf_conntrack_common.h enum ip_conntrack_status. */
+/** Bits of `status`, from enum ip_conntrack_status in linux/netfilter/nf_conntrack_common.h. */
 export const CONNTRACK_STATUS = {
   expected: 1 << 0,
   seenReply: 1 << 1,
@@ -37,40 +37,40 @@ export const CONNTRACK_STATUS = {
 
 export interface ConntrackEntry {
   readonly family: IpFamily;
-  /** What the client sent: its destination is the VIP. */
+  /** The client's packets: the destination is the VIP. */
   readonly original: ConntrackTuple;
-  /** What the other side answers with: its source is the endpoint. */
+  /** The answers: the source is the endpoint. */
   readonly reply: ConntrackTuple;
   /**
-   * CTA_ID, unsigned 32 bits: tells an entry from a later one with the same tuple, unless the kernel has put that one in
-   * the very same place in memory.
+   * CTA_ID, unsigned 32 bits. Distinguishes an entry from a later one with the same tuple, unless the kernel placed
+   * both at the same memory address.
    */
   readonly id: number;
   /** CONNTRACK_STATUS bits. */
   readonly status: number;
-  /** Seconds left; absent where the kernel does not tell (offloaded, dying). */
+  /** Seconds left. Absent if the kernel does not say (offloaded, dying). */
   readonly timeout?: number | undefined;
   readonly mark: number;
-  /** Zone of both directions; 0: the default one. */
+  /** Zone of both directions. 0: the default zone. */
   readonly zone: number;
-  /** Name of the protocol's state in the kernel's words ("ESTABLISHED", "COOKIE_WAIT"); absent: the protocol has none. */
+  /** The kernel's name of the protocol's state ("ESTABLISHED", "COOKIE_WAIT"). Absent if the protocol has no states. */
   readonly state?: string | undefined;
-  /** 16 bytes; absent: none set. */
+  /** 16 bytes. Absent if none is set. */
   readonly labels?: Uint8Array | undefined;
-  /** Only where net.netfilter.nf_conntrack_acct is on. */
+  /** Only if net.netfilter.nf_conntrack_acct is on. */
   readonly counters?:
     | {
         readonly original: { readonly packets: bigint; readonly bytes: bigint };
         readonly reply: { readonly packets: bigint; readonly bytes: bigint };
       }
     | undefined;
-  /** Unix ms, only where net.netfilter.nf_conntrack_timestamp is on. */
+  /** Unix time, ms. Only if net.netfilter.nf_conntrack_timestamp is on. */
   readonly startedAt?: number | undefined;
 }
 
 /**
- * An entry to be made. Where `reply` is not `original` turned round, the entry gets the NAT that makes it so; the bits of
- * `status` that tell of NAT come from that and are ignored here.
+ * An entry to create. If `reply` is not `original` reversed, the entry gets the NAT that makes it so. The NAT bits of
+ * `status` follow from that; their given values are ignored.
  */
 export interface NewConntrackEntry {
   readonly family: IpFamily;
@@ -88,8 +88,8 @@ export interface NewConntrackEntry {
 }
 
 /**
- * Parts of a tuple that must be equal; what is absent matches all. An address may be a CIDR without host bits. A port
- * matches entries of protocols that have ports, and no ICMP id.
+ * Parts of a tuple that must be equal. Absent parts match everything. An address may be a CIDR without host bits. A
+ * port matches only entries of protocols that have ports, never an ICMP id.
  */
 export interface TupleFilter {
   readonly source?: string;
@@ -99,8 +99,8 @@ export interface TupleFilter {
 }
 
 /**
- * Which entries are meant. Every part given must hold; an empty filter means all. What cannot be read is refused, and so
- * are a field that is not known, a part that is there and undefined, and addresses of two families.
+ * Selects entries. Every given part must match; an empty filter selects all. Rejected are unreadable values, unknown
+ * fields, fields that are present but undefined, and addresses of two families.
  */
 export interface ConntrackFilter {
   readonly family?: IpFamily;
@@ -109,65 +109,66 @@ export interface ConntrackFilter {
   readonly zone?: number;
   /** `mask` defaults to all bits. */
   readonly mark?: { readonly value: number; readonly mask?: number };
-  /** Bits of `mask` must have the value that `value` has. */
+  /** The bits in `mask` must have the same values as in `value`. */
   readonly status?: { readonly value: number; readonly mask: number };
-  /** A state's name, of whatever protocol has one of that name. */
+  /** A state's name, of any protocol that has one of that name. */
   readonly state?: string;
   readonly original?: TupleFilter;
   readonly reply?: TupleFilter;
   /**
-   * One of these is the source or destination of either direction: a client, a VIP, an endpoint, an address that is masqueraded
-   * to. Addresses or CIDRs without host bits, of one family or both; from 1 to MOST_ADDRESSES.
+   * Any of these is the source or destination of either direction: a client, a VIP, an endpoint or a masquerade
+   * address. Addresses or CIDRs without host bits, of one family or both; from 1 to MOST_ADDRESSES.
    */
   readonly addresses?: readonly string[];
 }
 
-/** Of a filter's `addresses`; each entry is compared with each. */
+/** Maximum number of `addresses` in a filter. Each entry is compared with each address. */
 export const MOST_ADDRESSES = 64;
 
 /**
- * What a dump of one family may skip, looked up where entries are decoded: a pass over a million entries must not make
- * an object of each. It says which original destinations matter and which reply sources are in order there. An entry need
- * not be handed over when no destination matches it, or when its reply source is in the list of every destination that
- * does. Skipping nothing is always right; skipping anything else never is.
+ * Tells a dump of one family which entries it may skip. It is applied where entries are decoded, because a pass over a
+ * million entries must not create an object for each. It lists the original destinations that matter and the reply
+ * sources that are in order for each. An entry may be skipped if it matches no destination. It may also be skipped if
+ * its reply source is in the list of every destination that it matches. Skipping nothing is always correct; skipping
+ * any other entry never is.
  */
 export interface ConntrackPrefilter {
   readonly family: IpFamily;
   /**
-   * Records of address (4 or 16 bytes), protocol (1), zero (1), port (2, network order), list (4, host order).
-   * The unspecified address means any: a node port.
+   * Records of address (4 or 16 bytes), protocol (1), zero (1), port (2, network order), list (4, host order). The
+   * unspecified address means any address: a node port.
    */
   readonly destinations: Uint8Array;
-  /** List i is the endpoints from `lists[i]` up to, without, `lists[i + 1]`. */
+  /** List i holds the endpoints from `lists[i]` up to, but excluding, `lists[i + 1]`. */
   readonly lists: Uint32Array;
   /** Records of address (4 or 16 bytes), port (2, network order), zero (2). */
   readonly endpoints: Uint8Array;
 }
 
-/** What a dump came to. */
+/** The result of a dump. */
 export interface DumpResult {
-  /** Entries handed over. */
+  /** Entries passed on. */
   readonly entries: number;
-  /** Entries that the kernel sent; what it did not filter was filtered here. */
+  /** Entries that the kernel sent. Those that it did not filter were filtered here. */
   readonly seen: number;
-  /** With a prefilter: how many matched the filter, handed over or not. Absent: none was skipped. */
+  /** With a prefilter: number of entries that matched the filter, skipped or not. Absent if none was skipped. */
   readonly matched?: number;
-  /** And how many of these have IPS_SEEN_REPLY. */
+  /** How many of the `matched` entries have IPS_SEEN_REPLY. */
   readonly answered?: number;
-  /** The table changed under the dump (NLM_F_DUMP_INTR): entries may be missing or told twice. */
+  /** The table changed during the dump (NLM_F_DUMP_INTR), so entries may be missing or repeated. */
   readonly interrupted: boolean;
 }
 
 export interface DeleteResult {
   readonly deleted: number;
-  /** Gone, or another entry with the same tuple by now. */
+  /** Already gone, or replaced by another entry with the same tuple. */
   readonly absent: number;
   readonly interrupted: boolean;
 }
 
-/** What a deletion of a list came to. */
+/** The result of deleting a list. */
 export interface DeleteAllResult extends DeleteResult {
-  /** Positions of the absent ones in the list, ascending. */
+  /** Ascending positions of the absent entries in the list. */
   readonly absentAt: readonly number[];
 }
 
@@ -179,7 +180,9 @@ export interface ConntrackUpdate {
 
 export interface ConntrackEvents {
   onNew?(entry: ConntrackEntry): void;
-  /** The kernel tells it only of entries that it made while a listener was there (net.netfilter.nf_conntrack_events = 2). */
+  /**
+   * The kernel reports only entries that it created while a listener existed (net.netfilter.nf_conntrack_events = 2).
+   */
   onDestroy?(entry: ConntrackEntry): void;
   /** The kernel dropped events (ENOBUFS). */
   onLost(): void;
@@ -187,7 +190,7 @@ export interface ConntrackEvents {
   onError(error: Error): void;
 }
 
-/** Per-CPU counters summed (CTA_STATS_*), since boot. */
+/** Counters since boot, summed over all CPUs (CTA_STATS_*). */
 export interface ConntrackStats {
   readonly found: number;
   readonly invalid: number;
@@ -199,15 +202,16 @@ export interface ConntrackStats {
 }
 
 /**
- * Conntrack of one network namespace. Every method is asynchronous and off the main thread. Errors are `KernelError` (its
- * code says: no rights, no ctnetlink in the kernel, a filter that is not understood). A filter with a part that cannot be
- * read is refused before anything is asked of the kernel. Implemented by `NetlinkConntrack`.
+ * Conntrack of one network namespace. Every method is asynchronous and runs off the main thread. Errors are
+ * `KernelError`; its code says whether permission is missing, the kernel has no ctnetlink, or the filter is invalid. An
+ * invalid filter is rejected before the kernel is asked. Implemented by `NetlinkConntrack`.
  */
 export interface ConntrackTable {
   /**
-   * In chunks: the next one is read when the last one's promise is done, so memory stays bounded.
-   * An entry that is kept keeps the few hundred of its chunk in memory; `plainEntry` (decode.ts) makes a copy of its own.
-   * With a `prefilter` for the filter's family, entries that it does not ask for may be skipped.
+   * Dumps entries in chunks. The next chunk is read after the promise for the last one resolves, so memory stays
+   * bounded. A reference to an entry keeps the few hundred entries of its chunk in memory; `plainEntry` (decode.ts)
+   * makes an independent copy. With a `prefilter` for the filter's family, entries that it does not select may be
+   * skipped.
    */
   dump(
     filter: ConntrackFilter,
@@ -215,20 +219,23 @@ export interface ConntrackTable {
     prefilter?: ConntrackPrefilter,
   ): Promise<DumpResult>;
   lookup(family: IpFamily, original: ConntrackTuple, zone?: number): Promise<ConntrackEntry | undefined>;
-  /** Rejects with EEXIST when there is one with either tuple. */
+  /** Rejects with EEXIST if an entry with either tuple exists. */
   create(entry: NewConntrackEntry): Promise<void>;
-  /** By tuple and id. Rejects with ENOENT when there is no such entry. */
+  /** Finds the entry by tuple and id. Rejects with ENOENT if it does not exist. */
   update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void>;
   count(): Promise<number>;
   max(): Promise<number>;
   stats(): Promise<ConntrackStats>;
-  /** By tuple and id. False: it was not there any more. */
+  /** Finds the entry by tuple and id. Returns false if it is already gone. */
   delete(entry: ConntrackEntry): Promise<boolean>;
-  /** By tuple and id, batched. */
+  /** Finds the entries by tuple and id. Batched. */
   deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult>;
-  /** What matches when the dump meets it; filtered in the kernel where it can. Never crosses into JavaScript. */
+  /**
+   * Deletes the entries that match when the dump reaches them. Filters in the kernel if possible; entries never reach
+   * JavaScript.
+   */
   deleteMatching(filter: ConntrackFilter): Promise<DeleteResult>;
-  /** Nothing is told where net.netfilter.nf_conntrack_events is 0. */
+  /** There are no events if net.netfilter.nf_conntrack_events is 0. */
   events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }>;
   close(): Promise<void>;
 }

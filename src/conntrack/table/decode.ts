@@ -1,6 +1,6 @@
 /**
- * Entries over the bytes that the addon hands over. A field is read when it is asked for: most entries of a dump are
- * looked at once, and at a field or two.
+ * Entries over the bytes that the addon returns. A field is decoded on access, because most entries of a dump are
+ * examined once and for a field or two.
  */
 import { AF } from "../../base/ip-families.js";
 import type { NativeRecords } from "../../netlink/conntrack-addon.js";
@@ -9,14 +9,16 @@ import { KEY_BYTES, KIND, LABEL_BYTES, OFFSET, packIdentity, PART, SHORT_BYTES }
 import { stateName } from "./protocol-states.js";
 import type { ConntrackEntry, ConntrackTuple } from "./conntrack-table.js";
 
-/** Records of one length, as the addon hands them over. */
+/** Records of one length, as the addon returns them. */
 interface Block {
   readonly view: DataView;
-  /** With IPv4 addresses of 4 bytes. */
+  /** Whether IPv4 addresses take 4 bytes. */
   readonly short: boolean;
 }
 
-/** Texts of the addresses seen last, by a hash of their bytes: a table of many entries has few VIPs and endpoints. */
+/**
+ * Cached texts of recent addresses, by a hash of their bytes. Even a table of many entries has few VIPs and endpoints.
+ */
 const CACHED = 16_384;
 const cachedV4 = new Uint32Array(CACHED);
 const cachedV4Texts: string[] = new Array<string>(CACHED).fill("0.0.0.0");
@@ -53,7 +55,6 @@ function textV6(view: DataView, at: number): string {
   return text;
 }
 
-/** Text of one of a record's four addresses. */
 function addressOf({ view, short }: Block, record: number, index: number): string {
   if (short) return textV4(view.getUint32(record + OFFSET.original + 4 * index, true));
   const at = record + OFFSET.original + 16 * index;
@@ -62,9 +63,9 @@ function addressOf({ view, short }: Block, record: number, index: number): strin
 
 class PackedTuple implements ConntrackTuple {
   readonly #block: Block;
-  /** Where the record begins. */
+  /** Offset of the record. */
   readonly #at: number;
-  /** 0 original, 1 reply. */
+  /** 0: original, 1: reply. */
   readonly #direction: number;
 
   constructor(block: Block, at: number, direction: number) {
@@ -114,7 +115,7 @@ class PackedTuple implements ConntrackTuple {
   }
 }
 
-/** An entry of a block. As long as it is reachable, so is the block. */
+/** An entry of a block. It keeps the block in memory. */
 class PackedEntry implements ConntrackEntry {
   readonly #block: Block;
   readonly #at: number;
@@ -179,7 +180,7 @@ class PackedEntry implements ConntrackEntry {
     return plainEntry(this);
   }
 
-  /** Writes the entry's key and id at `offset`; false when `entry` is none of this class. */
+  /** Writes the entry's key and id at `offset`. Returns false if `entry` is not of this class. */
   static writeKey(entry: ConntrackEntry, into: Uint8Array, offset: number): boolean {
     if (!(#block in entry)) return false;
     const { view, short } = entry.#block;
@@ -196,7 +197,6 @@ class PackedEntry implements ConntrackEntry {
   }
 }
 
-/** The entries of a block. */
 export function unpackRecords({ stride, bytes }: NativeRecords): ConntrackEntry[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const block: Block = { view, short: stride === SHORT_BYTES };
@@ -205,7 +205,7 @@ export function unpackRecords({ stride, bytes }: NativeRecords): ConntrackEntry[
   return entries;
 }
 
-/** Keys and ids of entries, as the addon takes them. Throws KernelError "invalid". */
+/** Returns keys and ids of entries in the addon's format. Throws KernelError "invalid". */
 export function packIdentities(action: string, entries: readonly ConntrackEntry[]): Uint8Array {
   const keys = new Uint8Array(entries.length * KEY_BYTES);
   entries.forEach((entry, i) => {
@@ -227,7 +227,7 @@ function plainTuple(tuple: ConntrackTuple): ConntrackTuple {
   };
 }
 
-/** A copy as a plain object with only the fields that are there: to keep, to compare, to print. */
+/** Returns a copy as a plain object with only the fields that are set: to keep, compare or print. */
 export function plainEntry(entry: ConntrackEntry): ConntrackEntry {
   const { timeout, state, labels, counters, startedAt } = entry;
   return {

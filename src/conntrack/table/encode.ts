@@ -1,6 +1,6 @@
 /**
- * An entry as bytes of a fixed shape: what the addon hands over and takes, and what filters compare. Little-endian, as
- * every machine that the addon is built for. native/conntrack/record.h has the same layout.
+ * An entry as bytes of a fixed layout: the format that the addon returns and accepts, and that filters compare.
+ * Little-endian, as is every machine that the addon is built for. native/conntrack/record.h has the same layout.
  *
  *     0 family (2, 10)  1 protocol  2 kind  3 state + 1   4 zone  6, 8 zone of one direction   10 parts that are there
  *    12 status         16 mark     20 id   24 timeout    28, 30 ports, original                32, 34 ports, reply   36 event
@@ -43,39 +43,40 @@ export const OFFSET = {
   labels: 144,
 } as const;
 
-/** Bytes of a record up to its addresses: all that filters and keys need. */
+/** Bytes of a record up to and including its addresses: all that filters and keys need. */
 export const KEY_BYTES = 104;
 /** Bytes of a record with counters, start and labels. */
 export const FULL_BYTES = 160;
 export const LABEL_BYTES = 16;
-/** Bytes of a record, as the addon hands it over, that has IPv4 addresses of 4 bytes and nothing behind them. */
+/** Bytes of a record from the addon that has IPv4 addresses of 4 bytes and nothing after them. */
 export const SHORT_BYTES = 56;
 
-/** What stands in the ports' place. An ICMP tuple has its id in the first, type and code in the second. */
+/** Content of the two port fields. An ICMP tuple has its id in the first, and type and code in the second. */
 export const KIND = { none: 0, ports: 1, icmp: 2 } as const;
 
 /** Bits of `parts`. */
 export const PART = { timeout: 1, counters: 2, start: 4, labels: 8 } as const;
 
-/** A value that cannot be used: nothing was asked of the kernel. */
+/** For a value that cannot be used. The kernel was not asked. */
 export function invalid(action: string, reason: string): KernelError {
   return new KernelError("invalid", `${action}: ${reason}`, { action });
 }
 
-/** An integer from 0 to `highest`, or a KernelError "invalid" that names `what`. */
+/**
+ * Returns `value` if it is an integer from 0 to `highest`. Otherwise throws a KernelError "invalid" that names `what`.
+ */
 export function checkInteger(action: string, what: string, value: unknown, highest: number): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= highest) return value;
   throw invalid(action, `${what}: expected an integer from 0 to ${highest}, found ${display(value)}`);
 }
 
-/** A value from outside in an error message. */
+/** Formats an external value for an error message. */
 export function display(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 100 ? `${value.slice(0, 100)}…` : value);
   if (typeof value === "object" && value !== null) return Array.isArray(value) ? "an array" : "an object";
   return String(value);
 }
 
-/** 2 or 10. */
 export function familyNumber(action: string, family: unknown): number {
   if (family === "ip" || family === "ip6") return AF[family];
   throw invalid(action, `family: expected "ip" or "ip6", found ${display(family)}`);
@@ -127,7 +128,7 @@ function packTuple(
   }
 }
 
-/** A tuple of an entry from outside, which may be anything. */
+/** Checks a tuple from outside, which may be of any type. */
 function wantTuple(action: string, direction: "original" | "reply", tuple: ConntrackTuple): void {
   const given: unknown = tuple;
   if (typeof given === "object" && given !== null) return;
@@ -143,7 +144,7 @@ function packHead(action: string, into: DataView, family: unknown, protocol: unk
   return number;
 }
 
-/** The record that finds an entry by its original tuple. Throws KernelError "invalid". */
+/** Returns the record that finds an entry by its original tuple. Throws KernelError "invalid". */
 export function packKey(action: string, family: IpFamily, original: ConntrackTuple, zone = 0): Uint8Array<ArrayBuffer> {
   wantTuple(action, "original", original);
   const bytes = new Uint8Array(KEY_BYTES);
@@ -153,14 +154,14 @@ export function packKey(action: string, family: IpFamily, original: ConntrackTup
   return bytes;
 }
 
-/** The record that deletes or changes an entry: its original tuple and its id. Throws KernelError "invalid". */
+/** Returns the record that deletes or changes an entry: its original tuple and its id. Throws KernelError "invalid". */
 export function packIdentity(action: string, entry: ConntrackEntry): Uint8Array<ArrayBuffer> {
   const bytes = packKey(action, entry.family, entry.original, entry.zone);
   new DataView(bytes.buffer).setUint32(OFFSET.id, checkInteger(action, "id", entry.id, 0xffffffff), true);
   return bytes;
 }
 
-/** The number of a state's name, plus 1. */
+/** Returns the number of a state's name, plus 1. */
 function stateCode(action: string, protocol: number, name: string): number {
   const names = STATES.get(protocol);
   const number = names?.indexOf(name) ?? -1;
@@ -169,7 +170,7 @@ function stateCode(action: string, protocol: number, name: string): number {
   throw invalid(action, `state: protocol ${protocol} has no ${display(name)}; it has ${names.join(", ")}`);
 }
 
-/** A whole record, FULL_BYTES long. Throws KernelError "invalid". */
+/** Returns a whole record, FULL_BYTES long. Throws KernelError "invalid". */
 export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEntry): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(FULL_BYTES);
   const view = new DataView(bytes.buffer);
@@ -201,7 +202,7 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
   return bytes;
 }
 
-/** What only the kernel can say of an entry. Returns the parts that are there. */
+/** Writes the fields that only the kernel can set. Returns the PART bits of those that are present. */
 function packMeasured(into: DataView, { counters, startedAt }: ConntrackEntry): number {
   let parts = 0;
   if (counters !== undefined) {
@@ -221,10 +222,12 @@ function packMeasured(into: DataView, { counters, startedAt }: ConntrackEntry): 
 const { seenReply, assured, confirmed, fixedTimeout, helper } = CONNTRACK_STATUS;
 const { sourceNat, destinationNat, sourceNatDone, destinationNatDone } = CONNTRACK_STATUS;
 const NAT_BITS = sourceNat | destinationNat | sourceNatDone | destinationNatDone;
-/** What the kernel lets one set when an entry is made. */
+/** Bits that the kernel allows to be set when an entry is created. */
 const SETTABLE = seenReply | assured | confirmed | fixedTimeout | helper;
 
-/** The whole record of an entry to be made; NAT bits are dropped from its status. Throws KernelError "invalid". */
+/**
+ * Returns the whole record of an entry to create. NAT bits are dropped from its status. Throws KernelError "invalid".
+ */
 export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Array<ArrayBuffer> {
   const status = checkInteger(action, "status", entry.status ?? 0, 0xffffffff) & ~NAT_BITS;
   if ((status & ~SETTABLE) !== 0) {
@@ -233,7 +236,7 @@ export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Arr
   return packEntry(action, { ...entry, status, timeout: checkInteger(action, "timeout", entry.timeout, 0xffffffff) });
 }
 
-/** What to change, with the mask of the mark; checked. */
+/** A checked change, with the mask of the mark. */
 export interface CheckedUpdate {
   readonly timeout?: number;
   readonly mark?: number;

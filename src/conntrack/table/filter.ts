@@ -1,6 +1,6 @@
 /**
- * Filters, read strictly: a filter decides what is deleted, so nothing in it is guessed or passed over. A filter becomes
- * patterns over the bytes of a record (encode.ts); an entry matches when it has the bits of one of them.
+ * Parses filters strictly: a filter decides what is deleted, so nothing in it is guessed or ignored. A filter becomes
+ * patterns over the bytes of a record (encode.ts). An entry matches if it has the bits of one of them.
  */
 import { AF, FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { type IpFamily, packAddress, parseCIDR } from "../../base/ip.js";
@@ -8,7 +8,7 @@ import { checkInteger, display, familyNumber, invalid, KEY_BYTES, KIND, kindOf, 
 import { STATES } from "./protocol-states.js";
 import { type ConntrackFilter, MOST_ADDRESSES, type TupleFilter } from "./conntrack-table.js";
 
-/** An entry matches when its record, masked with `mask`, is `value`. Both are KEY_BYTES long. */
+/** An entry matches if its record, masked with `mask`, equals `value`. Both are KEY_BYTES long. */
 export interface Pattern {
   readonly value: Uint8Array<ArrayBuffer>;
   readonly mask: Uint8Array<ArrayBuffer>;
@@ -18,9 +18,10 @@ const FIELDS = ["family", "protocol", "zone", "mark", "status", "state", "origin
 const TUPLE_FIELDS = ["source", "destination", "sourcePort", "destinationPort"];
 const ALL_BITS = 0xffffffff;
 
-/** The fields of `value`, all of them known and none undefined. */
+/** Returns the fields of `value`. Rejects unknown and undefined ones. */
 function fieldsOf(action: string, what: string, value: unknown, known: readonly string[]): Record<string, unknown> {
-  // A plain one: fields that an object has from its class would not be seen, and the filter taken for a wider one.
+  // Only plain objects: fields inherited from a class would not be seen, and the filter would select more than
+  // intended.
   const prototype: unknown = typeof value === "object" && value !== null ? Object.getPrototypeOf(value) : undefined;
   if (prototype !== Object.prototype && prototype !== null) {
     throw invalid(action, `${what}: expected a plain object, found ${display(value)}`);
@@ -32,13 +33,13 @@ function fieldsOf(action: string, what: string, value: unknown, known: readonly 
   return value as Record<string, unknown>;
 }
 
-/** Collects what a filter demands of a record. */
+/** Collects the bits that a filter requires of a record. */
 class PatternBuilder {
   readonly value = new Uint8Array(KEY_BYTES);
   readonly mask = new Uint8Array(KEY_BYTES);
   readonly #valueView = new DataView(this.value.buffer);
   readonly #maskView = new DataView(this.mask.buffer);
-  /** Where the family was learnt. */
+  /** The field that determined the family. */
   #familyFrom = "";
 
   constructor(readonly action: string) {}
@@ -76,7 +77,7 @@ class PatternBuilder {
       this.mask[offset + i] = mask;
       this.value[offset + i] = prefix.bytes[i] & mask;
     }
-    // A record's IPv4 addresses are padded with zeros: the whole address is compared at once.
+    // A record's IPv4 addresses are padded with zeros, so that whole addresses are compared at once.
     if (prefix.length === prefix.bytes.length * 8) this.mask.fill(0xff, offset, offset + 16);
   }
 
@@ -90,7 +91,7 @@ interface PrefixBytes {
   readonly length: number;
 }
 
-/** An address, or a CIDR without host bits: one with host bits may mean either. */
+/** Reads an address, or a CIDR without host bits, because one with host bits is ambiguous. */
 function readPrefix(action: string, what: string, text: unknown): PrefixBytes {
   if (typeof text === "string" && text.includes("/")) {
     const prefix = parseCIDR(text);
@@ -107,7 +108,7 @@ function readPrefix(action: string, what: string, text: unknown): PrefixBytes {
   return { bytes: bytes.subarray(0, length), length: length * 8 };
 }
 
-/** Bits of a prefix's byte `i`. */
+/** Returns the mask of byte `i` of a prefix. */
 function prefixMask(length: number, i: number): number {
   return (0xff00 >> Math.min(8, Math.max(0, length - 8 * i))) & 0xff;
 }
@@ -141,7 +142,7 @@ function readBits(builder: PatternBuilder, name: "mark" | "status", given: unkno
   builder.bits(OFFSET[name], value, all ? ALL_BITS : checkInteger(action, `${name}.mask`, fields["mask"], ALL_BITS));
 }
 
-/** One pattern for each protocol that has a state of this name. */
+/** Returns one pattern for each protocol that has a state of this name. */
 function withState(builder: PatternBuilder, state: unknown): Pattern[] {
   const { action } = builder;
   const only = builder.mask[OFFSET.protocol] === 0 ? undefined : builder.value[OFFSET.protocol];
@@ -161,8 +162,8 @@ function withState(builder: PatternBuilder, state: unknown): Pattern[] {
 }
 
 /**
- * The patterns of which an entry must match one. Throws KernelError "invalid" for every filter that is not wholly
- * understood: what is wrong and where.
+ * Returns the patterns, of which an entry must match one. Throws KernelError "invalid" if any part of the filter is not
+ * understood; the message says what is wrong and where.
  */
 export function compileFilter(filter: ConntrackFilter, action: string): readonly Pattern[] {
   const builder = new PatternBuilder(action);
@@ -171,7 +172,7 @@ export function compileFilter(filter: ConntrackFilter, action: string): readonly
   if ("protocol" in fields) builder.byte(OFFSET.protocol, checkInteger(action, "protocol", fields["protocol"], 0xff));
   if ("zone" in fields) {
     builder.short(OFFSET.zone, checkInteger(action, "zone", fields["zone"], 0xffff));
-    // Zone 0 is that of entries that have none in either direction.
+    // Zone 0 means entries that have no zone in either direction.
     builder.short(OFFSET.originalZone, 0);
     builder.short(OFFSET.replyZone, 0);
   }
@@ -183,7 +184,7 @@ export function compileFilter(filter: ConntrackFilter, action: string): readonly
   return "addresses" in fields ? withAddresses(action, patterns, fields["addresses"]) : patterns;
 }
 
-/** For each address a pattern for each of the four places where it may stand. */
+/** Returns, for each address, a pattern for each of the four places that it may have. */
 function withAddresses(action: string, patterns: readonly Pattern[], given: unknown): Pattern[] {
   if (!Array.isArray(given) || given.length === 0 || given.length > MOST_ADDRESSES) {
     throw invalid(
@@ -203,10 +204,12 @@ function withAddresses(action: string, patterns: readonly Pattern[], given: unkn
   return all;
 }
 
-/** The four addresses of a record. */
+/** Offsets of a record's four addresses. */
 const ENDS = [OFFSET.original, OFFSET.original + 16, OFFSET.reply, OFFSET.reply + 16];
 
-/** The pattern with an address in one place; undefined where it demands another one there. */
+/**
+ * Returns the pattern with an address at one offset. Returns undefined if the pattern requires another address there.
+ */
 function withAddress(pattern: Pattern, offset: number, prefix: PrefixBytes): Pattern | undefined {
   const builder = new PatternBuilder("");
   builder.value.set(pattern.value);
@@ -222,7 +225,7 @@ function withAddress(pattern: Pattern, offset: number, prefix: PrefixBytes): Pat
   return builder;
 }
 
-/** Families of which entries may match. */
+/** Returns the families that matching entries may have. */
 export function familiesOf(patterns: readonly Pattern[]): ReadonlySet<IpFamily> {
   const all = patterns.flatMap(({ value, mask }): readonly IpFamily[] => {
     if (mask[OFFSET.family] === 0) return IP_FAMILIES;
@@ -231,12 +234,12 @@ export function familiesOf(patterns: readonly Pattern[]): ReadonlySet<IpFamily> 
   return new Set(all);
 }
 
-/** Whether a record (`packEntry`) has what one of the patterns demands. */
+/** Whether a record (`packEntry`) matches one of the patterns. */
 export function matchesPatterns(patterns: readonly Pattern[], record: Uint8Array): boolean {
   return patterns.some(({ value, mask }) => value.every((byte, i) => (record[i] & mask[i]) === byte));
 }
 
-/** The patterns as the addon takes them: value and mask of each. */
+/** Returns the patterns in the addon's format: value and mask of each. */
 export function packPatterns(patterns: readonly Pattern[]): Uint8Array {
   const bytes = new Uint8Array(patterns.length * 2 * KEY_BYTES);
   patterns.forEach(({ value, mask }, i) => {

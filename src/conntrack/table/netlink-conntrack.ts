@@ -1,6 +1,4 @@
-/**
- * Connection tracking of the running kernel: ctnetlink, through the addon.
- */
+/** Connection tracking of the running kernel, through ctnetlink and the addon. */
 import { AF } from "../../base/ip-families.js";
 import { loadAddon, type NativeAddon } from "../../netlink/addon.js";
 import type {
@@ -34,15 +32,15 @@ import type {
 } from "./conntrack-table.js";
 
 export interface NetlinkConntrackOptions {
-  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
+  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Default: that of the process. */
   readonly netns?: string;
-  /** Receive buffer of an event stream, bytes. Default 8 MiB, or what net.core.rmem_max allows. */
+  /** Receive buffer of an event stream, bytes. Default 8 MiB, or the limit of net.core.rmem_max. */
   readonly receiveBufferBytes?: number;
 }
 
-/** Entries in one call to delete. */
+/** Maximum number of entries in one call to delete. */
 const DELETIONS = 65_536;
-/** In a record's `event`: it is gone. */
+/** Value of a record's `event`: the entry is gone. */
 const DESTROYED = 2;
 
 /** ctnetlink in one network namespace. See `ConntrackTable`. */
@@ -79,12 +77,12 @@ export class NetlinkConntrack implements ConntrackTable {
       const dump = this.#addon.conntrackDump(this.#table, patterns, packPrefilter(filter, prefilter));
       const read = (): Promise<NativePiece> => {
         const piece = this.#addon.conntrackRead(dump);
-        // It may fail while `onEntries` still has the piece before, and nothing waits for it yet.
+        // It may fail while `onEntries` still processes the previous piece and nothing awaits this one yet.
         piece.catch(() => undefined);
         return piece;
       };
-      // Two at a time: while one is read and on its way to the main thread, the kernel goes on with the next. They may
-      // overtake each other; entries have no order.
+      // Read two at a time: the kernel works on the next while one is on its way to the main thread. They may overtake
+      // each other, which is fine because entries have no order.
       const reading = [read(), read()];
       let [entries, seen, matched, answered] = [0, 0, 0, 0];
       let [done, interrupted] = [false, false];
@@ -107,7 +105,7 @@ export class NetlinkConntrack implements ConntrackTable {
         }
         return { entries, seen, interrupted, ...(prefilter !== undefined && { matched, answered }) };
       } finally {
-        // Where `onEntries` or a read failed, workers are still reading.
+        // If `onEntries` or a read failed, workers are still reading.
         await Promise.allSettled(reading);
       }
     });
@@ -158,7 +156,7 @@ export class NetlinkConntrack implements ConntrackTable {
   async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
     return this.#calls.run("delete", async () => {
       const keys: Uint8Array[] = [];
-      // All are read before the first goes: an entry that is none deletes nothing.
+      // Encode all before the first deletion, so that an invalid entry deletes nothing.
       for (let from = 0; from < entries.length; from += DELETIONS) {
         keys.push(packIdentities("delete", entries.slice(from, from + DELETIONS)));
       }
@@ -181,8 +179,8 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   /**
-   * Subscribed when the promise resolves. Handlers must not throw: what they throw surfaces as an uncaught exception.
-   * The event loop stays alive until the stream is closed.
+   * The subscription is active when the promise resolves. Handlers must not throw: an error surfaces as an uncaught
+   * exception. The event loop stays alive until the stream is closed.
    */
   async events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
     return this.#calls.run("events", async () => {
@@ -199,7 +197,7 @@ export class NetlinkConntrack implements ConntrackTable {
     });
   }
 
-  /** Waits for what runs, closes event streams and sockets. Calls after this fail with "closed". */
+  /** Waits for running calls, then closes event streams and sockets. Later calls fail with "closed". */
   async close(): Promise<void> {
     return this.#calls.end(() => this.#addon.conntrackClose(this.#table));
   }
@@ -216,7 +214,7 @@ function packPrefilter(
   return { family: AF[family], destinations, lists: listBytes, endpoints };
 }
 
-/** Calls handlers one after the other; what one throws does not keep the next from its event. */
+/** Calls handlers one after the other. An error in one does not keep the next from its event. */
 function deliver(handlers: ConntrackEvents, open: () => boolean): NativeConntrackCallback {
   return (kind, value) => {
     if (kind === "lost") return rethrowLater(() => handlers.onLost());

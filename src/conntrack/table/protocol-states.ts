@@ -1,9 +1,9 @@
 import { IpProto, protocolNumber } from "../../base/protocols.js";
 
 /**
- * Names of the protocols' states as the kernel prints them, by number. Sources: net/netfilter/nf_conntrack_proto_tcp.c
+ * The kernel's names of the protocols' states, by number. Sources: net/netfilter/nf_conntrack_proto_tcp.c
  * (tcp_conntrack_names), nf_conntrack_proto_sctp.c (sctp_conntrack_names), nf_conntrack_proto_dccp.c (dccp_state_names;
- * Linux before 6.16 alone).
+ * only before Linux 6.16).
  */
 export const STATES: ReadonlyMap<number, readonly string[]> = new Map([
   [
@@ -42,12 +42,12 @@ export const STATES: ReadonlyMap<number, readonly string[]> = new Map([
   ],
 ]);
 
-/** Protocols whose tuples have ports; GRE has its keys there. */
+/** Protocols whose tuples have ports. GRE has its keys in their place. */
 export const WITH_PORTS: ReadonlySet<number> = new Set(
   ["tcp", "udp", "dccp", "gre", "sctp", "udplite"].map(protocolNumber),
 );
 
-/** The state's name; `#11` for a number that has none yet. */
+/** Returns the state's name, or `#11` for a number without a known name. */
 export function stateName(protocol: number, state: number): string {
   return STATES.get(protocol)?.[state] ?? `#${state}`;
 }
