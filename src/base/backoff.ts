@@ -1,11 +1,13 @@
-/** The one way in which waits grow: twice as long after each failure in a row, up to a bound. */
+/** The one rule by which waits grow: each failure in a row doubles the wait, up to a limit. */
 
 export interface BackoffOptions {
-  /** The first wait, ms. */
   readonly firstMs: number;
-  /** No wait is longer, ms. */
+  /** Upper limit of each wait, ms. */
   readonly longestMs: number;
-  /** Each wait is stretched by a random part of its own length, as client-go does: many clients of one server spread out. Default: no. */
+  /**
+   * Lengthens each wait by a random part of itself, as client-go does, so that clients of one server spread out. Default:
+   * false.
+   */
   readonly jitter?: boolean;
 }
 
@@ -17,7 +19,6 @@ export class Backoff {
     this.#options = options;
   }
 
-  /** Failures in a row, since the start or `reset`. */
   get failures(): number {
     return this.#failures;
   }
@@ -25,12 +26,12 @@ export class Backoff {
   /** Counts a failure, and returns how long to wait before the next attempt, ms. */
   next(): number {
     const { firstMs, longestMs, jitter = false } = this.#options;
-    // Bounded: 2 ** 1024 would be no number.
+    // Limits the exponent, because 2 ** 1024 is Infinity.
     const waitMs = Math.min(firstMs * 2 ** Math.min(this.#failures++, 52), longestMs);
     return jitter ? waitMs * (1 + Math.random()) : waitMs;
   }
 
-  /** An attempt went well: the next failure is a first one. */
+  /** Call it after a success: the next failure counts as the first. */
   reset(): void {
     this.#failures = 0;
   }

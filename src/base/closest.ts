@@ -1,4 +1,4 @@
-/** The known name that a mistyped one was probably meant to be; undefined when none is near. */
+/** The known name that a mistyped one was probably meant to be. Returns undefined if none is near. */
 export function closest(name: string, known: Iterable<string>): string | undefined {
   const target = name.toLowerCase();
   let best: string | undefined;
@@ -13,7 +13,7 @@ export function closest(name: string, known: Iterable<string>): string | undefin
   return best;
 }
 
-/** Insertions, deletions and substitutions that turn `a` into `b` (Levenshtein). */
+/** The number of insertions, deletions and substitutions that turn `a` into `b` (Levenshtein). */
 function editDistance(a: string, b: string): number {
   let row = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {

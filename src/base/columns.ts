@@ -3,7 +3,7 @@ import { printable } from "./printable.js";
 
 const GAP = "  ";
 
-/** @param rows cells; every row has as many as the first. Control characters in them are escaped. */
+/** @param rows cells; all rows have the same number. Control characters in them are escaped. */
 export function columns(rows: readonly (readonly string[])[]): string[] {
   const texts = rows.map((cells) => cells.map(printable));
   const widths = (texts[0] ?? []).map(() => 0);
@@ -17,7 +17,7 @@ export function columns(rows: readonly (readonly string[])[]): string[] {
   });
 }
 
-/** The lines as one text, with a line feed after each. Control characters in them are escaped. */
+/** Joins the lines, with a line feed after each. Control characters in them are escaped. */
 export function linesText(lines: readonly string[]): string {
   return lines.map((line) => `${printable(line)}\n`).join("");
 }

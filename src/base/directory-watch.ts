@@ -1,4 +1,4 @@
-/** When a directory changes. */
+/** Watches a directory for changes. */
 import { basename, dirname, resolve } from "node:path";
 import { reasonOf } from "./unknown.js";
 
@@ -13,18 +13,21 @@ export interface InotifyEvent {
 
 /** An inotify instance. */
 export interface Inotify {
-  /** Returns the watch descriptor, the same for the same inode, or undefined if there is no such directory. Throws. */
+  /**
+   * Returns the watch descriptor, which is the same for the same inode, or undefined if there is no such directory. Throws
+   * for other errors.
+   */
   add(path: string, mask: number): number | undefined;
-  /** Succeeds if there is no such watch. */
+  /** Also succeeds if there is no such watch. */
   remove(watch: number): void;
-  /** No event is told afterwards. */
+  /** No event is reported afterwards. */
   close(): void;
 }
 
-/** `onEvents` gets events in order. Throws if the system refuses another instance. */
+/** `onEvents` receives events in order. Throws if the system refuses another instance. */
 export type OpenInotify = (onEvents: (events: readonly InotifyEvent[]) => void) => Inotify;
 
-/** include/uapi/linux/inotify.h. Not IN_MODIFY: a log file beside ours would wake us at each write. */
+/** include/uapi/linux/inotify.h. Without IN_MODIFY, because a log file in the same directory would wake us at each write. */
 const In = {
   closeWrite: 0x8,
   movedFrom: 0x40,
@@ -41,52 +44,52 @@ const In = {
 
 const NAMES = In.movedFrom | In.movedTo | In.create | In.delete;
 const SELF = In.deleteSelf | In.moveSelf | In.ignored;
-/** Watches share an inode, and so its mask, if a directory is, say, its own parent. */
+/** Watches of the same inode share its mask, for example if a directory is its own parent. */
 const WATCH = In.deleteSelf | In.moveSelf | In.onlyDir | In.maskAdd;
 
-/** How often to look where the kernel cannot tell of changes, ms. */
+/** Interval of checks if the kernel cannot report changes, ms. */
 const POLL_MS = 1000;
-/** How often to look although the kernel tells of changes, ms: file systems exist whose changes it does not see. */
+/** Interval of checks although the kernel reports changes, ms: it does not see the changes of some file systems. */
 const LOOK_EVERY_MS = 2 * 60_000;
 
 interface Watched {
   readonly directory: string;
   readonly mask: number;
-  /** A file in it came, went or was written. */
+  /** Called when a file in it was added, removed or written. */
   readonly changed: (file: string) => void;
-  /** Undefined: the directory is not there, or cannot be watched. */
+  /** Undefined if the directory does not exist or cannot be watched. */
   watch: number | undefined;
 }
 
 export interface DirectoryWatchOptions {
   readonly directory: string;
   readonly inotify: OpenInotify;
-  /** Called if a file may have changed, and with undefined if any of them may. */
+  /** Called with a file that may have changed, or with undefined if any of them may have. */
   readonly changed: (file: string | undefined) => void;
-  /** Receives what is worth a line in the log. */
+  /** Receives messages for the log. */
   readonly note: (note: string) => void;
-  /** Whether changes of a file of this name are told. */
+  /** Whether to report changes of the file with this name. */
   readonly relevant: (file: string) => boolean;
-  /** How often it tells "look at all of them" by itself. Default two minutes. */
+  /** Interval at which it reports that any file may have changed, ms. Default: two minutes. */
   readonly lookEveryMs?: number;
 }
 
 /**
- * Tells which files of a directory may have changed. Watches directories, not files: one inotify watch for any number of
- * files, and a file that is replaced by rename needs no new one. Follows links out of the directory (`follow`), such as those of
- * a mounted ConfigMap, and the directory itself being replaced.
+ * Reports which files of a directory may have changed. It watches directories, not files: one inotify watch covers any
+ * number of files, and a file replaced by rename needs no new watch. It follows links out of the directory (`follow`), such
+ * as those of a mounted ConfigMap, and notices if the directory itself is replaced.
  */
 export class DirectoryWatch {
   readonly #options: DirectoryWatchOptions;
   readonly #own: Watched;
   readonly #parent: Watched;
   #linked: readonly Watched[] = [];
-  /** Undefined: the system refuses one. */
+  /** Undefined if the system refuses an instance. */
   #inotify: Inotify | undefined;
   #look: NodeJS.Timeout | undefined;
   /** Runs while a directory cannot be watched. */
   #poll: NodeJS.Timeout | undefined;
-  /** Runs while a directory is not there. */
+  /** Runs while a directory does not exist. */
   #return: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -116,7 +119,7 @@ export class DirectoryWatch {
     }, lookEveryMs);
   }
 
-  /** Watches exactly these files besides: names by directory. */
+  /** Watches exactly these linked files, in addition to the directory: names by directory. */
   follow(files: ReadonlyMap<string, ReadonlySet<string>>): void {
     const former = this.#linked;
     this.#linked = Array.from(files, ([directory, names]) => ({
@@ -152,17 +155,17 @@ export class DirectoryWatch {
 
   #told(file: string): void {
     if (this.#options.relevant(file)) this.#options.changed(file);
-    // A mounted ConfigMap changes by its link ..data being replaced; the names of its files stay.
+    // A mounted ConfigMap changes when its link ..data is replaced; the names of its files stay.
     else if (file.startsWith("..")) this.#options.changed(undefined);
   }
 
-  /** A directory went, came, or is another one now; or events were lost. */
+  /** A directory was removed, created or replaced, or events were lost. */
   #replaced(): void {
     this.#renew();
     this.#options.changed(undefined);
   }
 
-  /** Watches what the paths lead to now. Looks again later if one leads nowhere. */
+  /** Watches the directories that the paths lead to now. Retries later if one does not exist. */
   #renew(): void {
     for (const watched of this.#all()) this.#watch(watched);
     if (this.#inotify === undefined || this.#return !== undefined) return;

@@ -1,6 +1,6 @@
-/** Kubernetes Events, as far as the rest of the program needs to know of them. */
+/** The part of Kubernetes Events that the rest of the program uses. */
 
-/** What an Event is about. */
+/** The object that an Event is about. */
 export interface EventSubject {
   readonly kind: "Node" | "Service";
   readonly name: string;
@@ -14,7 +14,7 @@ export interface EventText {
   readonly type: "Normal" | "Warning";
   /** CamelCase, short: "FailedToStartServiceHealthcheck". */
   readonly reason: string;
-  /** CamelCase: what was being done: "Listen". */
+  /** The attempted action, in CamelCase: "Listen". */
   readonly action: string;
   /** A sentence for people. */
   readonly note: string;
@@ -25,5 +25,5 @@ export interface EventRecorder {
   record(subject: EventSubject, event: EventText): void;
 }
 
-/** For a proxier without a cluster: Events have nowhere to go. */
+/** For a proxier without a cluster, where nothing can receive Events. */
 export const NO_EVENTS: EventRecorder = Object.freeze({ record: () => undefined });

@@ -1,9 +1,9 @@
-/** The two address families, and what others call them. */
+/** The two address families and their various names. */
 import type { IpFamily } from "./ip.js";
 
 export const IP_FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 
-/** As Kubernetes writes them, and as people do. */
+/** The names that Kubernetes and people use. */
 export const FAMILY_NAMES: Readonly<Record<IpFamily, "IPv4" | "IPv6">> = { ip: "IPv4", ip6: "IPv6" };
 
 /** AF_INET and AF_INET6. */

@@ -1,4 +1,4 @@
-/** Addresses and networks as ranges of numbers: parsing, merging, printing. */
+/** Addresses and networks as numeric ranges: parsing, merging, printing. */
 import { addressBytes as bytesOf, formatAddress } from "./ip.js";
 
 /** An inclusive range of addresses (or ports). */
@@ -11,14 +11,14 @@ export interface Network extends Range {
   readonly version: 4 | 6;
 }
 
-/** Bytes of an address, 4 or 16. Throws RangeError for anything but one address in canonical dotted or colon form. */
+/** Bytes of an address, 4 or 16. Throws RangeError unless `text` is one address in canonical dotted or colon form. */
 export function addressBytes(text: string): Uint8Array {
   const bytes = bytesOf(text);
   if (bytes === undefined) throw new RangeError(`not an IP address: ${JSON.stringify(text)}`);
   return bytes;
 }
 
-/** Parses `ADDRESS` or `ADDRESS/PREFIX`; bits behind the prefix are ignored. */
+/** Parses `ADDRESS` or `ADDRESS/PREFIX`. Bits after the prefix are ignored. */
 export function parseNetwork(text: string): Network {
   const slash = text.indexOf("/");
   const bytes = addressBytes(slash < 0 ? text : text.slice(0, slash));
@@ -31,7 +31,7 @@ export function parseNetwork(text: string): Network {
   return { version: bytes.length === 4 ? 4 : 6, from, to: from | host };
 }
 
-/** Parses what `rangeText` writes: `FROM-TO` besides. */
+/** Parses the output of `rangeText`: like `parseNetwork`, and also `FROM-TO`. */
 export function parseRange(text: string): Network {
   const dash = text.indexOf("-");
   if (dash < 0) return parseNetwork(text);
@@ -41,7 +41,7 @@ export function parseRange(text: string): Network {
   return { version: from.length === 4 ? 4 : 6, ...range };
 }
 
-/** Sorts, and joins ranges that overlap or touch. */
+/** Sorts the ranges, and joins those that overlap or touch. */
 export function mergeRanges(ranges: readonly Range[]): Range[] {
   const sorted = ranges.toSorted((a, b) => (a.from < b.from ? -1 : a.from > b.from ? 1 : 0));
   const merged: { from: bigint; to: bigint }[] = [];
@@ -53,7 +53,7 @@ export function mergeRanges(ranges: readonly Range[]): Range[] {
   return merged;
 }
 
-/** Length of the prefix that is exactly this range, when there is one. */
+/** Returns the length of the prefix that equals this range, or undefined if there is none. */
 export function prefixLength(range: Range, bits: number): number | undefined {
   const span = range.to - range.from + 1n;
   if ((span & (span - 1n)) !== 0n || range.from % span !== 0n) return undefined;
@@ -66,17 +66,17 @@ export function bytesToNumber(bytes: Uint8Array): bigint {
   return value;
 }
 
-/** Network byte order. */
+/** Converts to network byte order. */
 export function numberToBytes(value: bigint, length: number): Uint8Array {
   const bytes = new Uint8Array(length);
   for (let i = length - 1, rest = value; i >= 0; i--, rest >>= 8n) bytes[i] = Number(rest & 0xffn);
   return bytes;
 }
 
-/** Text of an address as nft prints it. */
+/** Address in nft's notation. */
 export const addressText = formatAddress;
 
-/** `a.b.c.d/n`, a single address, or `from-to`. */
+/** Returns `a.b.c.d/n`, a single address, or `from-to`. */
 export function rangeText(range: Range, length: number): string {
   const from = addressText(numberToBytes(range.from, length));
   if (range.from === range.to) return from;

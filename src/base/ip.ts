@@ -38,7 +38,7 @@ export function isCanonicalV4(text: string): boolean {
   return dots === 3 && digits > 0;
 }
 
-/** Writes the four bytes of the dotted quad text[from..]; false when it is none. */
+/** Writes the four bytes of the dotted quad text[from..]. Returns false if it is not one. */
 function packV4(text: string, from: number, into: Uint8Array, offset: number): boolean {
   let octet = 0;
   let digits = 0;
@@ -68,7 +68,7 @@ function hexDigit(c: number): number {
   return lower >= 97 && lower <= 102 ? lower - 87 : -1;
 }
 
-/** Writes the sixteen bytes of an IPv6 address; false when it is none. The steps are those of Go's parseIPv6. */
+/** Writes the sixteen bytes of an IPv6 address. Returns false if it is not one. The steps are those of Go's parseIPv6. */
 function packV6(text: string, into: Uint8Array, offset: number): boolean {
   let ellipsis = -1;
   let at = 0;
@@ -111,15 +111,15 @@ function packV6(text: string, into: Uint8Array, offset: number): boolean {
   return true;
 }
 
-/** True when the sixteen bytes are ::ffff:a.b.c.d. */
+/** True if the sixteen bytes are ::ffff:a.b.c.d. */
 function isMapped(bytes: Uint8Array, offset: number): boolean {
   for (let i = 0; i < 10; i++) if (bytes[offset + i] !== 0) return false;
   return bytes[offset + 10] === 0xff && bytes[offset + 11] === 0xff;
 }
 
 /**
- * The 4 bytes of a canonical dotted quad, or the 16 of an IPv6 address, an IPv4-mapped one included; undefined when `text` is
- * neither.
+ * The 4 bytes of a canonical dotted quad, or the 16 of an IPv6 address, including an IPv4-mapped one. Returns undefined if
+ * `text` is neither.
  */
 export function addressBytes(text: string): Uint8Array | undefined {
   const bytes = new Uint8Array(16);
@@ -129,8 +129,8 @@ export function addressBytes(text: string): Uint8Array | undefined {
 }
 
 /**
- * Writes an address in network byte order at `offset` and returns its length: 4, 16, or 0 when `text` is no address
- * (the bytes there are then undefined). `into` needs room for 16 bytes whenever the text may hold a colon.
+ * Writes an address in network byte order at `offset`. Returns its length, 4 or 16, or 0 if `text` is not an address (the
+ * bytes there are then undefined). `into` needs room for 16 bytes whenever the text may contain a colon.
  */
 export function packAddress(text: string, into: Uint8Array, offset: number): 0 | 4 | 16 {
   if (packV4(text, 0, into, offset)) return 4;
@@ -169,7 +169,7 @@ export function formatAddress(bytes: Uint8Array): string {
 
 const scratch = new Uint8Array(16);
 
-/** Canonical text of an address, or undefined when it is none. */
+/** Canonical text of an address. Returns undefined if `text` is not an address. */
 export function parseAddress(text: string): string | undefined {
   if (isCanonicalV4(text)) return text;
   const length = packAddress(text, scratch, 0);
@@ -179,7 +179,7 @@ export function parseAddress(text: string): string | undefined {
 /** Kinds of addresses that no service and no endpoint can have. */
 export type SpecialKind = "an unspecified" | "a loopback" | "a link-local" | "a multicast" | "the broadcast";
 
-/** Undefined for an ordinary address. @param bytes the 4 or 16 of an address, from `at` on. */
+/** Returns undefined for an ordinary address. @param bytes contains the 4 or 16 address bytes, starting at `at`. */
 export function specialKind(bytes: Uint8Array, at = 0, length = bytes.length): SpecialKind | undefined {
   const [first, second] = [bytes[at], bytes[at + 1]];
   if (length === 4) {
@@ -190,7 +190,7 @@ export function specialKind(bytes: Uint8Array, at = 0, length = bytes.length): S
     if (first === 0xfe && (second & 0xc0) === 0x80) return "a link-local";
     if (first === 0xff) return "a multicast";
   }
-  // All bytes but the last alike: all that is left.
+  // The special addresses that remain have the same value in all bytes but the last.
   if (first !== 0 && (length === 16 || first !== 255)) return undefined;
   for (let i = 1; i < length - 1; i++) if (bytes[at + i] !== first) return undefined;
   const last = bytes[at + length - 1];
@@ -199,7 +199,7 @@ export function specialKind(bytes: Uint8Array, at = 0, length = bytes.length): S
   return last === 1 && length === 16 ? "a loopback" : undefined;
 }
 
-/** The same of a canonical address. */
+/** Like `specialKind`, for a canonical address. */
 export function specialKindOf(address: string): SpecialKind | undefined {
   const length = packAddress(address, scratch, 0);
   return length === 0 ? undefined : specialKind(scratch, 0, length);
@@ -214,7 +214,7 @@ export interface Prefix {
   readonly text: string;
 }
 
-/** Reads "address/length", host bits allowed (they are cleared); undefined when it is none. */
+/** Reads "address/length". Host bits are allowed, and cleared. Returns undefined if `text` is not a CIDR. */
 export function parseCIDR(text: string): Prefix | undefined {
   const slash = text.indexOf("/");
   const lengthText = text.slice(slash + 1);
@@ -223,7 +223,7 @@ export function parseCIDR(text: string): Prefix | undefined {
   const size = packAddress(addressText, scratch, 0);
   if (size === 0) return undefined;
   let length = Number(lengthText);
-  // A mapped address counts its length from the IPv6 start, as in Go.
+  // As in Go, the length for a mapped address counts from the start of the IPv6 address.
   if (size === 4 && addressText.includes(":")) {
     if (length < 96) return undefined;
     length -= 96;
@@ -252,14 +252,14 @@ export function prefixContains(prefix: Prefix, address: string): boolean {
 }
 
 /**
- * The same addresses without overlap, sorted, as canonical text: an interval set refuses ranges that overlap.
- * All prefixes are of one family.
+ * The same addresses without overlap, sorted, as canonical text: an interval set rejects overlapping ranges. All prefixes
+ * must be of one family.
  */
 export function mergePrefixes(prefixes: readonly Prefix[]): string[] {
   const sorted = prefixes.toSorted((a, b) => Buffer.compare(a.bytes, b.bytes) || a.length - b.length);
   const kept: Prefix[] = [];
   for (const prefix of sorted) {
-    // Sorted by start, then widest first: only the last kept one can cover this one.
+    // Sorted by start, then widest first: only the last kept prefix can cover this one.
     const last = kept.at(-1);
     if (last === undefined || !prefixCovers(last, prefix)) kept.push(prefix);
   }

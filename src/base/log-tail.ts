@@ -1,6 +1,6 @@
-/** The last lines of this program's own log, for who asks for them. */
+/** The last lines of this program's own log, for debug output. */
 
-/** Lines, and characters of all of them together, that are kept. */
+/** Limits on the lines kept, and on their total length in characters. */
 const MOST_LINES = 500;
 const MOST_CHARACTERS = 256 * 1024;
 
@@ -8,7 +8,7 @@ export class LogTail {
   readonly #lines: string[] = [];
   #characters = 0;
 
-  /** @param line with its line feed. */
+  /** @param line including its line feed. */
   keep(line: string): void {
     this.#lines.push(line);
     this.#characters += line.length;

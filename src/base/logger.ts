@@ -1,37 +1,37 @@
-/** Structured log, one line a message: JSON, or logfmt for people. Fields are named as Kubernetes' components name them. */
+/** Structured log, one line per message: JSON, or logfmt for people. Fields have the names that Kubernetes components use. */
 import type { Level as PinoLevel, Logger as PinoLogger, LoggerOptions } from "pino";
 import type { LogTail } from "./log-tail.js";
 import { printable, printableLines } from "./printable.js";
 
-/** Between info and debug: klog's -v=2. Its lines have the level info. */
+/** Between info and debug: klog's -v=2. These lines have the level info. */
 type Level = PinoLevel | "verbose";
 export type Logger = PinoLogger<"verbose">;
 
 export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** "": text on a terminal, else JSON. */
+/** "": text on a terminal, otherwise JSON. */
 export type LogFormat = "" | "text" | "json";
 
-/** klog's verbosity of what is no warning and no error. */
+/** klog's verbosity for each level below warning. */
 const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, verbose: 2, debug: 4, trace: 6 };
 /** SGR codes of the levels on a terminal. */
 const COLOURS: Readonly<Record<string, number>> = { trace: 90, debug: 90, info: 32, warn: 33, error: 31 };
 
-/** The level that stands for a verbosity of klog's (-v): 0 and 1 info, 2 and 3 verbose, 4 and 5 debug, 6 and up trace. */
+/** The level for one of klog's verbosities (-v): 0 and 1 info, 2 and 3 verbose, 4 and 5 debug, 6 and up trace. */
 export function levelOf(verbosity: number): LogLevel | "verbose" {
   if (verbosity >= 6) return "trace";
   if (verbosity >= 4) return "debug";
   return verbosity >= 2 ? "verbose" : "info";
 }
 
-/** Fields of a line about a service, of its "namespace/name". */
+/** Splits a service's "namespace/name" into log fields. */
 export function serviceFields(name: string): { readonly namespace: string; readonly service: string } {
   const slash = name.indexOf("/");
   return { namespace: name.slice(0, Math.max(0, slash)), service: name.slice(slash + 1) };
 }
 
-/** How lines are written: `level` as a word, `v`, `ts` in RFC 3339, `msg`, and `err` in the error's words. */
+/** Line format: `level` as a word, `v`, `ts` in RFC 3339, `msg`, and `err` with the error's message. */
 export function loggerOptions(level: Level | "silent"): LoggerOptions<"verbose"> {
   return {
     level,
@@ -48,7 +48,7 @@ export function loggerOptions(level: Level | "silent"): LoggerOptions<"verbose">
   };
 }
 
-/** An error without a code is none that was thought of: where it comes from helps more than what it says. */
+/** Logs the stack of an error without a code: nobody expected this error, so its origin helps more than its message. */
 function errorFields(error: Error): Record<string, unknown> {
   const code = "code" in error && typeof error.code === "string" ? error.code : undefined;
   return { err: error.message, ...(code === undefined ? { stack: error.stack } : { code }) };
@@ -56,14 +56,14 @@ function errorFields(error: Error): Record<string, unknown> {
 
 /**
  * A logger that writes to stderr. stdout stays free for output.
- * @param tail gets every line as it is written, without colours.
+ * @param tail receives every line as it is written, without colours.
  */
 export async function createLogger(
   level: LogLevel | "verbose",
   format: LogFormat = "",
   tail?: LogTail,
 ): Promise<Logger> {
-  // Help and versions need the names of the levels alone.
+  // Loaded here, because help and version output need only the names of the levels.
   const { pino } = await import("pino");
   const stderr = pino.destination({ dest: 2, sync: true });
   const { isTTY } = process.stderr;
@@ -84,7 +84,10 @@ export async function createLogger(
   return pino(loggerOptions(level), { write });
 }
 
-/** A line of JSON as one line of logfmt: `ts=… level=info msg=synced family=ip`; fields of objects as `object.field`. */
+/**
+ * Turns a line of JSON into a line of logfmt: `ts=… level=info msg=synced family=ip`; fields of objects become
+ * `object.field`.
+ */
 export function logfmt(json: string, coloured = false): string {
   const { ts, level, v: _, msg, ...fields } = JSON.parse(json) as Record<string, unknown>;
   const name = String(level);

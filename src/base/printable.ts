@@ -1,21 +1,22 @@
 /**
- * Text of others (names, zones, reasons) made safe to print: an escape sequence can rewrite a terminal's screen, a bidirectional control can
- * reorder a line, and a line feed can forge one. The API server checks names, but not a slice's zone or its targetRef.name.
+ * Makes foreign text (names, zones, reasons) safe to print: an escape sequence can rewrite a terminal's screen, a
+ * bidirectional control can reorder a line, and a line feed can forge one. The API server checks names, but not a slice's
+ * zone or its targetRef.name.
  */
 
 /** Control and format characters, and Unicode's line and paragraph separators. */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
-/** Without the tabs and line feeds that the text has of its own. */
+/** Excludes tabs and line feeds. */
 const UNSAFE_IN_LINES = /(?![\t\n])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
 const SHORT: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** One cell or line: every control character as an escape of JSON ("\u001b"). Text without any is returned unchanged. */
+/** Escapes every control character as JSON does ("\u001b"), for one cell or line. Text without any is returned unchanged. */
 export function printable(text: string): string {
   return text.replace(UNSAFE, escaped);
 }
 
-/** As `printable`, but line feeds and tabs stay. JSON keeps its meaning. */
+/** Like `printable`, but keeps line feeds and tabs. JSON keeps its meaning. */
 export function printableLines(text: string): string {
   return text.replace(UNSAFE_IN_LINES, escaped);
 }

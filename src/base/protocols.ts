@@ -2,7 +2,7 @@
 
 export const IpProto = { icmp: 1, tcp: 6, udp: 17, icmpv6: 58, sctp: 132 } as const;
 
-/** Numbers of the protocols that Services have, by the names that Kubernetes has for them. */
+/** Numbers of the protocols that Services can have, by their names in Kubernetes. */
 export const SERVICE_PROTOCOL = { TCP: IpProto.tcp, UDP: IpProto.udp, SCTP: IpProto.sctp } as const;
 export type Protocol = keyof typeof SERVICE_PROTOCOL;
 export const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
@@ -14,14 +14,14 @@ export function serviceProtocol(number: number | undefined): Protocol | undefine
 
 const NAME_OF = new Map<number, string>(Object.entries(IpProto).map(([name, number]) => [number, name]));
 
-/** "tcp", "icmpv6"; in digits if it is none of `IpProto`. */
+/** "tcp", "icmpv6"; digits if the number is not in `IpProto`. */
 export function protocolName(number: number): string {
   return NAME_OF.get(number) ?? String(number);
 }
 
 /**
- * Numbers of protocols by the names of /etc/protocols (Debian's netbase, after IANA's registry), aliases included. Here and
- * not read from the file: an image may lack it. `ipip` is 94 there; what `ip tunnel` calls so is `ipencap`, 4.
+ * Protocol numbers by their names in /etc/protocols (Debian's netbase, after IANA's registry), including aliases. They are
+ * here because an image may lack that file. `ipip` is 94 there; `ip tunnel` uses that name for `ipencap`, 4.
  */
 const NAMES = `
   ip 0, hopopt 0, igmp 2, ggp 3, ipencap 4, ip-encap 4, st 5, egp 8, igp 9, pup 12, hmp 20, xns-idp 22, rdp 27,
@@ -39,7 +39,7 @@ const NUMBERS = new Map<string, number>([
   }),
 ]);
 
-/** Number of a protocol by name, in whatever case, or number. Throws RangeError, with the names that are known. */
+/** Number of a protocol, given by its name in any case or by its number. Throws RangeError with the known names. */
 export function protocolNumber(protocol: string | number): number {
   if (typeof protocol === "number" && Number.isInteger(protocol) && protocol >= 0 && protocol <= 255) return protocol;
   const name = String(protocol).toLowerCase();
@@ -50,7 +50,10 @@ export function protocolNumber(protocol: string | number): number {
   );
 }
 
-/** As nft reads it: the number where it would look the name up in /etc/protocols, which may be absent there. */
+/**
+ * The protocol in nft's syntax. It is a number if nft would need /etc/protocols for the name, because that file may be
+ * missing.
+ */
 export function protocolText(protocol: string | number): string {
   const number = protocolNumber(protocol);
   return typeof protocol === "string" ? protocolName(number) : String(number);

@@ -1,6 +1,6 @@
 /**
- * HTTP servers that handle one request per connection at a time. node:http parses and starts every request that a client sends ahead of
- * the answers (pipelining), as fast as they arrive: one client that reads nothing could fill the memory, and hold the event loop.
+ * HTTP servers that handle one request per connection at a time. node:http parses and starts all pipelined requests as fast
+ * as they arrive. A single client that never reads could fill the memory and block the event loop.
  */
 import type { IncomingMessage, RequestListener, Server, ServerOptions, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -11,21 +11,21 @@ import type { TakingTurns } from "./time-slice.js";
 const CR = 13;
 const LF = 10;
 
-/** Bytes of a socket's input that Node keeps before it stops reading. One more read, up to 64 KiB, may follow. */
+/** Bytes of a socket's input that Node buffers before it stops reading. One more read, up to 64 KiB, may follow. */
 const READ_AHEAD = 16 * 1024;
 
 const GATE_OPTIONS: DuplexOptions = { decodeStrings: false, readableHighWaterMark: READ_AHEAD };
 
 /**
- * A connection as node:http sees it: passes the bytes of one request, and the next ones after that request is answered. Until then they stay
- * in the socket, which is not read any further.
+ * A connection as node:http sees it. It passes the bytes of one request, and those of the next after that request is
+ * answered. Until then they stay in the socket, which is not read any further.
  */
 export class RequestGate extends Duplex {
   readonly #socket: Socket;
-  /** Not known before node:http has parsed the head. */
+  /** Unknown until node:http has parsed the head. */
   #bodyBytes = 0;
   #inHead = true;
-  /** Only line breaks so far: they may precede a request. */
+  /** Only line breaks have arrived so far: they may precede a request. */
   #atStart = true;
   /** Progress through the blank line that ends a head: 1 after a line feed, 2 if a carriage return follows it. */
   #blank = 0;
@@ -44,17 +44,17 @@ export class RequestGate extends Duplex {
       .on("close", () => this.destroy());
   }
 
-  /** Bytes of this connection that are in memory: requests that wait, and answers that the client has not taken. */
+  /** Bytes of this connection in memory: waiting requests, and answers that the client has not read. */
   get pendingBytes(): number {
     return this.#socket.readableLength + this.readableLength + this.writableLength;
   }
 
-  /** The client sends nothing more: it is gone, or waits for its last answer. "client-ended" is emitted then. */
+  /** True once the client has ended its side: it is gone, or waits for its last answer. "client-ended" is emitted then. */
   get clientEnded(): boolean {
     return this.#ended;
   }
 
-  /** To be called when a request's head is parsed. */
+  /** Call it when a request's head has been parsed. */
   passBody(bytes: number): void {
     this.#bodyBytes = bytes;
     if (bytes === 0) return;
@@ -62,19 +62,19 @@ export class RequestGate extends Duplex {
     else this.#open();
   }
 
-  /** To be called when the request is answered, and the kernel has taken the answer. */
+  /** Call it when the request is answered and the kernel has taken the answer. */
   passNext(): void {
     this.#answered = true;
     if (this.#bodyBytes === 0) this.#begin();
   }
 
-  /** As a socket's. */
+  /** Like a socket's. */
   setTimeout(ms: number): this {
     this.#socket.setTimeout(ms);
     return this;
   }
 
-  /** As a socket's: node:http calls it after a connection's last answer. */
+  /** Like a socket's: node:http calls it after a connection's last answer. */
   destroySoon(): void {
     if (this.writable) this.end();
     if (this.writableFinished) this.destroy();
@@ -118,7 +118,7 @@ export class RequestGate extends Duplex {
     else this.#open();
   }
 
-  /** A request that is whole is answered first: node:http ends the connection at once, without its answer. */
+  /** Answers a complete request first: node:http would end the connection at once, without the answer. */
   #end(): void {
     this.#ended = true;
     const answering = !this.#inHead && this.#bodyBytes === 0;
@@ -142,11 +142,14 @@ export class RequestGate extends Duplex {
       this.#socket.unshift(chunk.subarray(length));
     }
     if (length > 0 && !this.push(chunk.subarray(0, length))) this.#socket.pause();
-    // Some handlers answer before the body is here.
+    // Some handlers answer before the whole body has arrived.
     if (ofBody && this.#bodyBytes === 0 && this.#answered) this.#begin();
   }
 
-  /** Bytes up to the end of the head, or all of them. A blank line without carriage returns ends it too, in case the parser thinks so. */
+  /**
+   * Bytes up to the end of the head, or all of them. A blank line without carriage returns also ends it, in case the parser
+   * accepts that.
+   */
   #headBytes(chunk: Buffer): number {
     for (let at = 0; at < chunk.length; at++) {
       const byte = chunk[at];
@@ -165,13 +168,12 @@ export class RequestGate extends Duplex {
 export interface Admission {
   readonly turns: TakingTurns;
   accepted(gate: RequestGate): void;
-  /** A request came in. */
   busy(gate: RequestGate): void;
-  /** It is answered, or its connection has ended. */
+  /** The request is answered, or its connection has ended. */
   idle(gate: RequestGate): void;
 }
 
-/** As http.createServer, with a gate for each connection, and requests served by turns. */
+/** Like http.createServer, with a gate for each connection, and requests served in turns. */
 export function createGatedServer(
   options: ServerOptions,
   admission: Admission,
@@ -181,7 +183,7 @@ export function createGatedServer(
     const gate = request.socket as Duplex as RequestGate;
     const { "transfer-encoding": encoding, "content-length": length = "0" } = request.headers;
     if (encoding !== undefined) {
-      // The parser alone knows where such a body ends, and it goes on to the next request.
+      // Only the parser knows where such a body ends, and it goes straight on to the next request.
       response.writeHead(411, { Connection: "close" }).end("Content-Length is required\n");
       return;
     }
@@ -190,7 +192,7 @@ export function createGatedServer(
       admission.idle(gate);
       gate.passNext();
     });
-    // Clients that have many connections must not have them all served in one turn of the event loop.
+    // A client with many connections must not have all of them served in one turn of the event loop.
     void admission.turns.run(() => {
       if (response.destroyed) return;
       onRequest(request, response, gate);
@@ -198,11 +200,11 @@ export function createGatedServer(
     });
   };
   const server = network.http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
-  // Of node:http's own answer the gate would learn nothing, and wait for it.
+  // The gate would never see node:http's own answer, and would wait for it forever.
   server.on("checkExpectation", (_request, response) => {
     response.writeHead(417, { Connection: "close" }).end("no expectation but 100-continue is met\n");
   });
-  // node:http takes any Duplex that is emitted as a connection.
+  // node:http accepts any Duplex that is emitted as a connection.
   const [serve] = server.listeners("connection") as ((socket: Duplex) => void)[];
   server.removeAllListeners("connection").on("connection", (socket: Socket) => {
     const gate = new RequestGate(socket);

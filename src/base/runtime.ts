@@ -1,4 +1,4 @@
-/** The JavaScript runtime: which Node is needed, and what V8's garbage collector is told. */
+/** The JavaScript runtime: the Node version needed, and the settings of V8's garbage collector. */
 import { existsSync } from "node:fs";
 // The default import: Node before 22.1 has no enableCompileCache, and would end with a SyntaxError instead of the message.
 import module from "node:module";
@@ -6,10 +6,13 @@ import { PerformanceObserver } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
 import { getHeapSpaceStatistics, setFlagsFromString } from "node:v8";
 
-/** As package.json's "engines" say. */
+/** The same as "engines" in package.json. */
 const OLDEST_NODE = [22, 12] as const;
 
-/** Why this Node cannot run the program, and what to do; undefined: it can. Loaded by any Node from 18 on. */
+/**
+ * Why this Node cannot run the program, and how to fix it. Returns undefined if it can. Any Node from 18 on can load this
+ * module.
+ */
 export function nodeProblem(version: string): string | undefined {
   const [major = 0, minor = 0] = version.split(".").map(Number);
   if (major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1])) return undefined;
@@ -17,51 +20,53 @@ export function nodeProblem(version: string): string | undefined {
 }
 
 export const COLLECTOR_FLAGS = [
-  // In the pauses of a collection V8 shares the work with helper threads, and waits for each that has begun: where the cores are busy with
-  // something else, other programs or a large commit in the kernel, that takes ten times as long as all of the work. Alone it takes
-  // hardly longer than with helpers that have a core (test/bench/README.md). Marking and sweeping go on beside the program and keep their threads.
+  // In the pauses of a collection V8 shares the work with helper threads, and waits for each that has started. If other
+  // programs or a large commit in the kernel keep the cores busy, the wait takes ten times as long as the whole work.
+  // Without helpers a pause takes hardly longer than with helpers on idle cores (test/bench/README.md). Marking and
+  // sweeping run beside the program and keep their threads.
   "--no-parallel-scavenge",
   "--no-parallel-compaction",
   "--no-parallel-pointer-update",
   "--no-parallel-weak-ref-clearing",
-  // The heap is collected when it has doubled. V8 lets a small one become four times as large, and what was read to build 50 MB then leaves
-  // holes among them that stay resident.
+  // Collect the heap whenever it has doubled. V8 lets a small heap grow to four times its size. Temporary objects from
+  // building 50 MB then leave holes that stay resident.
   "--heap-growing-percent=100",
 ] as const;
 
-/** For what is collected from here on. */
 export function setUpCollector(): void {
   for (const flag of COLLECTOR_FLAGS) setFlagsFromString(flag);
 }
 
 /**
- * Of V8's young generation, in which new objects begin, both halves together, bytes. V8 lets it grow to 32 MiB while many objects are read,
- * never takes that back, and then pauses the program for 10 ms at a time to collect it. With 4 MiB a pause takes 1 ms, and what is read is
- * read in less time, not in more (test/bench/README.md). --max-semi-space-size says the same, but on the command line alone.
+ * Enough for both halves together of V8's young generation, where new objects start, bytes. While many objects are read, V8
+ * lets it grow to 32 MiB. It never shrinks it again, and then pauses the program for 10 ms per collection. With 4 MiB a
+ * pause takes 1 ms, and reading takes less time, not more (test/bench/README.md). --max-semi-space-size sets the same
+ * limit, but only works on the command line.
  */
 const ENOUGH = 4 << 20;
 
-/** V8 reads it whenever it is about to make the young generation larger; 1 leaves it as it is. */
+/** V8 reads this factor whenever it is about to enlarge the young generation; 1 keeps its size. */
 function growBy(factor: 1 | 2 | 16): void {
   setFlagsFromString(`--semi-space-growth-factor=${factor}`);
 }
 
-/** Keeps the young generation as it is: for work that the event loop has no turn in, loading modules say. */
+/** Keeps the size of the young generation. For work that does not return to the event loop, such as loading modules. */
 function holdYoungGeneration(): void {
   growBy(1);
 }
 
 /**
- * V8's compilers to machine code pay off with many services only. Without them, 100 services take 11 MB less resident memory and as much CPU; a load of 10,000
- * takes twice as long. `--max-optimized-bytecode-size=0` stops them too, but for good: V8 gives up on each
- * function that it refuses once.
+ * V8's compilers to machine code only pay off with many services. Without them, 100 services take 11 MB less resident
+ * memory and the same CPU; loading 10,000 takes twice as long. `--max-optimized-bytecode-size=0` also stops them, but for
+ * good: V8 gives up on each function that it has rejected once.
  */
 const UNOPTIMIZED = ["--no-turbofan", "--no-maglev", "--no-sparkplug", ...askAgainAfter(16)] as const;
 const OPTIMIZED = ["--turbofan", "--maglev", "--sparkplug", ...askAgainAfter(3000)] as const;
 
 /**
- * Number of calls after which V8 considers again whether to optimize a function; 3,000 is its default. A function that has begun to count down from 3,000
- * while nothing was optimized would go on slowly for as long: a load of 10,000 services took 10 to 20 % more CPU.
+ * Number of calls after which V8 considers again whether to optimize a function; the default is 3,000. A function that
+ * started to count down from 3,000 while the compilers were off would stay slow that long. Loading 10,000 services then
+ * took 10 to 20 % more CPU.
  */
 function askAgainAfter(calls: number): readonly string[] {
   return [`--invocation-count-for-turbofan=${calls}`];
@@ -70,13 +75,16 @@ function askAgainAfter(calls: number): readonly string[] {
 /** Number of services above which optimized code saves more than it costs. */
 export const MANY_SERVICES = 200;
 
-/** For a daemon's start, before the number of services is known: nothing is optimized, and the young generation does not grow. */
+/**
+ * For the start of a daemon, before the number of services is known: nothing is optimized, and the young generation does
+ * not grow.
+ */
 export function setUpForFewServices(): void {
   holdYoungGeneration();
   for (const flag of UNOPTIMIZED) setFlagsFromString(flag);
 }
 
-/** For more than MANY_SERVICES: from here on code is optimized, and the young generation grows until it is large enough. */
+/** For more than MANY_SERVICES: from now on V8 optimizes code, and lets the young generation grow until it is large enough. */
 export function setUpForManyServices(): void {
   for (const flag of OPTIMIZED) setFlagsFromString(flag);
   limitYoungGeneration();
@@ -84,7 +92,7 @@ export function setUpForManyServices(): void {
 
 let limiting: PerformanceObserver | undefined;
 
-/** From here on it grows as it needs to until it is large enough, and then stays so. */
+/** Lets the young generation grow on demand until it is large enough, and then keeps its size. */
 function limitYoungGeneration(): void {
   limiting = new PerformanceObserver(() => {
     const size = getHeapSpaceStatistics().find((space) => space.space_name === "new_space")?.space_size ?? 0;
@@ -96,15 +104,18 @@ function limitYoungGeneration(): void {
   growBy(2);
 }
 
-/** To where V8 lets it grow, in one go: a command asks, prints and ends; nothing waits in its pauses, and collections would be a third of its work. */
+/**
+ * Lets the young generation grow up to V8's own limit. For a command that asks, prints and ends: nothing waits during its
+ * pauses, and collections would be a third of its work.
+ */
 export function letYoungGenerationGrow(): void {
   growBy(16);
 }
 
 /**
- * Has V8 take the compiled code of modules from `directory`, where there is one: the image's build makes it. V8 takes such code with the
- * flags alone that it was compiled with, which `letYoungGenerationGrow` is one of: so this comes after it, and is for commands. A
- * daemon's flags are not the same all through its start, which the code would shorten by 3 %.
+ * Makes V8 load compiled modules from `directory`, if it exists: the image build creates it. V8 accepts compiled code only
+ * with the flags that it was compiled with. `letYoungGenerationGrow` sets one of these, so call it before. Only for
+ * commands: a daemon's flags change during its start, which the code would only shorten by 3 %.
  */
 export function useCodeCache(directory: URL): void {
   if (existsSync(directory)) module.enableCompileCache(fileURLToPath(directory));

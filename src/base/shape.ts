@@ -1,10 +1,9 @@
 /**
- * Shapes of values that callers hand over: one description is both the type and the check at run time. Checks are strict: a key that is
- * not described, or a value that is not listed, is a problem.
+ * Shapes of values that callers pass in: one description is both the type and the check at run time. Checks are strict: a
+ * key that is not described, or a value that is not listed, is a problem.
  */
 import { closest } from "./closest.js";
 
-/** What is wrong with a value, and where. */
 export interface Problem {
   /** "chain input, rule 0, statement 1, direction" */
   readonly path: string;
@@ -19,7 +18,7 @@ declare const VALUE: unique symbol;
 
 export interface Shape<T> {
   readonly expected: string;
-  /** The first problem of the value; undefined if there is none. */
+  /** The first problem of the value. Returns undefined if there is none. */
   find(path: string, value: unknown): Problem | undefined;
   readonly [VALUE]?: T;
 }
@@ -41,7 +40,7 @@ export type RecordOf<F extends Fields> = Flat<
     readonly [K in keyof F as F[K] extends Optional<unknown> ? K : never]?: ValueOf<F[K]>;
   }
 >;
-/** The type of an object whose `tag` says which fields it has. */
+/** The type of an object whose `tag` decides its other fields. */
 export type VariantOf<Tag extends string, V extends Readonly<Record<string, Fields>>> = {
   [K in keyof V]: Flat<{ readonly [T in Tag]: K } & RecordOf<V[K]>>;
 }[keyof V];
@@ -76,7 +75,7 @@ export function oneOf<const Name extends string>(...names: readonly Name[]): Sha
   };
 }
 
-/** `names` as `oneOf` takes them: the keys of an object. */
+/** Keys of an object, typed for `oneOf`. */
 export function namesOf<Name extends string>(object: Readonly<Record<Name, unknown>>): Name[] {
   return Object.keys(object) as Name[];
 }
@@ -108,7 +107,7 @@ export function optional<T>(shape: Shape<T>): Optional<T> {
   };
 }
 
-/** One shape or the other. An object is judged by the last shape, so that a problem names the part of it that is wrong. */
+/** One shape or the other. An object is checked against the last shape, so that a problem names the wrong part of it. */
 export function either<A, B>(expected: string, simple: Shape<A>, other: Shape<B>): Shape<A | B> {
   return {
     expected,
@@ -130,7 +129,7 @@ export function record<F extends Fields>(fields: F, what = "an object"): Shape<R
   };
 }
 
-/** An object with these functions. An instance of a class may have other fields, its own state. */
+/** An object with these functions. It may have other fields, because an instance of a class has its own state. */
 export function handlers<F extends Fields>(fields: F): Shape<RecordOf<F>> {
   const plain = record(fields);
   return {

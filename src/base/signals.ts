@@ -1,6 +1,7 @@
 /**
- * What signals do to the process. One place for all of them, installed ahead of everything else: PID 1 of a container has no
- * default actions (pid_namespaces(7)), so a SIGTERM that finds no handler is lost, and the pod waits for its grace period's end.
+ * How the process handles signals. The handlers are installed before anything else: PID 1 of a container has no default
+ * actions (pid_namespaces(7)). It would ignore a SIGTERM without a handler, and the pod would wait for the end of its grace
+ * period.
  */
 import { constants } from "node:os";
 
@@ -13,20 +14,20 @@ const NOTICE_SIGNALS: readonly NoticeSignal[] = ["SIGHUP", "SIGUSR1", "SIGUSR2"]
 
 let onEnd: Handler<EndSignal> = exitBy;
 
-/** Ends the process at once, with the code that a shell gives to a program that the signal ended. */
+/** Ends the process at once, with the exit code that a shell reports for a program killed by the signal. */
 export function exitBy(signal: EndSignal): never {
   process.exit(128 + constants.signals[signal]);
 }
 
 /**
- * From here on SIGTERM and SIGINT end the process at once, until `handleEnd`. SIGUSR1 does nothing, until `handleNotices`: left to
- * itself, Node opens its inspector on it, where any local user may run code as this one.
+ * Until `handleEnd` is called, SIGTERM and SIGINT end the process at once. Until `handleNotices` is called, SIGUSR1 does
+ * nothing. By default, Node would open its inspector on SIGUSR1, and any local user could run code as this process.
  *
- * Node catches SIGTERM and SIGINT as it boots, for one signal each (SA_RESETHAND), and sends itself the signal again, which does
- * nothing to PID 1. So PID 1 asks which of the two has been used up, and has both handled in the same system call: between a look
- * from JavaScript and its handler one SIGTERM in some hundreds was lost.
- * @param exitAtEndSignals has both end the process from here on, and tells which one came before. Where it fails, as an addon does
- * that is not there, what came before is lost.
+ * Node catches SIGTERM and SIGINT while it boots, once each (SA_RESETHAND), and then sends itself the signal again. PID 1
+ * ignores that second signal. So PID 1 asks which of the two handlers has been used up, and makes both signals end the
+ * process in the same system call. A separate check from JavaScript lost about one SIGTERM in some hundreds.
+ * @param exitAtEndSignals makes both signals end the process, and returns the one that came before. If it throws, for
+ * example because the addon is missing, an earlier signal is lost.
  */
 export function installSignalHandlers(exitAtEndSignals: () => EndSignal | undefined): void {
   const missed = process.pid === 1 ? orUndefined(exitAtEndSignals) : undefined;
@@ -37,8 +38,8 @@ export function installSignalHandlers(exitAtEndSignals: () => EndSignal | undefi
 }
 
 /**
- * Replaces what SIGTERM and SIGINT do. Returns how to go back to the end at once.
- * @param handler called at each of them.
+ * Replaces the action of SIGTERM and SIGINT. Returns a function that restores the immediate exit.
+ * @param handler called for each of these signals.
  */
 export function handleEnd(handler: Handler<EndSignal>): () => void {
   onEnd = handler;
@@ -47,7 +48,7 @@ export function handleEnd(handler: Handler<EndSignal>): () => void {
   };
 }
 
-/** From here on the handler decides what the other signals do that would end the process, or open its inspector. */
+/** Replaces the default actions of SIGHUP, SIGUSR1 and SIGUSR2: end the process, or open Node's inspector. */
 export function handleNotices(handler: Handler<NoticeSignal>): void {
   for (const signal of NOTICE_SIGNALS) process.on(signal, () => handler(signal));
 }

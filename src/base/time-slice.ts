@@ -1,6 +1,6 @@
-/** Long work in pieces, so that the event loop comes to everything else in between. */
+/** Splits long work into pieces, so that the event loop handles other work in between. */
 
-/** Work between two yields, ms: two such pieces may fall into one turn of the event loop, and a collection of garbage on top. */
+/** Work between two yields, ms. Two such pieces, and a garbage collection, may fall into one turn of the event loop. */
 const SLICE_MS = 4;
 
 /** Resolves after timers, sockets and signals have had their turn. */
@@ -8,7 +8,7 @@ export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A share of the main thread's time: work looks at `spent` now and then, and yields when it is. */
+/** A share of the main thread's time. Long work checks `spent` from time to time, and yields if it is true. */
 export class TimeSlice {
   readonly #lengthMs: number;
   #began = performance.now();
@@ -18,7 +18,7 @@ export class TimeSlice {
     this.#lengthMs = lengthMs;
   }
 
-  /** To be called when work goes on after a wait. */
+  /** Call it when work continues after a wait. */
   begin(): void {
     this.#began = performance.now();
   }
@@ -27,19 +27,22 @@ export class TimeSlice {
     return performance.now() - this.#began >= this.#lengthMs;
   }
 
-  /** Yields to the event loop, and begins anew. */
+  /** Yields to the event loop, and starts a new slice. */
   async yield(): Promise<void> {
     await yieldToEventLoop();
     this.begin();
   }
 }
 
-/** Work for many clients, piece by piece in the order of their requests: however many ask, the event loop is held for one time slice. */
+/**
+ * Runs work for many clients in pieces, in the order of their requests. However many ask, the event loop is held for one
+ * time slice.
+ */
 export class TakingTurns {
   readonly #slice = new TimeSlice();
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Runs after all that asked before. Settles as `piece` does. */
+  /** Runs after all earlier pieces. Settles as `piece` does. */
   run<T>(piece: () => Promise<T> | T): Promise<T> {
     const result = this.#last.then(piece);
     this.#last = this.#paused(result);
@@ -56,8 +59,8 @@ export class TakingTurns {
 const SLICE = 8_192;
 
 /**
- * Does `work` on the records from 0 to `count`, some at a time. A loop that waits in its midst is slow: V8 optimizes it only to
- * throw that away at its first wait.
+ * Calls `work` for successive parts of the records from 0 to `count`. The loop is in `work`, because a loop that contains
+ * an `await` is slow: V8 optimizes it, and discards the optimized code at its first wait.
  */
 export async function inSlices(count: number, work: (from: number, to: number) => void): Promise<void> {
   for (let from = 0; from < count; from += SLICE) {
@@ -66,10 +69,10 @@ export async function inSlices(count: number, work: (from: number, to: number) =
   }
 }
 
-/** Names that are put in order in one piece: a ms or two. */
+/** Number of names sorted at once: takes 1 to 2 ms. */
 const SORTED = 2_048;
 
-/** The names in the order of their code units; the array is not to be used any more. */
+/** The names in the order of their code units. Do not use the array afterwards. */
 export async function sortedInSlices(names: string[]): Promise<string[]> {
   let runs: string[][] = [];
   for (let from = 0; from < names.length; from += SORTED) {
@@ -94,14 +97,14 @@ async function merge(a: readonly string[], b: readonly string[]): Promise<string
   return merged;
 }
 
-/** Writes each as soon as the one before is through; the next is prepared meanwhile. */
+/** Starts to write each item when the one before is written. The next item is prepared meanwhile. */
 export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promise<void>): Promise<void> {
   let writing = Promise.resolve();
   try {
     for await (const one of all) {
       await writing;
       writing = write(one);
-      // While the next one is prepared its failure has no listener yet; the await that follows gets it.
+      // While the next item is prepared, this failure has no listener yet. The await that follows receives it.
       writing.catch(() => undefined);
     }
   } finally {
@@ -109,13 +112,16 @@ export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promis
   }
 }
 
-/** Work that may wait after each of its pieces, whose length is its own affair: well below a ms. */
+/** Work that can pause after each of its pieces. Each should take well below 1 ms. */
 export type Pieces<T> = Generator<undefined, T>;
 
-/** Items of a list that are handled between two pauses: some tenths of a ms. */
+/** List items handled between two pauses: takes some tenths of a ms. */
 const PIECE = 512;
 
-/** Does `work` on the items from 0 to `count`, some at a time: a hot loop with a pause in its midst is slow, see `inSlices`. */
+/**
+ * Calls `work` for successive parts of the items from 0 to `count`. A hot loop that contains a pause is slow: see
+ * `inSlices`.
+ */
 export function* inPieces(count: number, work: (from: number, to: number) => void): Pieces<void> {
   for (let from = 0; from < count; from += PIECE) {
     if (from > 0) yield;
@@ -123,7 +129,7 @@ export function* inPieces(count: number, work: (from: number, to: number) => voi
   }
 }
 
-/** All of them with turns of the event loop in between. */
+/** Runs all pieces, with turns of the event loop in between. */
 export async function runInSlices<T>(work: Pieces<T>, slice = new TimeSlice()): Promise<T> {
   for (;;) {
     const { done, value } = work.next();
@@ -132,7 +138,7 @@ export async function runInSlices<T>(work: Pieces<T>, slice = new TimeSlice()): 
   }
 }
 
-/** All of them in one go. */
+/** Runs all pieces without a pause. */
 export function runAtOnce<T>(work: Pieces<T>): T {
   for (;;) {
     const { done, value } = work.next();

@@ -1,6 +1,6 @@
-/** Values and errors that may be anything. */
+/** Helpers for values and errors of unknown type. */
 
-/** An object of which nothing more is known. */
+/** An object with unknown fields. */
 export type Fields = Readonly<Record<string, unknown>>;
 
 export function isFields(value: unknown): value is Fields {
@@ -12,7 +12,7 @@ export function reasonOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Whether a call of the system failed because there is no such file. */
+/** Whether a system call failed because the file does not exist (ENOENT). */
 export function isNoEntry(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "ENOENT";
 }

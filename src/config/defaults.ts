@@ -1,8 +1,10 @@
 /**
- * Defaults as kube-proxy 1.36 fills them in: pkg/proxy/apis/config/v1alpha1/defaults.go for a file, cmd/kube-proxy/app/
- * server_linux.go (platformApplyDefaults) for the mode, and component-base's of the logging section. Ours differ in
- * four places: the mode is nftables, nftables.minSyncPeriod is 0, a log format that is not set stays so, and node ports answer on
- * 127.0.0.0/8 where the file says so of the iptables mode (takesLocalhostOver).
+ * Defaults of kube-proxy 1.36: pkg/proxy/apis/config/v1alpha1/defaults.go for a file, cmd/kube-proxy/app/server_linux.go
+ * (platformApplyDefaults) for the mode, and those of component-base for the logging section. Ours differ in four places:
+ * - The mode is nftables.
+ * - nftables.minSyncPeriod is 0.
+ * - An unset log format stays unset.
+ * - Node ports answer on 127.0.0.0/8 if a file written for the iptables mode says so (takesLocalhostOver).
  */
 import { familyOf } from "../base/ip.js";
 import { API_VERSION, KIND, type ConfigInput } from "./schema.js";
@@ -15,7 +17,7 @@ const HEALTHZ_PORT = 10_256;
 const METRICS_PORT = 10_249;
 const IPV4_LOOPBACK = "127.0.0.0/8";
 
-/** Servers that a command line has turned off. */
+/** Servers disabled by the command line. */
 export interface Off {
   readonly healthz?: boolean;
   readonly metrics?: boolean;
@@ -23,7 +25,7 @@ export interface Off {
 
 export type Effective = ReturnType<typeof withDefaults>;
 
-/** All of the configuration, complete; durations in milliseconds, an endpoint that is off undefined. */
+/** The complete configuration. Durations are in milliseconds; an endpoint that is off is undefined. */
 export function withDefaults(input: ConfigInput, off: Off = {}) {
   const bindAddress = input.bindAddress || "0.0.0.0";
   const [any, local] = familyOf(bindAddress) === "ip" ? ["0.0.0.0", "127.0.0.1"] : ["::", "::1"];
@@ -89,8 +91,9 @@ function listedNodePortAddresses({ nodePortAddresses = [] }: ConfigInput): reado
 }
 
 /**
- * Written for kube-proxy's iptables mode: it says itself that node ports answer on 127.0.0.1, no mode is set, so that the mode was iptables, and
- * `nodePortAddresses` holds loopback addresses, as it does there where it is not set. That mode does it with IPv4 alone.
+ * Whether the configuration was written for kube-proxy's iptables mode with node ports on 127.0.0.1. It is if it says so
+ * explicitly, sets no mode (so the mode was iptables), and `nodePortAddresses` contains loopback addresses, as it does in that
+ * mode by default. That mode only supports this for IPv4.
  */
 export function takesLocalhostOver(input: ConfigInput): boolean {
   if ((input.mode ?? "") !== "" || input.iptables?.localhostNodePorts !== true) return false;
@@ -112,7 +115,7 @@ function loggingDefaults(input: ConfigInput["logging"]) {
   };
 }
 
-/** What other modes and systems use. */
+/** Settings of other modes and systems. */
 function othersDefaults({ iptables, ipvs, winkernel }: ConfigInput) {
   return {
     iptables: {

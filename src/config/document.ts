@@ -1,16 +1,16 @@
 /**
- * The configuration in effect, as kube-proxy would write it: --write-config-to, and /configz, which since 1.36 serves the
- * versioned configuration under its group (k8s.io/component-base/configz refuses internal types).
+ * The active configuration in kube-proxy's format, for --write-config-to and /configz. Since 1.36, /configz serves the
+ * versioned configuration under its group (k8s.io/component-base/configz rejects internal types).
  */
 import { stringify } from "yaml";
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import type { Endpoint } from "./values.js";
 
-/** A KubeProxyConfiguration (v1alpha1), every field with the value that is in effect. */
+/** A KubeProxyConfiguration (v1alpha1), every field with its active value. */
 export type ConfigDocument = ReturnType<typeof toDocument>;
 
-/** Loaded again it is the same configuration, unless a server is off: only a command line can say that. */
+/** Loading the document yields the same configuration, unless a server is off: only a command line can express that. */
 export function toDocument(effective: Effective) {
   const { healthz, metrics, featureGates, logging, windowsRunAsService, ...rest } = effective;
   const { nftables, iptables, ipvs, conntrack } = rest;
@@ -47,7 +47,7 @@ export function toDocument(effective: Effective) {
   };
 }
 
-/** "IP:port", an IPv6 address in brackets; "" for a server that is off. */
+/** "IP:port", with an IPv6 address in brackets; "" for a server that is off. */
 export function formatEndpoint(endpoint: Endpoint | undefined): string {
   if (endpoint === undefined) return "";
   const { host, port } = endpoint;
@@ -62,7 +62,10 @@ function routing({ splitStream, infoBufferSize }: { readonly splitStream: boolea
   return { ...(splitStream && { splitStream }), infoBufferSize };
 }
 
-/** What `--write-config-to` writes. The keys are in order, and what YAML 1.1 reads otherwise is quoted: kube-proxy does. */
+/**
+ * Output of `--write-config-to`. The keys are sorted. Text that YAML 1.1 would read as another type is quoted, because
+ * kube-proxy reads YAML 1.1.
+ */
 export function toYAML(document: ConfigDocument): string {
   return stringify(document, { version: "1.1", sortMapEntries: true, lineWidth: 0 });
 }

@@ -11,7 +11,10 @@ const UNIT_MS: Readonly<Record<string, number>> = {
 
 const PART = /(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/y;
 
-/** Milliseconds of a duration as Go writes it ("1h2m3.5s", "300ms", "0"; time.ParseDuration); undefined when it is none. */
+/**
+ * Milliseconds of a duration in Go's format ("1h2m3.5s", "300ms", "0"; time.ParseDuration). Returns undefined if `text` is not
+ * a duration.
+ */
 export function parseDuration(text: string): number | undefined {
   const sign = /^[+-]?/.exec(text)?.[0] ?? "";
   const factor = sign === "-" ? -1 : 1;
@@ -25,7 +28,7 @@ export function parseDuration(text: string): number | undefined {
   }
 }
 
-/** As Go writes it ("1m30s", "1.5s", "300ms", "0s"; time.Duration.String), to the nanosecond. */
+/** Go's format ("1m30s", "1.5s", "300ms", "0s"; time.Duration.String), to the nanosecond. */
 export function formatDuration(ms: number): string {
   if (ms < 0) return `-${formatDuration(-ms)}`;
   const ns = Math.round(ms * 1e6);

@@ -1,11 +1,11 @@
-/** What becomes of the settings of kube-proxy's IPVS mode: for the log at the start, and for `preflight` before it. */
+/** Describes how settings of kube-proxy's IPVS mode are treated here, for the log at the start and for `preflight`. */
 import { formatDuration } from "./duration.js";
 import type { ConfigInput } from "./schema.js";
 
-/** What a field is called where it was written: its path in a file, or its flag. */
+/** Name of a field as the user wrote it: its path in a file, or its flag. */
 export type FieldNames = (path: string) => string;
 
-/** The `ipvs` section as it is written. */
+/** The `ipvs` section as written. */
 export type IpvsSection = NonNullable<ConfigInput["ipvs"]>;
 
 const UNAWARE = "the kernel draws an endpoint without knowing how many connections each has";
@@ -13,7 +13,10 @@ const SAME_CLIENT = "the annotation nft-proxier.dev/balance: consistent of a Ser
 const WEIGHTS = "the annotation nft-proxier.dev/weights of a Service";
 const BY_DESTINATION = `it chooses by the service's address, so that all clients of a service share an endpoint; nearest is ${SAME_CLIENT}, by the client's address`;
 
-/** Of each scheduler of Linux (net/netfilter/ipvs): what is done here, and where it is not available, why and what comes nearest. */
+/**
+ * How each scheduler of Linux (net/netfilter/ipvs) is treated: its equivalent here, or why it is unavailable and what comes
+ * nearest.
+ */
 const SCHEDULERS: Readonly<Record<string, string>> = {
   rr: "each connection draws one of the endpoints at random, all alike",
   wrr: `each connection draws one of the endpoints at random, all alike, as with the weight 1 that kube-proxy gives each; ${WEIGHTS} gives others`,
@@ -31,18 +34,17 @@ const SCHEDULERS: Readonly<Record<string, string>> = {
   ovf: `not available: ${UNAWARE}, so that none can overflow; nearest is ${WEIGHTS}`,
 };
 
-/** Names of the schedulers that `schedulerNote` knows. */
 export const IPVS_SCHEDULERS: readonly string[] = Object.keys(SCHEDULERS);
 
-/** What becomes of a scheduler, behind its name and a colon. */
+/** How a scheduler is treated; the text follows its name and a colon. */
 export function schedulerNote(scheduler: string): string {
   const known = Object.hasOwn(SCHEDULERS, scheduler) ? SCHEDULERS[scheduler] : undefined;
   return known ?? "not known; each connection draws one of the endpoints at random, all alike";
 }
 
 /**
- * Whole sentences, one for each setting that says something: kubeadm writes all of them, most with what they are anyway. `name` is what a
- * field is called where it was written.
+ * Complete sentences, one for each setting that matters. kubeadm writes all of them, most with their default values. @param
+ * name returns the name of a field as the user wrote it.
  */
 export function ipvsNotes(ipvs: IpvsSection | undefined, name: FieldNames = (path) => path): string[] {
   if (ipvs === undefined) return [];
@@ -85,7 +87,7 @@ function timeoutNotes(ipvs: IpvsSection, name: FieldNames): string[] {
   });
 }
 
-/** What kube-proxy fills in where nothing is written, ms. */
+/** kube-proxy's default, ms. */
 const SYNC_PERIOD_MS = 30_000;
 
 function periodNotes({ syncPeriod = 0, minSyncPeriod = 0 }: IpvsSection, name: FieldNames): string[] {

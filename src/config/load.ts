@@ -1,4 +1,4 @@
-/** Configuration from a file, from flags, or from nothing: parsed, checked, defaults filled in, frozen. */
+/** Loads the configuration from a file, from flags, or from defaults alone: parsed, checked, completed, frozen. */
 import { readFile } from "node:fs/promises";
 import type { z } from "zod";
 import { parseCIDR } from "../base/ip.js";
@@ -17,33 +17,33 @@ const SYNC_PERIOD_MS = 30_000;
 
 export interface LoadedConfig {
   readonly config: ProxyConfig;
-  /** The same as kube-proxy would write it, with what other modes use. */
+  /** The same configuration in kube-proxy's format, including settings of other modes. */
   readonly document: ConfigDocument;
-  /** Whole sentences: unknown or repeated fields, settings that have no effect as they are. */
+  /** Complete sentences about unknown or repeated fields, and settings without effect. */
   readonly warnings: readonly string[];
-  /** Whole sentences: where kube-proxy would have done something else. */
+  /** Complete sentences about settings that mean something else to kube-proxy. */
   readonly notes: readonly string[];
-  /** What was written, checked, without defaults. */
+  /** The fields as written, checked, without defaults. */
   readonly input: ConfigInput;
-  /** The file's content; undefined when there was no file. */
+  /** The file's content; undefined if there was no file. */
   readonly text: string | undefined;
 }
 
-/** What a command line says. */
+/** Settings from the command line. */
 export interface Overrides {
-  /** Fields of KubeProxyConfiguration that take the place of a file's, sections field by field, lists whole. */
+  /** Fields of KubeProxyConfiguration that replace a file's: sections field by field, lists as a whole. */
   readonly fields?: Readonly<Record<string, unknown>>;
   /** URL of the API server. */
   readonly master?: string;
   readonly off?: Off;
 }
 
-/** The configuration of a program that was given none. */
+/** The configuration for a program that was given none. */
 export function defaultConfig(): ProxyConfig {
   return configFromFlags({}).config;
 }
 
-/** Reads a KubeProxyConfiguration, YAML or JSON. Throws `ConfigError` with everything that is wrong. */
+/** Reads a KubeProxyConfiguration, YAML or JSON. Throws `ConfigError` with all errors. */
 export async function loadConfig(path: string, overrides: Overrides = {}): Promise<LoadedConfig> {
   let text: string;
   try {
@@ -55,7 +55,7 @@ export async function loadConfig(path: string, overrides: Overrides = {}): Promi
   return parseConfig(text, path, overrides);
 }
 
-/** As `loadConfig`; `file` names the text in errors. */
+/** Like `loadConfig`; errors refer to the text as `file`. */
 export function parseConfig(text: string, file: string, overrides: Overrides = {}): LoadedConfig {
   const repeated: ConfigProblem[] = [];
   const value = merged(parseText(text, file, repeated), overrides.fields);
@@ -64,8 +64,8 @@ export function parseConfig(text: string, file: string, overrides: Overrides = {
 }
 
 /**
- * The configuration that a command line alone makes. Throws `ConfigError` with everything that is wrong.
- * @param name what a field's flag is called.
+ * Makes the configuration from the command line alone. Throws `ConfigError` with all errors.
+ * @param name returns the flag for a field.
  */
 export function configFromFlags(overrides: Overrides, name: FieldNames = (path) => path): LoadedConfig {
   const value = merged({ apiVersion: API_VERSION, kind: KIND }, overrides.fields);
@@ -75,7 +75,7 @@ export function configFromFlags(overrides: Overrides, name: FieldNames = (path) 
 interface Origin {
   readonly file: string;
   readonly overrides: Overrides;
-  /** Fields that the file has twice. */
+  /** Fields that occur twice in the file. */
   readonly repeated: readonly ConfigProblem[];
   readonly name: FieldNames;
 }
@@ -84,7 +84,7 @@ function complete(value: unknown, { file, overrides, repeated, name }: Origin): 
   const parsed = configSchema.safeParse(value);
   const problems = parsed.success ? [] : parsed.error.issues.map((issue) => toProblem(issue, value));
   problems.push(...crossChecks(value));
-  // Of another kind of object there is nothing to say that helps.
+  // Further remarks about another kind of object would not help.
   const ofOurKind = !problems.some(({ path }) => path === "kind");
   const slips = ofOurKind ? [...repeated, ...unknownFields(value)] : [];
   if (!parsed.success || problems.length > 0) throw new ConfigError(file, [...problems, ...slips]);
@@ -99,7 +99,7 @@ function complete(value: unknown, { file, overrides, repeated, name }: Origin): 
   };
 }
 
-/** `over` on top of `base`, objects key by key. */
+/** Puts `over` on top of `base`, key by key for objects. */
 function merged(base: unknown, over: unknown): unknown {
   if (over === undefined) return base;
   if (!isFields(base) || !isFields(over)) return over;
@@ -124,7 +124,7 @@ function fieldAt(value: unknown, path: readonly PropertyKey[]): unknown {
   );
 }
 
-/** What no field can say alone. Read from the text's value, so that they are reported along with everything else. */
+/** Checks that involve several fields. They read the parsed text, so that their errors are reported along with all others. */
 function crossChecks(value: unknown): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   const mode = fieldAt(value, ["detectLocalMode"]) || "ClusterCIDR";
@@ -197,7 +197,7 @@ function toConfig(effective: Effective, master: string): ProxyConfig {
   });
 }
 
-/** The same, frozen all the way down. */
+/** Freezes the value recursively. */
 function frozen<T>(value: T): T {
   if (typeof value !== "object" || value === null) return value;
   Object.values(value).forEach(frozen);

@@ -1,8 +1,8 @@
-/** What may stand in `nodePortAddresses` beside CIDRs, as kube-proxy 1.37 has it. */
+/** Keywords allowed in `nodePortAddresses` besides CIDRs, as in kube-proxy 1.37. */
 
 import type { ProxyConfig } from "./proxy-config.js";
 
-/** Words for CIDRs; `primary` is a word as well, whose addresses the Node object has. */
+/** CIDRs for each keyword. `primary` is a keyword too, but its addresses come from the Node object. */
 const CIDRS_OF: ReadonlyMap<string, readonly string[]> = new Map([
   ["all", ["0.0.0.0/0", "::/0"]],
   ["localhost", ["127.0.0.0/8", "::1/128"]],
@@ -10,12 +10,12 @@ const CIDRS_OF: ReadonlyMap<string, readonly string[]> = new Map([
 
 export const NODE_PORT_WORDS: readonly string[] = ["primary", ...CIDRS_OF.keys()];
 
-/** The list with CIDRs for its words; `primary` stays. */
+/** Replaces the keywords in the list by their CIDRs, except `primary`. */
 export function expandNodePortAddresses(list: readonly string[]): string[] {
   return list.flatMap((entry) => CIDRS_OF.get(entry) ?? [entry]);
 }
 
-/** Of a CIDR in canonical form. A network that is larger and holds loopback addresses does not ask for them, as with kube-proxy. */
+/** Takes a canonical CIDR. As in kube-proxy, a larger network that contains loopback addresses does not ask for them. */
 export const isLoopbackCIDR = (cidr: string): boolean => cidr.startsWith("127.") || cidr === "::1/128";
 
 /** Whether the list asks for node ports on loopback addresses. */

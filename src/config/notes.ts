@@ -1,4 +1,4 @@
-/** What is worth saying about a configuration that is right: what has no effect, and where kube-proxy would differ. */
+/** Remarks on a valid configuration: settings without effect, and settings that mean something else to kube-proxy. */
 import { closest } from "../base/closest.js";
 import { type Effective, takesLocalhostOver } from "./defaults.js";
 import { formatDuration } from "./duration.js";
@@ -7,13 +7,16 @@ import { asksForLocalhost } from "./node-port-addresses.js";
 import type { ConfigInput } from "./schema.js";
 import { parseClusterCIDR } from "./values.js";
 
-/** The gate that decides something here too: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
+/** A gate that also has an effect here: false ignores spec.externalIPs (Kubernetes 1.36, KEP-5707). */
 export const ALLOW_SERVICE_EXTERNAL_IPS = "AllowServiceExternalIPs";
 
-/** Of Kubernetes 1.37 (KEP-6032), where it has to be true for node ports on loopback; here `nodePortAddresses` is enough, and false forbids them. */
+/**
+ * A gate of Kubernetes 1.37 (KEP-6032), which requires it for node ports on loopback. Here `nodePortAddresses` is enough, and
+ * false forbids them.
+ */
 export const LOCALHOST_NODE_PORTS = "KubeProxyNFTablesLocalhostNodePorts";
 
-/** Gates of Kubernetes 1.36 and 1.37 that bear on kube-proxy; setting them changes nothing here. */
+/** Gates of Kubernetes 1.36 and 1.37 that affect kube-proxy; setting them changes nothing here. */
 const WITHOUT_EFFECT = [
   "AllAlpha",
   "AllBeta",
@@ -37,7 +40,10 @@ const WITHOUT_EFFECT = [
 
 const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, LOCALHOST_NODE_PORTS, ...WITHOUT_EFFECT];
 
-/** A sentence for each gate that is not known (kube-proxy stops at one; here it has no effect); `field` is what the setting is called where it was written. */
+/**
+ * Returns a sentence for each unknown gate. kube-proxy stops at one; here it has no effect. @param field name of the setting as
+ * the user wrote it.
+ */
 function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): string[] {
   return Object.keys(gates)
     .filter((gate) => !KNOWN_GATES.includes(gate))
@@ -48,7 +54,7 @@ function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): 
     });
 }
 
-/** Whole sentences, of settings that probably do not do what was meant. */
+/** Complete sentences about settings that probably do not do what was intended. */
 export function warningsOf(effective: Effective, name: FieldNames): string[] {
   const { clusterCIDR, detectLocalMode, featureGates, nodePortAddresses } = effective;
   const warnings = [
@@ -66,7 +72,7 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   return warnings;
 }
 
-/** Loopback addresses that are asked for and forbidden. */
+/** Loopback addresses that are both requested and forbidden. */
 function loopbackWarnings(
   gates: Readonly<Record<string, boolean>>,
   nodePortAddresses: readonly string[],
@@ -80,7 +86,7 @@ function loopbackWarnings(
   ];
 }
 
-/** Whole sentences: what the same configuration means to kube-proxy and not here, once each. */
+/** Complete sentences about settings that mean something else to kube-proxy, once each. */
 export function notesOf(input: ConfigInput, effective: Effective, name: FieldNames): string[] {
   const notes = [...loggingNotes(input, name), ...ipvsNotes(input.ipvs, name)];
   if ((input.mode ?? "") !== "") return notes;
@@ -113,7 +119,7 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
   return [...notes, ...iptablesNotes(input, effective, name)];
 }
 
-/** Settings of the iptables mode that were changed, and whose counterparts for nftables were not. */
+/** Settings of the iptables mode that were changed while their counterparts for nftables were not. */
 function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, name: FieldNames): string[] {
   const notes: string[] = [];
   const differ = (field: "masqueradeBit" | "syncPeriod" | "minSyncPeriod", show: (value: number) => string) => {

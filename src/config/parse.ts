@@ -1,13 +1,13 @@
-/** The text of a configuration file as plain data. */
+/** Parses the text of a configuration file as plain data. */
 import { isScalar, LineCounter, parseAllDocuments } from "yaml";
 import { GO_INTEGERS, OLD_BOOLEANS } from "../base/yaml-scalars.js";
 import { KIND } from "./schema.js";
 import { ConfigError, type ConfigProblem } from "./proxy-config.js";
 
 /**
- * Fields without a value are ignored: they have their defaults, as the ones that are not there.
- * @param repeated receives the fields that are written twice, of which the last one counts.
- * @throws {ConfigError} with line and column of what cannot be parsed.
+ * Fields without a value are ignored: they get their defaults, like missing fields.
+ * @param repeated receives the fields that occur twice, of which the last one counts.
+ * @throws {ConfigError} with line and column of the parse error.
  */
 export function parseText(text: string, file: string, repeated: ConfigProblem[]): unknown {
   const lines = new LineCounter();

@@ -1,4 +1,4 @@
-/** KubeProxyConfiguration as the program uses it: read, checked, defaults filled in, frozen. */
+/** KubeProxyConfiguration as the program uses it: parsed, checked, with defaults, frozen. */
 
 export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
@@ -7,30 +7,30 @@ export interface ProxyConfig {
   /** Feature gate AllowServiceExternalIPs. */
   readonly allowExternalIPs: boolean;
   readonly clientConnection: {
-    /** Path; "": in-cluster, unless `master` says where. */
+    /** Path; "": in-cluster, unless `master` is set. */
     readonly kubeconfig: string;
     readonly acceptContentTypes: string;
     readonly contentType: string;
     readonly qps: number;
     readonly burst: number;
   };
-  /** URL of the API server, overrides the kubeconfig's; "": none. A flag only (--master). */
+  /** URL of the API server, which overrides the kubeconfig's; "": none. Only a flag (--master). */
   readonly master: string;
   readonly logging: {
-    /** "": text on a terminal, else JSON. */
+    /** "": text on a terminal, otherwise JSON. */
     readonly format: "" | "text" | "json";
     readonly flushFrequencyMs: number;
     readonly verbosity: number;
     /** Pattern=level pairs, as written. */
     readonly vmodule: string;
   };
-  /** Name of the node, trimmed and in lower case; "": the host's own. */
+  /** Name of the node, trimmed and in lower case; "": the host's own name. */
   readonly hostnameOverride: string;
-  /** Canonical. The node's own IP; unspecified (0.0.0.0 or ::): the Node object says. */
+  /** The node's own IP, canonical. If unspecified (0.0.0.0 or ::), the Node object decides. */
   readonly bindAddress: string;
-  /** "IP:port", an IPv6 address in brackets, the default filled in; "": off. */
+  /** "IP:port", with an IPv6 address in brackets and the default filled in; "": off. */
   readonly healthzBindAddress: string;
-  /** As healthzBindAddress. */
+  /** Like healthzBindAddress. */
   readonly metricsBindAddress: string;
   readonly bindAddressHardFail: boolean;
   readonly enableProfiling: boolean;
@@ -44,9 +44,9 @@ export interface ProxyConfig {
     /** Not empty in mode InterfaceNamePrefix. */
     readonly interfaceNamePrefix: string;
   };
-  /** Canonical CIDRs, and the words of `node-port-addresses.ts`. */
+  /** Canonical CIDRs, and the keywords of `node-port-addresses.ts`. */
   readonly nodePortAddresses: readonly string[];
-  /** Loopback addresses in it are served. False: feature gate KubeProxyNFTablesLocalhostNodePorts is, in so many words. */
+  /** Serve the loopback addresses in it. False if the feature gate KubeProxyNFTablesLocalhostNodePorts is set to false. */
   readonly localhostNodePorts: boolean;
   readonly nftables: {
     readonly masqueradeAll: boolean;
@@ -56,16 +56,16 @@ export interface ProxyConfig {
     readonly syncPeriodMs: number;
   };
   readonly ipvs: {
-    /** Canonical CIDRs, those that can be read: virtual servers of kube-proxy's IPVS mode that stay. */
+    /** Virtual servers of kube-proxy's IPVS mode to keep: canonical CIDRs; invalid ones are left out. */
     readonly excludeCIDRs: readonly string[];
   };
-  /** -1000 to 1000; undefined: not set. */
+  /** -1000 to 1000; undefined if not set. */
   readonly oomScoreAdj: number | undefined;
   readonly conntrack: {
-    /** 0: the kernel's limit is kept. */
+    /** 0: keep the kernel's limit. */
     readonly maxPerCore: number;
     readonly min: number;
-    /** 0: the kernel's value is kept, here and below. */
+    /** 0: keep the kernel's value, here and below. */
     readonly tcpEstablishedTimeoutMs: number;
     readonly tcpCloseWaitTimeoutMs: number;
     readonly tcpBeLiberal: boolean;
@@ -75,14 +75,14 @@ export interface ProxyConfig {
   readonly configSyncPeriodMs: number;
 }
 
-/** One thing wrong in a configuration. */
+/** One error in a configuration. */
 export interface ConfigProblem {
   /** "nftables.masqueradeBit"; "" for the file as a whole. */
   readonly path: string;
   readonly message: string;
 }
 
-/** The configuration cannot be used; all that is wrong with it at once. */
+/** The configuration cannot be used. Contains all its errors at once. */
 export class ConfigError extends Error {
   readonly code = "ECONFIG";
   readonly problems: readonly ConfigProblem[];

@@ -1,8 +1,8 @@
 /**
- * The fields of kubeproxy.config.k8s.io/v1alpha1, release 1.36 (k8s.io/kube-proxy/config/v1alpha1/types.go and the
- * k8s.io/component-base types that it embeds), with what each may hold (kubernetes pkg/proxy/apis/config/validation). What
- * only other modes or systems use is checked for its type alone. Objects are loose: a field that is not listed is a
- * warning, not an error.
+ * The fields of kubeproxy.config.k8s.io/v1alpha1, release 1.36, and their valid values (kubernetes
+ * pkg/proxy/apis/config/validation). The types are in k8s.io/kube-proxy/config/v1alpha1/types.go and the k8s.io/component-base
+ * types that it embeds. Fields of other modes or systems are checked only for their type. Objects are loose: an unlisted field
+ * is a warning, not an error.
  */
 import { z } from "zod";
 import {
@@ -108,7 +108,7 @@ export const configSchema = z.looseObject({
     bridgeInterface: interfaceName.optional(),
     interfaceNamePrefix: interfaceName.optional(),
   }).optional(),
-  /** What it may hold depends on detectLocalMode: `parseClusterCIDR`. */
+  /** Its valid values depend on detectLocalMode: see `parseClusterCIDR`. */
   clusterCIDR: string.optional(),
   nodePortAddresses: nodePortAddresses.optional(),
   oomScoreAdj: oomScore.optional(),

@@ -1,19 +1,19 @@
-/** Fields that a KubeProxyConfiguration has not, each with the one that was probably meant. */
+/** Finds fields that KubeProxyConfiguration does not have, each with the field that was probably meant. */
 import { z } from "zod";
 import { closest } from "../base/closest.js";
 import { isFields } from "../base/unknown.js";
 import { configSchema, KIND } from "./schema.js";
 import type { ConfigProblem } from "./proxy-config.js";
 
-/** Sections of other proxiers: what the nftables mode has as well is meant for it. */
+/** Sections of other modes. A field that the nftables section also has was meant for that section. */
 const OTHER_MODES = /^(iptables|ipvs|winkernel)\./;
 
-/** At all levels of a configuration's text. */
+/** Checks all levels of the configuration. */
 export function unknownFields(value: unknown): ConfigProblem[] {
   return unknownIn(configSchema, value, "", placesByName());
 }
 
-/** Where a field of that name is, in whichever sections: "masqueradeAll" → "iptables.masqueradeAll", "nftables.masqueradeAll". */
+/** Sections that have a field of that name: "masqueradeAll" → "iptables.masqueradeAll", "nftables.masqueradeAll". */
 type Places = ReadonlyMap<string, readonly string[]>;
 
 function unknownIn(schema: z.ZodObject, value: unknown, prefix: string, places: Places): ConfigProblem[] {
@@ -34,7 +34,7 @@ function unknownIn(schema: z.ZodObject, value: unknown, prefix: string, places: 
   });
 }
 
-/** A field of this section, or where one of another section belongs. */
+/** Suggests a field of this section, or the section in which the field belongs. */
 function hintFor(key: string, here: readonly string[], prefix: string, places: Places): string | undefined {
   const guess = closest(key, [...here, ...places.keys()]);
   if (guess === undefined) return undefined;
@@ -50,7 +50,7 @@ function placesByName(): Places {
   return places;
 }
 
-/** Every field with its path; of lists only the list. */
+/** Every field with its path; only the list itself for lists. */
 function* fieldsOf(schema: z.ZodObject, prefix: string): Generator<readonly [name: string, path: string]> {
   for (const [name, inner] of Object.entries(schema.shape)) {
     yield [name, `${prefix}${name}`];

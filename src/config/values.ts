@@ -1,4 +1,4 @@
-/** Kinds of values in a KubeProxyConfiguration, each with what is said of a wrong one. */
+/** Types of values in a KubeProxyConfiguration, each with its error message. */
 import { z } from "zod";
 import { parseAddress, parseCIDR } from "../base/ip.js";
 import { closest } from "../base/closest.js";
@@ -27,14 +27,14 @@ export const duration = z.string('must be a duration such as "30s"').transform((
 /** Milliseconds. */
 export const period = duration.refine((ms) => ms >= 0, "must not be negative");
 
-/** Milliseconds; a bare number is of nanoseconds (component-base logs/api/v1 TimeOrMetaDuration). */
+/** Milliseconds; a bare number counts nanoseconds (component-base logs/api/v1 TimeOrMetaDuration). */
 export const flushFrequency = z
   .union([z.int().transform((ns) => ns / 1e6), duration], { error: "must be a duration, or a number of nanoseconds" })
   .refine((ms) => ms >= 0, "must not be negative");
 
 const QUANTITY = /^[+-]?(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?$/;
 
-/** As text (k8s.io/apimachinery/pkg/api/resource Quantity). */
+/** Kept as text (k8s.io/apimachinery/pkg/api/resource Quantity). */
 export const quantity = z
   .union([string, z.number()], { error: 'must be a quantity such as "64Ki"' })
   .transform(String)
@@ -43,7 +43,7 @@ export const quantity = z
 export const masqueradeBit = integer.min(0, "must be from 0 to 31").max(31, "must be from 0 to 31");
 export const oomScore = integer.min(-1000, "must be from -1000 to 1000").max(1000, "must be from -1000 to 1000");
 
-/** Canonical; "" as it is. */
+/** Canonical; "" stays "". */
 export const address = string.transform((text, context) => {
   const canonical = text === "" ? "" : parseAddress(text);
   if (canonical !== undefined) return canonical;
@@ -51,14 +51,14 @@ export const address = string.transform((text, context) => {
   return z.NEVER;
 });
 
-/** Where a server listens; host "": on all addresses. */
+/** Address of a server; host "": all addresses. */
 export interface Endpoint {
   /** Canonical, without brackets. */
   readonly host: string;
   readonly port: number;
 }
 
-/** "IP:port" with an IPv6 address in brackets, or an IP alone, which gets the port; undefined for "". */
+/** "IP:port" with an IPv6 address in brackets, or only an IP, which gets the default port; undefined for "". */
 export const endpoint = (defaultPort: number) =>
   string.transform((text, context): Endpoint | undefined => {
     if (text === "") return undefined;
@@ -73,7 +73,7 @@ export const endpoint = (defaultPort: number) =>
     return z.NEVER;
   });
 
-/** CIDRs, canonical, and words; each once. */
+/** Canonical CIDRs and keywords, without duplicates. */
 export const nodePortAddresses = z
   .array(
     string.transform((text, context) => {
@@ -101,21 +101,21 @@ function nodePortAddressProblem(entry: string): string {
   return `${written} must be ${forms}${guess === undefined ? "" : `: did you mean "${guess}"?`}`;
 }
 
-/** Interface names are shorter than IFNAMSIZ (16, linux/if.h) and hold no slash or white space. */
+/** Interface names are shorter than IFNAMSIZ (16, linux/if.h) and contain no slash or white space. */
 export const interfaceName = string.regex(/^[^\s/]{0,15}$/, "must be an interface name of at most 15 characters");
 
 export const strings = z.array(string, "must be a list");
 
 const NOT_AN_OBJECT = "must be an object";
 
-/** An object whose unknown fields are a warning, not an error. */
+/** An object whose unknown fields cause a warning, not an error. */
 export function section<S extends z.ZodRawShape>(shape: S) {
   return z.looseObject(shape, NOT_AN_OBJECT);
 }
 
 /**
- * The CIDRs of clusterCIDR, canonical: at most one of each family, comma-separated.
- * @returns what is wrong with it, or the CIDRs.
+ * Parses clusterCIDR: comma-separated, at most one CIDR of each family.
+ * @returns the problem, or the canonical CIDRs.
  */
 export function parseClusterCIDR(text: string): { readonly cidrs: readonly string[] } | { readonly problem: string } {
   if (text.trim() === "") return { cidrs: [] };

@@ -1,4 +1,4 @@
-/** Watches a configuration file: a ConfigMap's links, editors' renames, deletion and return included. */
+/** Watches a configuration file, including a ConfigMap's links, editors' renames, and deletion and re-creation. */
 import { readFile, realpath } from "node:fs/promises";
 import { basename, dirname, resolve } from "node:path";
 import { DirectoryWatch, type OpenInotify } from "../base/directory-watch.js";
@@ -7,27 +7,30 @@ import type { ConfigDocument } from "./document.js";
 import type { LoadedConfig } from "./load.js";
 import { ConfigError } from "./proxy-config.js";
 
-/** An editor writes a file in pieces, and a ConfigMap arrives in several events: looked at when this long, ms, nothing more came. */
+/**
+ * Wait after the last event before the file is read, ms: an editor writes a file in pieces, and a ConfigMap arrives in several
+ * events.
+ */
 const SETTLE_MS = 100;
 
 export interface ConfigWatchOptions {
   readonly path: string;
   readonly inotify: OpenInotify;
-  /** The content that is in use. */
+  /** The content in use. */
   readonly text: string;
-  /** What it means. */
+  /** The configuration in `text`. */
   readonly document: ConfigDocument;
-  /** The meaning of another content. Throws `ConfigError`. */
+  /** Parses other content. Throws `ConfigError`. */
   readonly parse: (text: string) => LoadedConfig;
-  /** The file means something else now, and is right. Called once; nothing is watched any more. */
+  /** The file has a different, valid meaning. Called once; nothing is watched afterwards. */
   readonly onChange: (loaded: LoadedConfig) => void;
-  /** It is wrong now; called once for each wrong content. */
+  /** The file is invalid; called once for each invalid content. */
   readonly onInvalid: (error: ConfigError) => void;
-  /** Receives what else is worth a line in the log. */
+  /** Receives other messages for the log. */
   readonly onNote: (note: string) => void;
 }
 
-/** Starts watching; what changed since the content was read is noticed too. Returns how to stop. */
+/** Starts watching, and also notices changes since the content was read. Returns a function that stops it. */
 export function watchConfig(options: ConfigWatchOptions): () => void {
   const watch = new ConfigWatch(options);
   watch.open();
@@ -38,7 +41,7 @@ class ConfigWatch {
   readonly #options: ConfigWatchOptions;
   readonly #path: string;
   readonly #directory: DirectoryWatch;
-  /** The content last looked at; undefined: there was no file. */
+  /** The content last read; undefined if there was no file. */
   #seen: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
@@ -76,7 +79,7 @@ class ConfigWatch {
     this.#timer = setTimeout(() => void this.#look(), SETTLE_MS);
   }
 
-  /** Never rejects. One look at a time: an event that comes meanwhile is looked at afterwards. */
+  /** Never rejects. Reads once at a time: an event during a read is handled after it. */
   async #look(): Promise<void> {
     if (this.#looking) {
       this.#again = true;
@@ -95,7 +98,7 @@ class ConfigWatch {
     this.#schedule();
   }
 
-  /** Where the file really is, when that is elsewhere. */
+  /** Also watches the file's real path, if that is elsewhere. */
   async #followLinks(): Promise<void> {
     const real = await realpath(this.#path).catch(() => this.#path);
     const own = await realpath(dirname(this.#path)).catch(() => dirname(this.#path));
@@ -104,7 +107,7 @@ class ConfigWatch {
     this.#directory.follow(new Map(directory === own ? [] : [[directory, new Set([basename(real)])]]));
   }
 
-  /** Undefined: there is nothing that can be read. */
+  /** Returns undefined if there is nothing readable. */
   async #read(): Promise<string | undefined> {
     try {
       return await readFile(this.#path, "utf8");

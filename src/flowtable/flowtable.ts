@@ -1,6 +1,6 @@
 /**
- * Keeps the flowtable and its interfaces: a table of its own, written in transactions of its own. Whatever fails here, connections
- * go on through the rules.
+ * Keeps the flowtable and its interfaces, in a separate table with separate transactions. Whatever fails here, connections
+ * continue through the rules.
  */
 import { release } from "node:os";
 import { performance } from "node:perf_hooks";
@@ -18,48 +18,52 @@ export type FlowtableKernel = Pick<NftKernel, "commit" | "tables" | "rules" | "i
 export interface FlowtableOptions {
   readonly kernel: FlowtableKernel;
   readonly log: Logger;
-  /** Names, or beginnings of names with a trailing `*`. */
+  /** Names, or prefixes of names with a trailing `*`. */
   readonly interfaces: readonly string[];
-  /** A failure, each time: for a metric. */
+  /** Called for each failure, for a metric. */
   readonly onFailure?: () => void;
-  /** As `uname -r` says it; default: this kernel's. */
+  /** Output of `uname -r`; default: this kernel's. */
   readonly kernelRelease?: string;
-  /** Between two looks at whether another process removed it, ms. */
+  /** Interval of checks whether another process removed it, ms. */
   readonly checkIntervalMs?: number;
 }
 
 /**
- * Before, ctnetlink refuses (EBUSY) to delete the entry of an offloaded connection: commit 9b7c68b3911a, "netfilter: ctnetlink: Support
- * offloaded conntrack entry deletion". Stable releases of 2023 have it, too, but distributions' release names do not say which they are.
+ * Earlier kernels refuse (EBUSY) to let ctnetlink delete the entry of an offloaded connection: commit 9b7c68b3911a, "netfilter:
+ * ctnetlink: Support offloaded conntrack entry deletion". Stable releases of 2023 have it too, but the release names of
+ * distributions do not show that.
  */
 const SINCE = [6, 4] as const;
 /**
- * From here on FIN and RST are offloaded, too, and the entry is ESTABLISHED until 30 s of silence (nf_flowtable_tcp_timeout) are over: commit
- * fdbaf5163331, "netfilter: flowtable: add CLOSING state". Limits would count connections that are closed.
+ * Later kernels also offload FIN and RST, and keep the entry ESTABLISHED until 30 s of silence (nf_flowtable_tcp_timeout) are
+ * over. Limits would count closed connections. See commit fdbaf5163331, "netfilter: flowtable: add CLOSING state".
  */
 const UNTIL = [6, 14] as const;
-/** Links change in bursts: a pod's comes, is renamed, gets its addresses. */
+/** Links change in bursts: a pod's link appears, is renamed, and gets its addresses. */
 const COALESCE_MS = 100;
 const CHECK_INTERVAL_MS = 60_000;
 const FIRST_RETRY_MS = 200;
 const LONGEST_RETRY_MS = 60_000;
 const WITHOUT = "connections stay in the rules";
 
-/** What the kernel answers to a flowtable without devices where it was built without them (nft_flowtable_type_get). */
+/** The kernel's answers to a flowtable without devices if it was built without flowtables (nft_flowtable_type_get). */
 const UNSUPPORTED: readonly (string | undefined)[] = ["ENOENT", "EOPNOTSUPP"];
 
 export class Flowtable {
   readonly #options: FlowtableOptions;
   readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS });
-  /** Interfaces in it, with their indices: one that was made anew under its name is another. Undefined: it is to be made. */
+  /**
+   * Interfaces in it, with their indices, because an interface re-created under its name is a different one. Undefined if the
+   * table must be created.
+   */
   #devices: Map<string, number> | undefined;
-  /** Interfaces that the kernel refuses, and why. */
+  /** Interfaces that the kernel rejects, and why. */
   readonly #refused = new Map<string, string>();
   #failure: string | undefined;
   #unsupported: string | undefined;
   #watch: Monitor | undefined;
   #timer: NodeJS.Timeout | undefined;
-  /** When the timer is due, ms of performance.now(). */
+  /** Due time of the timer, ms of performance.now(). */
   #due = Infinity;
   #check: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
@@ -70,7 +74,7 @@ export class Flowtable {
     this.#options = options;
   }
 
-  /** Begins; what fails is logged and tried again. Never rejects. */
+  /** Starts. Failures are logged and retried. Never rejects. */
   async start(): Promise<void> {
     const { log, kernelRelease = release(), checkIntervalMs = CHECK_INTERVAL_MS } = this.#options;
     const unfit = unfitness(kernelRelease);
@@ -90,18 +94,18 @@ export class Flowtable {
     return [...(this.#devices?.keys() ?? [])];
   }
 
-  /** Why there is none, for as long as this runs. */
+  /** Why there is no flowtable; final until the program ends. */
   get unsupported(): string | undefined {
     return this.#unsupported;
   }
 
-  /** What is wrong and retried. */
+  /** Current failures, which are retried. */
   failures(): readonly string[] {
     const refused = [...this.#refused].map(([name, reason]) => `interface ${name}: ${reason}`);
     return this.#failure === undefined ? refused : [this.#failure, ...refused];
   }
 
-  /** The table stays, as the services' tables do. No write behind this. */
+  /** The table stays, like the services' tables. Nothing is written afterwards. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -112,7 +116,7 @@ export class Flowtable {
     this.#watch = undefined;
   }
 
-  /** One at a time; a call during one has it run once more. */
+  /** One run at a time. A call during a run causes one more run. */
   #run(): Promise<void> {
     this.#again = true;
     this.#running ??= this.#reconcileAll().finally(() => {
@@ -125,7 +129,7 @@ export class Flowtable {
     while (this.#again && !this.#closed && this.#unsupported === undefined) {
       this.#again = false;
       try {
-        // Subscribed before the read, so that no change falls between the two.
+        // Subscribe before the read, so that no change is lost between the two.
         await this.#subscribe();
         await this.#reconcile();
         this.#settle();
@@ -153,14 +157,14 @@ export class Flowtable {
     );
     const devices = this.#devices ?? (await this.#create());
     if (devices === undefined) return;
-    // The kernel has removed those that are gone (nft_flowtable_event); of their names another one may be there.
+    // The kernel has removed devices that are gone (nft_flowtable_event). A new one may have the same name.
     for (const [name, index] of devices) if (meant.get(name) !== index) devices.delete(name);
     for (const name of this.#refused.keys()) if (!meant.has(name)) this.#refused.delete(name);
     const added = [...meant].filter(([name]) => !devices.has(name));
     await this.#add(new Map(added), devices);
   }
 
-  /** Undefined: this kernel has no flowtables. */
+  /** Returns undefined if this kernel has no flowtables. */
   async #create(): Promise<Map<string, number> | undefined> {
     const { kernel, log, interfaces } = this.#options;
     try {
@@ -176,7 +180,7 @@ export class Flowtable {
     return (this.#devices = new Map());
   }
 
-  /** All in one transaction; where that is refused, each in its own. */
+  /** Adds all in one transaction. If the kernel rejects it, adds each in its own. */
   async #add(added: ReadonlyMap<string, number>, devices: Map<string, number>): Promise<void> {
     if (added.size === 0) return;
     const names = [...added.keys()];
@@ -196,7 +200,7 @@ export class Flowtable {
     }
   }
 
-  /** Undefined: done. Else what the kernel refused; other errors, among them an unknown outcome, are thrown. */
+  /** Returns undefined on success, or the error if the kernel rejected it. Throws other errors, including an unknown outcome. */
   async #tried(ops: readonly Op[]): Promise<KernelError | undefined> {
     try {
       await this.#options.kernel.commit(ops);
@@ -207,7 +211,7 @@ export class Flowtable {
     }
   }
 
-  /** One that has gone meanwhile is refused, too; the next look no longer finds it. */
+  /** An interface that has gone meanwhile is rejected too; the next check no longer finds it. */
   #refuse(name: string, error: KernelError): void {
     if (!this.#refused.has(name)) {
       this.#options.onFailure?.();
@@ -227,7 +231,7 @@ export class Flowtable {
     else this.#backoff.reset();
   }
 
-  /** What is in the kernel is not known any more: the table is made anew. */
+  /** The kernel's state is unknown after a failure, so the table is created from scratch. */
   #fail(error: unknown): void {
     if (this.#closed) return;
     const { log, onFailure } = this.#options;
@@ -246,7 +250,7 @@ export class Flowtable {
     this.#options.log.warn({ reason }, `no flowtable; ${WITHOUT}`);
   }
 
-  /** An earlier time that is set already stays. */
+  /** Keeps an earlier time that is already set. */
   #runIn(ms: number): void {
     const due = performance.now() + ms;
     if (this.#closed || this.#unsupported !== undefined || due >= this.#due) return;
@@ -273,7 +277,7 @@ export class Flowtable {
   }
 }
 
-/** Why connections would not be treated as in the rules. */
+/** Why connections would be treated differently than in the rules. */
 function unfitness(kernelRelease: string): string | undefined {
   if (!isKernelAtLeast(kernelRelease, SINCE))
     return `before Linux ${SINCE.join(".")} connections in a flowtable cannot be reset, and this is ${kernelRelease}`;
@@ -284,7 +288,7 @@ function unfitness(kernelRelease: string): string | undefined {
 
 const errnoOf = ({ details }: KernelError): string | undefined => details.faults?.[0]?.errno ?? details.errno;
 
-/** Removes the table where there is one. False where that fails: it is logged. Never rejects. */
+/** Removes the table if it exists. Logs a failure, and then returns false. Never rejects. */
 export async function removeFlowtable(
   kernel: Pick<FlowtableKernel, "tables" | "commit">,
   log: Logger,

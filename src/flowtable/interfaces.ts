@@ -1,15 +1,18 @@
-/** Which interfaces a flowtable is to have: names, or beginnings of names with a trailing `*`. Pure. */
+/** Selects the interfaces of a flowtable: names, or prefixes of names with a trailing `*`. Pure. */
 
-/** IFNAMSIZ - 1 bytes, of what dev_valid_name takes; what names are told apart by here is none of it. */
+/**
+ * At most IFNAMSIZ - 1 bytes that dev_valid_name accepts. A comma separates names here, and `*` ends a prefix, so names contain
+ * neither.
+ */
 const PATTERN = /^(?!\.{1,2}$)[^\s/:,*]{1,15}\*?$/;
 
-/** Of the flag's value; undefined: it names none, or one that cannot be. */
+/** Parses the flag's value. Returns undefined if it contains no name, or an impossible one. */
 export function parseInterfaces(text: string): readonly string[] | undefined {
   const patterns = text.split(",").map((pattern) => pattern.trim());
   return patterns.every((pattern) => PATTERN.test(pattern)) ? [...new Set(patterns)] : undefined;
 }
 
-/** The loopback interface is never meant: nothing is forwarded through it. */
+/** The loopback interface is never included: nothing is forwarded through it. */
 export function isMeant(name: string, patterns: readonly string[]): boolean {
   if (name === "lo") return false;
   return patterns.some((pattern) => (pattern.endsWith("*") ? name.startsWith(pattern.slice(0, -1)) : name === pattern));

@@ -1,4 +1,4 @@
-/** The flowtable's own table, as operations. Pure. docs/flowtable.md has it as `nft` prints it. */
+/** Operations that write the flowtable's own table. Pure. docs/flowtable.md shows the table as `nft` prints it. */
 import {
   BitwiseOp,
   CmpOp,
@@ -13,16 +13,16 @@ import {
 } from "../netlink/constants.js";
 import type { Expr, Op, TableRef } from "../netlink/kernel.js";
 
-/** Beside the services' tables, so that nothing about interfaces can fail a write of theirs. */
+/** Separate from the services' tables, so that no interface problem can make writes of theirs fail. */
 export const FLOWTABLE_REF: TableRef = { family: "inet", table: "nft-proxier-flowtable" };
 const FLOWTABLE = "services";
 export const OFFLOAD_CHAIN = "offload";
 
-/** Behind other programs' chains at the forward hook: what they drop is not offloaded. */
+/** After other programs' chains at the forward hook: packets that these drop are not offloaded. */
 const BEHIND_FILTERS = 1000;
-/** Names in one message: below NFT_NETDEVICE_MAX (256), which is refused as too many. */
+/** Device names in one message. The kernel rejects NFT_NETDEVICE_MAX (256). */
 const MOST_DEVICES = 255;
-/** In both directions together: a short request and its answer, with handshake and end, take fewer. */
+/** Both directions together. A short request and its answer, with handshake and end, take fewer. */
 const PACKETS_BEFORE = 20;
 /** BYTEORDER_HTON */
 const TO_NETWORK = 1;
@@ -53,7 +53,7 @@ const SERVICES_TCP: readonly Expr[] = [
   goto("incoming"),
 ];
 
-/** A name of 16 bytes (IFNAMSIZ), or the bytes that it begins with. */
+/** Compares with a name of 16 bytes (IFNAMSIZ), or with its first bytes. */
 function nameIs(key: number, pattern: string): Expr[] {
   const whole = !pattern.endsWith("*");
   const bytes = Buffer.from(whole ? pattern : pattern.slice(0, -1));
@@ -65,7 +65,7 @@ function nameIs(key: number, pattern: string): Expr[] {
   ];
 }
 
-/** `ct packets > 20 flow add @services counter`: the counter has how many connections were. */
+/** `ct packets > 20 flow add @services counter`: the counter counts connections. */
 const OFFLOAD: readonly Expr[] = [
   { type: "ct", key: CtKey.packets, dreg: 1 },
   { type: "byteorder", sreg: 1, dreg: 1, op: TO_NETWORK, len: 8, size: 8 },
@@ -75,12 +75,13 @@ const OFFLOAD: readonly Expr[] = [
 ];
 
 const TABLE = { kind: "table", ...FLOWTABLE_REF } as const;
-/** Flags go with each change: a change without them clears them (nft_flowtable_update). */
+/** Each change repeats the flags, because a change without them clears them (nft_flowtable_update). */
 const OF_FLOWTABLE = { kind: "flowtable", ...FLOWTABLE_REF, flowtable: FLOWTABLE, priority: 0 } as const;
 
 /**
- * In place of the table that is there, whatever is in it; without devices. What was offloaded goes through the hooks again. A connection by
- * other interfaces would be marked as offloaded, too, and not be, so that both of its have to be named.
+ * Replaces the present table, whatever it contains, by one without devices. Offloaded connections go through the hooks again.
+ * Both interfaces of a connection must be named: a connection over other interfaces would be marked as offloaded without being
+ * so.
  */
 export function createTable(interfaces: readonly string[]): Op[] {
   const base = { type: "filter", hook: Hook.forward, priority: BEHIND_FILTERS, policy: "accept" } as const;

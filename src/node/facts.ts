@@ -1,6 +1,6 @@
 /**
- * What the table of one family depends on besides services: this node's addresses, its pods' addresses or interfaces, and
- * the addresses that node ports answer on. Pure functions of the configuration, the Node object and the interfaces.
+ * The inputs of one family's table besides services: this node's addresses, its pods' addresses or interfaces, and the
+ * addresses on which node ports answer. Pure functions of the configuration, the Node object and the interfaces.
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
@@ -9,19 +9,22 @@ import { type ProxyConfig } from "../config/proxy-config.js";
 import { familyOf, type IpFamily, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { NodeContext } from "../model/categorize.js";
 
-/** Where node ports answer on loopback. */
+/** Addresses for node ports on loopback. */
 export interface LocalhostNodePorts {
-  /** CIDRs of loopback addresses that node ports answer on; canonical, at least one. */
+  /** CIDRs of loopback addresses on which node ports answer; canonical, at least one. */
   readonly nets: readonly string[];
-  /** An address of this node: the source of such packets while they are routed, and the client that ClientIP affinity knows. */
+  /**
+   * An address of this node. Such packets have it as source while they are routed, and ClientIP affinity sees it as the
+   * client.
+   */
   readonly source: string;
 }
 
-/** What tells traffic of this node's pods from other traffic, for one family. */
+/** Tells traffic of this node's pods from other traffic, for one family. */
 export type LocalDetector =
   | { readonly kind: "none" }
   | { readonly kind: "cidr"; readonly cidrs: readonly string[] }
-  /** Came in by this interface; a trailing `*` makes it a prefix. The node's own packets are then never local. */
+  /** The packet's incoming interface; a trailing `*` makes the name a prefix. The node's own packets are then never local. */
   | { readonly kind: "interface"; readonly name: string };
 
 const ZONE_LABEL = "topology.kubernetes.io/zone";
@@ -34,16 +37,16 @@ export interface LocalAddress {
 
 export interface NodeFacts {
   readonly context: NodeContext;
-  /** The node's own IP of each family, canonical; the loopback address where it is not known. */
+  /** The node's own IP of each family, canonical; the loopback address if unknown. */
   readonly nodeIPs: Readonly<Record<IpFamily, string>>;
-  /** The family of `bindAddress`, else of the Node's first address, else IPv4. */
+  /** The family of `bindAddress`, otherwise of the Node's first address, otherwise IPv4. */
   readonly primary: IpFamily;
-  /** Canonical, those that can be read. */
+  /** Canonical; invalid ones are left out. */
   readonly podCIDRs: readonly string[];
 }
 
 /**
- * The Node's own IPs, canonical: InternalIP before ExternalIP, the first, and the first of the other family
+ * The Node's own IPs, canonical, with InternalIP before ExternalIP: the first, and the first of the other family
  * (k8s.io/kubernetes/pkg/util/node GetNodeHostIPs).
  */
 export function hostIPs(node: V1Node | undefined): string[] {
@@ -52,7 +55,7 @@ export function hostIPs(node: V1Node | undefined): string[] {
   if (!Array.isArray(listed)) return [];
   for (const type of ["InternalIP", "ExternalIP"]) {
     for (const entry of listed) {
-      // A manifest may hold anything here.
+      // A manifest may contain anything here.
       if (entry?.type !== type || typeof entry.address !== "string") continue;
       const address = parseAddress(entry.address);
       if (address === undefined) continue;
@@ -64,7 +67,7 @@ export function hostIPs(node: V1Node | undefined): string[] {
 }
 
 export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
-/** fe80::/10 (RFC 4291): of no use without an interface. */
+/** fe80::/10 (RFC 4291): useless without an interface. */
 const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 export const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 
@@ -74,8 +77,8 @@ function prefixesOf(cidrs: unknown): Prefix[] {
 }
 
 /**
- * Facts from the configuration and the Node object, when there is one. `bindAddress`, unless it stands for all addresses,
- * overrides the Node's own IP of its family, and that family is the primary one.
+ * Facts from the configuration, and from the Node object if it exists. A `bindAddress` that is not a wildcard overrides the
+ * Node's own IP of its family, and makes that family the primary one.
  */
 export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | undefined): NodeFacts {
   const bind = config.bindAddress === "" ? undefined : parseAddress(config.bindAddress);
@@ -95,7 +98,7 @@ function cidrsOf(family: IpFamily, cidrs: readonly string[]): string[] {
   return cidrs.filter((cidr) => cidr.includes(":") === (family === "ip6"));
 }
 
-/** How traffic of this node's pods is told from other traffic, in one family. */
+/** How to tell traffic of this node's pods from other traffic, in one family. */
 export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpFamily): LocalDetector {
   const byCidr = (cidrs: readonly string[]): LocalDetector => {
     const own = cidrsOf(family, cidrs);
@@ -113,18 +116,18 @@ export function localDetector(config: ProxyConfig, facts: NodeFacts, family: IpF
   }
 }
 
-/** Where node ports answer in one family. */
+/** Addresses on which node ports answer, in one family. */
 export interface NodePortPlaces {
-  /** "all": every local address but loopback. */
+  /** "all": every local address except loopback. */
   readonly addresses: "all" | readonly string[];
-  /** Absent: not on loopback. */
+  /** Absent if node ports do not answer on loopback. */
   readonly localhost?: LocalhostNodePorts;
   readonly warning?: string;
 }
 
 /**
- * Where node ports answer: on the interface addresses inside `nodePortAddresses`, and on those loopback addresses that it names. A family without an
- * entry, or with 0.0.0.0/0 or ::/0: on every local address but loopback.
+ * Node ports answer on the interface addresses inside `nodePortAddresses`, and on the loopback addresses that it names. If
+ * the family has no entry, or 0.0.0.0/0 or ::/0, they answer on every local address except loopback.
  */
 export function nodePortAddresses(
   config: ProxyConfig,
@@ -174,13 +177,16 @@ function hostPrefix(address: string): string {
 
 interface LocalhostParts {
   readonly family: IpFamily;
-  /** Loopback CIDRs that are asked for. */
+  /** The requested loopback CIDRs. */
   readonly nets: readonly string[];
   readonly nodeIP: string;
   readonly local: readonly LocalAddress[];
 }
 
-/** Node ports on loopback need an address of this node under which their packets are routed: its own IP, if an interface has that. */
+/**
+ * Node ports on loopback need an address of this node as the source while packets are routed: its own IP, if an interface
+ * has that.
+ */
 function localhostOf(
   { localhostNodePorts }: ProxyConfig,
   { family, nets, nodeIP, local }: LocalhostParts,

@@ -1,6 +1,6 @@
 /**
- * Which address families are served on this node, and what in the configuration and the Node object does not fit them.
- * The rules are kube-proxy's (cmd/kube-proxy/app: platformCheckSupported, checkBadConfig, checkBadIPConfig,
+ * Decides which address families are served on this node, and finds conflicts between them, the configuration and the Node
+ * object. The rules are kube-proxy's (cmd/kube-proxy/app: platformCheckSupported, checkBadConfig, checkBadIPConfig,
  * getLocalDetectors).
  */
 import { existsSync, readFileSync } from "node:fs";
@@ -11,15 +11,15 @@ import { type ProxyConfig } from "../config/proxy-config.js";
 import { familyOf, type IpFamily, parseAddress } from "../base/ip.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./facts.js";
 
-/** What ends the program, or keeps it from starting: exit code 1, with the message. */
+/** Errors that end the program, or keep it from starting, with exit code 1 and the message. */
 export type NodeErrorCode =
-  /** The kernel does not have the family of the node's first address. */
+  /** The kernel lacks the family of the node's first address. */
   | "primary-family"
-  /** Single stack, detectLocalMode ClusterCIDR, and clusterCIDR has the other family alone. */
+  /** Single stack, detectLocalMode ClusterCIDR, and clusterCIDR only has the other family. */
   | "cluster-cidr"
-  /** detectLocalMode NodeCIDR, and the Node's podCIDRs have the other family alone. */
+  /** detectLocalMode NodeCIDR, and the Node's podCIDRs only have the other family. */
   | "pod-cidrs"
-  /** detectLocalMode NodeCIDR, and the Node never got podCIDRs, or never came. */
+  /** detectLocalMode NodeCIDR, and the Node never got podCIDRs, or never appeared. */
   | "pod-cidrs-timeout"
   /** detectLocalMode NodeCIDR, and the Node's podCIDRs differ from those at the start. */
   | "pod-cidrs-changed";
@@ -35,34 +35,34 @@ export class NodeError extends Error {
 }
 
 export interface KernelFamilies {
-  /** IPv4 is never absent. */
+  /** Always contains IPv4. */
   readonly families: readonly IpFamily[];
-  /** Why there is no IPv6; absent when there is. */
+  /** Why IPv6 is missing; absent if it is not. */
   readonly noIPv6?: string;
 }
 
 /**
- * The families that the kernel has in this network namespace. `proc`: the root of procfs. A setting that cannot be read
- * switches nothing off.
+ * The families that the kernel has in this network namespace. A setting that cannot be read disables nothing. @param proc
+ * root of procfs.
  */
 export function kernelFamilies(proc = "/proc"): KernelFamilies {
   const interfaces = join(proc, "net/if_inet6");
   if (!existsSync(interfaces)) return { families: ["ip"], noIPv6: `there is no ${interfaces}` };
   try {
     const disabled = readFileSync(join(proc, "sys/net/ipv6/conf/all/disable_ipv6"), "utf8").trim();
-    // Whatever is not 0 disables.
+    // Any value but 0 disables IPv6.
     if (/^-?\d*[1-9]\d*$/.test(disabled)) {
       return { families: ["ip"], noIPv6: `net.ipv6.conf.all.disable_ipv6 is ${disabled}` };
     }
   } catch {
-    // Hidden or not there: if_inet6 has the say.
+    // The setting is hidden or missing, so if_inet6 decides.
   }
   return { families: IP_FAMILIES };
 }
 
-/** What does not fit. Nothing of it, and nothing fatal: all is well. */
+/** Conflicts found. All is well if it contains neither warnings nor a fatal error. */
 export interface FamilyCheck {
-  /** The program cannot go on with this. */
+  /** The program cannot continue. */
   readonly fatal?: NodeError;
   /** Probably a mistake. */
   readonly warnings: readonly string[];
@@ -70,7 +70,7 @@ export interface FamilyCheck {
   readonly notes: readonly string[];
 }
 
-/** Only entries of the one family, and at least one. */
+/** True if there is at least one entry, and all are of this family. */
 function only(family: IpFamily, cidrs: readonly string[]): boolean {
   return cidrs.length > 0 && cidrs.every((cidr) => familyOf(cidr) === family);
 }
@@ -78,7 +78,7 @@ function only(family: IpFamily, cidrs: readonly string[]): boolean {
 const isDual = (cidrs: readonly string[]): boolean =>
   cidrs.some((cidr) => familyOf(cidr) === "ip") && cidrs.some((cidr) => familyOf(cidr) === "ip6");
 
-/** Checks configuration and Node against the families that the kernel has. */
+/** Checks configuration and Node against the kernel's families. */
 export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: KernelFamilies): FamilyCheck {
   const { primary, podCIDRs } = facts;
   if (!kernel.families.includes(primary)) {
@@ -112,7 +112,10 @@ export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: Ker
   return { fatal, warnings, notes: detectorNotes(config, facts) };
 }
 
-/** Node ports on more addresses than may have been meant. (`primary` without a node IP is told of where it is resolved.) */
+/**
+ * Warns of node ports on more addresses than probably intended. (`primary` without a node IP is reported where it is
+ * resolved.)
+ */
 function nodePortWarnings(config: ProxyConfig, { primary, podCIDRs }: NodeFacts): string[] {
   const cidrs = expandNodePortAddresses(config.nodePortAddresses);
   if (cidrs.includes("primary")) return [];
@@ -136,7 +139,7 @@ function detectorNotes(config: ProxyConfig, facts: NodeFacts): string[] {
   ];
 }
 
-/** Family of the host of "host:port"; undefined when it is none, or stands for all of its family. */
+/** Family of the host of "host:port". Returns undefined if there is no host, or it is a wildcard. */
 function hostFamily(hostPort: string): IpFamily | undefined {
   const colon = hostPort.lastIndexOf(":");
   const host = colon < 0 ? "" : hostPort.slice(0, colon).replace(/^\[(.*)\]$/, "$1");

@@ -1,7 +1,7 @@
 /**
- * What on this node keeps packets to services from being forwarded, and was no obstacle to kube-proxy's iptables mode: that one put
- * rules into the FORWARD chains of other programs, which accepted its own traffic. Nothing does that from a table of its own: an "accept"
- * ends that table's chains alone, a "drop" ends the packet.
+ * Finds obstacles on this node to forwarding packets to services that did not affect kube-proxy's iptables mode. That mode
+ * put rules that accept its own traffic into the FORWARD chains of other programs. No rule in a separate table can do that:
+ * an "accept" only ends the chains of its own table, a "drop" ends the packet.
  */
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 import { chainsWithRules, type ReadLegacyLayout } from "./legacy-layout.js";
 
-/** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that are there. */
+/** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that exist. */
 export type ReadLegacyForward = (family: IpFamily, table: string) => Promise<boolean>;
 
 export interface ForwardingOptions {
@@ -23,26 +23,26 @@ export interface ForwardingOptions {
   readonly log: Logger;
   readonly legacyForwardDrops?: ReadLegacyForward;
   readonly legacyLayout?: ReadLegacyLayout;
-  /** Where /proc and /sys are; default "/". */
+  /** Directory that contains /proc and /sys; default "/". */
   readonly root?: string;
 }
 
-/** A chain that drops what none of its rules accepts. */
+/** A chain that drops every packet that none of its rules accepts. */
 export interface DroppingChain {
   /** "ip", "ip6", "inet". */
   readonly family: string;
   readonly table: string;
   readonly chain: string;
-  /** The command that accepts services' traffic there. */
+  /** The command that makes the chain accept services' traffic. */
   readonly command: string;
-  /** Whether a chain of the older iptables has rules, which cannot be read. Absent: a chain of nf_tables, or it is not known. */
+  /** Whether a chain of the older iptables has rules, which cannot be read. Absent for a chain of nf_tables, or if unknown. */
   readonly hasRules?: boolean;
 }
 
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
 const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
-/** A bridge whose ports exchange packets that the node's rules do not see. */
+/** A bridge whose ports exchange packets without passing the node's rules. */
 export interface SkippingBridge {
   readonly bridge: string;
   /** "net.bridge.bridge-nf-call-iptables". */
@@ -57,7 +57,7 @@ const FIREWALL_HINT =
 export const BRIDGE_HINT =
   "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
 
-/** @param acceptsNone no rule of the chain accepts packets, so that its policy decides over all. */
+/** @param acceptsNone no rule of the chain accepts packets, so its policy drops all of them. */
 export function droppingText({ family, table, chain }: DroppingChain, acceptsNone: boolean): string {
   const what = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
   return acceptsNone ? `${what}, and has no rule that accepts any: packets to services are not passed on` : what;
@@ -67,7 +67,10 @@ export function keptRemedy(command: string): string {
   return `${command}, and keep it in that firewall's configuration`;
 }
 
-/** One warning for each chain that drops by policy, and for bridged pods whose packets pass no rules. Never throws. */
+/**
+ * Logs one warning for each chain that drops by policy, and one for bridged pods whose packets bypass the rules. Never
+ * throws.
+ */
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {
   const { log } = options;
   try {
@@ -82,7 +85,7 @@ export async function reportForwarding(options: ForwardingOptions): Promise<void
   }
 }
 
-/** Chains that drop forwarded packets by policy, the older iptables' too. Rejects with KernelError. */
+/** Chains that drop forwarded packets by policy, including the older iptables' chains. Rejects with KernelError. */
 export async function findDroppingChains(options: Omit<ForwardingOptions, "log" | "config">): Promise<DroppingChain[]> {
   return [...(await droppingChains(options)), ...(await findLegacyForward(options))];
 }
@@ -105,7 +108,7 @@ async function droppingChains({
 
 export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacyForwardDrops" | "legacyLayout" | "root">;
 
-/** Of the older iptables alone. Rejects with KernelError. */
+/** Only chains of the older iptables. Rejects with KernelError. */
 export async function findLegacyForward(options: LegacyForwardOptions): Promise<DroppingChain[]> {
   const { families, legacyForwardDrops, legacyLayout, root = "/" } = options;
   const found: DroppingChain[] = [];
@@ -124,7 +127,7 @@ export async function findLegacyForward(options: LegacyForwardOptions): Promise<
   return found;
 }
 
-/** What has a chain accept services' packets. iptables shows no table any more that has rules of nft's own. */
+/** The command that makes a chain accept services' packets. iptables refuses to show a table that contains nft's own rules. */
 export function acceptCommand({ family, table }: TableRef, chain: string): string {
   return (family === "ip" || family === "ip6") && table === "filter" && chain === "FORWARD"
     ? iptablesCommand(IPTABLES[family])
@@ -134,8 +137,8 @@ export function acceptCommand({ family, table }: TableRef, chain: string): strin
 const iptablesCommand = (program: string): string => `${program} -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`;
 
 /**
- * Pods on one bridge answer each other without a detour through the node's rules, unless the bridge is told to call them: an answer
- * from an endpoint then comes from an address that the client has never called.
+ * Pods on one bridge answer each other directly, unless the bridge is told to call the node's rules. An answer from an
+ * endpoint then comes from an address that the client has never called.
  */
 export async function findSkippingBridges({
   config,
@@ -151,7 +154,7 @@ export async function findSkippingBridges({
         { root },
         `sys/class/net/${bridge}/bridge/${setting.slice("bridge-".length).replaceAll("-", "_")}`,
       );
-      // Without br_netfilter, whose settings these are, a bridge's own one has no effect.
+      // These settings belong to br_netfilter. Without it, a bridge's own setting has no effect.
       if (present !== undefined && (present !== 0 || (own ?? 0) !== 0)) continue;
       found.push({
         bridge,
@@ -164,7 +167,7 @@ export async function findSkippingBridges({
   return found;
 }
 
-/** Names of the bridges that pods may be on: with a port, or named as the pods' in the configuration. */
+/** Names of the bridges that pods may be on: bridges with a port, or configured as the pods' bridge. */
 async function bridges(root: string, config: ForwardingOptions["config"]): Promise<string[]> {
   const interfaces = await list(join(root, "sys/class/net"));
   const named = config.detectLocalMode === "BridgeInterface" ? config.detectLocal.bridgeInterface : undefined;

@@ -1,18 +1,21 @@
-/** Which built-in chains of a table of the older iptables have rules, by where the kernel says that they begin and end. */
+/**
+ * Finds the built-in chains with rules in a table of the older iptables, from the kernel's offsets of their beginnings and
+ * ends.
+ */
 import type { IpFamily } from "../base/ip.js";
 
 /**
- * Length, number of entries and valid hooks of a table, then where the chain of each hook begins, and where its policy is (IPT_SO_GET_INFO), in one
- * word. Asked only for tables that are there.
+ * Reads numbers separated by spaces (IPT_SO_GET_INFO): a table's length, number of entries and valid hooks, then the offset of
+ * each hook's chain, and the offset of its policy. Asked only for tables that exist.
  */
 export type ReadLegacyLayout = (family: IpFamily, table: string) => Promise<string>;
 
-/** By NF_INET_*. */
+/** Indexed by NF_INET_*. */
 const CHAINS = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"] as const;
-/** Of the words: valid hooks, and the first of the beginnings. */
+/** Indices of words: valid hooks, and the first chain offset. */
 const [VALID, BEGIN] = [2, 3];
 
-/** A chain that begins with its policy has none. */
+/** A chain that begins with its policy has no rules. */
 export function chainsWithRules(layout: string): string[] {
   const words = layout.split(" ").map(Number);
   return CHAINS.filter((_, hook) => {

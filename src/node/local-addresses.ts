@@ -1,6 +1,6 @@
 /**
- * The addresses of this node's interfaces, kept up to date by the kernel's events. As net.InterfaceAddrs, which
- * kube-proxy asks: also of links that are down, also tentative and deprecated IPv6 addresses.
+ * Addresses of this node's interfaces, kept up to date by kernel events. Like net.InterfaceAddrs, which kube-proxy uses,
+ * they include addresses of links that are down, and tentative and deprecated IPv6 addresses.
  */
 import type { AddressHandlers, InterfaceAddress, Monitor } from "../netlink/kernel.js";
 import { Backoff } from "../base/backoff.js";
@@ -8,13 +8,13 @@ import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./facts.js";
 
-/** What of the kernel this needs. */
+/** The part of the kernel interface needed here. */
 export interface AddressKernel {
   addresses(): Promise<InterfaceAddress[]>;
   watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
 }
 
-/** Waits before reading or subscribing again after a failure, ms: the first, and the longest. */
+/** First and longest wait before a retry of a failed read or subscription, ms. */
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5000;
 
@@ -25,13 +25,13 @@ export class LocalAddresses {
   #known: readonly LocalAddress[] | undefined;
   #watch: Monitor | undefined;
   #reading: Promise<void> | undefined;
-  /** Something changed since the read under way began. */
+  /** Something changed since the current read began. */
   #again = false;
   #timer: NodeJS.Timeout | undefined;
   readonly #backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: MAX_RETRY_MS });
   #closed = false;
 
-  /** `onChange` is called when `current()` has another answer than before; a change of state alone is none. */
+  /** `onChange` is called when the result of `current()` changes, not for a mere change of state. */
   constructor(kernel: AddressKernel, log: Logger, onChange: () => void) {
     this.#kernel = kernel;
     this.#log = log;
@@ -39,15 +39,15 @@ export class LocalAddresses {
   }
 
   /**
-   * Sorted, each once. The first call subscribes and reads; from then on the answer is there. Rejects with the kernel's
-   * error when nothing has been read yet and nothing can be: call again.
+   * Sorted, without duplicates. The first call subscribes and reads; later calls answer at once. Rejects with the kernel's
+   * error if nothing has been read yet and reading fails: call it again.
    */
   async current(): Promise<readonly LocalAddress[]> {
     if (this.#known === undefined) await this.#refresh();
     return this.#known ?? [];
   }
 
-  /** No call of `onChange` behind this. */
+  /** `onChange` is not called afterwards. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -65,10 +65,10 @@ export class LocalAddresses {
   }
 
   async #read(): Promise<void> {
-    // An event that comes during a read may be about something that the read did not see.
+    // An event that arrives during a read may be about something that the read did not see.
     while (this.#again && !this.#closed) {
       this.#again = false;
-      // Subscribed before the read, so that no change falls between the two.
+      // Subscribe before the read, so that no change is lost between the two.
       if (this.#watch === undefined) await this.#subscribe();
       this.#take(await this.#kernel.addresses());
     }
@@ -84,7 +84,7 @@ export class LocalAddresses {
     try {
       this.#watch = await this.#kernel.watchAddresses({ onChange: changed, onLost: changed, onError });
     } catch (error) {
-      // What can be read is better than nothing, until the next attempt.
+      // Use what can be read until the next attempt.
       this.#fail(error);
     }
   }
@@ -102,7 +102,7 @@ export class LocalAddresses {
   #fail(error: unknown): void {
     if (this.#closed) return;
     const waitMs = this.#backoff.next();
-    // Many changes at once interrupt a dump: no warning while the retries are few.
+    // Many changes at once interrupt a dump: no warning for the first retries.
     const level = this.#backoff.failures > 3 || this.#watch === undefined ? "warn" : "debug";
     this.#log[level]({ err: error, retryMs: waitMs }, "reading interface addresses failed; retrying");
     this.#refreshLater(waitMs);

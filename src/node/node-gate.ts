@@ -1,17 +1,16 @@
 /**
- * Between a source and the proxier: lets nothing be written before this node's own facts are good, and ends the program
- * where it cannot go on with them. When and how long is kube-proxy's (pkg/proxy/node.go):
+ * Stands between a source and the proxier. It lets nothing be written before the facts about this node are complete, and
+ * ends the program if it cannot continue with them. Conditions and times are those of kube-proxy (pkg/proxy/node.go):
  *
- *     first list in ─→ Node has IPs? ─no→ wait 30 s ─→ go on, taking loopback for them
+ *     first list in ─→ Node has IPs? ─no→ wait 30 s ─→ continue, with loopback as node IP
  *                      NodeCIDR: Node has podCIDRs? ─no→ wait 5 min ─→ fatal
  *                      families, clusterCIDR and podCIDRs fit? ─no→ fatal
  *                      open
- *     later           NodeCIDR: other podCIDRs ─→ fatal: the supervisor starts us anew
+ *     later           NodeCIDR: other podCIDRs ─→ fatal: the supervisor restarts us
  *
- * Beyond kube-proxy 1.36, which keeps the node IPs of its start until it is restarted (what comes after 1.36 ends
- * itself, also when the Node goes): other node IPs are taken over as they come. What the Node loses without getting
- * another (its IPs, or itself) is kept as it last was: the traffic is still there, and without a node IP node ports would
- * answer on every address.
+ * Unlike kube-proxy 1.36, which keeps the node IPs of its start until it is restarted, this proxier adopts new node IPs.
+ * (Later versions of kube-proxy end themselves, also when the Node goes.) If the Node loses its IPs or is deleted, the last
+ * state is kept: the traffic is still there, and without a node IP node ports would answer on every address.
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
@@ -21,9 +20,9 @@ import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js
 import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
 import { checkFamilies, type KernelFamilies, NodeError } from "./families.js";
 
-/** How long the Node may take to come and have IPs, ms, from the first full list. */
+/** Time for the Node to appear and have IPs, ms, counted from the first full list. */
 const ADDRESSES_MS = 30_000;
-/** How long it may then take to be given podCIDRs, ms. */
+/** Further time for it to be given podCIDRs, ms. */
 const POD_CIDRS_MS = 5 * 60_000;
 
 export interface NodeGateOptions {
@@ -31,24 +30,24 @@ export interface NodeGateOptions {
   readonly nodeName: string;
   readonly kernel: KernelFamilies;
   /**
-   * The Node is a cluster's: it may still come, and comes and goes by itself. False: it is written down, and
-   * the first list has all there is. Then nothing is waited for, and every edit is followed.
+   * True if the Node comes from a cluster: it may still appear, and comes and goes by itself. False if it comes from a
+   * file: the first list is complete, so nothing is waited for, and every edit is followed.
    */
   readonly cluster: boolean;
   readonly log: Logger;
   /**
-   * Told what this node's Node object says, each time. Its deletion says nothing, as with kube-proxy: the node still has its traffic, and
-   * the taint or the deletion timestamp before it said that it is to get no more.
+   * Called with each version of this node's Node object. Its deletion is not reported, as in kube-proxy: the node still has
+   * its traffic. The taint or deletion timestamp before it already said that the node is to get no more traffic.
    */
   readonly onNode?: (node: V1Node) => void;
-  /** Called at most once; nothing is passed on any more. The program is to end with exit code 1. */
+  /** Called at most once; nothing is passed on afterwards. The program must end with exit code 1. */
   onFatal(error: NodeError): void;
 }
 
 type State = "waiting" | "open" | "failed" | "stopped";
 
 export class NodeGate implements ObjectSink {
-  /** Resolves when the sink has been told `synced`; never when it is not going to be. */
+  /** Resolves when the sink's `synced` has been called; never if that will not happen. */
   readonly opened: Promise<void>;
   readonly #sink: ObjectSink;
   readonly #options: NodeGateOptions;
@@ -56,13 +55,13 @@ export class NodeGate implements ObjectSink {
   #resolveOpened: () => void = () => undefined;
   #state: State = "waiting";
   #listed = false;
-  /** Kinds whose first list is still to come. */
+  /** Kinds whose first list has not arrived. */
   #pending = new Set<KubeKind>();
   #node: V1Node | undefined;
-  /** The Node had its time to come and have IPs. */
+  /** The time to appear and have IPs is over. */
   #addressesDue = false;
   #timer: { readonly handle: NodeJS.Timeout; readonly waitsFor: "addresses" | "podCIDRs" } | undefined;
-  /** As the Node had them when the gate opened. */
+  /** The Node's podCIDRs when the gate opened. */
   #podCIDRs: readonly string[] = [];
 
   constructor(sink: ObjectSink, options: NodeGateOptions) {
@@ -105,18 +104,18 @@ export class NodeGate implements ObjectSink {
     if (this.#state === "open") this.#sink.flush();
   }
 
-  /** What of this node's Node object is missing: it is waited for, or (addresses) given up. Undefined: nothing. */
+  /** Missing part of this node's Node object, either waited for or (addresses) given up. Undefined if nothing is missing. */
   get missing(): "addresses" | "podCIDRs" | undefined {
     if (this.#timer !== undefined) return this.#timer.waitsFor;
     return this.#state === "open" && this.#onLoopback ? "addresses" : undefined;
   }
 
-  /** Nothing is written before something comes. */
+  /** True while the gate waits for the Node, and nothing is written. */
   get waiting(): boolean {
     return this.#timer !== undefined;
   }
 
-  /** Ends all waiting; nothing is passed on any more. */
+  /** Stops all waiting; nothing is passed on afterwards. */
   stop(): void {
     if (this.#state !== "failed") this.#state = "stopped";
     this.#clearTimer();
@@ -136,7 +135,7 @@ export class NodeGate implements ObjectSink {
     else this.#logMove(before, node);
   }
 
-  /** False, and fatal, when the Node changed in a way that only a new start can follow. */
+  /** Returns false, after a fatal error, if the Node changed in a way that only a restart can follow. */
   #mayStay(node: V1Node): boolean {
     if (!this.#options.cluster || !this.#byNodeCIDR) return true;
     const now = podCIDRsOf(node);
@@ -172,7 +171,7 @@ export class NodeGate implements ObjectSink {
     this.#resolveOpened();
   }
 
-  /** True while something is missing that may still come. */
+  /** True while something is missing that may still arrive. */
   #mustWait(): boolean {
     const { cluster, nodeName } = this.#options;
     if (!cluster) return false;
@@ -194,7 +193,7 @@ export class NodeGate implements ObjectSink {
 
   #openAfterWait(): void {
     this.#tryOpen();
-    // No other event comes to say that this is a good time to write.
+    // No other event would trigger a write now.
     if (this.#state === "open") this.#sink.flush();
   }
 
@@ -231,7 +230,7 @@ export class NodeGate implements ObjectSink {
   }
 }
 
-/** Node as given; where it has no address of its own, as much of it as is read, with the addresses of before. */
+/** The Node as given if it has an address. Otherwise the parts of it that are read, with the former addresses. */
 function keepAddresses(node: V1Node, before: V1Node | undefined): V1Node {
   const addresses = before?.status?.addresses;
   if (addresses === undefined || hostIPs(node).length > 0) return node;
@@ -239,7 +238,7 @@ function keepAddresses(node: V1Node, before: V1Node | undefined): V1Node {
   return { metadata, spec, status: { addresses } };
 }
 
-/** spec.podCIDRs as they are: what cannot be read counts as well. */
+/** spec.podCIDRs without parsing: invalid entries count as well. */
 function podCIDRsOf(node: V1Node | undefined): readonly string[] {
   const podCIDRs: unknown = node?.spec?.podCIDRs;
   if (Array.isArray(podCIDRs)) return podCIDRs.map(String);

@@ -1,4 +1,7 @@
-/** What of this network namespace's kernel decides over packets beside the rules. Read when asked for; nothing here throws. */
+/**
+ * Settings of this network namespace's kernel, besides the rules, that decide what happens to packets. They are read on
+ * request. Nothing here throws.
+ */
 import type { IpFamily } from "../base/ip.js";
 import { readNumber } from "./kernel-number.js";
 
@@ -7,16 +10,16 @@ export interface ConntrackFill {
   readonly max: number;
 }
 
-/** From this share on it is a problem how full the connection tracking table is. */
+/** Share of used entries from which on the connection tracking table counts as full. */
 const CONNTRACK_FULL = 0.95;
 
-/** The sysctl without which a node passes nothing on. */
+/** The sysctl without which a node forwards nothing. */
 export const FORWARDING: Readonly<Record<IpFamily, string>> = {
   ip: "net.ipv4.ip_forward",
   ip6: "net.ipv6.conf.all.forwarding",
 };
 
-/** Undefined: the kernel has no connection tracker loaded. */
+/** Returns undefined if the kernel has no connection tracker loaded. */
 export async function conntrackFill(root = "/"): Promise<ConntrackFill | undefined> {
   const [entries, max] = await Promise.all([
     readSysctl("net.netfilter.nf_conntrack_count", root),
@@ -25,13 +28,13 @@ export async function conntrackFill(root = "/"): Promise<ConntrackFill | undefin
   return entries === undefined || max === undefined ? undefined : { entries, max };
 }
 
-/** What is wrong, and what to do about it. */
+/** A problem, and how to fix it. */
 interface Shortcoming {
   readonly what: string;
   readonly remedy: string;
 }
 
-/** What to do about a connection tracking table that fills up. */
+/** How to fix a connection tracking table that fills up. */
 export const CONNTRACK_REMEDY =
   "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration), or shorten the " +
   "timeouts there; `nft-proxier conntrack count --by source` shows who fills it";
@@ -58,7 +61,7 @@ export async function forwardingOff(family: IpFamily, root = "/"): Promise<Short
   return { what: `${name} is 0: this node forwards no packets`, remedy };
 }
 
-/** Undefined: there is none of this name, or it may not be read. */
+/** Returns undefined if no sysctl has this name, or it may not be read. */
 export function readSysctl(name: string, root = "/"): Promise<number | undefined> {
   return readNumber({ root }, `proc/sys/${name.replaceAll(".", "/")}`);
 }

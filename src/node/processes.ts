@@ -1,12 +1,14 @@
-/** Processes as /proc has them: our own name, and another one that the kernel named as the one which committed. Nothing here throws. */
+/**
+ * Processes as /proc shows them: our own name, and the process that committed, by the kernel's report. Nothing here throws.
+ */
 import { readFile, writeFile } from "node:fs/promises";
 
 /** linux/netlink.h */
 const NETLINK_NETFILTER = "12";
 
 /**
- * Whether a netlink socket with this port is open in our network namespace; undefined: cannot be told. Of /proc/self/net/netlink
- * (net/netlink/af_netlink.c, netlink_native_seq_show): pointer, protocol, port, ...
+ * Whether a netlink socket with this port is open in our network namespace. Returns undefined if unknown. The fields of a
+ * line of /proc/self/net/netlink (net/netlink/af_netlink.c, netlink_native_seq_show) are pointer, protocol, port, ...
  */
 export async function netfilterPortOpen(port: number, root = "/"): Promise<boolean | undefined> {
   try {
@@ -21,10 +23,12 @@ export async function netfilterPortOpen(port: number, root = "/"): Promise<boole
 }
 
 /**
- * The process of a thread: with a commit the kernel tells the thread (nf_tables_fill_gen_info), which `ps` does not list. The number is the
- * initial pid namespace's; where /proc shows another one, or the thread has ended, it is returned as it is.
+ * The process of a thread. The kernel reports the thread that committed (nf_tables_fill_gen_info), which `ps` does not
+ * list. The number is from the initial pid namespace. If /proc shows another namespace, or the thread has ended, the number
+ * is returned unchanged.
  *
- * @param name that the kernel told: a thread's own, or that of its process. Where neither is, the number is not one of this /proc.
+ * @param name reported by the kernel: the thread's own, or that of its process. If neither matches, the number is not from
+ * this /proc.
  */
 export async function processOfThread(thread: number, name: string, root = "/"): Promise<number> {
   const read = (file: string): Promise<string> => readFile(`${root}proc/${file}`, "latin1");
@@ -38,13 +42,13 @@ export async function processOfThread(thread: number, name: string, root = "/"):
 }
 
 /**
- * Names this process as `ps`, `top` and nft show it ("progname", of the owner of a table): Node calls it "MainThread". At most 15
+ * Names this process for `ps`, `top` and nft (the "progname" of a table's owner). Node calls it "MainThread". At most 15
  * bytes (TASK_COMM_LEN). Never throws.
  */
 export async function nameProcess(name: string): Promise<void> {
   try {
     await writeFile("/proc/self/comm", name);
   } catch {
-    // For people alone; where /proc may not be written, there is another name.
+    // Only people read the name. If /proc cannot be written, the old name stays.
   }
 }

@@ -1,4 +1,4 @@
-/** Routes of this network namespace as /proc shows them: of IPv4 the main table, of IPv6 every table. */
+/** Routes of this network namespace as /proc shows them: the main table for IPv4, every table for IPv6. */
 import { open, readFile } from "node:fs/promises";
 import { endianness } from "node:os";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ const RTF_UP = 0x1;
 const RTF_REJECT = 0x200;
 const RTF_ANYCAST = 0x100000;
 const RTF_LOCAL = 0x80000000;
-/** Bytes of each file that `readRoutes` reads: some 30,000 routes. */
+/** Bytes of each file that `readRoutes` reads: about 30,000 routes. */
 const MOST_BYTES = 4 << 20;
 
 interface Route {
@@ -20,8 +20,8 @@ interface Route {
 }
 
 /**
- * Where a packet to an address leaves by: the name of an interface. "none": no route; "unknown": routes cannot be read. Rules that name other
- * tables (ip rule) are not looked at.
+ * Name of the outgoing interface for an address. "none": no route; "unknown": routes cannot be read. Rules that name other
+ * tables (ip rule) are ignored.
  */
 export async function routeTo(
   address: string,
@@ -44,15 +44,14 @@ export async function routeTo(
   }
 }
 
-/** The network that a route leads to. */
 export interface RouteNetwork {
   readonly prefix: Prefix;
   readonly interfaceName: string;
 }
 
 /**
- * Routes that lead out of this node in both families, the first few ten thousand: without default routes, without those of the node's own addresses,
- * and without those that refuse packets. Empty if they cannot be read.
+ * Routes of both families that lead out of this node, up to some ten thousand. Default routes, routes of the node's own
+ * addresses, and routes that reject packets are left out. Empty if the routes cannot be read.
  */
 export async function readRoutes(root = "/"): Promise<RouteNetwork[]> {
   const files = [
@@ -71,7 +70,7 @@ export async function readRoutes(root = "/"): Promise<RouteNetwork[]> {
   });
 }
 
-/** Whole lines of the beginning of a file; none if it cannot be read. */
+/** Complete lines from the beginning of a file; none if it cannot be read. */
 async function linesOf(path: string): Promise<string[]> {
   const chunks: Buffer[] = [];
   try {
@@ -89,7 +88,7 @@ async function linesOf(path: string): Promise<string[]> {
   return text.slice(0, text.lastIndexOf("\n") + 1).split("\n");
 }
 
-/** net/ipv4/fib_trie.c, fib_route_seq_show: addresses in the host's byte order. */
+/** net/ipv4/fib_trie.c, fib_route_seq_show: addresses in host byte order. */
 function ipv4(line: string): Route[] {
   const [interfaceName, destination, , flags, , , , mask] = line.split(/\s+/);
   if (mask === undefined || !/^[0-9A-F]{8}$/.test(mask)) return [];

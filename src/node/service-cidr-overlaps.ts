@@ -1,6 +1,7 @@
 /**
- * Networks of pods, nodes and routes that lie in a ServiceCIDR. The rules drop every new connection to an address of a ServiceCIDR that is not a
- * service's, as kube-proxy's nftables mode does: in its other modes such networks work.
+ * Finds networks of pods, nodes and routes that lie in a ServiceCIDR. The rules drop every new connection to an address of
+ * a ServiceCIDR that belongs to no service, as kube-proxy's nftables mode does. In kube-proxy's other modes such networks
+ * work.
  */
 import { type IpFamily, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
 import type { LocalAddress } from "./facts.js";
@@ -10,14 +11,14 @@ export interface OverlapFacts {
   /** CIDRs of both families. */
   readonly serviceCIDRs: readonly string[];
   readonly clusterCIDRs: readonly string[];
-  /** Of the node. */
+  /** The podCIDRs of the Node object. */
   readonly podCIDRs: readonly string[];
-  /** What the Node says of itself. */
+  /** Addresses from the Node object. */
   readonly nodeIPs: readonly string[];
-  /** What its interfaces have. */
+  /** Addresses of the node's interfaces. */
   readonly local: readonly LocalAddress[];
   readonly routes: readonly RouteNetwork[];
-  /** A service's own address may be on an interface, as a node-local DNS cache has it. */
+  /** A service's own address may be on an interface, for example that of a node-local DNS cache. */
   readonly isClusterIP: (family: IpFamily, address: string) => boolean;
 }
 
@@ -26,7 +27,7 @@ export interface Overlap {
   readonly what: string;
 }
 
-/** What comes of an overlap. */
+/** The consequence of an overlap. */
 export const OVERLAP_EFFECT =
   "the rules drop new connections to these addresses in forward and output, unless a service has the address";
 export const OVERLAP_REMEDY =
@@ -39,12 +40,12 @@ interface Suspect {
 }
 
 /**
- * What overlaps, each network once: one that lies in another that is reported is not reported again.
+ * Returns each overlapping network once. A network inside another one that is reported is not reported again.
  *
  * - Ranges of pods overlap in either direction: pods may be given any address of them.
- * - An address of the node lies inside, or it does not.
- * - A route overlaps if its network is smaller than the ServiceCIDR and lies inside. One to the whole ServiceCIDR, or to a larger network such
- *   as the default route, is how packets to services leave a program in the first place.
+ * - An address of the node overlaps if it lies inside.
+ * - A route overlaps if its network is smaller than the ServiceCIDR and lies inside. Packets to services leave programs
+ *   through routes to the whole ServiceCIDR or to a larger network, such as the default route.
  */
 export function findOverlaps(facts: OverlapFacts): Overlap[] {
   const cidrs = facts.serviceCIDRs.flatMap((text) => parseCIDR(text) ?? []);
@@ -69,7 +70,7 @@ function podRanges({ clusterCIDRs, podCIDRs }: OverlapFacts): Suspect[] {
   return [...named(clusterCIDRs, "clusterCIDR"), ...named(podCIDRs, "the Node's podCIDR")];
 }
 
-/** Addresses and routes, those alone that lie in a ServiceCIDR. */
+/** Addresses and routes inside a ServiceCIDR. */
 function insideOf({ nodeIPs, local, routes, isClusterIP }: OverlapFacts, cidrs: readonly Prefix[]): Suspect[] {
   const isOwn = (address: string): boolean =>
     cidrs.some((cidr) => prefixContains(cidr, address)) && !isClusterIP(address.includes(":") ? "ip6" : "ip", address);

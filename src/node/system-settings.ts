@@ -1,7 +1,7 @@
 /**
- * What the proxier sets on its node when it starts, apart from rules: the connection tracker's limits and timeouts, as kube-proxy 1.36 sets
- * them (pkg/proxy/conntrack/sysctls.go), save that a `min` above the cap counts, and that nothing here keeps the proxier from starting;
- * and this process's OOM score.
+ * Settings, apart from rules, that the proxier makes on its node when it starts: limits and timeouts of the connection
+ * tracker, and this process's OOM score. The former follow kube-proxy 1.36 (pkg/proxy/conntrack/sysctls.go), with two
+ * differences: a `min` above the cap counts, and failures do not keep the proxier from starting.
  */
 import { readFile } from "node:fs/promises";
 import { cpus } from "node:os";
@@ -14,15 +14,15 @@ import { type DesiredNumber, type KernelFiles, readNumber, setNumber } from "./k
 
 export interface SystemSettingsOptions {
   readonly log: Logger;
-  /** Where /proc and /sys are; default "/". */
+  /** Directory that contains /proc and /sys; default "/". */
   readonly root?: string;
-  /** Called when the kernel has no connection tracker yet; see `loadConntrack`. What it throws is logged. */
+  /** Called if the kernel has no connection tracker yet; see `loadConntrack`. Errors that it throws are logged. */
   readonly loadConntrack?: () => Promise<void>;
 }
 
 /**
- * Brings the connection tracker's limits and timeouts and this process's OOM score to what the configuration says. What the
- * kernel does not allow is a warning that names the file, the values and what to do. Never throws.
+ * Brings the connection tracker's limits and timeouts and this process's OOM score to the configured values. If the kernel
+ * forbids a change, a warning names the file, the values and the remedy. Never throws.
  */
 export async function applySystemSettings(
   config: Pick<ProxyConfig, "conntrack" | "oomScoreAdj">,
@@ -40,7 +40,7 @@ export async function applySystemSettings(
   await applyConntrack(config.conntrack, { root, log }, load);
 }
 
-/** Tells the kernel how willingly it may end this process when memory runs out, from -1000 (never) to 1000. */
+/** Tells the kernel how willingly it may kill this process when memory runs out, from -1000 (never) to 1000. */
 async function applyOomScore(score: number | undefined, files: KernelFiles): Promise<void> {
   if (score === undefined) return;
   await setNumber(files, {
@@ -52,7 +52,7 @@ async function applyOomScore(score: number | undefined, files: KernelFiles): Pro
 
 type ConntrackConfig = ProxyConfig["conntrack"];
 
-/** More is a table of gigabytes on machines with many cores; who wants it says so with `min`. */
+/** On machines with many cores, a larger table would take gigabytes. `min` can ask for more. */
 const MOST_SCALED = 1_048_576;
 /** Entries for each bucket of the hash table. */
 const ENTRIES_PER_BUCKET = 4;
@@ -61,13 +61,13 @@ const DIRECTORY = "proc/sys/net/netfilter";
 const MAX_FILE = `${DIRECTORY}/nf_conntrack_max`;
 const HASH_SIZE_FILE = "sys/module/nf_conntrack/parameters/hashsize";
 
-/** Entries that the table is to have room for; 0: leave it as it is. */
+/** Desired number of entries in the table; 0: keep the present number. */
 export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: number): number {
   if (maxPerCore <= 0) return 0;
   return Math.max(min, Math.min(maxPerCore * cpuCount, MOST_SCALED));
 }
 
-/** Name and value of each sysctl that is not 0, save the maximum. Whole seconds, as kube-proxy; but never none. */
+/** Name and value of each sysctl that is not 0, except the maximum. Whole seconds, as in kube-proxy, but at least 1. */
 function sysctls(config: ConntrackConfig): [name: string, value: number][] {
   const timeouts: [string, number][] = [
     ["nf_conntrack_tcp_timeout_established", config.tcpEstablishedTimeoutMs],
@@ -87,7 +87,7 @@ function remedy(command: string): string {
   return `run \`${command}\` on the node, or this program once as root with --init-only and /proc/sys and /sys writable`;
 }
 
-/** Makes the settings that differ. `loadConntrack` is called where the kernel has no connection tracker yet. */
+/** Applies the settings that differ. Calls `loadConntrack` if the kernel has no connection tracker yet. */
 async function applyConntrack(
   config: ConntrackConfig,
   files: KernelFiles,
@@ -103,7 +103,7 @@ async function applyConntrack(
 
 async function applyMax(max: number, files: KernelFiles): Promise<void> {
   const inForce = await setNumber(files, maxSetting(max));
-  // Where the table stays smaller than it should be, so may its hash.
+  // If the table stays smaller than desired, its hash may be smaller too.
   await setNumber(files, hashSetting(Math.min(max, inForce ?? max)));
 }
 
@@ -122,13 +122,13 @@ function sysctlSetting([name, desired]: readonly [name: string, value: number]):
   return { file: `${DIRECTORY}/${name}`, desired, remedy: remedy(`sysctl -w net.netfilter.${name}=${desired}`) };
 }
 
-/** What `applySystemSettings` would bring the connection tracker to. Writes nothing, and never throws. */
+/** The values to which `applySystemSettings` would set the connection tracker. Writes nothing, and never throws. */
 export async function conntrackSettings(config: ConntrackConfig, root = "/"): Promise<DesiredNumber[]> {
   const max = conntrackMax(config, await onlineCPUs(root));
   return [...(max > 0 ? [maxSetting(max), hashSetting(max)] : []), ...sysctls(config).map(sysctlSetting)];
 }
 
-/** "0-3,8" as a count; undefined for what is no such list. */
+/** The number of CPUs in "0-3,8". Returns undefined if the text is not such a list. */
 function countOf(list: string): number | undefined {
   let count = 0;
   for (const part of list.trim().split(",")) {
@@ -143,22 +143,22 @@ function countOf(list: string): number | undefined {
 }
 
 /**
- * CPUs of the node that are online, whatever part of them this process may use: the connection table belongs to all
- * of them. As kube-proxy 1.36 (cpuset.NumCPU), from /sys/devices/system/cpu/online below `root`.
+ * Number of the node's online CPUs, even if this process may use fewer: the connection table serves all of them. As in
+ * kube-proxy 1.36 (cpuset.NumCPU), it is read from /sys/devices/system/cpu/online below `root`.
  */
 async function onlineCPUs(root: string): Promise<number> {
   try {
     const count = countOf(await readFile(join(root, "sys/devices/system/cpu/online"), "utf8"));
     if (count !== undefined) return count;
   } catch {
-    // No sysfs: what the C library knows has to do.
+    // Without sysfs, use the C library's number.
   }
   return Math.max(1, cpus().length);
 }
 
 /**
- * Makes the kernel load its connection tracker, whose sysctls are missing before: a rule that asks for the state of a
- * connection is checked, and rolled back. Throws KernelError.
+ * Makes the kernel load its connection tracker; its sysctls do not exist before. To do so, it checks a rule that tests a
+ * connection's state, and rolls it back. Throws KernelError.
  */
 export async function loadConntrack(kernel: Kernel): Promise<void> {
   const ref = { family: "ip", table: "conntrack-probe" } as const;
