@@ -38,7 +38,7 @@ nlattr* AttrWriter::Nest(uint16_t type) {
 void AttrWriter::EndNest(nlattr* nest) {
   const auto length =
       static_cast<const uint8_t*>(mnl_nlmsg_get_payload_tail(message_)) - reinterpret_cast<const uint8_t*>(nest);
-  // nla_len has 16 bits, and libmnl would cut it silently.
+  // nla_len has 16 bits, and libmnl would truncate it silently.
   if (length > UINT16_MAX) throw Failure::Invalid("nested attribute of more than 65535 bytes");
   mnl_attr_nest_end(message_, nest);
 }

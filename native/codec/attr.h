@@ -29,7 +29,7 @@ inline uint64_t Load64(const uint8_t* at) {
   return value;
 }
 
-// Appends attributes to one message, never behind `limit`.
+// Appends attributes to one message, never beyond `limit`.
 class AttrWriter {
  public:
   AttrWriter(nlmsghdr* message, const uint8_t* limit)
@@ -50,7 +50,7 @@ class AttrWriter {
   size_t capacity_;
 };
 
-// A message that does not follow the rules of netlink attributes.
+// A message that violates the rules of netlink attributes.
 class Malformed : public Failure {
  public:
   explicit Malformed(const std::string& what);
@@ -63,12 +63,12 @@ struct AttrView {
   uint16_t length = 0;
 
   uint16_t type() const { return raw_type & NLA_TYPE_MASK; }
-  // Integers in network order; throw Malformed when the length is another.
+  // Integers in network order. They throw Malformed if the attribute has another length.
   uint8_t U8() const;
   uint16_t U16() const;
   uint32_t U32() const;
   uint64_t U64() const;
-  // Up to the first NUL.
+  // The text up to the first NUL.
   std::string_view Text() const;
   Bytes Copy() const { return Bytes(data, data + length); }
 };
@@ -78,7 +78,7 @@ class AttrReader {
  public:
   AttrReader(const uint8_t* data, size_t length) : at_(data), left_(length) {}
   explicit AttrReader(const AttrView& nest) : AttrReader(nest.data, nest.length) {}
-  // The attributes behind the fixed header of `header` bytes of a message.
+  // The attributes that follow a message's fixed header of `header` bytes.
   AttrReader(const nlmsghdr* message, size_t header);
 
   bool Next();

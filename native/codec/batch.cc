@@ -89,7 +89,7 @@ void Batch::AddOp(Op op) {
   } else {
     bound_ += OpBound(op);
     least_ += kEndBound;
-    // How many elements a flush is about only the kernel knows.
+    // Only the kernel knows how many elements a flush removes.
     objects_ += op.verb == Verb::Flush && std::holds_alternative<ElementsOp>(op.body) ? kLoudObjects + 1 : 1;
   }
   ops_.push_back(std::move(op));
@@ -119,7 +119,7 @@ size_t Batch::EncodeElements(uint32_t index, const uint8_t** source, size_t at, 
 }
 
 bool Batch::Encode(uint32_t seq, size_t limit) {
-  // The memory behind what is written stays untouched.
+  // The memory after the written bytes must stay untouched.
   if (least_ > limit) return false;
   first_seq_ = seq;
   const uint8_t* const end = region_.data() + region_.size();
@@ -141,11 +141,11 @@ bool Batch::Encode(uint32_t seq, size_t limit) {
                     failure.error());
     }
   }
-  // One acknowledgement, of the last operation, is the proof that the batch went through.
+  // The acknowledgement of the last operation proves that the whole batch was committed.
   if (!messages_.empty()) {
     reinterpret_cast<nlmsghdr*>(region_.data() + messages_.back().offset)->nlmsg_flags |= NLM_F_ACK;
   }
-  // A batch without its end is checked and rolled back by the kernel.
+  // Without BATCH_END, the kernel checks the batch and rolls it back.
   if (!options_.dry_run) {
     at += nftnl_batch_end(reinterpret_cast<char*>(region_.data() + at), last_seq() + 1)->nlmsg_len;
   }
@@ -187,7 +187,7 @@ std::string Batch::Describe(const Fault& fault, const std::optional<uint32_t>& o
     }
   }
   if (fault.error == ENOENT) {
-    // Either an object that the rule names, or an expression that this kernel was built without.
+    // The kernel lacks either an object that the rule names or an expression.
     text += "; the rule uses the expressions";
     for (const Expr& expr : rule->exprs) text += " " + expr.name;
   }

@@ -18,14 +18,15 @@ struct BatchOptions {
   bool dry_run = false;
 };
 
-// Bytes of the largest batch that can be sent at all. sendmsg(2) takes no more than MAX_RW_COUNT of linux/fs.h, INT_MAX
-// down to a whole page, and silently cuts off the rest; SO_SNDBUF, an int that the kernel doubles, has room for more.
+// Size of the largest batch that can be sent, in bytes. sendmsg(2) takes at most MAX_RW_COUNT of linux/fs.h (INT_MAX
+// rounded down to a whole page) and silently cuts off the rest. SO_SNDBUF, an int that the kernel doubles, allows more.
 size_t LargestBatch();
-// The error of one that is larger.
+// The error for a batch that is larger than this.
 Failure BatchTooLarge();
 
-// Zeroed memory. Of a large one, pages that are never touched cost nothing, so it may be as large as an upper bound; a
-// small one comes from the heap, as to unmap memory costs an interrupt on every processor that runs a thread of ours.
+// Zeroed memory. Pages of a large region cost nothing until they are touched, so its size may be an upper bound. A
+// small region comes from the heap, because unmapping memory costs an interrupt on every processor that runs one of our
+// threads.
 class Region {
  public:
   Region() = default;
@@ -56,8 +57,8 @@ class Region {
 //
 //   | netlink bytes written so far >     free     | packed records not yet read |
 //
-// An encoded record is never shorter than its packed form, so the writer cannot overtake the reader, the memory needed
-// is that of the netlink bytes alone, and nothing depends on what JS does to its buffers after the copy.
+// An encoded record is never shorter than its packed form, so the writer cannot overtake the reader. The batch needs no
+// more memory than its netlink bytes, and JS may change its buffers freely after the copy.
 class Batch {
  public:
   explicit Batch(BatchOptions options) : options_(options) {}
@@ -67,34 +68,34 @@ class Batch {
   const std::vector<Op>& ops() const { return ops_; }
   const BatchOptions& options() const { return options_; }
 
-  // Makes the region. No AddOp behind this.
+  // Allocates the region. AddOp must not be called afterwards.
   void Reserve();
-  // Where all packed records go, in order of the operations.
+  // All packed records go here, in the order of the operations.
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
-  // One of them. Not once the batch is encoded.
+  // One packed record. Do not call it after Encode.
   uint8_t* Record(uint32_t op, uint64_t record) const;
-  // Whether listeners of events would receive a great many objects, for each of which the kernel makes a message of
-  // its own first: a page of memory and a microsecond each, all of them held until the commit is through.
+  // Whether listeners would receive events for very many objects. The kernel first builds a message for each object (a
+  // page of memory and a microsecond) and keeps all of them until the commit is done.
   bool loud() const { return objects_ > kLoudObjects; }
 
-  // Bytes that Encode writes at most.
+  // Maximum number of bytes that Encode writes.
   size_t bound() const { return region_.size(); }
-  // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Once. Stops at `limit` bytes, and returns false when
-  // that does not suffice: then nothing may be sent.
+  // Encodes with sequence numbers from `seq` (the BATCH_BEGIN) up. Call it once. Stops at `limit` bytes and returns
+  // false if they do not suffice; the batch must not be sent then.
   bool Encode(uint32_t seq, size_t limit);
   const uint8_t* data() const { return region_.data(); }
   size_t size() const { return size_; }
   size_t messages() const { return messages_.size(); }
   uint32_t first_seq() const { return first_seq_; }
-  // The last operation's message, the one that asks for an acknowledgement.
+  // Sequence number of the last operation's message, which asks for an acknowledgement.
   uint32_t last_seq() const { return first_seq_ + static_cast<uint32_t>(messages_.size()); }
 
-  // The fault that an error reply tells about; nothing when it is about the batch as a whole.
+  // The fault that an error reply describes. Returns nothing if the error concerns the batch as a whole.
   std::optional<Fault> FaultOf(const ErrorReply& reply) const;
-  // The fault in words.
+  // Describes the fault in words.
   std::string Describe(const Fault& fault, const std::optional<uint32_t>& offset) const;
 
-  // Gives the memory back; the operations stay.
+  // Frees the memory; the operations stay.
   void Release() { region_ = Region(); }
 
  private:
@@ -111,7 +112,7 @@ class Batch {
   std::vector<Op> ops_;
   uint64_t objects_ = 0;
   size_t bound_ = 0;
-  size_t least_ = 0;  // bytes that Encode writes at least
+  size_t least_ = 0;  // minimum number of bytes that Encode writes
   size_t source_size_ = 0;
   Region region_;
   size_t size_ = 0;

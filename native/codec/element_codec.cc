@@ -14,8 +14,8 @@ namespace nftp {
 
 namespace {
 
-// The inner loop writes attributes itself: the bounds of a whole message are checked once, and a call per attribute
-// shows.
+// The inner loop writes attributes itself: a whole message's bounds are checked once, because a call per attribute is
+// measurably slower.
 uint8_t* PutHeader(uint8_t* out, uint16_t type, size_t payload) {
   const nlattr header{static_cast<uint16_t>(kAttrHeader + payload), type};
   std::memcpy(out, &header, sizeof header);
@@ -47,7 +47,7 @@ uint8_t* Put64(uint8_t* out, uint16_t type, uint64_t value) {
 
 constexpr char kCounter[] = "counter";
 constexpr size_t kCounterData = 2 * (kAttrHeader + sizeof(uint64_t));
-// NFTA_SET_ELEM_EXPR with its name and its data.
+// NFTA_SET_ELEM_EXPR with its name and data.
 constexpr size_t kCounterBound = 2 * kAttrHeader + Align4(sizeof kCounter) + kAttrHeader + kCounterData;
 
 uint8_t* PutCounter(uint8_t* out, uint64_t packets, uint64_t bytes) {
@@ -67,7 +67,7 @@ bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; 
 ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
   const ElementLayout& layout = elements.layout;
   const size_t key = 2 * kAttrHeader + Align4(layout.key_len);
-  // With flags it may be the catch-all element, which has no key, or an interval's end, which has no data.
+  // An element with flags may be the catch-all element, which has no key, or an interval's end, which has no data.
   constexpr size_t kFlags = 8;
   ElementPlan plan;
   plan.record_bound = kAttrHeader + key * (layout.key_end ? 2 : 1);
@@ -91,7 +91,8 @@ ElementPlan PlanElements(const Op& op, const ElementsOp& elements) {
                        Align4(elements.set.size() + 1) + 8;
   plan.records_per_message = std::max<uint64_t>(1, (kMaxElementList - kAttrHeader) / plan.record_bound);
   plan.messages = (elements.count + plan.records_per_message - 1) / plan.records_per_message;
-  // The packed records lie behind the output while it is written (see Batch): room for whichever is larger.
+  // The packed records are located after the output while it is written (see Batch), so reserve the larger of the two
+  // sizes.
   plan.total_ =
       plan.messages * plan.message_bound + elements.count * std::max<size_t>(plan.record_bound, layout.stride());
   return plan;
@@ -127,7 +128,7 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
     out = PutNestedValue(out, NFTA_SET_ELEM_KEY, key, layout.key_len);
     if (layout.key_end) out = PutNestedValue(out, NFTA_SET_ELEM_KEY_END, key_end, layout.key_len);
   }
-  // The end of an interval has neither data nor timeouts (nft_add_set_elem), and a removal needs the key alone.
+  // The end of an interval has neither data nor timeouts (nft_add_set_elem), and a deletion needs only the key.
   if (!removes_ && (flags & NFT_SET_ELEM_INTERVAL_END) == 0) {
     if (layout.verdict_map) {
       const uint32_t index = Load32(data);
@@ -150,7 +151,7 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
       tail += sizeof(uint64_t);
     }
     if (layout.counters) {
-      // Without one the kernel begins at zero.
+      // Without this attribute the kernel starts the counter at zero.
       const uint64_t packets = Load64(tail);
       if (packets != 0) out = PutCounter(out, packets, Load64(tail + sizeof packets));
     }
@@ -204,7 +205,7 @@ ElementLayout LayoutOf(const SetInfo& set) {
   layout.verdict_map = set.data_type == static_cast<uint32_t>(NFT_DATA_VERDICT);
   layout.data_len = layout.verdict_map ? 4 : set.data_len.value_or(0);
   const bool interval = (set.flags & NFT_SET_INTERVAL) != 0;
-  // Ranges of a concatenation have both ends in one element, others are two elements with a flag.
+  // A range of a concatenation is one element with both ends; any other range is two elements, one with a flag.
   layout.key_end = interval && set.field_lens.size() > 1;
   layout.flags = interval && !layout.key_end;
   layout.timeouts = (set.flags & NFT_SET_TIMEOUT) != 0;
@@ -213,7 +214,7 @@ ElementLayout LayoutOf(const SetInfo& set) {
   return layout;
 }
 
-// The payload of the nested NFTA_DATA_VALUE, which must have this length.
+// Payload of the nested NFTA_DATA_VALUE, which must have this length.
 const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) {
   for (AttrReader reader(nest); reader.Next();) {
     if (reader.attr().type() != NFTA_DATA_VALUE) continue;
@@ -224,7 +225,7 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
   throw Malformed(std::string("element with a ") + what + " without a value");
 }
 
-// Of an element's expression; zeros when it is none.
+// The counter in an element's expression; zeros if the expression is not a counter.
 ElementCounter CounterOf(const AttrView& expr) {
   ElementCounter counter;
   for (AttrReader reader(expr); reader.Next();) {
@@ -272,10 +273,10 @@ bool ElementCollector::Sort() {
   const size_t stride = layout_.stride();
   const size_t flags_at = layout_.key_len * (layout_.key_end ? 2u : 1u) + layout_.data_len;
   const auto record = [&](uint32_t index) { return bytes_.data() + index * stride; };
-  // The catch-all element has a key of zeros.
+  // The catch-all element's key is stored as zeros.
   const auto flags = [&](uint32_t index) { return layout_.flags ? Load32(record(index) + flags_at) : 0; };
   struct Place {
-    uint64_t start;  // of the key, which decides nearly all comparisons without a look at the records
+    uint64_t start;  // start of the key: decides nearly all comparisons without reading the records
     uint32_t index;
   };
   const auto compare = [&](const Place& a, const Place& b) {
@@ -389,7 +390,7 @@ void ElementCollector::AddElement(const AttrView& nest) {
         break;
     }
   }
-  // The kernel leaves the set's own timeout out of the message.
+  // The kernel omits the set's own timeout from the message.
   if (!has_timeout && expiration != 0) timeout = default_timeout_;
   ElementLayout needed = layout_;
   needed.flags |= flags != 0;

@@ -1,4 +1,4 @@
-// Packed element records (ElementBatch) to NFT_MSG_NEWSETELEM / DELSETELEM messages and back.
+// Converts packed element records (ElementBatch) to NFT_MSG_NEWSETELEM / DELSETELEM messages and back.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@ constexpr size_t kMaxElementList = 65532;
 constexpr uint32_t kMaxKeyLen = 64;
 constexpr uint32_t kMaxDataLen = 64;
 
-// How an operation's records are spread over messages.
+// How an operation's records are distributed over messages.
 struct ElementPlan {
-  size_t record_bound = 0;  // bytes of one encoded record at most; never less than the packed record
+  size_t record_bound = 0;  // maximum size of one encoded record; never less than the packed record
   uint64_t records_per_message = 0;
   uint64_t messages = 0;
   size_t message_bound = 0;  // header of each message
-  size_t least = 0;          // bytes of all records at least
+  size_t least = 0;          // minimum size of all records, in bytes
   size_t total_bound() const { return total_; }
   size_t total_ = 0;
 };
 ElementPlan PlanElements(const Op& op, const ElementsOp& elements);
 
-// Encodes one operation's records, message by message. The packed source may lie behind the output in the same
-// region: a record is read before the bytes that it becomes are written, and record_bound keeps the output behind.
+// Encodes one operation's records, message by message. The packed source may follow the output in the same region: each
+// record is read before its encoded bytes are written, and record_bound keeps the output from overtaking the source.
 class ElementEncoder {
  public:
   ElementEncoder(const Op& op, const ElementsOp& elements, const uint8_t* source);
@@ -54,21 +54,21 @@ class ElementEncoder {
   std::vector<Bytes> verdict_data_;  // NFTA_SET_ELEM_DATA of each verdict, ready to copy
 };
 
-// Which record of an element message the byte at `offset` of it belongs to, counted from the message's first.
-// Returns false when it belongs to none.
+// Finds the record of an element message that contains the byte at `offset`, counted from the message's first record.
+// Returns false if the byte belongs to no record.
 bool RecordAtOffset(const uint8_t* message, size_t offset, uint64_t* record);
 
 struct ElementCounter {
   uint64_t packets = 0;
   uint64_t bytes = 0;
 };
-// Returns the counter of a message's first element, or nothing if the message has no element or that has no counter.
+// Returns the counter of a message's first element, or nothing if there is no element or it has no counter.
 std::optional<ElementCounter> CounterIn(const nlmsghdr* message);
 
 // The parts of an element that its packed record cannot hold.
 struct ElementExtra {
   uint32_t record = 0;
-  std::string object;  // name of the stateful object that it maps to; empty: none
+  std::string object;  // name of the stateful object that the element maps to; empty if none
   Bytes userdata;
 };
 
@@ -77,32 +77,34 @@ class ElementCollector {
  public:
   explicit ElementCollector(const SetInfo& set);
 
-  // Takes every element of one NFT_MSG_NEWSETELEM.
+  // Adds every element of one NFT_MSG_NEWSETELEM.
   void Add(const nlmsghdr* message);
   void Reset();
 
   const ElementLayout& layout() const { return layout_; }
   uint64_t count() const { return count_; }
-  // Puts the elements in the order of their keys' bytes, so that those of one list lie side by side. False when one was
-  // sent more than once, and with that others perhaps not at all. A set without a size is an rhashtable, which a worker
-  // resizes behind the commit that filled it. A dump is a walk per datagram that passes over as many elements as were
-  // sent before (nft_rhash_walk): where the order changed in between, it sends some twice and as many never. The
-  // generation is the same all along, so NLM_F_DUMP_INTR does not come. Intervals, and sets that packets change, stay
-  // as they came.
+  // Sorts the elements by the bytes of their keys, so that the elements of one list are adjacent. Returns false if an
+  // element was sent twice, because others may then be missing.
+  // A set without a size is an rhashtable, which a worker resizes after the commit that filled it. Each datagram of a
+  // dump walks the table and skips as many elements as were sent before (nft_rhash_walk). If the order has changed in
+  // between, the kernel sends some elements twice and misses as many. The generation does not change, so
+  // NLM_F_DUMP_INTR is not set.
+  // Intervals, and sets that packets change, keep the order in which they arrived.
   bool Sort();
   std::vector<uint8_t> TakeBytes() { return std::move(bytes_); }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }
-  // In no order.
+  // The extras, in no particular order.
   const std::vector<ElementExtra>& extras() const { return extras_; }
 
  private:
   void AddElement(const AttrView& nest);
   uint32_t InternVerdict(const AttrView& data);
-  // Gives all records so far the columns of `wider`.
+  // Converts all records so far to the columns of `wider`.
   void Widen(const ElementLayout& wider);
 
   const ElementLayout initial_;
-  // No interval, whose ends may share a key, and nothing that packets and time change without a commit.
+  // The set has no intervals, whose ends may share a key, and changes only through commits, not through packets or
+  // time.
   const bool settled_;
   const uint64_t default_timeout_;
   ElementLayout layout_;

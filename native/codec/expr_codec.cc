@@ -66,7 +66,7 @@ void EncodeAttr(AttrWriter& writer, const AttrValue& value) {
       if (value.verdict) return EncodeVerdictData(writer, type, *value.verdict);
       return EncodeValueData(writer, type, value.bytes);
     case AttrKind::Exprs:
-      // Kernels before 5.11 know the single form alone, and later ones dump a single one in it.
+      // Kernels before 5.11 know only the single form; later ones use it in dumps if there is one expression.
       if (value.exprs.size() == 1) return EncodeExpr(writer, type, value.exprs.front());
       return EncodeExprList(writer, value.desc->list_nfta, value.exprs);
     case AttrKind::Padding:
@@ -81,7 +81,7 @@ const AttrDesc* FindAttr(const ExprDesc& desc, uint16_t type) {
   return nullptr;
 }
 
-// A nested NFTA_DATA_*; false when it is not one of exactly the form that we would write.
+// Decodes a nested NFTA_DATA_*. Returns false unless its form is exactly the one that we write.
 bool DecodeData(const AttrView& nest, bool verdict_allowed, AttrValue* value) {
   bool found = false;
   for (AttrReader reader(nest); reader.Next();) {
@@ -101,7 +101,7 @@ bool DecodeData(const AttrView& nest, bool verdict_allowed, AttrValue* value) {
   return found;
 }
 
-// False when the bytes are not of the kind that the table names: the caller keeps them as they are.
+// Returns false if the bytes are not of the kind in the table; the caller then keeps them unchanged.
 bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
   switch (value->desc->kind) {
     case AttrKind::U8:
@@ -122,7 +122,7 @@ bool DecodeAttr(const AttrView& attr, uint32_t depth, AttrValue* value) {
       return true;
     case AttrKind::String: {
       const std::string_view text = attr.Text();
-      // Exactly one NUL, at the end: anything else would not survive the way there and back.
+      // Require exactly one NUL, at the end: any other text would not survive the round trip.
       if (text.empty() || text.size() + 1 != attr.length) return false;
       value->text = std::string(text);
       return true;
@@ -152,7 +152,7 @@ bool Has(const Expr& expr, const AttrDesc* desc) {
   return false;
 }
 
-// Fills attrs and extra of a known expression; false when a required attribute is missing or unreadable.
+// Fills attrs and extra of a known expression. Returns false if a required attribute is missing or unreadable.
 bool DecodeKnown(const AttrView& data, uint32_t depth, Expr* expr) {
   for (AttrReader reader(data); reader.Next();) {
     const AttrView& attr = reader.attr();

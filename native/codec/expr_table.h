@@ -1,4 +1,5 @@
-// The one description of every expression that the codec knows; encoder, decoder and both JS conversions walk it.
+// The single description of every expression that the codec knows. The encoder, the decoder and both JS conversions
+// walk it.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct ExprDesc {
   const AttrDesc* end() const { return attrs + count; }
 };
 
-// nullptr when the codec has no table for it.
+// Returns nullptr if the codec has no table for this expression.
 const ExprDesc* FindExpr(std::string_view name);
 
 }  // namespace nftp

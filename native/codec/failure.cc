@@ -6,10 +6,10 @@
 namespace nftp {
 
 namespace {
-// Linux's own numbers that netfilter lets through and the C library has no text for.
+// Linux-specific error numbers that netfilter returns and the C library has no text for.
 constexpr int kENotSupp = 524;
 
-// Those that system calls, netlink and netfilter return: the function for it, strerrorname_np, is glibc's alone.
+// Errors that system calls, netlink and netfilter return. Only glibc has a function for it, strerrorname_np.
 constexpr struct {
   int error;
   const char* name;

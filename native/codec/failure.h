@@ -1,4 +1,4 @@
-// What can go wrong, as one exception type that crosses to JS as {code, errno, action, faults, message}.
+// All failures are one exception type, which crosses to JS as {code, errno, action, faults, message}.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace nftp {
 
-// One operation that the kernel found fault with.
+// One operation that the kernel rejected.
 struct Fault {
   uint32_t op = 0;
   std::optional<uint64_t> element;
@@ -26,7 +26,7 @@ class Failure : public std::exception {
 
   // An argument that cannot be encoded.
   static Failure Invalid(std::string message) { return Failure("invalid", std::move(message)); }
-  // A system call that failed; maps the errnos that have a code of their own.
+  // A system call that failed. Maps errnos to codes where a code of their own exists.
   static Failure System(const std::string& what, int error);
 
   const char* code() const { return code_; }
@@ -42,7 +42,7 @@ class Failure : public std::exception {
   std::vector<Fault> faults_;
 };
 
-// "ENOENT (No such file or directory)".
+// Example: "ENOENT (No such file or directory)".
 std::string DescribeErrno(int error);
 
 }  // namespace nftp

@@ -45,7 +45,7 @@ class Planner {
   }
 
  private:
-  // The rules of a chain that is another program's, or built in.
+  // Reads the rules of a chain that is built in or belongs to another program.
   void ReadUses(size_t user) {
     const LegacyChain& chain = chains_[user];
     for (uint32_t index = chain.begin; index < chain.end; ++index) {
@@ -67,7 +67,7 @@ class Planner {
     reached_.push_back(chain);
   }
 
-  // What is kept leads on.
+  // Keeps everything that kept chains lead to.
   void KeepReachable() {
     while (!reached_.empty()) {
       const LegacyChain& chain = chains_[reached_.back()];
@@ -97,7 +97,8 @@ class Planner {
     removal_.hooks = table_.hooks();
     for (size_t hook = 0; hook < removal_.hooks.entry.size(); ++hook) {
       if ((removal_.hooks.valid & (1U << hook)) == 0) continue;
-      // A chain's last entry, the policy, never goes: what is behind the first one that goes is the chain's own.
+      // A chain's last entry, the policy, is never removed, so the entry after the first removed one is in the same
+      // chain.
       for (uint32_t* at : {&removal_.hooks.entry[hook], &removal_.hooks.underflow[hook]}) {
         *at = removal_.moved[table_.IndexOf(*at)];
       }
@@ -106,12 +107,12 @@ class Planner {
 
   const LegacyTable& table_;
   const std::vector<LegacyChain>& chains_;
-  // Of each chain: whether it is the program's, one that built-in chains jump to, and whether it stays nevertheless.
+  // Per chain: whether it is the program's, whether built-in chains jump to it, and whether it stays nevertheless.
   std::vector<bool> own_;
   std::vector<bool> entry_;
   std::vector<bool> kept_;
   std::vector<size_t> reached_;
-  // Of each entry.
+  // Per entry: whether it is removed.
   std::vector<bool> goes_;
   LegacyRemoval removal_;
 };

@@ -1,4 +1,4 @@
-// One program's chains taken out of a table of the older iptables; everything else is kept. Pure.
+// Removes one program's chains from a table of the older iptables and keeps everything else. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace nftp {
 
 // The names of a program's chains in one table.
 struct OwnChains {
-  // Those that built-in chains jump to: such a jump is the program's own, too.
+  // Chains that built-in chains jump to. Such a jump is the program's own, too.
   std::vector<std::string> entries;
   std::vector<std::string> others;
-  // Of chains that are many.
+  // Prefixes of the names of chains that exist in large numbers.
   std::vector<std::string> prefixes;
 };
 
-// A chain of the program's that is in use by another one.
+// A chain of the program that another program's rules use.
 struct KeptChain {
   std::string chain;
   std::string user;  // "a rule of chain DOCKER"
@@ -26,27 +26,27 @@ struct KeptChain {
 
 struct LegacyRemoval {
   uint32_t chains = 0;  // how many go
-  uint32_t jumps = 0;   // how many rules of built-in chains, which jumped to them
-  // Stay, with all that they lead to: what others jump to must go on doing what it did.
+  uint32_t jumps = 0;   // number of rules of built-in chains that jumped to them
+  // Chains that stay, with everything that they lead to: chains that other rules jump to must keep their effect.
   std::vector<KeptChain> kept;
 
-  // Of the table without them; empty when nothing goes.
+  // Hooks of the table without the removed chains; empty if nothing is removed.
   LegacyHooks hooks;
-  // The entries that are left, by their former index, without the one that ends the table.
+  // Former indices of the remaining entries, without the entry that ends the table.
   std::vector<uint32_t> left;
-  // Where each former entry is in the new table; of one that goes, where the next one is. The end of the table is the
-  // last.
+  // New position of each former entry; for a removed entry, the position of the next remaining one. The last is the
+  // table's end.
   std::vector<uint32_t> moved;
-  // How long the new entries are, bytes.
+  // Length of the new entries, in bytes.
   uint32_t length = 0;
 
   bool nothing() const { return chains == 0 && jumps == 0; }
 };
 
-// What goes, and where that leaves the rest.
+// Plans which entries are removed and where the remaining ones move.
 LegacyRemoval PlanRemoval(const LegacyTable& table, const OwnChains& own);
 
-// The new table's entries, `removal.length` bytes. Those that are left are the same but for the offsets of jumps.
+// Writes the new table's entries, `removal.length` bytes. In the remaining entries only the offsets of jumps change.
 void WriteRemaining(const LegacyTable& table, const LegacyRemoval& removal, uint8_t* to);
 
 }  // namespace nftp

@@ -14,7 +14,7 @@ namespace nftp {
 
 namespace {
 
-// The entries of both families differ in what they match, not in how they are put together.
+// The entries of the two families match different fields but have the same structure.
 struct Layout {
   size_t size;
   size_t target_offset;
@@ -46,9 +46,9 @@ uint16_t Load16(const uint8_t* at) {
 struct EntryView {
   const uint8_t* data;
   size_t size;
-  size_t target;  // where in it the target begins
+  size_t target;  // offset of the target within the entry
 
-  // Up to `longest` bytes from the target's `offset` on, as far as the entry goes.
+  // Up to `longest` bytes from the target's `offset` on, limited by the end of the entry.
   std::string_view TargetText(size_t offset, size_t longest) const {
     const size_t at = std::min(target + offset, size);
     const auto* text = reinterpret_cast<const char*>(data + at);
@@ -60,9 +60,9 @@ struct EntryView {
   std::string_view error_name() const {
     return TargetText(offsetof(xt_error_target, errorname), XT_FUNCTION_MAXNAMELEN);
   }
-  // A head, or the end of the table.
+  // Whether the entry is a chain's head or the end of the table.
   bool is_error() const { return target_name() == XT_ERROR_TARGET; }
-  // Nothing when the target is an extension's.
+  // Returns nothing if the target is an extension.
   std::optional<int32_t> verdict() const {
     if (target_name() != XT_STANDARD_TARGET) return std::nullopt;
     if (size - target < sizeof(xt_standard_target)) throw NotUnderstood("iptables entry with a verdict cut short");
@@ -70,7 +70,7 @@ struct EntryView {
   }
 };
 
-// The entry at the beginning of what is left.
+// Views the first of the remaining entries.
 EntryView ViewEntry(const Layout& layout, const uint8_t* data, size_t left) {
   if (left < layout.size) throw NotUnderstood("iptables entry cut short");
   const size_t size = Load16(data + layout.next_offset);
@@ -90,7 +90,7 @@ bool IsBase(const LegacyHooks& hooks, size_t hook) { return (hooks.valid & (1U <
 
 LegacyTable::LegacyTable(uint8_t family, const LegacyHooks& hooks, const uint8_t* data, size_t length)
     : family_(family), hooks_(hooks), data_(data), length_(static_cast<uint32_t>(length)) {
-  // Verdicts are offsets, too, and negative ones are no jumps.
+  // Verdicts are offsets, too, and negative verdicts are not jumps.
   if (length > INT32_MAX) throw NotUnderstood("iptables table of more than 2 GiB");
   ReadEntries();
   ReadBaseChains();
@@ -126,7 +126,7 @@ uint32_t LegacyTable::IndexOf(uint32_t offset) const {
   return static_cast<uint32_t>(found - entries_.begin());
 }
 
-// They are in front of all others, one behind the other.
+// Built-in chains come before all others, one after the other.
 void LegacyTable::ReadBaseChains() {
   std::vector<LegacyChain> base;
   for (size_t hook = 0; hook < kBaseChains.size(); ++hook) {
@@ -155,14 +155,14 @@ std::optional<int32_t> LegacyTable::VerdictAt(size_t entry) const {
 void LegacyTable::ReadJump(uint32_t index) {
   LegacyEntry& entry = entries_[index];
   const std::optional<int32_t> verdict = VerdictAt(index);
-  // Negative: accept, drop, return …
+  // Negative verdicts are accept, drop, return and so on.
   if (!verdict || *verdict < 0) return;
   const auto offset = static_cast<uint32_t>(*verdict);
   if (offset == OffsetOf(index + 1)) {
     entry.falls_through = true;
     return;
   }
-  // To the entry behind a head.
+  // The jump goes to the entry after a chain's head.
   const auto chain =
       std::lower_bound(chains_.begin() + static_cast<std::ptrdiff_t>(base_chains_), chains_.end(), offset,
                        [this](const LegacyChain& one, uint32_t wanted) { return OffsetOf(one.begin + 1) < wanted; });
@@ -178,7 +178,8 @@ uint32_t LegacyTable::VerdictOf(size_t entry) const {
   return static_cast<uint32_t>(view.target + offsetof(xt_standard_target, verdict));
 }
 
-// A chain begins with an entry whose target is ERROR with the chain's name; so does the end of the table.
+// A user-defined chain begins with an entry whose target is ERROR with the chain's name. The end of the table is such
+// an entry, too.
 std::vector<std::string> DecodeLegacyChains(uint8_t family, const uint8_t* data, size_t length) {
   const Layout& layout = LayoutFor(family);
   std::vector<std::string> chains;
@@ -206,7 +207,7 @@ uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, st
   return entries > 0 ? entries - 1 : 0;
 }
 
-// A built-in chain ends with an entry that has the policy for its verdict: -NF_DROP - 1, or -NF_ACCEPT - 1.
+// A built-in chain ends with an entry whose verdict is the policy: -NF_DROP - 1 or -NF_ACCEPT - 1.
 bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset) {
   const Layout& layout = LayoutFor(family);
   if (offset > length) throw NotUnderstood("iptables entry cut short");

@@ -21,7 +21,7 @@ BaseChain DecodeHook(const AttrView& nest) {
         base.priority = static_cast<int32_t>(attr.U32());
         break;
       case NFTA_HOOK_DEV:
-        // A single device is dumped in NFTA_HOOK_DEVS as well.
+        // The kernel dumps a single device in NFTA_HOOK_DEVS as well.
         if (base.devices.empty()) base.devices.emplace_back(attr.Text());
         break;
       case NFTA_HOOK_DEVS:
@@ -50,8 +50,7 @@ void DecodeSetDesc(const AttrView& nest, SetInfo* set) {
   }
 }
 
-// NFTA_SET_COUNT, which Debian 12's linux/netfilter/nf_tables.h does not have yet: number of elements, in dumps since
-// Linux 6.16.
+// NFTA_SET_COUNT: number of elements, in dumps since Linux 6.16. Debian 12's linux/netfilter/nf_tables.h lacks it.
 constexpr uint16_t kSetCount = 20;
 
 void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
@@ -251,7 +250,7 @@ SetDump DecodeSet(const nlmsghdr* message) {
   SetDump dump;
   dump.ref.family = FamilyOf(message);
   for (AttrReader reader(message, sizeof(nfgenmsg)); reader.Next();) DecodeSetAttr(reader.attr(), &dump);
-  // The kernel tells the size of its own verdict struct.
+  // The kernel reports the size of its own verdict struct.
   if (dump.info.data_type == static_cast<uint32_t>(NFT_DATA_VERDICT)) dump.info.data_len.reset();
   return dump;
 }
@@ -272,12 +271,12 @@ ErrorReply DecodeError(const nlmsghdr* message) {
   nlmsgerr body;
   std::memcpy(&body, NLMSG_DATA(message), sizeof body);
   ErrorReply reply;
-  // The kernel's numbers are negative; INT_MIN has no positive twin.
+  // The kernel's error numbers are negative, and INT_MIN has no positive counterpart.
   reply.error = body.error == INT32_MIN ? INT32_MAX : (body.error < 0 ? -body.error : body.error);
   reply.seq = body.msg.nlmsg_seq;
   if ((message->nlmsg_flags & NLM_F_ACK_TLVS) == 0) return reply;
   size_t skip = sizeof(nlmsgerr);
-  // Without NETLINK_CAP_ACK the whole request comes first.
+  // Without NETLINK_CAP_ACK, the whole request comes first.
   if ((message->nlmsg_flags & NLM_F_CAPPED) == 0 && body.msg.nlmsg_len > sizeof(nlmsghdr)) {
     skip += body.msg.nlmsg_len - sizeof(nlmsghdr);
   }

@@ -1,5 +1,5 @@
-// nf_tables messages, as dumps and events carry them, to structs. Written on AttrReader and not on libnftnl, whose
-// parsers exit() when an attribute has another size than they expect and drop what they do not know.
+// Converts nf_tables messages of dumps and events to structs. Uses AttrReader instead of libnftnl, whose parsers call
+// exit() if an attribute has an unexpected size, and drop attributes that they do not know.
 #pragma once
 
 #include <linux/netlink.h>
@@ -15,15 +15,15 @@ namespace nftp {
 
 TableInfo DecodeTable(const nlmsghdr* message);
 ChainInfo DecodeChain(const nlmsghdr* message);
-// Its table alone, which points into the message.
+// Reads only the table's name, which points into the message.
 std::string_view TableOfChain(const nlmsghdr* message);
 RuleInfo DecodeRule(const nlmsghdr* message);
 SetDump DecodeSet(const nlmsghdr* message);
 GenInfo DecodeGen(const nlmsghdr* message);
 
-// Family of the message's nfgenmsg.
+// Returns the family in the message's nfgenmsg.
 uint8_t FamilyOf(const nlmsghdr* message);
-// res_id of the message's nfgenmsg: the low 16 bits of the generation, in whatever order the kernel wrote them.
+// Returns res_id of the message's nfgenmsg: the low 16 bits of the generation, in the byte order that the kernel used.
 uint16_t ResourceOf(const nlmsghdr* message);
 
 // NLMSG_ERROR with its extended-ACK attributes.
@@ -35,7 +35,7 @@ struct ErrorReply {
 };
 ErrorReply DecodeError(const nlmsghdr* message);
 
-// Just enough of a change event. `name` and `table` point into the message.
+// The parts of a change event that we need. `name` and `table` point into the message.
 struct EventView {
   uint8_t family = 0;
   std::string_view table;
@@ -43,7 +43,7 @@ struct EventView {
   std::optional<uint64_t> handle;
   uint32_t elements = 0;
 };
-// `operation` is NFNL_MSG_TYPE. False when it is no event of an object that we tell about.
+// `operation` is NFNL_MSG_TYPE. Returns false if the event concerns an object that we do not report.
 bool DecodeEvent(const nlmsghdr* message, EventView* event);
 
 }  // namespace nftp

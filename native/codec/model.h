@@ -1,4 +1,4 @@
-// Plain C++ twins of the types in src/netlink/kernel.ts. No JS values, so that any thread may hold them.
+// C++ counterparts of the types in src/netlink/kernel.ts. They hold no JS values, so any thread may use them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct ExprDesc;
 struct AttrDesc;
 struct Expr;
 
-// One attribute of an expression. Which member counts follows from desc->kind.
+// One attribute of an expression. desc->kind decides which member is valid.
 struct AttrValue {
   const AttrDesc* desc = nullptr;
   uint64_t number = 0;
@@ -92,7 +92,7 @@ struct ChainOp {
 };
 
 struct RuleOp {
-  std::optional<std::string> chain;  // absent: flush of the whole table
+  std::optional<std::string> chain;  // absent: flush the whole table
   std::vector<Expr> exprs;
   std::optional<Bytes> userdata;
   std::optional<uint64_t> handle;
@@ -126,13 +126,14 @@ struct ElementsOp {
   std::string set;
   std::optional<uint32_t> set_id;
   ElementLayout layout;
-  // Records to be added that begin with the count of the kernel's element that has the same key (CarriedCounts).
+  // Records to add whose counters start with the count of the kernel's element with the same key (CarriedCounts).
   std::vector<uint32_t> carried;
   uint64_t count = 0;
   std::vector<Verdict> verdicts;
 };
 
-// A flowtable at the ingress hook of devices. One that is there: devices to be added or, with Verb::Delete, removed.
+// A flowtable at the ingress hook of devices. If the flowtable exists, its devices are added or, with Verb::Delete,
+// removed.
 struct FlowtableOp {
   std::string flowtable;
   int32_t priority = 0;
@@ -140,7 +141,7 @@ struct FlowtableOp {
   std::vector<std::string> devices;
 };
 
-// A named object (counter, quota, limit, ct helper): only its removal.
+// A named object (counter, quota, limit, ct helper). It can only be removed.
 struct ObjectOp {
   std::string object;
   uint32_t type = 0;

@@ -17,9 +17,9 @@ namespace nftp {
 
 namespace {
 
-// libnftnl's setters exit() on a wrong size, so sizes are fixed here and lengths are checked where JS hands them over.
-// Its objects serve tables, chains and sets; rules are written with expr_codec, for nftnl_expr drops what it does not
-// know.
+// libnftnl's setters call exit() on a wrong size. So sizes are fixed here, and lengths are checked when JS hands them
+// over. libnftnl's objects serve tables, chains and sets; rules use expr_codec, because nftnl_expr drops attributes
+// that it does not know.
 template <typename T, void (*Free)(const T*)>
 struct Releaser {
   void operator()(T* object) const { Free(object); }
@@ -58,7 +58,7 @@ void SetBaseChain(nftnl_chain* chain, const BaseChain& base) {
   nftnl_chain_set_s32(chain, NFTNL_CHAIN_PRIO, base.priority);
   if (base.policy) nftnl_chain_set_u32(chain, NFTNL_CHAIN_POLICY, *base.policy);
   if (base.devices.size() == 1) {
-    // NFTA_HOOK_DEV, the form that kernels before 5.5 know too.
+    // NFTA_HOOK_DEV is the form that kernels before 5.5 also know.
     Stored(nftnl_chain_set_str(chain, NFTNL_CHAIN_DEV, base.devices.front().c_str()));
   } else if (!base.devices.empty()) {
     std::vector<const char*> names;
@@ -135,7 +135,7 @@ void EncodeSet(const Op& op, const SetOp& body, uint32_t index, AttrWriter& writ
   }
 }
 
-// With devices, a removal is of those, and else of the flowtable.
+// A removal with devices removes these devices; without devices it removes the flowtable.
 void EncodeFlowtable(const Op& op, const FlowtableOp& body, AttrWriter& writer) {
   writer.String(NFTA_FLOWTABLE_TABLE, op.ref.table);
   writer.String(NFTA_FLOWTABLE_NAME, body.flowtable);
@@ -156,7 +156,7 @@ void EncodeObject(const Op& op, const ObjectOp& body, AttrWriter& writer) {
   writer.U32(NFTA_OBJ_TYPE, body.type);
 }
 
-// What an operation names, with its message types.
+// The attributes that name an operation's object, with its message types.
 struct Names {
   const char* kind;
   uint16_t add;
@@ -219,7 +219,7 @@ MessageKind KindOf(const Op& op) {
   constexpr uint16_t kSubsystem = NFNL_SUBSYS_NFTABLES << 8;
   switch (op.verb) {
     case Verb::Add:
-      // A rule without NLM_F_APPEND goes to the chain's head.
+      // A rule without NLM_F_APPEND is inserted at the head of the chain.
       return {static_cast<uint16_t>(kSubsystem | names.add),
               static_cast<uint16_t>(NLM_F_CREATE | (std::holds_alternative<RuleOp>(op.body) ? NLM_F_APPEND : 0))};
     case Verb::Create:
@@ -246,7 +246,7 @@ std::string DescribeOp(const Op& op) {
 }
 
 size_t OpBound(const Op& op) {
-  // Header, names, numbers, base chain; an attribute with its header is at most 4 bytes longer than its text.
+  // Header, names, numbers, base chain. An attribute with its header is at most 4 bytes longer than its text.
   constexpr size_t kFixed = 1024 + 2 * (kMaxName + 8) + kMaxUserdata;
   struct Visitor {
     size_t operator()(const TableOp&) const { return kFixed; }
@@ -265,12 +265,12 @@ size_t OpBound(const Op& op) {
 }
 
 nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t family, uint32_t seq) {
-  // NFT_MSG_* with the subsystem that nftnl_nlmsg_build_hdr adds itself.
+  // NFT_MSG_*; nftnl_nlmsg_build_hdr adds the subsystem itself.
   return nftnl_nlmsg_build_hdr(reinterpret_cast<char*>(at), NFNL_MSG_TYPE(type), family, flags, seq);
 }
 
 size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit) {
-  // libnftnl writes without asking how much room there is.
+  // libnftnl writes without checking how much room there is.
   if (static_cast<size_t>(limit - at) < OpBound(op)) throw Failure::Invalid("batch is larger than computed");
   const MessageKind kind = KindOf(op);
   nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op.ref.family, seq);
@@ -284,7 +284,7 @@ size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const u
   } else if (const auto* set = std::get_if<SetOp>(&op.body)) {
     EncodeSet(op, *set, index, writer);
   } else if (const auto* elements = std::get_if<ElementsOp>(&op.body)) {
-    // Without NFTA_SET_ELEM_LIST_ELEMENTS: all of them.
+    // A request without NFTA_SET_ELEM_LIST_ELEMENTS means all elements.
     writer.String(NFTA_SET_ELEM_LIST_TABLE, op.ref.table);
     writer.String(NFTA_SET_ELEM_LIST_SET, elements->set);
   } else if (const auto* flowtable = std::get_if<FlowtableOp>(&op.body)) {

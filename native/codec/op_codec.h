@@ -1,4 +1,4 @@
-// Operations to nf_tables messages. Pure. Elements, the hot path, have codec/element_codec.h.
+// Converts operations to nf_tables messages. Pure. Elements, the hot path, have codec/element_codec.h.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace nftp {
 
-// enum nf_tables_msg_types of Linux >= 6.3; older headers lack the names.
+// enum nf_tables_msg_types of Linux >= 6.3; older headers lack these names.
 constexpr uint16_t kMsgDestroyTable = 26;
 constexpr uint16_t kMsgDestroyChain = 27;
 constexpr uint16_t kMsgDestroyRule = 28;
@@ -26,26 +26,26 @@ constexpr size_t kMaxDevices = 256;
 constexpr size_t kMaxExprs = 128;
 // A list of expressions is one attribute, and an attribute's length has 16 bits.
 constexpr size_t kMaxExprListBytes = 65000;
-// Ids of sets that have none in their op: the kernel wants one in every NFT_MSG_NEWSET.
+// Ids for sets whose operation has none: the kernel requires one in every NFT_MSG_NEWSET.
 constexpr uint32_t kAutomaticSetIds = 0x80000000;
 
-// The message type, subsystem included, and the NLM_F_* flags of an operation.
+// The message type of an operation, subsystem included, and its NLM_F_* flags.
 struct MessageKind {
   uint16_t type = 0;
   uint16_t flags = 0;
 };
 MessageKind KindOf(const Op& op);
 
-// "add rule ip nft-proxier services", for errors.
+// Describes an operation for errors: "add rule ip nft-proxier services".
 std::string DescribeOp(const Op& op);
 
-// Upper bound of an operation's one message. Not for elements with records.
+// Maximum size of an operation's single message. Not for elements with records.
 size_t OpBound(const Op& op);
 
-// Writes the operation's message at `at`, and returns its length. `index` is the op's place in the batch.
+// Writes the operation's message at `at` and returns its length. `index` is the position of the operation in the batch.
 size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit);
 
-// The header of a message of nf_tables at `at`.
+// Writes the header of an nf_tables message at `at`.
 nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t family, uint32_t seq);
 
 }  // namespace nftp

@@ -11,12 +11,12 @@ namespace nftp {
 
 namespace {
 
-// NFTA_TRACE_CT_*, which headers before Linux 6.16 lack.
+// NFTA_TRACE_CT_*, which headers of Linux before 6.16 lack.
 constexpr uint16_t kTraceCtId = 18;
 constexpr uint16_t kTraceCtState = 21;
 
-// Unlike a rule's own verdicts, those that packets get are not ours to refuse: NF_STOLEN is one, and NF_QUEUE and
-// NF_DROP carry a number in their upper half.
+// Unlike a rule's own verdict, the verdict of a packet may have any value: NF_STOLEN occurs, and NF_QUEUE and NF_DROP
+// carry a number in their upper half.
 Verdict DecodePacketVerdict(const AttrView& nest) {
   Verdict verdict;
   for (AttrReader reader(nest); reader.Next();) {

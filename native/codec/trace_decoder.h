@@ -1,5 +1,4 @@
-// NFT_MSG_TRACE: what one rule, or the end of one chain, did with a packet that is traced
-// (net/netfilter/nf_tables_trace.c).
+// NFT_MSG_TRACE: what one rule, or the end of one chain, did with a traced packet (net/netfilter/nf_tables_trace.c).
 #pragma once
 
 #include <linux/netlink.h>
@@ -16,21 +15,21 @@ struct TraceEvent {
   uint8_t family = 0;    // of the table
   uint32_t nfproto = 0;  // of the packet
   uint32_t type = 0;     // NFT_TRACETYPE_*
-  uint32_t id = 0;       // the same for a packet as long as the kernel keeps it in one skb
+  uint32_t id = 0;       // stays the same for a packet as long as the kernel keeps it in one skb
   std::string table;
   std::string chain;
   std::optional<uint64_t> rule;    // handle
-  std::optional<Verdict> verdict;  // of a rule or a return; its code without a queue's number
+  std::optional<Verdict> verdict;  // verdict of a rule or a return; its code without a queue's number
   std::optional<uint32_t> policy;  // of a chain's end
   std::optional<uint32_t> mark;
-  // In the first message of each base chain alone.
+  // Present only in the first message of each base chain.
   std::optional<uint32_t> iif;
   std::optional<uint32_t> oif;
   std::optional<Bytes> network;    // at most 40 bytes
   std::optional<Bytes> transport;  // at most 20 bytes
-  // Linux 6.16.
+  // Since Linux 6.16.
   std::optional<uint32_t> ct_id;     // as CTA_ID
-  std::optional<uint32_t> ct_state;  // bits as `ct state` has them
+  std::optional<uint32_t> ct_state;  // bits in the form of `ct state`
 };
 
 // Throws Malformed.

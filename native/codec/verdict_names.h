@@ -1,4 +1,4 @@
-// Verdicts and families by their names in src/netlink/kernel.ts.
+// Maps verdicts and families to their names in src/netlink/kernel.ts.
 #pragma once
 
 #include <linux/netfilter.h>

@@ -17,8 +17,8 @@ constexpr size_t kReply = 1;
 
 [[noreturn]] void Reject(const char* what) { throw Malformed(what); }
 
-// AttrReader and AttrView again, with nothing to call: an entry has some thirty attributes, a dump a million entries,
-// and reading them must not take longer than the kernel's writing.
+// AttrReader and AttrView again, but without function calls: an entry has some thirty attributes, a dump a million
+// entries, and reading must not take longer than the kernel's writing.
 struct Attr {
   uint16_t type = 0;
   uint16_t length = 0;
@@ -50,7 +50,7 @@ struct Attr {
 class Attrs {
  public:
   explicit Attrs(const Attr& nest) : at_(nest.data), left_(nest.length) {}
-  // Those of a message of nfnetlink.
+  // The attributes of an nfnetlink message.
   explicit Attrs(const nlmsghdr* message) {
     constexpr size_t kHeader = NLMSG_LENGTH(sizeof(nfgenmsg));
     if (message->nlmsg_len < kHeader) Reject("message shorter than its header");
@@ -138,8 +138,8 @@ void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction)
   if (!found) Reject("tuple without a protocol");
 }
 
-// A tuple as the kernel writes it for protocols with ports, where no zone holds for it alone. Nearly all are such, and
-// half of an entry's attributes are in its two.
+// A tuple in the form that the kernel writes for protocols with ports without a zone for one direction. Nearly
+// all tuples have this form, and half of an entry's attributes are in its two tuples.
 template <size_t kAddress>
 struct PlainTuple {
   nlattr addresses;
@@ -169,7 +169,7 @@ struct PlainTuple {
   }
 };
 
-// False when it is of another form, which is then for DecodeTuple.
+// Returns false if the tuple has another form; then DecodeTuple must read it.
 template <size_t kAddress>
 bool DecodePlainTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
   PlainTuple<kAddress> tuple;
@@ -217,7 +217,7 @@ void DecodeState(const Attr& nest, ConntrackRecord* record) {
   for (Attrs attrs(nest); attrs.Next();) {
     for (Attrs inner(attrs.attr()); inner.Next();) {
       if (inner.attr().type != CTA_PROTOINFO_TCP_STATE) continue;
-      // 254 states are more than any protocol has.
+      // No protocol has more than 254 states.
       record->state = static_cast<uint8_t>(std::min<int>(inner.attr().U8(), UINT8_MAX - 1) + 1);
     }
   }

@@ -1,5 +1,5 @@
-// ctnetlink messages to records. Pure. Written on AttrReader, as the decoder of nf_tables messages is.
-// Source of facts: net/netfilter/nf_conntrack_netlink.c.
+// Converts ctnetlink messages to records. Pure. Uses AttrReader, like the decoder of nf_tables messages. Based on
+// net/netfilter/nf_conntrack_netlink.c.
 #pragma once
 
 #include <linux/netlink.h>
@@ -12,17 +12,17 @@
 
 namespace nftp {
 
-// False for an entry of a protocol that is not IP (Linux before 4.19 could have such). Throws Malformed.
+// Returns false for an entry of a protocol other than IP (possible in Linux before 4.19). Throws Malformed.
 bool DecodeConntrack(const nlmsghdr* message, ConntrackRecord* record);
 
-// CTA_STATS_GLOBAL_*; `max` only from Linux 4.18 on. Throws Malformed.
+// CTA_STATS_GLOBAL_*; Linux reports `max` since 4.18. Throws Malformed.
 struct ConntrackTotals {
   uint32_t entries = 0;
   std::optional<uint32_t> max;
 };
 ConntrackTotals DecodeConntrackTotals(const nlmsghdr* message);
 
-// CTA_STATS_* of one CPU, added to what is there. Throws Malformed.
+// Adds CTA_STATS_* of one CPU to the counts so far. Throws Malformed.
 struct ConntrackCounts {
   uint64_t found = 0;
   uint64_t invalid = 0;

@@ -16,8 +16,8 @@ namespace {
 
 constexpr uint32_t kSeq = 1;
 
-// The size of the kernel's one hash table, which all namespaces share. ctnetlink walks it by the number of the bucket
-// and does not notice when it is resized (NLM_F_DUMP_INTR it never sets): entries are then missed.
+// Size of the kernel's one hash table, which all namespaces share. ctnetlink walks it by bucket number and does not
+// notice a resize (it never sets NLM_F_DUMP_INTR). A resize during a dump makes it miss entries.
 std::string Buckets() {
   std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_buckets");
   std::string line;
@@ -45,7 +45,7 @@ bool ConntrackReading::Read(const uint8_t* bytes, size_t length, const Conntrack
   return EachConntrackMessage(bytes, length, [&](const nlmsghdr* message) {
     if (message->nlmsg_seq != kSeq) return true;
     if (!Take(message)) return false;
-    // What the kernel was asked for is looked at again: an older one passes over filters that it does not know.
+    // Check the filter again here: an older kernel ignores filters that it does not know.
     if (DecodeConntrack(message, &record) && filter.Matches(record)) on_record(record);
     return true;
   });
@@ -75,7 +75,7 @@ void ConntrackDump::Next(const OnConntrackRecord& on_record) {
   if (done_) return;
   try {
     if (!socket_) Start();
-    // Between two pieces the reader may take its time.
+    // The reader may pause for any time between two pieces.
     if (!socket_->alive()) throw ConntrackFailure(EBADF);
     Receive(on_record);
   } catch (const Failure& failure) {

@@ -1,4 +1,5 @@
-// A dump of the conntrack table, read datagram by datagram: the kernel makes the next one when the last one is taken.
+// A dump of the conntrack table, read datagram by datagram. The kernel produces the next datagram when the last one is
+// received.
 #pragma once
 
 #include <atomic>
@@ -16,21 +17,21 @@ namespace nftp {
 
 using OnConntrackRecord = std::function<void(const ConntrackRecord&)>;
 
-// What the messages of a dump come to.
+// Accumulates the result of a dump's messages.
 class ConntrackReading {
  public:
-  // Hands over the entries of a datagram that match. False: the dump is over. Throws Failure. Pure.
+  // Hands over the matching entries of a datagram. Returns false at the end of the dump. Throws Failure. Pure.
   bool Read(const uint8_t* bytes, size_t length, const ConntrackFilter& filter, const OnConntrackRecord& on_record);
 
-  // Entries that the kernel sent.
+  // Number of entries that the kernel sent.
   uint64_t seen() const { return seen_; }
-  // Entries may be missing, or sent twice.
+  // Whether entries may be missing or sent twice.
   bool interrupted() const { return interrupted_; }
-  // The table changed its shape.
+  // Notes that the hash table was resized.
   void Interrupt() { interrupted_ = true; }
 
  private:
-  // False: the dump is over.
+  // Returns false at the end of the dump.
   bool Take(const nlmsghdr* message);
 
   uint64_t seen_ = 0;
@@ -39,11 +40,12 @@ class ConntrackReading {
 
 class ConntrackDump {
  public:
-  // `plain` is set when the kernel turns out not to know the filters that it was asked for; no dump asks for them then.
+  // `plain` is set if the kernel turns out not to know the requested filters; later dumps then do not request them.
   ConntrackDump(ConntrackSockets* sockets, ConntrackFilter filter, std::atomic<bool>* plain);
 
-  // Reads the next datagram, some 190 entries: 0.2 ms of the kernel's work where it filters nothing, and a walk through
-  // the whole table where it filters everything. On one thread at a time. Throws Failure; then there is no more.
+  // Reads the next datagram, some 190 entries. That is 0.2 ms of kernel work if the filter rejects nothing, and a walk
+  // through the whole table if it rejects everything. Call it on one thread at a time. Throws Failure, which ends the
+  // dump.
   void Next(const OnConntrackRecord& on_record);
 
   bool done() const { return done_; }

@@ -9,7 +9,7 @@ namespace nftp {
 namespace {
 
 constexpr size_t kWords = kConntrackKeyBytes / sizeof(uint64_t);
-// Four for each address that may be at any end, times three where a state of three protocols is asked for.
+// Four patterns for each address that may be at any end, times three if a state of three protocols is requested.
 constexpr size_t kMaxPatterns = 1024;
 
 uint64_t Word(const ConntrackRecord& record, size_t index) {
@@ -46,7 +46,7 @@ ConntrackFilter::ConntrackFilter(const uint8_t* bytes, size_t length) {
     const auto* other_value = reinterpret_cast<const uint8_t*>(&pattern.value);
     const auto* other_mask = reinterpret_cast<const uint8_t*>(&pattern.mask);
     for (size_t i = 0; i < kConntrackKeyBytes; ++i) {
-      // The bits that both look at, and want to be the same.
+      // Keep the bits that both patterns compare and for which both require the same value.
       mask[i] = static_cast<uint8_t>(mask[i] & other_mask[i] & ~(value[i] ^ other_value[i]));
       value[i] &= mask[i];
     }

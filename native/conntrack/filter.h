@@ -1,4 +1,4 @@
-// Which entries are meant: patterns over the bytes of a record, made by src/conntrack/table/filter.ts.
+// Selects entries with patterns over the bytes of a record. src/conntrack/table/filter.ts makes the patterns.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace nftp {
 
-// Matches the records that, masked, are `value`; up to kConntrackKeyBytes, what follows is zero.
+// Matches the records that equal `value` after masking. Covers up to kConntrackKeyBytes; the remaining bytes are zero.
 struct ConntrackPattern {
   ConntrackRecord value{};
   ConntrackRecord mask{};
 };
 
-// Matches what one of its patterns matches.
+// Matches a record if one of its patterns matches.
 class ConntrackFilter {
  public:
-  // Value and mask of each pattern, kConntrackKeyBytes each. Throws Failure "invalid".
+  // Takes value and mask of each pattern, kConntrackKeyBytes each. Throws Failure "invalid".
   ConntrackFilter(const uint8_t* bytes, size_t length);
 
   bool Matches(const ConntrackRecord& record) const;
-  // What all of them demand.
+  // The conditions that all patterns share.
   const ConntrackPattern& common() const { return common_; }
 
  private:

@@ -14,7 +14,7 @@ namespace {
 // The kernel charges each event with about 1 KiB.
 constexpr size_t kDefaultReceiveBuffer = 8 << 20;
 constexpr size_t kDatagram = 1 << 14;
-// Events that wait for a stuck main thread, at 160 bytes each.
+// Maximum number of events that wait for a stuck main thread, at 160 bytes each.
 constexpr size_t kMaxQueued = 1 << 16;
 
 ListenerOptions Subscription(const ConntrackMonitorOptions& options) {

@@ -1,4 +1,4 @@
-// Entries that come and go, on a thread of its own.
+// Reports created and destroyed entries, on a thread of its own.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@ struct ConntrackMonitorOptions {
 
 class ConntrackMonitor {
  public:
-  // Subscribed when the constructor returns. Throws Failure.
+  // Subscribes before the constructor returns. Throws Failure.
   ConntrackMonitor(const NetNamespace& netns, const ConntrackMonitorOptions& options);
   ~ConntrackMonitor() { Stop(); }
   ConntrackMonitor(const ConntrackMonitor&) = delete;
   ConntrackMonitor& operator=(const ConntrackMonitor&) = delete;
 
-  // `wake` is called, on the monitor's thread, when items are there to take and none were before; and by Take().
+  // Calls `wake` on the monitor's thread when the queue becomes non-empty. Take() calls it, too.
   void Start(std::function<void()> wake);
-  // At most one item: the event loop gets its turn before the next, for which `wake` is called.
-  // Each record's `event` says what became of the entry.
+  // Returns at most one item, so that the event loop gets a turn before the next; `wake` announces that one. Each
+  // record's `event` says what happened to the entry.
   std::vector<EventQueue<ConntrackRecord>::Item> Take() { return queue_.Take(); }
-  // Ends the thread and waits for it. No wake() behind this. On the thread that takes.
+  // Ends the thread and waits for it. wake() is not called afterwards. Call it on the thread that calls Take().
   void Stop() {
     queue_.Stop();
     listener_.Stop();

@@ -9,7 +9,7 @@ namespace nftp {
 
 namespace {
 
-// Records in one block: who keeps an entry keeps its block in memory.
+// Records per block: a caller that keeps an entry keeps its whole block in memory.
 constexpr size_t kBlock = 384;
 constexpr uint16_t kLongParts = kPartCounters | kPartStart | kPartLabels;
 

@@ -1,5 +1,5 @@
-// Records cut to what is in them, for the way to JS: a dump of many entries is mostly addresses, and those of IPv4 need
-// a quarter of the room.
+// Truncates records to their content before they go to JS: a dump of many entries is mostly addresses, and IPv4
+// addresses need a quarter of the space.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace nftp {
 
-// Up to the addresses, and four addresses of 4 bytes.
+// Size of a record up to the addresses, plus four addresses of 4 bytes.
 constexpr size_t kConntrackHeadBytes = offsetof(ConntrackRecord, addresses);
 constexpr size_t kConntrackShortBytes = kConntrackHeadBytes + 16;
 
-// Records of one length: kConntrackShortBytes, kConntrackKeyBytes or all of a record.
+// Records of equal length: kConntrackShortBytes, kConntrackKeyBytes or a whole record.
 struct ConntrackBlock {
   size_t stride = 0;
   std::vector<uint8_t> bytes;
@@ -24,12 +24,12 @@ struct ConntrackBlock {
 class ConntrackPacker {
  public:
   void Add(const ConntrackRecord& record);
-  // All that was added, in its order.
+  // Returns everything that was added, in order.
   std::vector<ConntrackBlock> Take() { return std::move(blocks_); }
 
  private:
   std::vector<ConntrackBlock> blocks_;
-  // Of the last block. It only grows, so that entries of both families make no block each.
+  // Record length of the last block. It only grows, so that alternating families do not start a block for each entry.
   size_t stride_ = kConntrackShortBytes;
 };
 

@@ -16,15 +16,15 @@ namespace {
 
 constexpr size_t kAddressV4 = 4;
 constexpr size_t kAddressV6 = 16;
-// Of a record's addresses.
+// Indices into a record's addresses.
 constexpr size_t kOriginalDestination = 1;
 constexpr size_t kReplySource = 2;
 
-// An address, protocol and zero, port in network order; of an endpoint: an address, port, two zeros.
+// A destination: address, protocol and zero, port in network order. An endpoint: address, port, two zeros.
 template <size_t kAddress>
 constexpr size_t kKey = kAddress + 4;
 
-// Lists up to this long are looked through from one end: the compiler makes that a few instructions without a branch.
+// Lists up to this length are searched linearly: the compiler turns that into a few instructions without a branch.
 constexpr size_t kShortList = 16;
 
 template <size_t kAddress>
@@ -95,7 +95,7 @@ void ConntrackPrefilter::Check() const {
   }
 }
 
-// So that an endpoint is found in a list of a thousand as well.
+// Sorts the endpoints, so that one is found quickly even in a list of a thousand.
 template <size_t kAddress>
 void ConntrackPrefilter::SortLists() {
   using Key = std::array<uint8_t, kKey<kAddress>>;

@@ -1,6 +1,6 @@
-// What a dump need not hand over: entries whose original destination is no service's, and those that are answered by
-// an endpoint of theirs. Made by src/conntrack/reconcile/prefilter.ts; src/conntrack/table/conntrack-table.ts describes
-// the layout (ConntrackPrefilter).
+// Decides which entries a dump need not hand over: entries whose original destination is no service, and entries
+// answered by an endpoint of their service. src/conntrack/reconcile/prefilter.ts makes it; ConntrackPrefilter in
+// src/conntrack/table/conntrack-table.ts describes the layout.
 #pragma once
 
 #include <bitset>
@@ -19,9 +19,9 @@ class ConntrackPrefilter {
   ConntrackPrefilter(int family, std::vector<uint8_t> destinations, std::vector<uint8_t> lists,
                      std::vector<uint8_t> endpoints);
 
-  // Checks and indexes what the constructor took; once, on whatever thread comes first. Throws Failure "invalid".
+  // Checks and indexes the constructor's arguments, once, on whichever thread comes first. Throws Failure "invalid".
   void Prepare();
-  // After Prepare. True: this entry need not be handed over.
+  // Whether this entry need not be handed over. Call Prepare first.
   bool Skips(const ConntrackRecord& record) const;
 
  private:
@@ -35,7 +35,7 @@ class ConntrackPrefilter {
   void Index();
   template <size_t kAddress>
   bool SkipsIn(const ConntrackRecord& record) const;
-  // False: some destination of this key does not list the source.
+  // Returns false if some destination with this key does not list the source.
   template <size_t kAddress>
   bool InOrder(const uint8_t* key, const uint8_t* source) const;
   template <size_t kAddress>
@@ -47,7 +47,7 @@ class ConntrackPrefilter {
   const std::vector<uint8_t> list_bytes_;
   std::vector<uint8_t> endpoints_;
   std::vector<uint32_t> lists_;
-  // Open addressing: number of a destination + 1; 0: free. Empty: not prepared.
+  // Open addressing: number of a destination + 1, or 0 if free. Empty before Prepare.
   std::vector<uint32_t> slots_;
   // Ports, in network order, that some destination has at any address.
   std::bitset<UINT16_MAX + 1> any_address_;

@@ -13,7 +13,7 @@ namespace nftp {
 
 namespace {
 
-// struct sched_attr as sched_setattr(2) has it: the kernel's header and libc's do not go together.
+// struct sched_attr in the form of sched_setattr(2): the kernel's header and libc's conflict.
 struct SchedulingAttributes {
   uint32_t size;
   uint32_t policy;
@@ -26,9 +26,9 @@ struct SchedulingAttributes {
 };
 static_assert(sizeof(SchedulingAttributes) == 48);
 
-// Lets other threads that are due have the core soon. A slice is 3 ms or so, and a thread that wakes, the one that is
-// to write rules, may wait for the end of it: here it is as long as half a datagram takes. Linux 6.12 takes it, older
-// kernels pass over it.
+// Lets other runnable threads have the core soon. The usual slice is some 3 ms, and a thread that wakes up, such as the
+// one that writes rules, may have to wait until it ends. Here the slice is half the time of a datagram. Linux 6.12
+// applies it; older kernels ignore it.
 void TakeShortSlices() {
   constexpr uint64_t kSliceNs = 100'000;
   if (sched_getscheduler(0) != SCHED_OTHER) return;

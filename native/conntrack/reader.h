@@ -1,5 +1,5 @@
-// The thread that dumps are read on. One for all of them, which take turns: reading keeps no more than one core, and
-// none of libuv's pool, which commits wait for.
+// The single thread that reads all dumps, which take turns. Reading then occupies at most one core, and no thread of
+// libuv's pool, which commits wait for.
 #pragma once
 
 #include <condition_variable>
@@ -10,14 +10,15 @@
 
 namespace nftp {
 
-// Something to read, little by little.
+// Something to read in small steps.
 class ConntrackSource {
  public:
   virtual ~ConntrackSource() = default;
   ConntrackSource(const ConntrackSource&) = delete;
   ConntrackSource& operator=(const ConntrackSource&) = delete;
 
-  // Reads a little, on the thread. False: there is nothing to read, until it is added again. Must not throw.
+  // Reads a little, on the thread. Returns false if there is nothing to read; the source then gets no turn until it is
+  // added again. Must not throw.
   virtual bool Turn() = 0;
 
  protected:
@@ -31,9 +32,9 @@ class ConntrackReader {
   ConntrackReader(const ConntrackReader&) = delete;
   ConntrackReader& operator=(const ConntrackReader&) = delete;
 
-  // Its turns begin.
+  // Starts giving turns to a source.
   void Add(std::shared_ptr<ConntrackSource> source);
-  // No turn behind this. Waits for the one that is being taken.
+  // Waits for the current turn to end. No turn starts afterwards.
   void Stop();
 
  private:

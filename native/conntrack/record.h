@@ -1,4 +1,4 @@
-// One conntrack entry as bytes of a fixed shape: what the decoder makes, what crosses to JS, what patterns compare.
+// One conntrack entry as bytes of a fixed layout. The decoder makes it, it crosses to JS, and patterns compare it.
 // src/conntrack/table/encode.ts has the same layout.
 #pragma once
 
@@ -18,12 +18,12 @@ constexpr uint16_t kPartCounters = 2;
 constexpr uint16_t kPartStart = 4;
 constexpr uint16_t kPartLabels = 8;
 
-// What stands in the ports' place.
+// Meaning of the fields for ports.
 constexpr uint8_t kKindNone = 0;
 constexpr uint8_t kKindPorts = 1;
 constexpr uint8_t kKindIcmp = 2;
 
-// `event`.
+// Values of `event`.
 constexpr uint32_t kEventNew = 1;
 constexpr uint32_t kEventDestroy = 2;
 
@@ -33,24 +33,24 @@ struct ConntrackRecord {
   uint8_t kind;
   uint8_t state;  // the kernel's number + 1; 0: none
   uint16_t zone;
-  uint16_t direction_zones[2];  // original, reply: zones of one direction alone
+  uint16_t direction_zones[2];  // original, reply: zones for one direction only
   uint16_t parts;
   uint32_t status;
   uint32_t mark;
   uint32_t id;
   uint32_t timeout;
-  // Original and reply; source and destination port, or ICMP id and type << 8 | code. Host order.
+  // Original and reply. Source and destination port, or ICMP id and type << 8 | code. Host order.
   uint16_t ports[2][2];
   uint32_t event;
-  // Original source and destination, reply source and destination; network order, IPv4 padded with zeros.
+  // Original source and destination, reply source and destination. Network order, IPv4 padded with zeros.
   uint8_t addresses[4][16];
-  // From here on only where `parts` says so. Packets and bytes, original and reply.
+  // Fields from here on are valid only if `parts` says so. Packets and bytes, original and reply.
   uint64_t counters[4];
   uint64_t start;  // ns since 1970
   uint8_t labels[16];
 };
 
-// Up to the addresses: all that keys and patterns need.
+// Size of a record up to the end of the addresses: keys and patterns need no more.
 constexpr size_t kConntrackKeyBytes = offsetof(ConntrackRecord, counters);
 static_assert(kConntrackKeyBytes == 104 && kConntrackKeyBytes % sizeof(uint64_t) == 0);
 static_assert(sizeof(ConntrackRecord) == 160 && alignof(ConntrackRecord) == 8);

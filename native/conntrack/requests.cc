@@ -11,12 +11,12 @@ namespace nftp {
 
 namespace {
 
-// Newer than the headers of some systems that this is built on.
+// Some systems that we build on have headers without these names.
 constexpr uint16_t kCtaFilter = 25;  // Linux 5.8
 constexpr uint16_t kCtaStatusMask = 26;
 constexpr uint16_t kFilterOriginalFlags = 1;
 constexpr uint16_t kFilterReplyFlags = 2;
-// Flags of both, net/netfilter/nf_internals.h. In host order, unlike all else here.
+// Flags of both, from net/netfilter/nf_internals.h. In host order, unlike everything else here.
 constexpr uint32_t kFilterSource = 1 << 0;
 constexpr uint32_t kFilterDestination = 1 << 1;
 constexpr uint32_t kFilterProtocol = 1 << 3;
@@ -33,7 +33,7 @@ constexpr uint32_t kStatusConfirmed = 1 << 3;
 // The largest message, one that creates an IPv6 entry with everything, has some 350 bytes.
 constexpr size_t kLargestMessage = 512;
 
-// One message at the end of a buffer, complete when this goes.
+// One message at the end of a buffer. The destructor completes it.
 class OpenMessage {
  public:
   OpenMessage(std::vector<uint8_t>* buffer, uint8_t type, uint16_t flags, uint8_t family, uint32_t seq)
@@ -46,7 +46,7 @@ class OpenMessage {
   AttrWriter& operator*() { return writer_; }
 
  private:
-  // Where the message begins.
+  // Returns the offset at which the message begins.
   static size_t Grow(std::vector<uint8_t>* buffer) {
     const size_t at = buffer->size();
     buffer->resize(at + kLargestMessage);
@@ -70,7 +70,7 @@ class OpenMessage {
   AttrWriter writer_;
 };
 
-// The parts of a tuple that `parts` names.
+// Writes the parts of a tuple that `parts` names.
 void PutTuple(AttrWriter& writer, uint16_t type, const ConntrackRecord& record, size_t direction, uint32_t parts) {
   const bool v4 = record.family == AF_INET;
   const size_t length = v4 ? 4 : 16;
@@ -103,7 +103,7 @@ void PutTuple(AttrWriter& writer, uint16_t type, const ConntrackRecord& record, 
   writer.EndNest(tuple);
 }
 
-// What names one entry. Always with the tuple: IPCTNL_MSG_CT_DELETE without one empties the table.
+// Writes the key of one entry. It always includes the tuple: IPCTNL_MSG_CT_DELETE without a tuple empties the table.
 void PutKey(AttrWriter& writer, const ConntrackRecord& key) {
   PutTuple(writer, CTA_TUPLE_ORIG, key, kOriginal, kWholeTuple);
   if (key.zone != 0) writer.U16(CTA_ZONE, key.zone);
@@ -113,18 +113,18 @@ bool AllOnes(const uint8_t* bytes, size_t length) {
   return std::all_of(bytes, bytes + length, [](uint8_t byte) { return byte == 0xff; });
 }
 
-// What of one direction the kernel can be asked for.
+// Returns the parts of one direction that the kernel can filter by.
 uint32_t TupleFilter(const ConntrackRecord& value, const ConntrackRecord& mask, size_t direction) {
   uint32_t parts = 0;
-  // Not for IPv6: ctnetlink_filter_match_tuple takes ipv6_addr_cmp() the wrong way round, at least from Linux 5.8 to
-  // 6.18, and skips exactly the entries that were asked for.
+  // Not for IPv6: ctnetlink_filter_match_tuple inverts the result of ipv6_addr_cmp(), at least from Linux 5.8 to 6.18,
+  // and skips exactly the requested entries.
   if (value.family == AF_INET) {
     if (AllOnes(mask.addresses[direction * 2], 4)) parts |= kFilterSource;
     if (AllOnes(mask.addresses[direction * 2 + 1], 4)) parts |= kFilterDestination;
   }
   if (mask.protocol != 0xff) return parts;
   parts |= kFilterProtocol;
-  // It compares the ports of these two alone.
+  // The kernel compares ports only for these two protocols.
   if (value.protocol != IPPROTO_TCP && value.protocol != IPPROTO_UDP) return parts;
   if (mask.ports[direction][0] == 0xffff) parts |= kFilterSourcePort;
   if (mask.ports[direction][1] == 0xffff) parts |= kFilterDestinationPort;
@@ -133,7 +133,7 @@ uint32_t TupleFilter(const ConntrackRecord& value, const ConntrackRecord& mask, 
 
 void PutTupleFilters(AttrWriter& writer, const ConntrackRecord& value, const ConntrackRecord& mask) {
   ConntrackRecord filter = value;
-  // Without ICMP's fields: a protocol's tuple is complete or has only what is asked for.
+  // Without ICMP's fields: the kernel requires either all fields of a protocol's tuple or only the requested ones.
   filter.kind = mask.ports[kOriginal][0] + mask.ports[kOriginal][1] + mask.ports[kReply][0] + mask.ports[kReply][1] != 0
                     ? kKindPorts
                     : kKindNone;
@@ -150,7 +150,7 @@ void PutTupleFilters(AttrWriter& writer, const ConntrackRecord& value, const Con
   writer.EndNest(flags);
 }
 
-// The NAT that turns the inverted original tuple into the reply. The kernel makes the reply from it.
+// Writes the NAT that turns the inverted original tuple into the reply. The kernel derives the reply from it.
 void PutNat(AttrWriter& writer, uint16_t type, const ConntrackRecord& entry, const uint8_t* address, uint16_t port) {
   const bool v4 = entry.family == AF_INET;
   nlattr* nat = writer.Nest(type);
@@ -189,7 +189,7 @@ void ConntrackRequests::Change(const ConntrackRecord& key, const ConntrackChange
   PutKey(*message, key);
   if (change.timeout) message->U32(CTA_TIMEOUT, *change.timeout);
   if (!change.mark) return;
-  // The kernel computes (old & ~mask) ^ mark: a bit outside of the mask would be flipped.
+  // The kernel computes (old & ~mask) ^ mark: it would flip a bit outside the mask.
   message->U32(CTA_MARK, *change.mark & change.mark_mask);
   message->U32(CTA_MARK_MASK, change.mark_mask);
 }
@@ -216,7 +216,7 @@ void ConntrackRequests::Create(const ConntrackRecord& entry, uint32_t seq) {
   if (source_nat) PutNat(*message, CTA_NAT_SRC, entry, entry.addresses[3], entry.ports[kReply][1]);
   if (destination_nat) PutNat(*message, CTA_NAT_DST, entry, entry.addresses[2], entry.ports[kReply][0]);
   message->U32(CTA_TIMEOUT, entry.timeout);
-  // The kernel has confirmed it by the time that it compares, and refuses to take that back.
+  // The kernel has already confirmed the entry when it compares the status, and refuses to clear that bit.
   message->U32(CTA_STATUS, entry.status | kStatusConfirmed);
   if (entry.mark != 0) message->U32(CTA_MARK, entry.mark);
   if (entry.state != 0) {
@@ -225,7 +225,7 @@ void ConntrackRequests::Create(const ConntrackRecord& entry, uint32_t seq) {
     nlattr* own = message->Nest(tcp ? CTA_PROTOINFO_TCP : CTA_PROTOINFO_SCTP);
     message->U8(CTA_PROTOINFO_TCP_STATE, static_cast<uint8_t>(entry.state - 1));
     if (!tcp) {
-      // SCTP takes its state only with both verification tags.
+      // SCTP accepts a state only together with both verification tags.
       message->U32(CTA_PROTOINFO_SCTP_VTAG_ORIGINAL, 0);
       message->U32(CTA_PROTOINFO_SCTP_VTAG_REPLY, 0);
     }
@@ -249,7 +249,7 @@ void ConntrackRequests::Dump(const ConntrackPattern& pattern, bool plain, uint32
     message->U32(kCtaStatusMask, mask.status);
   }
   if (mask.zone == 0xffff) message->U16(CTA_ZONE, value.zone);
-  // The kernel compares tuples of one family only.
+  // The kernel compares only tuples of one family.
   if (family != AF_UNSPEC) PutTupleFilters(*message, value, mask);
 }
 

@@ -1,4 +1,4 @@
-// What is asked of ctnetlink, as messages. Pure. Source of facts: net/netfilter/nf_conntrack_netlink.c.
+// Requests to ctnetlink, as messages. Pure. Based on net/netfilter/nf_conntrack_netlink.c.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace nftp {
 
-// What CT_NEW without NLM_F_CREATE changes.
+// The fields that CT_NEW without NLM_F_CREATE changes.
 struct ConntrackChange {
   std::optional<uint32_t> timeout;
   std::optional<uint32_t> mark;
@@ -31,14 +31,14 @@ class ConntrackRequests {
   // IPCTNL_MSG_CT_GET_STATS, or a dump of IPCTNL_MSG_CT_GET_STATS_CPU.
   void GetTotals(uint32_t seq);
   void GetCounts(uint32_t seq);
-  // One entry, by its original tuple.
+  // Requests one entry by its original tuple.
   void Get(const ConntrackRecord& key, uint32_t seq);
-  // By original tuple and id.
+  // Deletes by original tuple and id.
   void Delete(const ConntrackRecord& key, uint16_t flags, uint32_t seq);
   void Create(const ConntrackRecord& entry, uint32_t seq);
   void Change(const ConntrackRecord& key, const ConntrackChange& change, uint32_t seq);
-  // Starts the dump of what the pattern demands, as far as the kernel can be asked for it: it may send more, never
-  // less. With `plain` only the family is asked for.
+  // Starts a dump with as much of the pattern as the kernel can filter by: it may send more entries, never fewer. With
+  // `plain`, filters only by family.
   void Dump(const ConntrackPattern& pattern, bool plain, uint32_t seq);
 
  private:

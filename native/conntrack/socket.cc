@@ -16,7 +16,7 @@ namespace {
 
 // Room for the errors of a batch of deletions.
 constexpr size_t kReplyBuffer = 1 << 20;
-// The kernel answers within the system calls that ask: who waits this long waits for nothing.
+// The kernel answers within the system call that asks, so after this long no answer will come.
 constexpr int kPatienceMs = 10'000;
 
 }  // namespace
@@ -46,11 +46,11 @@ std::pair<const uint8_t*, size_t> ConntrackSocket::Receive() {
   ssize_t got;
   while ((got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT)) == -EAGAIN) {
     pollfd readable{socket_.fd(), POLLIN, 0};
-    // A signal may end it early.
+    // A signal may interrupt the wait.
     if (poll(&readable, 1, kPatienceMs) == 0) throw Failure("system", "the kernel did not answer", ETIMEDOUT);
   }
   if (got == -ENOBUFS || got == -EMSGSIZE) {
-    // A dump that runs out of memory stops there, and its end never comes.
+    // A dump that runs out of memory stops there, and its end never arrives.
     throw Failure("unknown-outcome", "part of the kernel's answer was lost: " + DescribeErrno(static_cast<int>(-got)),
                   static_cast<int>(-got));
   }

@@ -1,4 +1,4 @@
-// A socket that talks to ctnetlink: requests out, checked messages in.
+// A socket to ctnetlink: sends requests and receives checked messages.
 #pragma once
 
 #include <linux/netlink.h>
@@ -22,7 +22,7 @@ namespace nftp {
 // A system call or a request to ctnetlink that failed.
 Failure ConntrackFailure(int error);
 
-// The kernel fills at most 32 KiB per datagram of a dump, and only for who reads with a buffer of that size.
+// The kernel fills at most 32 KiB per datagram of a dump, and only if the receiver's buffer is that large.
 constexpr size_t kConntrackDatagram = 1 << 16;
 
 class ConntrackSocket {
@@ -33,13 +33,14 @@ class ConntrackSocket {
   // Throws Failure.
   void Send(const ConntrackRequests& requests) const;
 
-  // Waits for one datagram, which stays until the next. Throws Failure also when the kernel lost something, so that no
-  // dump is silently short.
+  // Waits for one datagram, which stays valid until the next call. Throws Failure also if the kernel lost a message, so
+  // that no dump is silently incomplete.
   std::pair<const uint8_t*, size_t> Receive();
-  // Waits for one datagram and hands over its messages until `on_message` is false, which is then the result.
+  // Waits for one datagram and passes its messages to `on_message` until that returns false. Returns the last result.
   bool Receive(const std::function<bool(const nlmsghdr*)>& on_message);
 
-  // Receives until the answer to `last`, and hands over every message with its errno; 0: it is no error. Not for dumps.
+  // Receives until the answer to `last`, and passes on every message with its errno, or 0 if it is no error. Not for
+  // dumps.
   void Answers(uint32_t last, const std::function<void(const nlmsghdr*, int)>& on_answer);
 
  private:
@@ -49,8 +50,8 @@ class ConntrackSocket {
 
 using ConntrackSockets = SocketPool<ConntrackSocket>;
 
-// The messages of a datagram, one by one, until `use` is false, which is then the result. Throws Failure when it was
-// cut off, or says that others were lost.
+// Passes the messages of a datagram to `use` until that returns false. Returns the last result. Throws Failure if the
+// datagram was truncated or says that others were lost.
 template <typename Use>
 bool EachConntrackMessage(const uint8_t* at, size_t left, Use use) {
   while (left != 0) {

@@ -17,18 +17,17 @@ namespace nftp {
 
 namespace {
 
-// Deletions in one system call. Should each fail, the errors still fit the receive buffer that everybody gets.
+// Deletions per system call. If all fail, their errors still fit the default receive buffer.
 constexpr size_t kDeletions = 128;
-// What a dump shows is gathered up to here before it is deleted.
+// Maximum number of entries gathered from a dump before they are deleted.
 constexpr size_t kGathered = 8 * kDeletions;
-// Two dumps, a deletion, a look at the statistics and one at a single entry go on at the same time.
+// Two dumps, a deletion, a read of the statistics and a lookup of one entry may run at the same time.
 constexpr size_t kIdleSockets = 5;
 constexpr uint32_t kStatusFixedTimeout = 1 << 10;
 
 }  // namespace
 
-// nfnetlink answers EINVAL for a subsystem that it does not have; requests for totals have nothing that could be
-// invalid.
+// nfnetlink answers EINVAL for a missing subsystem. Requests for totals contain nothing else that could be invalid.
 Failure ConntrackOpenFailure(const Failure& failure) {
   const std::string advice = "; the kernel has no ctnetlink (CONFIG_NF_CT_NETLINK; `modprobe nf_conntrack_netlink`)";
   switch (failure.error()) {
@@ -53,7 +52,7 @@ ConntrackTable::ConntrackTable(const ConnectionOptions& options) try
 }
 
 int ConntrackTable::Ask(const ConntrackRequests& requests, const std::function<void(const nlmsghdr*)>& on_answer) {
-  // One that fails goes, and an answer that is still to come with it: the next request does not get it for its own.
+  // A socket whose request fails is closed, so that the next request does not take a late answer for its own.
   std::unique_ptr<ConntrackSocket> socket = sockets_.Take();
   int failed = 0;
   socket->Send(requests);
@@ -72,7 +71,7 @@ ConntrackTotals ConntrackTable::Totals() {
   const int error = Ask(requests, [&](const nlmsghdr* message) { totals = DecodeConntrackTotals(message); });
   if (error != 0) throw ConntrackFailure(error);
   if (!totals.max) {
-    // Linux before 4.18. One number for all namespaces.
+    // Linux before 4.18 has one number for all namespaces.
     std::ifstream file("/proc/sys/net/netfilter/nf_conntrack_max");
     uint32_t max = 0;
     if (file >> max) totals.max = max;
@@ -124,7 +123,7 @@ void ConntrackTable::Create(const ConntrackRecord& entry) {
 }
 
 void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& change) {
-  // The kernel does not look at the id of an entry that is to be changed.
+  // The kernel does not check the id of an entry that is to be changed.
   const std::optional<ConntrackRecord> now = Lookup(key);
   if (!now || now->id != key.id) throw Failure("not-found", "there is no such entry", ENOENT);
   if (change.timeout && (now->status & kStatusFixedTimeout) != 0) {
@@ -137,12 +136,12 @@ void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& c
 
 namespace {
 
-// Deletes in batches. Throws Failure; then the socket may have answers to come.
+// Deletes in batches. Throws Failure; answers may then still be pending on the socket.
 class Deleter {
  public:
   explicit Deleter(ConntrackSocket* socket) : socket_(socket) {}
 
-  // `absent` is called with the position of each key that has no entry.
+  // Calls `absent` with the position of each key that has no entry.
   template <typename Absent>
   void Delete(const ConntrackRecords& keys, ConntrackDeletion* outcome, Absent absent) {
     for (size_t from = 0; from < keys.size(); from += kDeletions) {
@@ -156,8 +155,8 @@ class Deleter {
   void DeleteBatch(const ConntrackRecord* keys, size_t count, ConntrackDeletion* outcome, Absent is_absent) {
     requests_.Clear();
     const uint32_t first = seq_ + 1;
-    // The kernel does one after the other, and an error always comes back: the acknowledgement of the last says that
-    // all are done.
+    // The kernel handles the requests in order and always returns errors, so the acknowledgement of the last one says
+    // that all are done.
     for (size_t i = 0; i < count; ++i) requests_.Delete(keys[i], i + 1 == count ? NLM_F_ACK : 0, ++seq_);
     socket_->Send(requests_);
     uint64_t absent = 0;

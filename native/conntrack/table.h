@@ -1,4 +1,4 @@
-// Connection tracking of one network namespace. Every method blocks; they are meant for worker threads and may overlap.
+// Connection tracking of one network namespace. Every method blocks; call them on worker threads. They may overlap.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,17 @@ namespace nftp {
 struct ConntrackDeletion {
   uint64_t deleted = 0;
   uint64_t absent = 0;
-  bool interrupted = false;  // of the dump, where there was one
-  // Where the absent ones are in the list of keys; empty where there was no list.
+  bool interrupted = false;  // of the dump, if there was one
+  // Positions of absent entries in the list of keys; empty if there was no list.
   std::vector<uint32_t> absent_at;
 };
 
-// What the failure of the first request means: a kernel without ctnetlink has no error of its own for that. Pure.
+// Interprets the failure of the first request: a kernel without ctnetlink has no error of its own for that. Pure.
 Failure ConntrackOpenFailure(const Failure& failure);
 
 class ConntrackTable {
  public:
-  // Throws Failure when the kernel has no ctnetlink or lets us not use it.
+  // Throws Failure if the kernel has no ctnetlink or denies access to it.
   explicit ConntrackTable(const ConnectionOptions& options);
 
   const NetNamespace& netns() const { return netns_; }
@@ -39,19 +39,19 @@ class ConntrackTable {
 
   ConntrackTotals Totals();
   ConntrackCounts Counts();
-  // By its original tuple.
+  // Looks up by original tuple.
   std::optional<ConntrackRecord> Lookup(const ConntrackRecord& key);
   void Create(const ConntrackRecord& entry);
-  // By original tuple and id. ENOENT when there is no such entry.
+  // Changes by original tuple and id. ENOENT if there is no such entry.
   void Change(const ConntrackRecord& key, const ConntrackChange& change);
-  // By original tuple and id.
+  // Deletes by original tuple and id.
   ConntrackDeletion Delete(const ConntrackRecords& keys);
   ConntrackDeletion DeleteMatching(const ConntrackFilter& filter);
-  // A dump to read from. It must not outlive this table.
+  // Starts a dump, which must not outlive this table.
   std::unique_ptr<ConntrackDump> Dump(const ConntrackFilter& filter);
 
  private:
-  // Sends a request with sequence number kSeq and hands over its answer. Returns the errno that it is, 0: none.
+  // Sends a request with sequence number kSeq and passes on its answer. Returns its errno, or 0 for success.
   int Ask(const ConntrackRequests& requests, const std::function<void(const nlmsghdr*)>& on_answer);
   void Acknowledged(const ConntrackRequests& requests);
 

@@ -1,6 +1,5 @@
-// The addon's exports: functions over tagged handles. Everything that may block runs on libuv's pool.
-// There is no global state but what signals do (end_signals.cc): each environment (main thread, worker threads) has its
-// own handles.
+// The addon's exports: functions over tagged handles. Anything that may block runs on libuv's pool. The only global
+// state is signal handling (end_signals.cc): each environment (main thread, worker threads) has its own handles.
 #include <linux/netlink.h>
 #include <malloc.h>
 #include <napi.h>
@@ -44,7 +43,7 @@ Napi::Value CreateBatch(const Napi::CallbackInfo& info) {
   return Wrap(info.Env(), std::make_shared<JsBatch>(info.Env(), info[0], info[1]), kBatchTag);
 }
 
-// prepareBatch(batch, milliseconds): true when the batch is ready to be committed.
+// prepareBatch(batch, milliseconds): returns true when the batch is ready to be committed.
 Napi::Value PrepareBatch(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const auto batch = Unwrap<JsBatch>(env, info[0], kBatchTag, "batch");
@@ -135,7 +134,7 @@ int ReadProtocol(Napi::Env env, napi_value value) {
   }
 }
 
-// exchange(connection, protocol, request): the messages of the kernel's answer.
+// exchange(connection, protocol, request): returns the messages of the kernel's answer.
 Napi::Value ExchangeBytes(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const int protocol = ReadProtocol(info.Env(), info[1]);
@@ -149,7 +148,7 @@ Napi::Value ExchangeBytes(const Napi::CallbackInfo& info) {
       [](Napi::Env env, Bytes&& answer) { return ToJs(env, answer); });
 }
 
-// monitor(connection, options, callback): a promise of a handle. The callback may run before it is resolved.
+// monitor(connection, options, callback): returns a promise of a handle. The callback may run before it is resolved.
 Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   MonitorOptions options = ReadMonitorOptions(info.Env(), info[1]);
@@ -157,7 +156,7 @@ Napi::Value OpenMonitor(const Napi::CallbackInfo& info) {
   return MonitorTask<Monitor>(info.Env(), info[2], [connection, options] { return connection->OpenMonitor(options); });
 }
 
-// watchAddresses(connection, callback): as monitor().
+// watchAddresses(connection, callback): like monitor().
 Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
@@ -166,7 +165,7 @@ Napi::Value WatchAddresses(const Napi::CallbackInfo& info) {
   });
 }
 
-// watchLinks(connection, callback): as watchAddresses().
+// watchLinks(connection, callback): like watchAddresses().
 Napi::Value WatchLinks(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<AddressMonitor>(info.Env(), info[1], [connection] {
@@ -174,7 +173,7 @@ Napi::Value WatchLinks(const Napi::CallbackInfo& info) {
   });
 }
 
-// trace(connection, callback): as monitor().
+// trace(connection, callback): like monitor().
 Napi::Value Trace(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   return MonitorTask<TraceMonitor>(info.Env(), info[1], [connection] {
@@ -187,17 +186,16 @@ Napi::Value CloseMonitor(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// Gives the handle's share of the connection back at once; calls that run keep theirs until they end.
+// Releases the handle's share of the connection at once; running calls keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   static_cast<void>(ConnectionOf(info));
   ShareOf<Connection>(info.Env(), info[0], kConnectionTag, "connection").reset();
   return info.Env().Undefined();
 }
 
-// releaseMemory(): what large commits and dumps left behind goes back to the system. malloc keeps what it freed for
-// each of its threads. V8 has no reason to collect while nothing is allocated, and would keep half of a heap of what
-// was read to make it: told of memory outside its heap beyond the 64 MiB that it bears, it begins to mark beside our
-// work.
+// releaseMemory(): returns memory of large commits and dumps to the system. malloc keeps freed memory for each of its
+// threads. V8 has no reason to collect while nothing is allocated, and would keep half of a heap of dumped objects.
+// Reporting more than the 64 MiB of external memory that V8 tolerates makes it start marking in parallel with our work.
 Napi::Value ReleaseMemory(const Napi::CallbackInfo& info) {
   constexpr int64_t kPressure = 80 << 20;
   const Napi::Env env = info.Env();

@@ -10,7 +10,7 @@ PromiseTask::PromiseTask(Napi::Env env, const char* action)
     : Napi::AsyncWorker(env, action), deferred_(Napi::Promise::Deferred::New(env)), action_(action) {}
 
 Napi::Promise PromiseTask::Start() {
-  // Before it is queued: it may be over, and gone, at once.
+  // Take the promise before the task is queued: the task may end, and be deleted, at once.
   const Napi::Promise promise = deferred_.Promise();
   Queue();
   return promise;

@@ -1,4 +1,4 @@
-// Work on a thread of libuv's pool with a promise for its result. No JS value is touched off the main thread.
+// Work on a thread of libuv's pool, with a promise of its result. JS values are touched only on the main thread.
 #pragma once
 
 #include <napi.h>
@@ -11,18 +11,18 @@
 
 namespace nftp {
 
-// The part of a task that is the same for all: each function of the addon has a type of task, and every line in it
-// would be compiled again for each.
+// The part that all tasks share. Each exported function has its own task type, so every line in that type is compiled
+// again for each.
 class PromiseTask : public Napi::AsyncWorker {
  protected:
   PromiseTask(Napi::Env env, const char* action);
 
   Napi::Promise Start();
-  // On the pool. May throw.
+  // Runs on the pool. May throw.
   virtual void Work() = 0;
-  // Frees the work, which may be large, on the pool and not on the main thread.
+  // Frees the work, which may be large, on the pool instead of on the main thread.
   virtual void EndWork() = 0;
-  // On the main thread, after work that has not thrown.
+  // Runs on the main thread, after work that has not thrown.
   virtual Napi::Value Result(Napi::Env env) = 0;
 
  private:
@@ -37,7 +37,7 @@ class PromiseTask : public Napi::AsyncWorker {
 template <typename Value>
 class AsyncTask {
  public:
-  // `work` runs on the pool, returns a Value and may throw; `convert` makes a JS value of it on the main thread.
+  // `work` runs on the pool, returns a Value and may throw. `convert` turns it into a JS value on the main thread.
   template <typename Work, typename Convert>
   static Napi::Promise Run(Napi::Env env, const char* action, Work work, Convert convert) {
     return (new Task<Work, Convert>(env, action, std::move(work), std::move(convert)))->Start();

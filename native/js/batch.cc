@@ -10,9 +10,9 @@ namespace nftp {
 namespace {
 
 constexpr uint32_t kMaxOps = 1 << 24;
-// Copied between two looks at the clock.
+// Bytes to copy between two checks of the clock.
 constexpr size_t kCopyStep = 1 << 20;
-// Verdicts read between two looks at the clock, a microsecond and a half each.
+// Verdicts to read between two checks of the clock; each takes 1.5 µs.
 constexpr uint32_t kVerdictStep = 128;
 
 }  // namespace
@@ -57,7 +57,7 @@ void JsBatch::Add() {
 void JsBatch::CopyNext(Napi::Env env) {
   const Napi::HandleScope scope(env);
   Source& source = sources_[source_];
-  // Looked up anew each time: JS may have detached or resized the buffer since.
+  // Look the buffer up each time: JS may have detached or resized it since.
   const ByteView view =
       ReadBytes(env, source.array.Value(), Where("op " + std::to_string(source.op) + ": elements.bytes"));
   if (view.length != source.length) {

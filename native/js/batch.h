@@ -17,11 +17,11 @@ class JsBatch {
   // Keeps a reference to the array of operations until they are all read.
   JsBatch(Napi::Env env, Napi::Value ops, Napi::Value options);
 
-  // Reads operations and copies element bytes for about `budget`, wherever within an operation that ends. True when
-  // there is nothing left to do. Throws Failure and Napi::Error; the batch is of no use then.
+  // Reads operations and copies element bytes for about `budget`; it may stop within an operation. Returns true when
+  // nothing is left to do. Throws Failure and Napi::Error, after which the batch is unusable.
   bool Prepare(Napi::Env env, std::chrono::microseconds budget);
   bool prepared() const { return state_ == State::Ready; }
-  // Hands the batch out, once.
+  // Hands over the batch, once.
   std::shared_ptr<Batch> Take();
 
  private:
@@ -42,14 +42,14 @@ class JsBatch {
   Napi::ObjectReference ops_;
   uint32_t count_ = 0;
   uint32_t next_ = 0;
-  // The operation next_ while its verdicts are read.
+  // The operation next_, while its verdicts are read.
   std::optional<Op> op_;
   Napi::ObjectReference verdicts_;
   uint32_t verdict_count_ = 0;
   std::vector<Source> sources_;
   size_t source_ = 0;
   size_t copied_ = 0;       // bytes of the current source
-  size_t destination_ = 0;  // bytes of all sources before
+  size_t destination_ = 0;  // bytes of all earlier sources
   std::shared_ptr<Batch> batch_;
 };
 

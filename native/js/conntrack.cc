@@ -36,7 +36,7 @@ Napi::Value Open(const Napi::CallbackInfo& info) {
       [](Napi::Env env, ConntrackTablePtr&& table) { return Wrap(env, std::move(table), kConntrackTableTag); });
 }
 
-// Gives the handle's share back at once; calls that run keep theirs until they end.
+// Releases the handle's share at once; running calls keep theirs until they end.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   static_cast<void>(TableOf(info));
   ShareOf<ConntrackTable>(info.Env(), info[0], kConntrackTableTag, "conntrack table").reset();
@@ -82,7 +82,7 @@ Napi::Value Lookup(const Napi::CallbackInfo& info) {
       });
 }
 
-// For work that has nothing to say but that it was done.
+// Runs work that has no result but its completion.
 Napi::Value Run(Napi::Env env, const char* action, std::function<void()> work) {
   return AsyncTask<bool>::Run(
       env, action,

@@ -7,11 +7,11 @@
 
 namespace nftp {
 
-// Adds them to the addon's exports. Entries cross as bytes (conntrack/record.h); src/netlink/conntrack-addon.ts says
-// what each function takes and gives.
+// Adds them to the addon's exports. Entries cross as bytes (conntrack/record.h). src/netlink/conntrack-addon.ts
+// documents the arguments and results.
 void AddConntrack(Napi::Env env, Napi::Object exports);
 
-// Blocks (conntrack/pack.h) of some records each: {stride, bytes}.
+// Returns blocks (conntrack/pack.h) of records: {stride, bytes}.
 Napi::Array RecordsToJs(Napi::Env env, const ConntrackRecords& records);
 
 }  // namespace nftp

@@ -30,7 +30,7 @@ constexpr napi_type_tag kDumpTag = {0x6e66742d70726f78, 0x636f6e6e74647564};
 struct Read {
   explicit Read(Napi::Env env) : deferred(Napi::Promise::Deferred::New(env)) {}
 
-  // Main thread.
+  // Main thread only.
   void Settle(Napi::Env env) const {
     if (failure) {
       deferred.Reject(ErrorToJs(env, *failure, "dump").Value());
@@ -49,12 +49,12 @@ class Reads;
 
 class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDump> {
  public:
-  // Tells `reads` of those that are over.
+  // Reports finished reads to `reads`.
   JsDump(Reads* reads, ConntrackTablePtr table, const ConntrackFilter& filter,
          std::unique_ptr<ConntrackPrefilter> prefilter)
       : owner_(reads), table_(std::move(table)), dump_(table_->Dump(filter)), prefilter_(std::move(prefilter)) {}
 
-  // True: it has to be given turns.
+  // Returns true if it must be given turns.
   bool Add(std::unique_ptr<Read> read) {
     const std::lock_guard<std::mutex> lock(mutex_);
     reads_.push_back(std::move(read));
@@ -64,7 +64,7 @@ class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDum
   bool Turn() override;
 
  private:
-  // True: the read is over.
+  // Returns true if the read is finished.
   bool Advance(Read* read);
 
   Reads* const owner_;
@@ -75,7 +75,7 @@ class JsDump : public ConntrackSource, public std::enable_shared_from_this<JsDum
   std::deque<std::unique_ptr<Read>> reads_;
 };
 
-// A read that is over.
+// A finished read.
 struct Finished {
   std::unique_ptr<Read> read;
   Reads* reads;
@@ -84,10 +84,10 @@ struct Finished {
 void SettleRead(Napi::Env env, Napi::Function, std::nullptr_t*, Finished* finished);
 using ToMain = Napi::TypedThreadSafeFunction<std::nullptr_t, Finished, SettleRead>;
 
-// The reads of an environment, its instance data.
+// The reads of an environment, stored as its instance data.
 class Reads {
  public:
-  // Those of this environment.
+  // Returns the reads of this environment.
   static Reads* Of(Napi::Env env) {
     auto* reads = env.GetInstanceData<Reads>();
     if (reads == nullptr) {
@@ -99,7 +99,7 @@ class Reads {
 
   explicit Reads(Napi::Env env) : to_main_(ToMain::New(env, "conntrack dump", 0, 1)) {
     to_main_.Unref(env);
-    // Behind the function's own hook, and so before it: hooks run last in, first out.
+    // Registered after the function's own hook, so it runs before that one: hooks run last in, first out.
     napi_add_env_cleanup_hook(env, OnEnvironmentEnd, this);
   }
 
@@ -111,7 +111,7 @@ class Reads {
     return promise;
   }
 
-  // On the reader's thread.
+  // Called on the reader's thread.
   void Deliver(std::unique_ptr<Read> read) {
     auto finished = std::make_unique<Finished>(Finished{std::move(read), this});
     if (to_main_.NonBlockingCall(finished.get()) == napi_ok) static_cast<void>(finished.release());
@@ -176,7 +176,7 @@ std::vector<uint8_t> CopyBytes(Napi::Env env, const Napi::Object& object, const 
   return view.length == 0 ? std::vector<uint8_t>() : std::vector<uint8_t>(view.data, view.data + view.length);
 }
 
-// Undefined: none.
+// Returns null for undefined.
 std::unique_ptr<ConntrackPrefilter> ReadPrefilter(Napi::Env env, napi_value value) {
   if (Napi::Value(env, value).IsUndefined()) return nullptr;
   const Where where(std::string("prefilter"));

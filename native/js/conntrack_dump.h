@@ -1,4 +1,4 @@
-// Dumps of connection tracking, read on a thread of their own (conntrack/reader.h). Main thread only.
+// Dumps of connection tracking, read on a separate thread (conntrack/reader.h). Main thread only.
 #pragma once
 
 #include <napi.h>

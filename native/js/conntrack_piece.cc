@@ -10,7 +10,7 @@ namespace nftp {
 
 namespace {
 
-// Entries of one read: 1 ms of the main thread's work.
+// Entries per read: 1 ms of work for the main thread.
 constexpr size_t kPieceEntries = 1536;
 // Entries are handed over after this many datagrams, which take the kernel 5 ms.
 constexpr size_t kPieceDatagrams = 25;

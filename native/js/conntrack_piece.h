@@ -1,4 +1,4 @@
-// A piece of a dump of connection tracking, which one read hands over.
+// The piece of a conntrack dump that one read hands over.
 #pragma once
 
 #include <napi.h>
@@ -19,17 +19,17 @@ struct ConntrackPiece {
   bool done = false;
   uint64_t seen = 0;
   bool interrupted = false;
-  // Entries of this piece that the filter matches, prefiltered or not, and how many of them are answered.
+  // Entries of this piece that the filter matches, prefiltered or not, and how many of them have been answered.
   uint64_t matched = 0;
   uint64_t answered = 0;
 };
 
-// Gathers what a dump hands over.
+// Collects the entries that a dump hands over.
 class ConntrackPieceBuilder {
  public:
   // `prefilter` may be null.
   void Add(const ConntrackRecord& record, const ConntrackPrefilter* prefilter);
-  // A datagram was read to its end.
+  // Notes that a datagram was read completely.
   void EndDatagram() { ++datagrams_; }
 
   bool full() const;

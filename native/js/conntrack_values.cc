@@ -12,7 +12,7 @@ namespace nftp {
 
 namespace {
 
-// Entries whose deletion is one call; some 100 MB.
+// Maximum number of entries that one call deletes; some 100 MB.
 constexpr size_t kMaxKeys = 1 << 20;
 
 }  // namespace

@@ -19,12 +19,12 @@ constexpr napi_type_tag kConntrackTableTag = {0x6e66742d70726f78, 0x636f6e6e7472
 
 using ConntrackTablePtr = std::shared_ptr<ConntrackTable>;
 
-// The table of the handle that is the first argument. Throws Failure.
+// Returns the table of the handle that is the first argument. Throws Failure.
 ConntrackTablePtr TableOf(const Napi::CallbackInfo& info);
 // Throws Failure.
 ConntrackFilter ReadFilter(Napi::Env env, napi_value value);
 
-// Records of `stride` bytes each, the rest of them zero. Throws Failure.
+// Reads records of `stride` bytes each and fills the rest with zeros. Throws Failure.
 ConntrackRecords ReadRecords(Napi::Env env, napi_value value, size_t stride, const char* what);
 
 Napi::Number Number(Napi::Env env, uint64_t value);

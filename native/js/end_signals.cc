@@ -12,10 +12,11 @@ namespace nftp {
 
 namespace {
 
-// The code that a shell gives to a program that the signal ended. Async-signal-safe.
+// Exits with the code that a shell reports for a program that the signal ended. Async-signal-safe.
 void ExitBy(int signal) { _exit(128 + signal); }
 
-// Whether the signal had its default action until now. One system call asks and replaces: no signal comes in between.
+// Returns whether the signal had its default action until now. One system call reads and replaces the action, so no
+// signal can arrive in between.
 bool ReplaceDefault(int signal) {
   struct sigaction exit_by = {};
   exit_by.sa_handler = ExitBy;
@@ -27,7 +28,7 @@ bool ReplaceDefault(int signal) {
 Napi::Value ExitAtEndSignals(const Napi::CallbackInfo& info) {
   const bool term = ReplaceDefault(SIGTERM);
   const bool interrupt = ReplaceDefault(SIGINT);
-  // Both: this Node catches neither as it boots, and nothing can be concluded.
+  // Nothing can be concluded: if both had the default action, this Node catches neither as it boots.
   if (term == interrupt) return info.Env().Undefined();
   return Napi::String::New(info.Env(), term ? "SIGTERM" : "SIGINT");
 }

@@ -5,7 +5,7 @@
 
 namespace nftp {
 
-// Adds it to the addon's exports; src/netlink/nft-addon.ts says what it gives.
+// Adds it to the addon's exports; src/netlink/nft-addon.ts documents the result.
 void AddEndSignals(Napi::Env env, Napi::Object exports);
 
 }  // namespace nftp

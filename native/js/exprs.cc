@@ -1,4 +1,4 @@
-// Expressions and verdicts from JS, along the codec's own table.
+// Reads expressions and verdicts from JS, using the codec's table.
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 
@@ -15,7 +15,7 @@ namespace nftp {
 
 namespace {
 
-// Bytes of one attribute that the codec does not know, or of an opaque expression.
+// Maximum size of an attribute that the codec does not know, or of an opaque expression.
 constexpr size_t kMaxRaw = 60000;
 constexpr uint32_t kMaxExtra = 64;
 
@@ -93,7 +93,7 @@ Expr ReadExpr(Napi::Env env, napi_value value, uint32_t depth, const Where& wher
     const Where at(where, desc.js);
     if (!IsAbsent(env, field)) {
       AttrValue attr = ReadAttr(env, field, desc, depth, at);
-      // No expressions at all is no attribute at all.
+      // An empty list of expressions is encoded as no attribute.
       if (desc.kind != AttrKind::Exprs || !attr.exprs.empty()) expr.attrs.push_back(std::move(attr));
     } else if (desc.required) {
       at.Fail("is missing");

@@ -1,4 +1,4 @@
-// Handles of native objects, and functions whose failures become JS errors. Main thread only.
+// Handles of native objects, and the conversion of failures to JS errors. Main thread only.
 #pragma once
 
 #include <napi.h>
@@ -18,13 +18,13 @@
 
 namespace nftp {
 
-// The tags keep one kind of handle from being taken for another.
+// The tags distinguish the kinds of handles.
 constexpr napi_type_tag kMonitorTag = {0x6e66742d70726f78, 0x6d6f6e69746f726d};
 
 constexpr napi_type_tag kConnectionTag = {0x6e66742d70726f78, 0x636f6e6e65637469};
 
-// An object that has a share of `object` until it is collected or its environment ends. No external: of those that an
-// environment still has when it ends, Node never frees its own part.
+// An object that holds a share of `object` until it is collected or its environment ends. It is not an external,
+// because Node never frees its own part of externals that still exist when the environment ends.
 template <typename T>
 Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& tag) {
   const Napi::Object handle = Napi::Object::New(env);
@@ -36,7 +36,7 @@ Napi::Value Wrap(Napi::Env env, std::shared_ptr<T> object, const napi_type_tag& 
   return handle;
 }
 
-// The handle's own share; empty when it was given back.
+// The handle's own share; empty after it was released.
 template <typename T>
 std::shared_ptr<T>& ShareOf(Napi::Env env, napi_value value, const napi_type_tag& tag, const char* what) {
   bool matches = false;
@@ -56,12 +56,12 @@ std::shared_ptr<T> Unwrap(Napi::Env env, napi_value value, const napi_type_tag& 
 
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-// The connection that a function has for its first argument.
+// Returns the connection that is a function's first argument.
 inline ConnectionPtr ConnectionOf(const Napi::CallbackInfo& info) {
   return Unwrap<Connection>(info.Env(), info[0], kConnectionTag, "connection");
 }
 
-// Failures of the synchronous part become JS errors of the same form as those of the asynchronous one.
+// Failures of the synchronous part become JS errors of the same form as failures of the asynchronous part.
 using Body = Napi::Value (*)(const Napi::CallbackInfo&);
 template <Body body>
 Napi::Value Guarded(const Napi::CallbackInfo& info) {
@@ -76,14 +76,14 @@ Napi::Value Guarded(const Napi::CallbackInfo& info) {
   }
 }
 
-// A promise of the array that `work` returns as a vector.
+// Returns a promise of an array, which `work` returns as a vector.
 template <typename T, typename Work>
 Napi::Value ListTask(Napi::Env env, const char* action, Work work) {
   return AsyncTask<std::vector<T>>::Run(env, action, std::move(work),
                                         [](Napi::Env e, std::vector<T>&& list) { return ToJs(e, list); });
 }
 
-// A promise of the handle of the monitor that `open` returns. The callback may run before it is resolved.
+// Returns a promise of the handle of the monitor that `open` returns. The callback may run before it is resolved.
 template <typename Source, typename Open>
 Napi::Value MonitorTask(Napi::Env env, napi_value callback, Open open) {
   if (TypeOf(env, callback) != napi_function) throw Failure::Invalid("expected a callback");

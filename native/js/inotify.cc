@@ -23,11 +23,11 @@ namespace {
 
 constexpr napi_type_tag kInotifyTag = {0x6e66742d70726f78, 0x696e6f7469667900};
 
-// Bytes of events that one read takes: some 1,000 events with short names, 120 with the longest. What is left waits.
+// Bytes per read: some 1,000 events with short names, or 120 with the longest. Further events wait.
 constexpr size_t kReadBytes = 32768;
 static_assert(kReadBytes >= sizeof(inotify_event) + NAME_MAX + 1, "inotify(7) refuses to read less than one event");
 
-// An inotify instance on the environment's event loop, without a thread of its own. Main thread only.
+// An inotify instance on the environment's event loop, without a separate thread. Main thread only.
 class Inotify {
  public:
   static std::shared_ptr<Inotify> Open(Napi::Env env, Napi::Function ready) {
@@ -37,7 +37,7 @@ class Inotify {
     const int failed = uv_poll_init(loop, &opened->poll_, opened->fd_.get());
     if (failed != 0) throw Failure::System("uv_poll_init", -failed);
     opened->poll_.data = opened.get();
-    // The loop refers to poll_ until it has closed it.
+    // The loop refers to poll_ until uv_close has finished.
     opened->self_ = opened;
     if (napi_add_async_cleanup_hook(env, OnEnvironmentEnd, opened.get(), &opened->hook_) != napi_ok) opened->Close();
     return opened;
@@ -47,7 +47,7 @@ class Inotify {
   Inotify(const Inotify&) = delete;
   Inotify& operator=(const Inotify&) = delete;
 
-  // The watch descriptor; -1: there is no such directory.
+  // Returns the watch descriptor, or -1 if there is no such directory.
   int Add(const std::string& path, uint32_t mask) const {
     const int watch = inotify_add_watch(fd_.checked(), path.c_str(), mask);
     if (watch >= 0) return watch;
@@ -58,7 +58,7 @@ class Inotify {
   // The kernel may have removed it already.
   void Remove(int watch) const { static_cast<void>(inotify_rm_watch(fd_.checked(), watch)); }
 
-  // Calls `ready` once, when there is something to read.
+  // Calls `ready` once when there is something to read.
   void Await() {
     if (closing_) return;
     const int failed = uv_poll_start(&poll_, UV_READABLE, OnReadable);
@@ -161,7 +161,7 @@ Napi::Value Await(const Napi::CallbackInfo& info) {
 
 Napi::Value Read(const Napi::CallbackInfo& info) { return InotifyOf(info)->Read(info.Env()); }
 
-// Gives the handle's share back at once: a later call finds it closed.
+// Releases the handle's share at once: a later call finds it closed.
 Napi::Value Close(const Napi::CallbackInfo& info) {
   InotifyOf(info)->Close();
   ShareOf<Inotify>(info.Env(), info[0], kInotifyTag, "directory watcher").reset();

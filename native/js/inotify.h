@@ -5,7 +5,7 @@
 
 namespace nftp {
 
-// Adds them to the addon's exports; src/netlink/nft-addon.ts says what they do.
+// Adds them to the addon's exports; src/netlink/nft-addon.ts documents them.
 void AddInotify(Napi::Env env, Napi::Object exports);
 
 }  // namespace nftp

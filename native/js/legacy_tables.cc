@@ -22,14 +22,13 @@ namespace nftp {
 
 namespace {
 
-// More than there is in any table.
+// More bytes than any table has.
 constexpr double kMostBytes = 1LL << 53;
 
 uint64_t ReadMostBytes(Napi::Env env, napi_value value) {
   return static_cast<uint64_t>(ReadInteger(env, value, 0, kMostBytes, Where(std::string("mostBytes"))));
 }
 
-// legacyLayout(connection, table)
 Napi::Value Layout(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
@@ -43,7 +42,6 @@ Napi::Value Layout(const Napi::CallbackInfo& info) {
       });
 }
 
-// legacyChains(connection, table, mostBytes)
 Napi::Value Chains(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
@@ -53,7 +51,6 @@ Napi::Value Chains(const Napi::CallbackInfo& info) {
   });
 }
 
-// legacyRules(connection, table, chain, mostBytes)
 Napi::Value Rules(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);
@@ -65,7 +62,6 @@ Napi::Value Rules(const Napi::CallbackInfo& info) {
       [](Napi::Env env, uint32_t&& rules) -> Napi::Value { return Napi::Number::New(env, rules); });
 }
 
-// legacyForwardDrops(connection, table, mostBytes)
 Napi::Value ForwardDrops(const Napi::CallbackInfo& info) {
   const ConnectionPtr connection = ConnectionOf(info);
   const TableRef table = ReadTableRef(info.Env(), info[1]);

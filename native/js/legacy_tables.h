@@ -5,7 +5,7 @@
 
 namespace nftp {
 
-// Adds them to the addon's exports; src/netlink/nft-addon.ts says what each function takes and gives.
+// Adds them to the addon's exports; src/netlink/nft-addon.ts documents the arguments and results.
 void AddLegacyTables(Napi::Env env, Napi::Object exports);
 
 }  // namespace nftp

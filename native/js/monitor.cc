@@ -46,7 +46,7 @@ class OpenMonitor : public JsMonitor {
     raw->function_ = Function::New(env, callback, "nft-monitor", 0, 1);
     raw->source_ = std::move(source);
     raw->self_ = opened;
-    // Behind the function's own hook, and so before it: hooks run last in, first out.
+    // Registered after the function's own hook, so it runs before that one: hooks run last in, first out.
     napi_add_env_cleanup_hook(env, OnEnvironmentEnd, raw);
     try {
       raw->source_->Start([raw] { raw->Wake(); });
@@ -70,13 +70,13 @@ class OpenMonitor : public JsMonitor {
 
   explicit OpenMonitor(Napi::Env env) : env_(env) {}
 
-  // On the source's thread. The call may come when the monitor is closed and forgotten already.
+  // Called on the source's thread. The main thread may run the call after the monitor was closed and released.
   void Wake() {
     auto share = std::make_unique<Share>(self_);
     if (function_.NonBlockingCall(share.get()) == napi_ok) static_cast<void>(share.release());
   }
 
-  // A call that was queued. Without an environment when that ended first: the share is to be given back all the same.
+  // Runs a queued call. `env` is null if the environment ended first; the share must still be released.
   static void Call(Napi::Env env, Napi::Function callback, std::nullptr_t*, Share* queued) {
     const std::unique_ptr<Share> share(queued);
     if (env != nullptr) (*share)->Deliver(env, callback);

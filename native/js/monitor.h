@@ -19,16 +19,16 @@ class JsMonitor {
   JsMonitor(const JsMonitor&) = delete;
   JsMonitor& operator=(const JsMonitor&) = delete;
 
-  // No callback behind this. Joins the thread.
+  // Joins the thread. The callback is not called afterwards.
   virtual void Close() = 0;
 
  protected:
   JsMonitor() = default;
 };
 
-// Starts to call `callback(kind, value)`, for a Monitor with "batch", "lost" and "error", for an AddressMonitor with
-// "change", "lost" and "error", for a ConntrackMonitor and a TraceMonitor with "events", "lost" and "error"; `callback`
-// must not throw. Keeps itself and the event loop alive until Close(), or the environment's end. Throws Failure.
+// Starts to call `callback(kind, value)`; it must not throw. The kinds are "batch" (Monitor), "change" (AddressMonitor)
+// or "events" (ConntrackMonitor, TraceMonitor), and "lost" and "error" for all. Keeps itself and the event loop alive
+// until Close() or the environment's end. Throws Failure.
 template <typename Source>
 std::shared_ptr<JsMonitor> OpenJsMonitor(Napi::Env env, std::shared_ptr<Source> source, Napi::Function callback);
 

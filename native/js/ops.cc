@@ -1,4 +1,4 @@
-// Operations from JS.
+// Reads operations from JS.
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kMaxNames = 1 << 20;
 
-// A verdict map names each verdict once; two tables' worth of chains is more than any table needs.
+// A verdict map names each verdict once, and no table needs more chains than this.
 constexpr uint32_t kMaxVerdicts = 1 << 20;
 constexpr uint32_t kMaxFields = 16;  // NFT_REG32_COUNT
 constexpr size_t kMaxTypeName = 15;
@@ -141,7 +141,7 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
     parts->verdicts = verdicts;
     parts->verdict_count = ReadArrayLength(env, verdicts, kMaxVerdicts, Where(at, "verdicts"));
     op.verdicts.reserve(parts->verdict_count);
-    // A removal needs the key alone, and may come without data.
+    // A removal needs only the key, and may come without data.
     if (layout.data_len == 0) {
       layout.verdict_map = false;
     } else if (layout.data_len != 4) {
@@ -224,7 +224,7 @@ ObjectOp ReadObject(Napi::Env env, napi_value object, const Where& where) {
   return op;
 }
 
-// Which verbs a kind of object has, as type Op of src/netlink/kernel.ts says.
+// Whether a kind of object allows this verb, as defined by type Op of src/netlink/kernel.ts.
 bool Allowed(std::string_view kind, Verb verb) {
   if (kind == "object" && !Removes(verb)) return false;
   switch (verb) {

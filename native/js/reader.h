@@ -1,5 +1,5 @@
-// JS values to structs, every one checked: type, range, size, depth. Main thread only.
-// Throws Failure "invalid" that names the operation and the field, and Napi::Error when JS itself threw (a getter).
+// Converts JS values to structs and checks each: type, range, size, depth. Main thread only. Throws Failure "invalid"
+// that names the operation and the field, and Napi::Error if JS itself threw (a getter).
 #pragma once
 
 #include <napi.h>
@@ -15,7 +15,7 @@
 
 namespace nftp {
 
-// Where a value was found, for messages: "exprs[2].data". Lives on the stack of the reader.
+// The path of a value, for messages: "exprs[2].data". Lives on the stack of the reader.
 class Where {
  public:
   explicit Where(std::string root) : root_(std::move(root)) {}
@@ -32,18 +32,18 @@ class Where {
   uint32_t index_ = 0;
 };
 
-// What of an operation with records may be long, and is read piece by piece.
+// The parts of an operation with records that may be long. They are read piece by piece.
 struct LongParts {
   napi_value bytes = nullptr;
   napi_value verdicts = nullptr;
   uint32_t verdict_count = 0;
 };
 
-// One operation without its long parts, which `parts` receives.
+// Reads one operation without its long parts, which go to `parts`.
 Op ReadOp(Napi::Env env, napi_value value, uint32_t index, LongParts* parts);
-// Appends the verdicts from `from` to `to` of LongParts::verdicts. `index` is the operation's.
+// Appends the verdicts from `from` to `to` of LongParts::verdicts. `index` is that of the operation.
 void ReadVerdicts(Napi::Env env, napi_value verdicts, uint32_t from, uint32_t to, uint32_t index, ElementsOp* op);
-// The bytes of a Uint8Array as it is now; the pointer holds until JS runs again.
+// The current bytes of a Uint8Array; the pointer is valid until JS runs again.
 struct ByteView {
   const uint8_t* data = nullptr;
   size_t length = 0;
@@ -57,7 +57,7 @@ TableRef ReadTableRef(Napi::Env env, napi_value value);
 SetInfo ReadSetInfo(Napi::Env env, napi_value value);
 std::optional<std::string> ReadOptionalName(Napi::Env env, napi_value value, const char* what);
 std::optional<std::vector<std::string>> ReadOptionalNames(Napi::Env env, napi_value value, const char* what);
-// Undefined: 0, every family.
+// Returns 0 (every family) for undefined.
 uint8_t ReadOptionalFamily(Napi::Env env, napi_value value);
 
 }  // namespace nftp

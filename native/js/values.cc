@@ -89,7 +89,7 @@ std::string ReadText(Napi::Env env, napi_value value, size_t longest, const Wher
 
 namespace {
 
-// Fails with `expected` unless it is a typed array of this type. A detached buffer: no entries.
+// Fails with `expected` unless the value is a typed array of this type. A detached buffer counts as no entries.
 template <typename T>
 std::pair<const T*, size_t> ReadTypedArray(Napi::Env env, napi_value value, napi_typedarray_type wanted,
                                            const char* expected, const Where& where) {

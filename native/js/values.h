@@ -1,4 +1,4 @@
-// Single JS values, checked. Shared by the readers.
+// Reads and checks single JS values. Shared by the readers.
 #pragma once
 
 #include <napi.h>
@@ -12,7 +12,7 @@
 
 namespace nftp {
 
-// Throws Napi::Error with the exception that JS left pending.
+// Throws Napi::Error with the pending JS exception.
 void Check(Napi::Env env, napi_status status);
 
 napi_valuetype TypeOf(Napi::Env env, napi_value value);

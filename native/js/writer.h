@@ -1,4 +1,4 @@
-// Structs to JS values, in the shapes of src/netlink/kernel.ts. Main thread only.
+// Converts structs to JS values in the shapes of src/netlink/kernel.ts. Main thread only.
 #pragma once
 
 #include <napi.h>
@@ -28,10 +28,10 @@ Napi::Value ToJs(Napi::Env env, const TraceEvent& event);
 Napi::Value ToJs(Napi::Env env, const Bytes& bytes);
 Napi::Value ToJs(Napi::Env env, const Verdict& verdict);
 Napi::Value ToJs(Napi::Env env, const std::string& text);
-// An ElementBatch. The bytes move over, they are not copied.
+// Returns an ElementBatch. The bytes are moved, not copied.
 Napi::Value ElementsToJs(Napi::Env env, ElementCollector&& collector);
 
-// An Error with code, action, errno and faults, for nft-kernel.ts to make a KernelError of.
+// Returns an Error with code, action, errno and faults. nft-kernel.ts turns it into a KernelError.
 Napi::Error ErrorToJs(Napi::Env env, const Failure& failure, const std::string& action);
 
 template <typename T>

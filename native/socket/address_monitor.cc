@@ -15,8 +15,8 @@ constexpr size_t kDatagram = 1 << 15;
 ListenerOptions EventsOf(Watched watched, size_t receive_buffer) {
   ListenerOptions options;
   options.protocol = NETLINK_ROUTE;
-  // Addresses need no group of links: an address that goes with its link, or with the link's going down (IPv6), is
-  // told.
+  // Addresses need no link events: the kernel also reports an address that disappears because its link is removed or
+  // goes down (IPv6).
   if (watched == Watched::Addresses) {
     options.groups = {RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR};
   } else {

@@ -1,4 +1,4 @@
-// Says that interface addresses or links changed, on a thread of its own. Which, is for a dump to say.
+// Reports that interface addresses or links changed, on a thread of its own. A dump must find out which.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,23 @@ namespace nftp {
 struct AddressesChanged {};
 using AddressItem = std::variant<AddressesChanged, EventsLost, MonitorFailed>;
 
-// Links: those that come, go or change, a name or a state of theirs.
+// Links: reports links that are added, removed or changed (name or state).
 enum class Watched : uint8_t { Addresses, Links };
 
 class AddressMonitor {
  public:
-  // Subscribed when the constructor returns. A receive buffer of 0 bytes: one that suffices. Throws Failure.
+  // Subscribes before the constructor returns. With a receive buffer of 0 bytes, chooses a sufficient size. Throws
+  // Failure.
   AddressMonitor(const NetNamespace& netns, Watched watched, size_t receive_buffer);
   ~AddressMonitor() { Stop(); }
   AddressMonitor(const AddressMonitor&) = delete;
   AddressMonitor& operator=(const AddressMonitor&) = delete;
 
-  // `wake` is called, on the monitor's thread, when items are there to take and none were before.
+  // Calls `wake` on the monitor's thread when the queue becomes non-empty.
   void Start(std::function<void()> wake);
-  // However many changes there were since the last call: one item says so.
+  // Returns one item for any number of changes since the last call.
   std::vector<AddressItem> Take();
-  // Ends the thread and waits for it. No wake() behind this.
+  // Ends the thread and waits for it. wake() is not called afterwards.
   void Stop() { listener_.Stop(); }
 
  private:

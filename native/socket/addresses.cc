@@ -41,7 +41,7 @@ InterfaceAddress DecodeAddress(const nlmsghdr* message) {
   address.interface_index = body.ifa_index;
   for (AttrReader reader(message, sizeof(ifaddrmsg)); reader.Next();) {
     const AttrView& attr = reader.attr();
-    // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
+    // On a point-to-point link, IFA_ADDRESS is the peer's address and IFA_LOCAL is ours.
     if (attr.type() == IFA_LOCAL || (attr.type() == IFA_ADDRESS && address.address.empty())) {
       address.address = attr.Copy();
     }
@@ -82,7 +82,7 @@ std::vector<InterfaceAddress> Connection::Addresses() const {
         const size_t length = address.family == AF_INET ? 4 : 16;
         if ((address.family != AF_INET && address.family != AF_INET6) || address.address.size() != length) return;
         const auto name = names.find(address.interface_index);
-        if (name == names.end()) return;  // gone between the two dumps
+        if (name == names.end()) return;  // it was removed between the two dumps
         address.interface_name = name->second;
         addresses.push_back(std::move(address));
       });

@@ -14,7 +14,7 @@ namespace nftp {
 
 namespace {
 
-// Each answer waits in the socket's buffer until all are there, and takes a KiB of it.
+// Each answer occupies 1 KiB of the socket's buffer until all have arrived.
 constexpr size_t kMostAtOnce = 128;
 
 size_t RequestBound(const Op& op, const ElementsOp& elements) {

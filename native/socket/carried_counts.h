@@ -1,4 +1,5 @@
-// Counters of elements that a transaction replaces: read right before it is sent, for the new elements to begin with.
+// Counters of elements that a transaction replaces. They are read right before it is sent, as initial values of the new
+// elements.
 #pragma once
 
 #include <linux/netlink.h>
@@ -13,13 +14,14 @@ namespace nftp {
 
 class CarriedCounts {
  public:
-  // Of a batch that is not encoded yet.
+  // The batch must not be encoded yet.
   explicit CarriedCounts(const Batch& batch);
 
   size_t size() const { return elements_.size(); }
-  // Writes requests for the elements from `first` on, numbered from `seq` up. Returns how many go at once.
+  // Writes requests for the elements from `first` on, numbered from `seq` up. Returns the number of requests to send at
+  // once.
   size_t Request(size_t first, uint32_t seq, std::vector<uint8_t>* requests) const;
-  // Puts the answer for this element into its record. Without an answer the record keeps its count.
+  // Stores the answer for this element in its record. Without an answer the record keeps its count.
   void Read(size_t element, const nlmsghdr* answer) const;
 
  private:

@@ -22,14 +22,15 @@ namespace nftp {
 namespace {
 
 constexpr int kERestart = 85;  // ERESTART: the generation was not the expected one
-// Faults come one datagram each; a batch of many bad operations needs room for them.
+// Each fault comes in its own datagram; a batch with many bad operations needs room for them.
 constexpr size_t kReplyBuffer = 8 << 20;
-// One of them, or an element: none is larger than a page and what belongs to it (NLMSG_GOODSIZE).
+// Room for one reply or element: none exceeds a page plus overhead (NLMSG_GOODSIZE).
 constexpr size_t kReplyRoom = 1 << 14;
 // netlink_sendmsg takes at most sk_sndbuf - 32.
 constexpr size_t kSendOverhead = 32;
 constexpr size_t kMaxDescribedFaults = 5;
-// Empty transactions until one finds the generation as it was: each takes microseconds unless there is one to wait for.
+// Maximum number of empty transactions sent until one sees an unchanged generation. Each takes microseconds unless it
+// must wait for another transaction.
 constexpr int kMaxAnnouncementWaits = 8;
 
 uint64_t Now() {
@@ -48,7 +49,7 @@ std::string ReadFirstLine(const char* path) {
 // The kernel's generation is never 0.
 uint32_t NextGeneration(uint32_t id) { return id + 1 == 0 ? 1 : id + 1; }
 
-// What a monitor would have received of a commit by this thread, without its events.
+// Builds the batch that a monitor would have received for a commit of this thread, but without events.
 ChangeBatch OwnBatch(uint32_t generation, uint32_t port, const std::string& name) {
   ChangeBatch batch;
   batch.generation = generation;
@@ -58,7 +59,7 @@ ChangeBatch OwnBatch(uint32_t generation, uint32_t port, const std::string& name
   return batch;
 }
 
-// The kernel tells every listener of events the name of the thread that committed (NFTA_GEN_PROC_NAME): "libuv-worker"
+// The kernel reports the name of the committing thread to every listener (NFTA_GEN_PROC_NAME): for "libuv-worker" it
 // would send no event.
 class BorrowedThreadName {
  public:
@@ -86,7 +87,7 @@ Connection::Connection(const ConnectionOptions& options)
       netns_(options.netns.empty() ? NetNamespace() : NetNamespace(options.netns)),
       receive_buffer_(NetlinkSocket::kMostAtOnce * kReplyRoom) {
   OpenSocket();
-  // Says at once when nf_tables is not there or not for us.
+  // Fail at once if nf_tables is missing or access is denied.
   static_cast<void>(Generation());
 }
 
@@ -100,10 +101,10 @@ void Connection::OpenSocket() {
   dead_ = false;
 }
 
-// Tells a socket that is no more from one that could not do something.
+// Distinguishes a socket that was closed from one that failed.
 void Connection::NoteError(int error) { dead_ = dead_ || error == EBADF || error == ENOTSOCK; }
 
-// For a batch of at most this many bytes. Returns how many the kernel takes then.
+// Raises the buffer for a batch of at most this many bytes. Returns the size that the kernel then accepts.
 size_t Connection::RaiseSendBuffer(size_t bytes) {
   const size_t needed = std::min(bytes, LargestBatch()) + kSendOverhead;
   if (send_buffer_ < needed) send_buffer_ = socket_->SetSendBuffer(needed);
@@ -114,7 +115,7 @@ namespace {
 
 Failure TooLarge(size_t limit) {
   if (limit == LargestBatch()) return BatchTooLarge();
-  // Not shown in every namespace.
+  // Not every namespace shows this file.
   const std::string most = ReadFirstLine("/proc/sys/net/core/wmem_max");
   return Failure("too-large",
                  "the batch has more than " + std::to_string(limit) +
@@ -126,14 +127,14 @@ Failure TooLarge(size_t limit) {
 
 }  // namespace
 
-// Reads what is there.
+// Reads all pending replies.
 void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, bool* lost) {
   std::array<ssize_t, NetlinkSocket::kMostAtOnce> lengths{};
   for (;;) {
     const int got = socket_->ReceiveReady(receive_buffer_.data(), kReplyRoom, &lengths);
     if (got == -EAGAIN) return;
     if (got < 0) {
-      // Replies were dropped, or the socket is no more. What was received still counts.
+      // Replies were dropped, or the socket was closed. The replies received so far still count.
       *lost = true;
       if (got == -ENOBUFS) continue;
       NoteError(-got);
@@ -147,7 +148,7 @@ void Connection::Drain(const std::function<void(const nlmsghdr*)>& on_message, b
         on_message(message);
       }
     }
-    // There were no more.
+    // No replies are left.
     if (static_cast<size_t>(got) < lengths.size()) return;
   }
 }
@@ -198,7 +199,7 @@ void Connection::CollectReplies(const Batch& batch) {
                 lost ? ENOBUFS : 0);
 }
 
-// Reads what the elements that are replaced have counted, right before the commit: packets that come in between are not
+// Reads the counters of the elements that are to be replaced, right before the commit. Packets in between are not
 // counted.
 void Connection::ReadCounts(const CarriedCounts& counts, CommitResult* result) {
   std::vector<uint8_t> requests;
@@ -207,7 +208,7 @@ void Connection::ReadCounts(const CarriedCounts& counts, CommitResult* result) {
     const size_t asked = counts.Request(first, seq, &requests);
     next_seq_ += static_cast<uint32_t>(asked);
     const uint64_t sent = Now();
-    // Where it fails, the commit will, too.
+    // If this send fails, the commit fails, too.
     if (socket_->Send(requests.data(), requests.size()) != 0) return;
     result->kernel_ns += Now() - sent;
     bool lost = false;
@@ -226,7 +227,7 @@ CommitResult Connection::Send(Batch& batch) {
   const CarriedCounts counts(batch);
   const size_t limit = RaiseSendBuffer(batch.bound());
   ReadCounts(counts, &result);
-  // A reply that was left behind would be taken for one to this batch.
+  // An unread reply would be mistaken for a reply to this batch.
   bool lost = false;
   if (counts.size() == 0) Drain([](const nlmsghdr*) {}, &lost);
   const uint64_t start = Now();
@@ -234,7 +235,7 @@ CommitResult Connection::Send(Batch& batch) {
   next_seq_ = batch.last_seq() + 2;
   result.encode_ns = Now() - start;
   if (batch.messages() == 0) {
-    // Nothing to send, and so no reply that would compare the generation.
+    // Nothing is sent, so no reply would compare the generation.
     if (batch.options().expect_generation && Generation().id != *batch.options().expect_generation) {
       throw Failure("stale", "the ruleset's generation is not the expected one", kERestart);
     }
@@ -282,10 +283,9 @@ std::vector<std::shared_ptr<Monitor>> Connection::QuietMonitors() {
   return monitors;
 }
 
-// Sends an empty transaction, which raises no generation and has no events (nf_tables_commit). The kernel takes the
-// mutex of its transactions for it, which any other one holds from its first message until the last of its events is
-// queued at every listener: once this returns true, there is no transaction that was in force before and is still being
-// announced.
+// Sends an empty transaction, which neither raises the generation nor has events (nf_tables_commit). It needs the mutex
+// of transactions, which any other transaction holds from its first message until its last event is queued at every
+// listener. So once this returns true, no earlier transaction is still being announced.
 bool Connection::AwaitAnnouncements() {
   alignas(nlmsghdr) char buffer[128];
   const uint32_t seq = next_seq_;
@@ -311,8 +311,8 @@ std::optional<uint32_t> Connection::AnnouncedGeneration() {
   return std::nullopt;
 }
 
-// Monitors of ours leave the group for the time of the commit, and then return to it. The kernel raises its generation
-// first and sends the events afterwards, so a generation that can be read says nothing of what was received:
+// Our monitors leave the group during the commit and rejoin it afterwards. The kernel first raises its generation and
+// then sends the events, so a generation that can be read does not prove that its events were received:
 //
 //   A   generation whose events, and those of all before it, are known to be queued at the monitors
 //   leave, commit, return
@@ -320,17 +320,17 @@ std::optional<uint32_t> Connection::AnnouncedGeneration() {
 //
 // B == A + 1 (A, if the commit failed) means that the kernel's state went from A to B by our commit alone, whenever
 // another process tried:
-// - before A was read: its events are queued (AwaitAnnouncements), and leaving the group does not take them away; or
-//   the kernel dropped some of them, which the monitor's own socket reports (ENOBUFS).
-// - from there until B was read, before or after our commit: B is later than A + 1, and events are reported as lost.
-// - after B was read: that is after the return, so every event is received.
-// A monitor that is opened meanwhile is in the group from its beginning, and so are those of other connections, for
-// which our events are those of another process. Commits of this connection do not overlap (commit_mutex_).
+// - before A was read: its events are queued (AwaitAnnouncements), and leaving the group does not remove them; or the
+//   kernel dropped some of them, which the monitor's own socket reports (ENOBUFS).
+// - after A and before B was read, before or after our commit: B is later than A + 1, and events are reported as lost.
+// - after B was read: the monitors have rejoined, so they receive every event.
+// A monitor opened meanwhile is in the group from its beginning. Monitors of other connections are, too; for them our
+// events are those of another process. Commits of this connection do not overlap (commit_mutex_).
 CommitResult Connection::SendUnheard(Batch& batch) {
   std::vector<std::shared_ptr<Monitor>> monitors = QuietMonitors();
   if (monitors.empty()) return Send(batch);
   const std::optional<uint32_t> before = AnnouncedGeneration();
-  // To be heard is dearer, but right.
+  // Waiting for the echo costs more, but is correct.
   if (!before) return Send(batch);
   monitors.erase(
       std::remove_if(monitors.begin(), monitors.end(), [](const auto& monitor) { return !monitor->Leave(); }),
@@ -365,7 +365,7 @@ CommitResult Connection::Commit(Batch& batch) {
   const std::lock_guard<std::mutex> lock(commit_mutex_);
   try {
     if (dead_) OpenSocket();
-    // Other code may have opened something else under this number, which must not get the batch.
+    // Other code may have opened another file under this number, which must not receive the batch.
     if (!socket_->alive()) throw Failure::System("sending a batch, of which nothing is in force", EBADF);
     CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();
@@ -373,7 +373,7 @@ CommitResult Connection::Commit(Batch& batch) {
   } catch (...) {
     batch.Release();
     dead_ = dead_ || !socket_->alive();
-    // At once, so that whoever looks at the port sees what was lost with the former one.
+    // Replace it at once, so that a check of the port shows that events of the former socket were lost.
     if (dead_) ReplaceSocket();
     throw;
   }
@@ -383,7 +383,7 @@ void Connection::ReplaceSocket() {
   try {
     OpenSocket();
   } catch (const Failure&) {
-    // The next commit tries again, and says why it cannot.
+    // The next commit tries again and reports why it fails.
   }
 }
 
@@ -420,7 +420,7 @@ std::vector<ChainInfo> Connection::Chains(const TableRef& table,
                                           const std::optional<std::vector<std::string>>& names) const {
   std::vector<ChainInfo> chains;
   const auto add = [&](const nlmsghdr* message) {
-    // Most are another table's where a firewall has a chain for everything.
+    // Most chains are in other tables if a firewall has a chain for everything.
     if (TableOfChain(message) != table.table) return;
     ChainInfo info = DecodeChain(message);
     if (Same(info.ref, table)) chains.push_back(std::move(info));
@@ -465,7 +465,7 @@ std::vector<SetDump> Connection::Sets(const TableRef& table) const {
         SetDump dump = DecodeSet(message);
         if (Same(dump.ref, table)) sets.push_back(std::move(dump));
       },
-      // With a table's name the kernel says ENOENT when there is no such table.
+      // With a table's name, the kernel returns ENOENT if there is no such table.
       true);
   return sets;
 }

@@ -1,5 +1,5 @@
-// A connection to nf_tables of one network namespace: one socket that commits, and a socket of its own for each dump.
-// Every method blocks; they are meant for worker threads and may overlap.
+// A connection to nf_tables of one network namespace: one socket for commits, and a separate socket for each dump.
+// Every method blocks; call them on worker threads. They may overlap.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct ConnectionOptions {
   static constexpr size_t kMostNameBytes = 15;
 
   std::string netns;  // empty: the caller's
-  // Name of the thread while it commits: the kernel reports it to every listener of events (NFTA_GEN_PROC_NAME).
+  // Name of the thread while it commits. The kernel reports it to every listener of events (NFTA_GEN_PROC_NAME).
   std::string name = "nft-proxier";
   size_t send_buffer = 0;
   size_t receive_buffer = 0;
@@ -54,33 +54,33 @@ struct InterfaceAddress {
 
 class Connection {
  public:
-  // Throws Failure when the kernel has no nf_tables or lets us not use it.
+  // Throws Failure if the kernel has no nf_tables or denies access to it.
   explicit Connection(const ConnectionOptions& options);
 
-  // Of the socket that commits. Another one after a commit that failed because the socket was no more.
+  // Port of the socket that commits. It changes after a commit that failed because the socket was closed.
   uint32_t port_id() const { return port_id_; }
   const NetNamespace& netns() const { return netns_; }
   const ConnectionOptions& options() const { return options_; }
 
-  // Encodes and sends; one at a time. Throws Failure.
+  // Encodes and sends the batch; one commit at a time. Throws Failure.
   CommitResult Commit(Batch& batch);
 
   GenInfo Generation() const;
   std::vector<TableInfo> Tables(uint8_t family) const;
-  // All of the table, or those of these names that are there. The kernel filters no dump of chains: it walks those of
-  // every table of the family.
+  // Returns all chains of the table, or the existing ones of these names. The kernel cannot filter a dump of chains: it
+  // walks the chains of every table of the family.
   std::vector<ChainInfo> Chains(const TableRef& table, const std::optional<std::vector<std::string>>& names) const;
   std::vector<RuleInfo> Rules(const TableRef& table, const std::optional<std::string>& chain) const;
   std::vector<SetDump> Sets(const TableRef& table) const;
   // Fills the collector with the elements of a set.
   void Elements(const TableRef& table, const std::string& set, ElementCollector* collector) const;
   std::vector<InterfaceAddress> Addresses() const;
-  // Every network interface, whether it has addresses or not.
+  // Returns every network interface, with or without addresses.
   std::vector<LinkName> Links() const;
 
-  // Events of this namespace. The monitor does not listen while a loud batch is committed (Batch::loud), unless it
-  // wants to hear of our own commits: the generation shows whether another process committed meanwhile (SendUnheard),
-  // and then the events are reported as lost. Throws Failure.
+  // Opens a monitor for events of this namespace. While a loud batch (Batch::loud) is committed, the monitor does not
+  // listen unless it wants events of our own commits. The generation shows whether another process committed meanwhile
+  // (SendUnheard); then events are reported as lost. Throws Failure.
   std::shared_ptr<Monitor> OpenMonitor(const MonitorOptions& options);
 
  private:
@@ -94,7 +94,8 @@ class Connection {
   void CollectReplies(const Batch& batch);
   CommitResult SendUnheard(Batch& batch);
   bool AwaitAnnouncements();
-  // The generation in force, all events of which have been sent; absent: the kernel does not say. Throws Failure.
+  // Returns the active generation, after all of its events were sent; absent if the kernel does not report it. Throws
+  // Failure.
   std::optional<uint32_t> AnnouncedGeneration();
   std::vector<std::shared_ptr<Monitor>> QuietMonitors();
   uint32_t GenerationOr(uint32_t fallback) const;

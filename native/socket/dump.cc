@@ -23,8 +23,7 @@ constexpr size_t kRequestRoom = 2048;
 enum class Answer { Complete, Absent, Interrupted };
 
 Failure RequestFailure(const nlmsghdr* request, const char* action, int error) {
-  // nfnetlink answers EINVAL for a subsystem that it does not have; NFT_MSG_GETGEN has nothing else that could be
-  // invalid.
+  // nfnetlink answers EINVAL for a missing subsystem; NFT_MSG_GETGEN contains nothing else that could be invalid.
   if (error == EINVAL && request->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETGEN)) {
     return Failure(
         "no-nftables",
@@ -35,7 +34,8 @@ Failure RequestFailure(const nlmsghdr* request, const char* action, int error) {
 
 bool IsDump(const nlmsghdr* request) { return (request->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP; }
 
-// What an error that is an answer of its own means: the socket may be used again. Throws Failure for any other.
+// Classifies an error that is an answer in itself, after which the socket may be used again. Throws Failure for any
+// other error.
 Answer AnswerOf(const nlmsghdr* request, const char* action, int error, bool absent_is_empty) {
   if (error == 0) return Answer::Complete;
   if (error == ENOENT && absent_is_empty) return Answer::Absent;
@@ -71,7 +71,7 @@ int ErrorOfDone(const nlmsghdr* message) {
   if (message->nlmsg_len < NLMSG_LENGTH(sizeof(int32_t))) return 0;
   int32_t error;
   std::memcpy(&error, NLMSG_DATA(message), sizeof error);
-  // INT_MIN has no positive twin.
+  // INT_MIN has no positive counterpart.
   return error < 0 ? -std::max(error, -INT32_MAX) : 0;
 }
 
@@ -82,13 +82,13 @@ NfTablesRequest::NfTablesRequest(uint16_t type, uint16_t flags, uint8_t family)
 void RunRequest(ReadSockets& sockets, const nlmsghdr* request, const char* action, const std::function<void()>& reset,
                 const std::function<void(const nlmsghdr*)>& on_message, bool absent_is_empty) {
   const size_t room = IsDump(request) ? kDumpBuffer : kReplyBuffer;
-  // Not a vector, which would clear it first: asking for the generation is frequent, and its answer has 40 bytes.
+  // Not a vector, which would clear it first: requests for the generation are frequent, and the answer has 40 bytes.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[room]);
   for (int attempt = 0; attempt <= kMaxRestarts; ++attempt) {
     reset();
     std::unique_ptr<NetlinkSocket> socket = sockets.Take();
     const Answer answer = Ask(*socket, request, action, on_message, absent_is_empty, buffer.get(), room);
-    // One that was interrupted or failed goes, and the rest of its answer with it.
+    // A socket whose dump was interrupted or failed is closed, and the rest of the answer with it.
     if (answer == Answer::Interrupted) continue;
     if (answer == Answer::Absent) reset();
     return sockets.GiveBack(std::move(socket));

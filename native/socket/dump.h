@@ -1,4 +1,4 @@
-// Requests that read, restarted when the kernel says that the dump was interrupted.
+// Read requests, restarted if the kernel says that the dump was interrupted.
 #pragma once
 
 #include <linux/netlink.h>
@@ -30,17 +30,17 @@ class NfTablesRequest {
 // Sockets of one protocol.
 using ReadSockets = SocketPool<NetlinkSocket>;
 
-// As many as usually read at a time: a family each.
+// Reads that usually run at the same time: one for each family.
 constexpr size_t kIdleReadSockets = 2;
 
-// Sends `request` and hands every message of the answer to `on_message`. `reset` is called before each attempt, for a
-// dump that the kernel marks NLM_F_DUMP_INTR is read again, at most kMaxRestarts times. Throws Failure.
-// With `absent_is_empty`, ENOENT is an answer without messages.
+// Sends `request` and passes every message of the answer to `on_message`. `reset` is called before each attempt: a dump
+// that the kernel marks NLM_F_DUMP_INTR is repeated, at most kMaxRestarts times. Throws Failure. With
+// `absent_is_empty`, ENOENT is an answer without messages.
 constexpr int kMaxRestarts = 10;
 void RunRequest(ReadSockets& sockets, const nlmsghdr* request, const char* action, const std::function<void()>& reset,
                 const std::function<void(const nlmsghdr*)>& on_message, bool absent_is_empty = false);
 
-// Errors of a dump that began come in its last message, NLMSG_DONE. 0: none.
+// Returns the error of a started dump, which comes in its last message, NLMSG_DONE, or 0.
 int ErrorOfDone(const nlmsghdr* message);
 
 }  // namespace nftp

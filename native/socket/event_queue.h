@@ -1,4 +1,4 @@
-// Events between the thread of a monitor and the one that takes them, with what went wrong where it did.
+// Passes events from a monitor's thread to the thread that takes them, and marks lost events in their place.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class EventQueue {
   using Events = std::vector<Event>;
   using Item = std::variant<Events, EventsLost, MonitorFailed>;
 
-  // `room`: for events that wait for a stuck main thread; what comes behind them is lost.
+  // `room`: maximum number of events that wait for a stuck main thread; further events are lost.
   explicit EventQueue(size_t room) : room_(room) {}
 
-  // `wake` is called when items are there to take and none were before; and by Take().
+  // Calls `wake` when the queue becomes non-empty. Take() calls it, too.
   void Start(std::function<void()> wake) { wake_ = std::move(wake); }
-  // No wake() by Take() behind this. On the thread that takes.
+  // Take() does not call wake() afterwards. Call it on the thread that calls Take().
   void Stop() { stopped_ = true; }
 
   void Add(Event event) {
@@ -36,14 +36,14 @@ class EventQueue {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       first = items_.empty();
-      // Lost twice without an event between is lost once.
+      // Two losses without an event in between count as one.
       if (!first && Is<EventsLost>(item) && Is<EventsLost>(items_.back())) return;
       items_.push_back(std::move(item));
     }
     if (first) wake_();
   }
 
-  // At most one item: the event loop gets its turn before the next, for which `wake` is called.
+  // Returns at most one item, so that the event loop gets a turn before the next; `wake` announces that one.
   std::vector<Item> Take() {
     std::vector<Item> taken;
     bool more;
@@ -60,7 +60,7 @@ class EventQueue {
   }
 
  private:
-  // Events that the main thread gets in one piece.
+  // Maximum number of events per item for the main thread.
   static constexpr size_t kMostAtOnce = 512;
 
   template <typename Kind>
@@ -68,7 +68,7 @@ class EventQueue {
     return std::holds_alternative<Kind>(item);
   }
 
-  // False when there is no room.
+  // Returns false if there is no room.
   bool Append(Event event) {
     bool first;
     {

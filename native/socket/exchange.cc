@@ -17,7 +17,7 @@ Bytes Exchange(const NetNamespace& netns, int protocol, const uint8_t* request, 
   std::memcpy(&header, request, sizeof header);
   if (header.nlmsg_len != length) throw Failure::Invalid("request: not one whole message");
   if ((header.nlmsg_flags & NLM_F_REQUEST) == 0) throw Failure::Invalid("request: without NLM_F_REQUEST");
-  // Aligned as a message has to be, wherever the bytes came from.
+  // Messages must be aligned, wherever the bytes came from.
   Bytes aligned(request, request + length);
   ReadSockets sockets(1, [&netns, protocol] {
     auto socket = std::make_unique<NetlinkSocket>(netns, protocol);

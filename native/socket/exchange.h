@@ -1,5 +1,5 @@
-// One netlink message to the kernel, and all that it answers, as bytes. For what is asked seldom: JavaScript has the
-// codec (src/netlink/).
+// Sends one netlink message to the kernel and returns the whole answer as bytes. For rare requests, whose codec is in
+// JavaScript (src/netlink/).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace nftp {
 
-// The messages of the answer behind each other, padded as netlink pads them; empty when there is an acknowledgement
-// alone. `protocol` is one of NETLINK_ROUTE, NETLINK_NETFILTER and NETLINK_GENERIC. A dump that the kernel marks as
-// interrupted is read again. Throws Failure: "invalid" when `request` is not one whole message that wants an answer
-// (NLM_F_ACK or NLM_F_DUMP, or a request that reads), else the kernel's errno.
+// Returns the messages of the answer one after the other, with netlink's padding; empty if the answer is only an
+// acknowledgement. `protocol` is one of NETLINK_ROUTE, NETLINK_NETFILTER and NETLINK_GENERIC. A dump that the kernel
+// marks as interrupted is repeated. Throws Failure: "invalid" unless `request` is one whole message that wants an
+// answer (NLM_F_ACK, NLM_F_DUMP or a read request), otherwise the kernel's errno.
 Bytes Exchange(const NetNamespace& netns, int protocol, const uint8_t* request, size_t length);
 
 }  // namespace nftp

@@ -20,10 +20,10 @@ namespace nftp {
 
 namespace {
 
-// The table may change between the questions about it, and before it is replaced.
+// The table may change between the requests about it and before it is replaced.
 constexpr int kMostAttempts = 5;
 
-// Both families ask with the same structs and option numbers, each at its own level.
+// Both families use the same structs and option numbers, each at its own level.
 static_assert(sizeof(ipt_getinfo) == sizeof(ip6t_getinfo) && sizeof(ipt_get_entries) == sizeof(ip6t_get_entries));
 static_assert(sizeof(ipt_replace) == sizeof(ip6t_replace));
 constexpr int kGetInfo = IPT_SO_GET_INFO;
@@ -33,7 +33,7 @@ constexpr int kAddCounters = IPT_SO_SET_ADD_COUNTERS;
 static_assert(kGetInfo == IP6T_SO_GET_INFO && kGetEntries == IP6T_SO_GET_ENTRIES);
 static_assert(kReplace == IP6T_SO_SET_REPLACE && kAddCounters == IP6T_SO_SET_ADD_COUNTERS);
 
-// Memory for much that the kernel writes; a vector would write it first.
+// Memory for large answers of the kernel; a vector would first clear it.
 class Buffer {
  public:
   explicit Buffer(size_t size) : data_(new uint8_t[size]), size_(size) {}
@@ -65,7 +65,7 @@ class TableSocket {
   TableSocket(const NetNamespace& netns, const TableRef& table)
       : name_(table.table), what_("iptables table " + table.table), level_(LevelOf(table.family)) {
     if (name_.size() >= sizeof ipt_getinfo::name) throw Failure::Invalid("table: at most 31 bytes");
-    // Any socket of the family will do; a raw one would need CAP_NET_RAW.
+    // Any socket of the family works; a raw one would need CAP_NET_RAW.
     socket_ = netns.Socket(table.family == NFPROTO_IPV6 ? AF_INET6 : AF_INET, SOCK_DGRAM, 0);
   }
 
@@ -82,22 +82,22 @@ class TableSocket {
       const ipt_getinfo info = Info();
       if (info.size > most_bytes) throw TooLarge(info.size);
       ReadTable table{info, Buffer(sizeof(ipt_get_entries) + info.size)};
-      // In place: it ends in an array without elements, which C++ does not know as a value.
+      // Constructed in place: the struct ends in an array of no fixed length, which is not a value in C++.
       auto* const request = reinterpret_cast<ipt_get_entries*>(table.answer.data());
       std::memset(request, 0, sizeof *request);
       std::memcpy(request->name, info.name, sizeof request->name);
       request->size = info.size;
       const int error = Ask(kGetEntries, table.answer.data(), table.answer.size());
-      // The entries may be those of another table of the same length.
+      // The entries may be those of a later table of the same length.
       if (error == 0 && Same(info, Info())) return table;
-      // EAGAIN: the table has another length by now.
+      // EAGAIN: the table's length has changed.
       if (error != 0 && error != EAGAIN) throw Failure::System(what_, error);
       if (attempt == kMostAttempts) throw Failure::System(what_, EAGAIN);
     }
   }
 
-  // Puts the remaining entries in the place of all, and returns the counters of the former ones. Nothing: the table has
-  // changed.
+  // Replaces all entries by the remaining ones and returns the counters of the former ones. Returns nothing if the
+  // table has changed.
   std::optional<std::vector<xt_counters>> Replace(const ReadTable& former, const LegacyTable& table,
                                                   const LegacyRemoval& removal) const {
     std::vector<xt_counters> counters(former.info.num_entries);
@@ -119,7 +119,7 @@ class TableSocket {
     throw Failure::System(what_, error);
   }
 
-  // Gives the remaining entries what they had counted. False when the table is another one again.
+  // Adds the former counts to the remaining entries. Returns false if the table was replaced again.
   bool AddCounters(const std::vector<xt_counters>& former, const LegacyRemoval& removal) const {
     const size_t count = removal.left.size() + 1;
     const Buffer request(sizeof(xt_counters_info) + count * sizeof(xt_counters));
@@ -152,7 +152,7 @@ class TableSocket {
            std::equal(std::begin(left.underflow), std::end(left.underflow), std::begin(right.underflow));
   }
 
-  // Both return the errno, 0 when the kernel did it.
+  // Both return the errno, or 0 for success.
   int Ask(int option, void* answer, size_t size) const {
     auto length = static_cast<socklen_t>(size);
     return getsockopt(socket_.get(), level_, option, answer, &length) == 0 ? 0 : errno;
@@ -167,7 +167,7 @@ class TableSocket {
   Fd socket_;
 };
 
-// Held until the end of its life. Exclusive: iptables and kube-proxy take it in the same way.
+// Holds the lock until destruction. The lock is exclusive; iptables and kube-proxy take it in the same way.
 class XtablesLock {
  public:
   explicit XtablesLock(const std::string& path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY)) {
@@ -175,16 +175,16 @@ class XtablesLock {
       missing_ = path + ": " + DescribeErrno(errno);
       return;
     }
-    // Not to wait is for the caller, who has better to do with this thread.
+    // Do not wait: the caller decides, because this thread has other work.
     if (flock(file_.get(), LOCK_EX | LOCK_NB) == 0) return;
     const int error = errno;
     busy_ = error == EWOULDBLOCK;
     missing_ = path + ": " + DescribeErrno(error);
   }
 
-  // Another process has it.
+  // Whether another process holds the lock.
   bool busy() const { return busy_; }
-  // Why it is not held; empty: it is.
+  // Why the lock is not held; empty if it is.
   const std::string& missing() const { return missing_; }
 
  private:

@@ -1,4 +1,4 @@
-// The tables of the iptables that came before nf_tables, in the kernel: read, and rid of one program's chains.
+// Reads the kernel's tables of the iptables that preceded nf_tables, and removes one program's chains from them.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace nftp {
 
-// All but the first of these read a table of ip_tables or ip6_tables whole, as the kernel hands it out in no other way.
-// Ask only for tables that are named in /proc/net/ip_tables_names or ip6_tables_names: the kernel makes one that is not
-// there. One whose entries are longer than `most_bytes` is not read. Throw Failure.
+// All functions but the first read a whole table of ip_tables or ip6_tables; the kernel offers no other way. Call them
+// only for tables named in /proc/net/ip_tables_names or ip6_tables_names: the kernel creates a table that does not
+// exist. A table whose entries are longer than `most_bytes` is not read. They throw Failure.
 
-// A table's size, its number of entries, and where its built-in chains begin and end (IPT_SO_GET_INFO): the kernel
-// tells these without the entries. They stay as they are until a process replaces the table.
+// Returns a table's size, its number of entries, and the positions of its built-in chains (IPT_SO_GET_INFO), which the
+// kernel reports without the entries. They stay the same until a process replaces the table.
 std::vector<uint32_t> LegacyLayout(const NetNamespace& netns, const TableRef& table);
 
-// Names of the chains in a table, without the built-in ones.
+// Returns the names of a table's chains, without the built-in ones.
 std::vector<std::string> LegacyChains(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);
 
-// How many rules a user's chain of a table has; 0 where there is no such chain.
+// Returns the number of rules in a user-defined chain; 0 if there is no such chain.
 uint32_t LegacyRules(const NetNamespace& netns, const TableRef& table, const std::string& chain, uint64_t most_bytes);
 
-// Whether the policy of the table's chain FORWARD is "drop"; false where it has no such chain.
+// Whether the policy of the table's chain FORWARD is "drop"; false if there is no such chain.
 bool LegacyForwardDrops(const NetNamespace& netns, const TableRef& table, uint64_t most_bytes);
 
 struct LegacyRemovalOptions {
-  // The file that iptables locks while it reads and writes tables (xtables.lock). It is not made where there is none.
+  // The file that iptables locks while it reads and writes tables (xtables.lock). It is not created if missing.
   std::string lock_file;
   uint64_t most_bytes = 0;
 };
@@ -39,15 +39,15 @@ struct LegacyOutcome {
   uint32_t chains = 0;
   uint32_t jumps = 0;
   std::vector<KeptChain> kept;
-  // False when another process changed the table right behind: counters of the rules that are left begin at 0.
+  // False if another process changed the table right afterwards: counters of the remaining rules then start at 0.
   bool counters_kept = true;
-  // Why the lock was not taken; empty: it was.
+  // Why the lock was not taken; empty if it was.
   std::string unlocked;
 };
 
-// Takes a program's chains, and what jumps to them, out of a table, in one step for packets (IPT_SO_SET_REPLACE). Other
-// programs' rules stay with their counters. Throws Failure, with EAGAIN when another process has the lock or keeps
-// changing the table; the table is as it was then.
+// Removes a program's chains, and the jumps to them, from a table, in one step for packets (IPT_SO_SET_REPLACE). Other
+// programs' rules keep their counters. Throws Failure, with EAGAIN if another process has the lock or keeps changing
+// the table; the table is then unchanged.
 LegacyOutcome RemoveLegacyChains(const NetNamespace& netns, const TableRef& table, const OwnChains& own,
                                  const LegacyRemovalOptions& options);
 

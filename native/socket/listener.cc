@@ -67,7 +67,7 @@ void Listener::Do(std::function<void()> task) {
   Raise(signal_);
 }
 
-// False when the thread is to end.
+// Returns false if the thread must end.
 bool Listener::Signalled() {
   uint64_t count;
   static_cast<void>(!read(signal_.checked(), &count, sizeof count));
@@ -81,10 +81,10 @@ bool Listener::Signalled() {
   return true;
 }
 
-// False when the thread is to end.
+// Returns false if the thread must end.
 bool Listener::ReadAll() {
-  // From a message that it had no room for until the socket is empty the kernel drops all others, too, and reports only
-  // the first (NETLINK_S_CONGESTED): a dump made when that was reported may lack the rest.
+  // Once a message does not fit, the kernel also drops all others until the socket is empty, and reports only the first
+  // drop (NETLINK_S_CONGESTED). A dump made at that report may lack the later changes.
   bool congested = false;
   for (;;) {
     const ssize_t got = socket_.Receive(buffer_.data(), buffer_.size(), MSG_DONTWAIT);
@@ -107,11 +107,11 @@ bool Listener::ReadAll() {
       try {
         handlers_.message(message);
       } catch (const Failure&) {
-        // A message that we cannot read is a change that we do not know.
+        // An unreadable message is a change that we missed.
         handlers_.lost();
       }
     }
-    // A stop is not kept waiting by a steady stream.
+    // Check here as well, so that a steady stream of messages does not delay a stop.
     pollfd signal{signal_.get(), POLLIN, 0};
     if (poll(&signal, 1, 0) > 0 && !Signalled()) return false;
   }
@@ -125,7 +125,7 @@ void Listener::Run() {
       if (errno == EINTR) continue;
       return handlers_.failed(Failure::System(options_.what, errno));
     }
-    // Other code may have closed them meanwhile.
+    // Other code may have closed the descriptors meanwhile.
     if (fds[0].revents != 0 && !signal_.valid()) return handlers_.failed(Failure::System(options_.what, EBADF));
     if (fds[0].revents != 0 && !Signalled()) return;
     if (!socket_.alive()) return handlers_.failed(Failure::System(options_.what, EBADF));

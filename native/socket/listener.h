@@ -1,4 +1,4 @@
-// A netlink socket that multicast groups send to, read on a thread of its own.
+// A netlink socket for multicast groups, read on a thread of its own.
 #pragma once
 
 #include <linux/netlink.h>
@@ -24,7 +24,7 @@ struct ListenerOptions {
   const char* thread = "";    // at most 15 characters
 };
 
-// What monitors hand out where events are missing, or have ended.
+// Monitors hand this out if events are missing or have ended.
 struct EventsLost {};
 struct MonitorFailed {
   Failure failure;
@@ -32,30 +32,30 @@ struct MonitorFailed {
 
 class Listener {
  public:
-  // Called on the thread. A Failure that `message` throws is a message lost.
+  // Called on the thread. A Failure that `message` throws counts as a lost message.
   struct Handlers {
     std::function<void(const nlmsghdr*)> message;
     // The kernel dropped messages, or one could not be read.
     std::function<void()> lost;
-    // The socket is of no more use, and the thread has ended.
+    // The socket is unusable, and the thread has ended.
     std::function<void(Failure)> failed;
   };
 
-  // Subscribed when the constructor returns. Throws Failure.
+  // Subscribes before the constructor returns. Throws Failure.
   Listener(const NetNamespace& netns, const ListenerOptions& options);
   ~Listener() { Stop(); }
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
   void Start(Handlers handlers);
-  // Ends the thread and waits for it. No handler is called behind this.
+  // Ends the thread and waits for it. No handler is called afterwards.
   void Stop();
 
-  // Takes part in its groups no more, so that nothing need be sent to it; false when that cannot be. From any thread.
+  // Leaves the groups, so that the kernel need not send anything. Returns false on failure. Any thread may call it.
   bool Leave() const;
-  // Takes part in them again. From any thread. Throws Failure.
+  // Rejoins the groups. Any thread may call it. Throws Failure.
   void Join() const;
-  // Runs something on the thread; never, if it has ended. From any thread.
+  // Runs a task on the thread, unless that has ended. Any thread may call it.
   void Do(std::function<void()> task);
 
  private:
@@ -65,7 +65,7 @@ class Listener {
 
   const ListenerOptions options_;
   const NetlinkSocket socket_;
-  // Readable when there is something to do: the end, or tasks.
+  // Readable when the thread must end or has tasks.
   const Fd signal_;
   Handlers handlers_;
   std::vector<uint8_t> buffer_;

@@ -9,10 +9,10 @@ namespace nftp {
 
 namespace {
 
-// Events of a commit of half a million elements, which come while the kernel is still in it.
+// Room for the events of a commit of half a million elements, which arrive while the kernel is still committing.
 constexpr size_t kDefaultReceiveBuffer = 64 << 20;
 constexpr size_t kDatagram = 1 << 18;
-// More than this waiting for a stuck main thread: it has to read everything again anyway.
+// With more items than this waiting for a stuck main thread, it must read everything again anyway.
 constexpr size_t kMaxQueued = 1 << 18;
 
 bool IsElements(uint8_t operation) { return operation == NFT_MSG_NEWSETELEM || operation == NFT_MSG_DELSETELEM; }
@@ -46,8 +46,8 @@ void ChangeGrouper::Clear() {
 bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_NFTABLES) return false;
   const uint8_t operation = NFNL_MSG_TYPE(message->nlmsg_type);
-  // Every event carries the low half of its commit's generation. When that changes without an NFT_MSG_NEWGEN, the end
-  // of the commit before was lost: what is left of it is none of this commit's.
+  // Every event carries the low half of its commit's generation. If it changes without an NFT_MSG_NEWGEN, the end of
+  // the previous commit was lost, and the events collected so far are not part of this commit.
   const uint16_t resource = ResourceOf(message);
   if (resource != resource_) Clear();
   resource_ = resource;
@@ -67,7 +67,7 @@ bool ChangeGrouper::Add(const nlmsghdr* message, ChangeBatch* batch) {
   ChangeEvent event{operation,   view.family,  std::string(view.table), std::string(view.name),
                     view.handle, view.elements};
   if (IsElements(operation)) {
-    // Names hold no NUL.
+    // Names contain no NUL.
     const std::string key =
         std::to_string(operation) + ' ' + std::to_string(view.family) + ' ' + event.table + '\0' + event.name;
     const auto [entry, added] = element_events_.try_emplace(key, current_.events.size());

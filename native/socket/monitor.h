@@ -1,4 +1,4 @@
-// Change events of nf_tables, grouped by commit, on a thread of their own.
+// Change events of nf_tables, grouped by commit, on a thread of its own.
 #pragma once
 
 #include <cstdint>
@@ -42,14 +42,14 @@ struct MonitorOptions {
   size_t receive_buffer = 0;
 };
 
-// Puts messages together to batches. Pure.
+// Groups messages into batches. Pure.
 class ChangeGrouper {
  public:
   explicit ChangeGrouper(MonitorOptions options) : options_(std::move(options)) {}
 
-  // True when `batch` is complete with this message (an NFT_MSG_NEWGEN).
+  // Returns true if this message (an NFT_MSG_NEWGEN) completes `batch`.
   bool Add(const nlmsghdr* message, ChangeBatch* batch);
-  // Events are missing: what was collected is worth nothing.
+  // Discards the collected events, because others are missing.
   void Clear();
   size_t pending() const { return current_.events.size(); }
 
@@ -59,31 +59,33 @@ class ChangeGrouper {
   const MonitorOptions options_;
   ChangeBatch current_;
   uint16_t resource_ = 0;
-  // Element events of a set and a direction are one event with a count: a commit may hold a million of them.
+  // Element events with the same set and direction become one event with a count: a commit may contain a million of
+  // them.
   std::unordered_map<std::string, size_t> element_events_;
 };
 
 class Monitor {
  public:
-  // Subscribed when the constructor returns. Throws Failure.
+  // Subscribes before the constructor returns. Throws Failure.
   Monitor(const NetNamespace& netns, const MonitorOptions& options);
   ~Monitor() { Stop(); }
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // `wake` is called, on the monitor's thread, when items are there to take and none were before.
+  // Calls `wake` on the monitor's thread when the queue becomes non-empty.
   void Start(std::function<void()> wake);
   std::vector<MonitorItem> Take();
-  // Ends the thread and waits for it. No wake() behind this.
+  // Ends the thread and waits for it. wake() is not called afterwards.
   void Stop() { listener_.Stop(); }
 
-  // Whether it has no use for what this port changes.
+  // Whether it skips changes of this port.
   bool skips(uint32_t port) const { return skip_port_ == port; }
-  // Listens no more, so that the kernel need not make events for it; false when that cannot be. From any thread.
+  // Stops listening, so that the kernel need not create events for it. Returns false on failure. Any thread may call
+  // it.
   bool Leave() const { return listener_.Leave(); }
-  // Listens again. From any thread.
+  // Listens again. Any thread may call it.
   void ListenAgain();
-  // Hands these out as if they had come from the kernel. From any thread.
+  // Hands these items out as if they came from the kernel. Any thread may call it.
   void Tell(std::vector<MonitorItem> items);
 
  private:

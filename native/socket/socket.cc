@@ -54,7 +54,7 @@ Fd NetNamespace::Socket(int domain, int type, int protocol) const {
     fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     if (fd < 0) error = errno;
   } else {
-    // A thread of its own enters the namespace and ends there: nothing has to find its way back.
+    // A separate thread enters the namespace and ends there, so no thread has to return to the former namespace.
     bool entered = false;
     std::thread visitor([&] {
       if (setns(fd_.checked(), CLONE_NEWNET) != 0) {
@@ -90,8 +90,7 @@ NetlinkSocket::NetlinkSocket(const NetNamespace& ns, int protocol) : fd_(ns.Sock
 }
 
 void NetlinkSocket::WantExtendedAcks() const {
-  // Linux >= 4.12 has both. Without them errors come without text, and with the request behind: DecodeError takes
-  // either.
+  // Linux >= 4.12 has both. Otherwise errors come without text, followed by the request; DecodeError reads either form.
   const int on = 1;
   static_cast<void>(setsockopt(fd(), SOL_NETLINK, NETLINK_EXT_ACK, &on, sizeof on));
   static_cast<void>(setsockopt(fd(), SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on));
@@ -110,10 +109,10 @@ bool NetlinkSocket::Leave(int group) const {
 namespace {
 
 size_t SetBuffer(int fd, int force, int plain, size_t bytes) {
-  // The kernel doubles the number, and keeps it in an int.
+  // The kernel doubles the number and keeps it in an int.
   const int value = static_cast<int>(std::min<size_t>(bytes, INT_MAX / 2));
   if (setsockopt(fd, SOL_SOCKET, force, &value, sizeof value) != 0) {
-    // No CAP_NET_ADMIN in the first user namespace: capped at net.core.wmem_max or rmem_max.
+    // Without CAP_NET_ADMIN in the first user namespace, the size is capped at net.core.wmem_max or rmem_max.
     static_cast<void>(setsockopt(fd, SOL_SOCKET, plain, &value, sizeof value));
   }
   int now = 0;
@@ -139,7 +138,8 @@ int NetlinkSocket::Send(const void* data, size_t length) const {
   message.msg_iovlen = 1;
   for (;;) {
     if (sendmsg(fd(), &message, 0) >= 0) return 0;
-    // Interrupted before the kernel took it: netlink handles a message within the call or not at all.
+    // The call was interrupted before the kernel took the message: netlink handles a message within the call or not at
+    // all.
     if (errno != EINTR) return errno;
   }
 }

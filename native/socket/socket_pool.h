@@ -1,4 +1,4 @@
-// Sockets that wait for the next use.
+// Idle sockets for reuse.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace nftp {
 
-// To close a netlink socket of netfilter's is dear: nf_tables looks whether it owned a table (nft_rcv_nl_event), keeps
-// commits waiting meanwhile, and first waits until everything that earlier transactions removed is destroyed. That is a
-// grace period of RCU, and tens of milliseconds after a large table or while a filtered dump walks the conntrack table.
+// Closing a netfilter netlink socket is expensive. nf_tables checks whether it owned a table (nft_rcv_nl_event), blocks
+// commits meanwhile, and first waits until everything that earlier transactions removed is destroyed. That takes an RCU
+// grace period, and tens of milliseconds after a large table or while a filtered dump walks the conntrack table.
 template <typename Socket>
 class SocketPool {
  public:
   using Open = std::function<std::unique_ptr<Socket>()>;
 
-  // Keeps as many as `idle` open. `open` may throw.
+  // Keeps up to `idle` sockets open. `open` may throw.
   SocketPool(size_t idle, Open open) : kept_(idle), open_(std::move(open)) {}
 
-  // None whose descriptor other code has closed meanwhile. Throws what `open` throws.
+  // Never returns a socket whose descriptor other code has closed. Throws what `open` throws.
   std::unique_ptr<Socket> Take() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -34,7 +34,7 @@ class SocketPool {
     return open_();
   }
 
-  // One that has received all answers to what it sent. Any other is left to its destructor.
+  // Takes a socket that has received all answers to its requests. Destroy any other socket instead.
   void GiveBack(std::unique_ptr<Socket> socket) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (idle_.size() < kept_) idle_.push_back(std::move(socket));

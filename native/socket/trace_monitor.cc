@@ -9,10 +9,10 @@ namespace nftp {
 
 namespace {
 
-// The kernel charges each message with about 1 KiB; a packet has ten to forty.
+// The kernel charges each message with about 1 KiB; a packet has ten to forty messages.
 constexpr size_t kDefaultReceiveBuffer = 8 << 20;
 constexpr size_t kDatagram = 1 << 14;
-// Messages that wait for a stuck main thread.
+// Maximum number of messages that wait for a stuck main thread.
 constexpr size_t kMaxQueued = 1 << 14;
 
 ListenerOptions TraceMessages(size_t receive_buffer) {

@@ -1,4 +1,4 @@
-// What rules do with packets that are traced (meta nftrace), on a thread of its own.
+// Reports what rules do with traced packets (meta nftrace), on a thread of its own.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@ namespace nftp {
 
 class TraceMonitor {
  public:
-  // Subscribed when the constructor returns. A receive buffer of 0 bytes: a few MiB. Throws Failure.
+  // Subscribes before the constructor returns. With a receive buffer of 0 bytes, uses a few MiB. Throws Failure.
   TraceMonitor(const NetNamespace& netns, size_t receive_buffer);
   ~TraceMonitor() { Stop(); }
   TraceMonitor(const TraceMonitor&) = delete;
   TraceMonitor& operator=(const TraceMonitor&) = delete;
 
-  // `wake` is called, on the monitor's thread, when items are there to take and none were before; and by Take().
+  // Calls `wake` on the monitor's thread when the queue becomes non-empty. Take() calls it, too.
   void Start(std::function<void()> wake);
-  // At most one item: the event loop gets its turn before the next, for which `wake` is called.
+  // Returns at most one item, so that the event loop gets a turn before the next; `wake` announces that one.
   std::vector<EventQueue<TraceEvent>::Item> Take() { return queue_.Take(); }
-  // Ends the thread and waits for it. No wake() behind this. On the thread that takes.
+  // Ends the thread and waits for it. wake() is not called afterwards. Call it on the thread that calls Take().
   void Stop() {
     queue_.Stop();
     listener_.Stop();
