@@ -209,7 +209,7 @@ describe("a fault that the kernel does not let us undo in the usual way", () => 
 
 test("a fault that the planner does not know has the table written from scratch, also at a start and with --once", async () => {
   // Without the flag the program takes bound chains for chains like any other, and the kernel refuses to delete them.
-  const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "kernel/nft-kernel.js")).href;
+  const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "netlink/nft-kernel.js")).href;
   const blind = `import { NftKernel } from ${JSON.stringify(kernel)};
     const { chains } = NftKernel.prototype;
     NftKernel.prototype.chains = async function (...of) { return (await chains.apply(this, of)).map((chain) => ({ ...chain, flags: 0 })); };`;

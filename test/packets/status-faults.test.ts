@@ -326,7 +326,7 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
   await writeFile(
     preload,
     `import { existsSync } from "node:fs";
-     const { NftKernel } = await import(${JSON.stringify(new URL("kernel/nft-kernel.js", pathToFileURL(UNBUNDLED_MAIN)).href)});
+     const { NftKernel } = await import(${JSON.stringify(new URL("netlink/nft-kernel.js", pathToFileURL(UNBUNDLED_MAIN)).href)});
      const commit = NftKernel.prototype.commit;
      const spoil = (op) => op.kind === "chain" && op.chain.includes("refused") ? { ...op, chain: op.chain.padEnd(300, "x") } : op;
      NftKernel.prototype.commit = function (ops, options) {
