@@ -1,25 +1,25 @@
-/** How a service asks its connections to be spread: annotation nft-proxier.dev/balance and those beside it. */
+/** How a service wants its connections spread: annotation nft-proxier.dev/balance and related ones. */
 export interface Balance {
-  /** What of a connection decides on its endpoint, on every node alike; "chance": it is drawn. */
+  /** The part of a connection that decides on its endpoint, on every node alike; "chance": the endpoint is random. */
   readonly by: BalanceKey | "chance";
-  /** Slots of each list; 0: by the number of endpoints. */
+  /** Slots of each list; 0: depends on the number of endpoints. */
   readonly slots: number;
-  /** Undefined: all endpoints alike. */
+  /** Undefined if all endpoints are alike. */
   readonly weights: Weights | undefined;
 }
 
-/** An endpoint that is not named has weight 1. */
+/** Weights of endpoints. An unlisted endpoint has weight 1. */
 export interface Weights {
-  /** By name of the zone. */
+  /** By zone name. */
   readonly zones: ReadonlyMap<string, number>;
-  /** By canonical address: goes before the zone's. */
+  /** By canonical address; these override the zone's weight. */
   readonly addresses: ReadonlyMap<string, number>;
 }
 
 export const BALANCE_KEYS = ["source-ip", "source-ip-port"] as const;
 export type BalanceKey = (typeof BALANCE_KEYS)[number];
 
-/** Slots that a list may have. Each is an element of the kernel's map, for each VIP. */
+/** Permitted numbers of slots of a list. Each slot is an element of the kernel's map, for each VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;
 
 export const MAX_WEIGHT = 1000;

@@ -1,28 +1,28 @@
 /**
- * Whose an endpoint is, and where: its pod, its node and its zone. Nothing that is served depends on it but what weights of zones say, operators alone are
- * told; so it is kept in as little memory as will do, and made into objects for those that a request is about.
+ * Pod, node and zone of each endpoint. Only zone weights affect the service; the rest is for operators. So the details are
+ * packed in as little memory as possible, and only become objects for the endpoints of a request.
  */
-/** As many as two bytes tell apart. */
+/** The number of values of two bytes. */
 const MOST_PLACES = 1 << 16;
 const CODE_LENGTH = 2;
 
-/** Nodes and their zones by number: many endpoints are on each. */
+/** Numbers for nodes and their zones, because many endpoints share them. */
 class PlaceTable {
   readonly #nodes: string[] = [""];
   readonly #zones: string[] = [""];
   readonly #numbers = new Map<string, number>([["", 0]]);
-  /** By zone and node, of nodes in other zones than they were first said to be in. */
+  /** Numbers by zone and node, for nodes that later appeared in another zone. */
   readonly #moved = new Map<string, number>();
 
   hasRoom(count: number): boolean {
     return this.#nodes.length + count <= MOST_PLACES;
   }
 
-  /** 0: nothing is said. */
+  /** Returns 0 if node and zone are unknown. */
   numberOf(node: string, zone: string): number {
     const known = this.#numbers.get(node);
     if (known === undefined) return this.#add(this.#numbers, node, node, zone);
-    // Nodes stay in their zones: no look-up of that.
+    // The common case, because nodes stay in their zones.
     if (this.#zones[known] === zone) return known;
     const key = `${zone}\n${node}`;
     return this.#moved.get(key) ?? this.#add(this.#moved, key, node, zone);
@@ -44,12 +44,12 @@ class PlaceTable {
   }
 }
 
-/** What no name of Kubernetes has in it. */
+/** A character that Kubernetes names never contain. */
 const SEPARATOR = "\n";
 
-/** Of the endpoints of a slice, in their order. */
+/** Details of the endpoints of a slice, in their order. */
 export class EndpointDetails {
-  /** Codes of places, and names of pods. */
+  /** Codes of places, then names of pods. */
   readonly #text: string;
   readonly #table: PlaceTable;
 
@@ -58,10 +58,10 @@ export class EndpointDetails {
     this.#table = table;
   }
 
-  /** @param count endpoints of the slice. */
+  /** @param count number of endpoints in the slice. */
   all(count: number): { readonly pod: string; readonly node: string }[] {
     const pods = this.#text.slice(count * CODE_LENGTH + 1).split(SEPARATOR);
-    // A name with a line break in it is none that a pod has.
+    // A name with a line break is not a pod's name.
     const named = pods.length === count;
     return Array.from({ length: count }, (_, i) => ({
       pod: named ? pods[i] : "",
@@ -73,7 +73,9 @@ export class EndpointDetails {
     return this.#table.zone(this.#place(index));
   }
 
-  /** Of slices with equally many endpoints. False, too, where the places have been given other codes meanwhile. */
+  /**
+   * Both slices must have the same number of endpoints. Also returns false if the places have been given other codes meanwhile.
+   */
   equals(other: EndpointDetails): boolean {
     return this.#text === other.#text && this.#table === other.#table;
   }
@@ -84,19 +86,19 @@ export class EndpointDetails {
   }
 }
 
-/** Packs what is said of the endpoints of slices. */
+/** Packs the details of the endpoints of slices. */
 export class DetailPacker {
   #table = new PlaceTable();
   #codes = Buffer.alloc(256);
 
-  /** Before those of another slice, of at most so many endpoints, are asked for their places. */
+  /** Call it before the places of another slice, which has at most `count` endpoints. */
   begin(count: number): void {
-    // Slices of before keep the table that they were packed with.
+    // Earlier slices keep the table that they were packed with.
     if (!this.#table.hasRoom(count)) this.#table = new PlaceTable();
     if (this.#codes.length < count * CODE_LENGTH) this.#codes = Buffer.alloc(count * CODE_LENGTH * 2);
   }
 
-  /** Notes where an endpoint is, by its index among them; "" where that is not said. */
+  /** Sets the place of the endpoint at an index; "" if unknown. */
   place(index: number, node: string, zone: string): void {
     const number = this.#table.numberOf(node, zone);
     this.#codes[index * CODE_LENGTH] = number;
@@ -104,13 +106,13 @@ export class DetailPacker {
   }
 
   /**
-   * Undefined: nothing is said of any endpoint.
-   * @param pods the first item is written to, and not read: put together in one go the text is no tree of texts. Behind it those of the endpoints, with their
-   *   namespace and "/" ahead where that is not the slice's, "" where nothing is said.
+   * Returns undefined if no endpoint has details.
+   * @param pods names of the endpoints' pods, from index 1 on: with namespace and "/" in front if it is not the slice's, and ""
+   * if unknown. The first item is overwritten, so that the text is joined at once and is not a tree of strings in V8.
    */
   pack(pods: string[]): EndpointDetails | undefined {
     const length = (pods.length - 1) * CODE_LENGTH;
-    // A byte for each character, whatever their values.
+    // One character per byte, whatever its value.
     pods[0] = this.#codes.toString("latin1", 0, length);
     const text = pods.join(SEPARATOR);
     if (text.length === length + pods.length - 1 && this.#isSilent(length)) return undefined;

@@ -1,6 +1,7 @@
 /**
- * Endpoints in columns: a cluster has hundreds of thousands, and an object and a text for each would be most of what there is in memory.
- * Addresses are words as the kernel's maps hold them: read once from the API's text, and not again until text is asked for.
+ * Endpoints in columns. A cluster has hundreds of thousands of endpoints, and an object and a string for each would take most
+ * of the memory. Addresses are words in the format of the kernel's maps. They are parsed once from the API's text, and
+ * formatted only on demand.
  */
 import {
   formatAddress,
@@ -16,21 +17,21 @@ export interface Endpoint {
   /** Canonical text of the address: dotted quad, or RFC 5952. */
   readonly address: string;
   readonly port: number;
-  /** On this node. */
+  /** Whether it is on this node. */
   readonly local: boolean;
 }
 
 const scratch = new Int32Array(4);
 const scratchBytes = new Uint8Array(scratch.buffer);
 
-/** Words of one address. */
+/** Number of words of one address. */
 export function wordsOf(family: IpFamily): 1 | 4 {
   return family === "ip" ? 1 : 4;
 }
 
 /**
- * Reads an address, and appends its words (network byte order in memory) to `into` from `at` on; false when it is none of the family's:
- * nothing is written then.
+ * Parses an address, and writes its words (network byte order in memory) to `into` from `at` on. Returns false, and writes
+ * nothing, if it is not an address of the family.
  */
 export function readAddress(text: string, family: IpFamily, into: number[], at: number): boolean {
   const words = wordsOf(family);
@@ -39,27 +40,27 @@ export function readAddress(text: string, family: IpFamily, into: number[], at: 
   return true;
 }
 
-/** What keeps an address that `readAddress` has read from being an endpoint's; undefined for an ordinary one. */
+/** Why an address parsed by `readAddress` cannot be an endpoint's. Returns undefined for an ordinary address. */
 export function specialEndpoint(words: readonly number[], family: IpFamily, at: number): SpecialKind | undefined {
   const count = wordsOf(family);
   for (let i = 0; i < count; i++) scratch[i] = words[at + i];
   return specialKind(scratchBytes, 0, count * 4);
 }
 
-/** Endpoints of one family. Not to be changed. */
+/** Endpoints of one family. Immutable. */
 export class EndpointList implements Iterable<Endpoint> {
   constructor(
     readonly family: IpFamily,
     readonly length: number,
-    /** One word for each IPv4 address, four for IPv6, with a sign. */
+    /** Signed words: one per IPv4 address, four per IPv6 address. */
     readonly words: readonly number[],
-    /** Of all of them, or of each. */
+    /** One port for all of them, or one for each. */
     readonly ports: number | readonly number[],
-    /** Whether each is on this node; undefined: none is. */
+    /** Whether each is on this node. Undefined if none is. */
     readonly locals: readonly boolean[] | undefined,
   ) {}
 
-  /** The same from objects. Throws RangeError for an address that is none of the family. */
+  /** Creates a list from objects. Throws RangeError for an invalid address, or one of the other family. */
   static of(family: IpFamily, endpoints: readonly Endpoint[]): EndpointList {
     const words: number[] = [];
     for (const { address } of endpoints) {
@@ -70,14 +71,14 @@ export class EndpointList implements Iterable<Endpoint> {
     return new EndpointList(family, endpoints.length, words, ports, locals.includes(true) ? locals : undefined);
   }
 
-  /** The `addressId` that an address has; undefined when it is none of the family. */
+  /** The `addressId` of an address. Returns undefined if it is not an address of the family. */
   static idOf(family: IpFamily, address: string): number | string | undefined {
     const words: number[] = [];
     if (!readAddress(address, family, words, 0)) return undefined;
     return new EndpointList(family, 1, words, 0, undefined).addressId(0);
   }
 
-  /** Made anew with each call; undefined beyond the end. Negative: from the end. */
+  /** Creates a new object at each call. Negative indices count from the end. Returns undefined beyond the end. */
   at(index: number): Endpoint | undefined {
     const i = index < 0 ? this.length + index : index;
     if (i < 0 || i >= this.length) return undefined;
@@ -104,19 +105,19 @@ export class EndpointList implements Iterable<Endpoint> {
     return this.locals?.[index] ?? false;
   }
 
-  /** What is equal for equal addresses of a family, and different for others. */
+  /** An identifier that is the same only for equal addresses of a family. */
   addressId(index: number): number | string {
     if (this.family === "ip") return this.words[index];
     return this.words.slice(index * 4, index * 4 + 4).join();
   }
 
-  /** The same of address and port. */
+  /** An identifier that is the same only for equal addresses and ports of a family. */
   id(index: number): number | string {
     if (this.family === "ip") return (this.words[index] >>> 0) * 65_536 + this.port(index);
     return `${this.addressId(index)} ${this.port(index)}`;
   }
 
-  /** Whether the endpoint at `index` has the address and port of another list's at `at`. */
+  /** Whether the endpoint at `index` has the same address and port as that of another list at `at`. */
   isSame(index: number, other: EndpointList, at: number): boolean {
     if (this.port(index) !== other.port(at)) return false;
     const count = wordsOf(this.family);
@@ -137,7 +138,7 @@ export class EndpointList implements Iterable<Endpoint> {
     return this.ports === port ? this : new EndpointList(this.family, this.length, this.words, port, this.locals);
   }
 
-  /** Those at these indices, in this order. */
+  /** The endpoints at these indices, in this order. */
   pick(indices: readonly number[] | Uint16Array): EndpointList {
     const count = wordsOf(this.family);
     const words: number[] = [];
@@ -152,7 +153,7 @@ export class EndpointList implements Iterable<Endpoint> {
     );
   }
 
-  /** Those whose index passes, in the same order. */
+  /** The endpoints whose index passes, in the same order. */
   filter(passes: (index: number) => boolean): EndpointList {
     const indices: number[] = [];
     for (let i = 0; i < this.length; i++) if (passes(i)) indices.push(i);
@@ -160,7 +161,7 @@ export class EndpointList implements Iterable<Endpoint> {
   }
 }
 
-/** Addresses of endpoints that lie in one of the networks, `most` of them. */
+/** Addresses of endpoints that lie in one of the networks, at most `most` of them. */
 export function endpointsInside(list: EndpointList, networks: readonly Prefix[], most: number): string[] {
   const found: string[] = [];
   for (let i = 0; i < list.length && found.length < most; i++) {
@@ -170,5 +171,5 @@ export function endpointsInside(list: EndpointList, networks: readonly Prefix[],
   return found;
 }
 
-/** Of families that have no endpoints here, too: nothing is in it. */
+/** Empty, so it also serves for the other family. */
 export const NO_ENDPOINTS = new EndpointList("ip", 0, [], 0, undefined);

@@ -1,12 +1,11 @@
 /**
- * Text that arrives in chunks. The bytes are copied: a small view of a chunk would keep the whole chunk in memory, and a peer
- * that sends a byte at a time would be given a hundred times as much memory as it sends.
+ * Text that arrives in chunks. The bytes are copied, because a small view would keep its whole chunk in memory. A peer that
+ * sends a byte at a time would then use a hundred times as much memory as it sends.
  */
 export class GrowingBytes {
   #bytes = Buffer.alloc(0);
   #length = 0;
 
-  /** Bytes so far. */
   get length(): number {
     return this.#length;
   }
@@ -22,7 +21,7 @@ export class GrowingBytes {
     this.#length = length;
   }
 
-  /** All bytes and `last` as UTF-8 text; empty from then on. */
+  /** All bytes and `last` as UTF-8 text. Empties the buffer. */
   take(last: Buffer): string {
     if (this.#length === 0) return last.toString();
     this.append(last);

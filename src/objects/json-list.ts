@@ -1,6 +1,6 @@
 /**
- * A large JSON text is most often one list, as the API server sends it and `kubectl get -o json` prints it. It is taken apart item
- * by item: none is parsed in one go, so reading does not hold the event loop, and a list that arrives in chunks is never in
+ * Most large JSON texts are one list, as the API server sends it and `kubectl get -o json` prints it. The reader splits it into
+ * items. It never parses the whole text at once, so it does not block the event loop. A list that arrives in chunks is never in
  * memory as a whole.
  */
 
@@ -16,14 +16,14 @@ const CLOSE_BRACKET = 0x5d;
 const SPACES = new Set([0x20, 0x09, 0x0a, 0x0d]);
 
 const BEGINS_ITEMS = /"items"\s*:\s*\[$/;
-/** What stands in the frame for the items that were handed out. */
+/** Placeholder in the frame for the items already returned. */
 const HANDED_OUT = "items that were handed out";
 
-/** Reads an object whose field "items" is a list of objects, from UTF-8 that may be cut anywhere. */
+/** Reads an object whose field "items" is a list of objects, from UTF-8 that may be split anywhere. */
 export class JsonListReader {
-  /** What is not in the list of items. */
+  /** The text outside the list of items. */
   #frame = "";
-  /** Beginning of an item, or of a part of the frame, that earlier chunks brought. */
+  /** The start of an item, or of a part of the frame, from earlier chunks. */
   readonly #begun = new GrowingBytes();
   #place: "frame" | "item" | "between items" = "frame";
   #expects: "item or end" | "comma or end" | "item" = "item or end";
@@ -37,22 +37,25 @@ export class JsonListReader {
   #offset = 0;
   #end = 0;
 
-  /** `maxValue`: bytes of an item, and of all that is around the items, that may be parsed in one go. Default: any number. */
+  /**
+   * @param maxValue maximum size of an item, and of the text around the items, that may be parsed at once, in bytes. Default:
+   * no limit.
+   */
   constructor(maxValue = Infinity) {
     this.#maxValue = maxValue;
   }
 
-  /** Where the item, or the text around the items, begins that was read last: bytes from the beginning. */
+  /** Start of the item, or of the text around the items, that was read last: bytes from the beginning. */
   get offset(): number {
     return this.#offset;
   }
 
-  /** Where the item ends that was read last. */
+  /** End of the item that was read last. */
   get endOffset(): number {
     return this.#end;
   }
 
-  /** The items that end in this chunk, in order. Throws `SyntaxError`, and `RangeError` for what is larger than `maxValue`. */
+  /** The items that end in this chunk, in order. Throws `SyntaxError`, or `RangeError` for a value larger than `maxValue`. */
   *push(chunk: Buffer): Generator<unknown, void, undefined> {
     yield* this.#read(chunk);
     this.#before += chunk.length;
@@ -81,7 +84,7 @@ export class JsonListReader {
         yield JSON.parse(text);
       } else {
         this.#frame += text;
-        // The first list at the top that is called so.
+        // The first top-level list of this name.
         if (this.#found || !BEGINS_ITEMS.test(text)) continue;
         this.#found = true;
         this.#frame += JSON.stringify(HANDED_OUT);
@@ -91,31 +94,31 @@ export class JsonListReader {
   }
 
   /**
-   * To be called when the text is over: the object without the items that were handed out. A text that is another value is
-   * returned as it is. Throws `SyntaxError`.
+   * Call it at the end of the text. Returns the object without the items already returned. Any other value is returned
+   * unchanged. Throws `SyntaxError`.
    */
   end(): unknown {
     if (this.#place !== "frame") throw new SyntaxError("the list breaks off");
     const value: unknown = JSON.parse(this.#frame + this.#begun.take(Buffer.alloc(0)));
     if (!this.#found) return value;
     const { items, ...list } = value as { items: unknown };
-    // Of two fields of one name the last one counts.
+    // If a field occurs twice, JSON.parse returns the last one.
     const own = Array.isArray(items) && items.length === 1 && items[0] === HANDED_OUT;
     if (!own) throw new SyntaxError('the list has the field "items" twice');
     return list;
   }
 
-  /** Whether there was a list of items; if not, `end` returns all that there is. */
+  /** Whether there was a list of items. If not, `end` returns everything. */
   get found(): boolean {
     return this.#found;
   }
 
-  /** The fields that come before the items. Call it only while the items are read. */
+  /** The fields before the items. Call it only while the items are read. */
   head(): unknown {
     return JSON.parse(`${this.#frame}]}`);
   }
 
-  /** Position of the next item, of the "]" that ends them, or the end of the chunk. */
+  /** Position of the next item, of the "]" after the last one, or the end of the chunk. */
   #passBetween(chunk: Buffer, from: number): number {
     for (let at = from; at < chunk.length; at++) {
       const byte = chunk[at];
@@ -137,8 +140,8 @@ export class JsonListReader {
   }
 
   /**
-   * Position behind the next byte that matters, from `from`; -1: none in this chunk. In an item: the "}" that ends it; outside the
-   * items: the "[" of a list that is a field of the object.
+   * Position after the next relevant byte, searched from `from`; -1 if none is in this chunk. In an item, it is the "}" at its
+   * end. Outside the items, it is the "[" of a list that is a field of the object.
    */
   #scan(chunk: Buffer, from: number): number {
     const inItem = this.#place === "item";
@@ -170,7 +173,7 @@ export class JsonListReader {
     return end;
   }
 
-  /** `more`: bytes that this chunk adds to what is parsed in one go. */
+  /** @param more bytes that this chunk adds to the next value to parse. */
   #checkSize(more: number): void {
     const earlier = this.#begun.length + (this.#place === "frame" ? this.#frame.length : 0);
     if (earlier + more > this.#maxValue) throw new RangeError(`a value of more than ${this.#maxValue} bytes`);

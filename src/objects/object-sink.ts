@@ -1,37 +1,43 @@
 import type { V1Node } from "@kubernetes/client-node";
 import type { ModelObject } from "./records.js";
 
-/** One object, and read by few: what is needed of it is read where it is needed, with care. */
+/** A Node, not decoded, because few parts read it. Each of them must check the fields that it reads. */
 export interface NodeObject {
   readonly kind: "Node";
   readonly name: string;
   readonly object: V1Node;
 }
 
-/** An object, decoded. */
+/** A decoded object. */
 export type KubeObject = ModelObject | NodeObject;
 
 export type KubeKind = KubeObject["kind"];
 
-/** Who receives objects. Calls are synchronous and cheap: nothing here touches the kernel. */
+/** Receives objects. Calls are synchronous and cheap: nothing here touches the kernel. */
 export interface ObjectSink {
   upsert(object: KubeObject): void;
-  /** `name` is "namespace/name", or the name alone for cluster-wide kinds. */
+  /** `name` is "namespace/name", or only the name for cluster-wide kinds. */
   remove(kind: KubeKind, name: string): void;
   /**
-   * The first full list is in; called once. `pending`: kinds whose own first list is still to come, `listed` tells when it
-   * has. Never Service or EndpointSlice. Default: none.
+   * The first full list has arrived; called once. @param pending kinds whose first list has not arrived; `listed` reports it
+   * later. Never Service or EndpointSlice. Default: none.
    */
   synced(pending?: readonly KubeKind[]): void;
-  /** The first full list of a kind that was pending at `synced` is in, or the server does not have the kind. A flush follows. */
+  /**
+   * The first full list of a kind that was pending at `synced` has arrived, or the server does not have the kind. A flush
+   * follows.
+   */
   listed?(kind: KubeKind): void;
-  /** A group of upserts and removes that belong together is over: now is a good time to write. */
+  /** Ends a group of upserts and removes that belong together: now is a good time to write. */
   flush(): void;
 }
 
-/** Where objects come from: the API server, or a directory. */
+/** Source of objects: the API server, or a directory. */
 export interface ObjectSource {
-  /** Resolves when the first full list has been delivered (after `synced`), pending kinds aside. Rejects when there can be none. */
+  /**
+   * Resolves when the first full list has been delivered (after `synced`), without the pending kinds. Rejects if there can be
+   * none.
+   */
   start(sink: ObjectSink): Promise<void>;
   stop(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** What is kept of objects: only what their meaning depends on, decoded once by the source that they come from. */
+/** Records of objects: only the fields that matter, decoded once by the source. */
 import { isDeepStrictEqual } from "node:util";
 import type { IpFamily, Prefix } from "../base/ip.js";
 import type { Balance } from "./balance.js";
@@ -16,21 +16,21 @@ export interface ServicePortRecord {
   readonly nodePort: number;
 }
 
-/** The service in one family. No address is in two of the three places. */
+/** The service in one family. No address is in more than one of the three places. */
 export interface FamilyRecord {
   readonly clusterIP: string;
   readonly externalIPs: readonly string[];
   readonly loadBalancerIPs: readonly string[];
-  /** Undefined: everybody. */
+  /** Undefined if every client is allowed. */
   readonly sourceRanges: readonly string[] | undefined;
 }
 
 export interface ServiceRecord {
   /** "namespace/name". */
   readonly name: string;
-  /** metadata.uid; "" when the object does not say. */
+  /** metadata.uid; "" if the object has none. */
   readonly uid: string;
-  /** Milliseconds since 1970; Infinity when the object does not say. */
+  /** Milliseconds since 1970; Infinity if the object has no creation time. */
   readonly created: number;
   readonly ports: readonly ServicePortRecord[];
   readonly ip: FamilyRecord | undefined;
@@ -39,25 +39,25 @@ export interface ServiceRecord {
   readonly externalPolicyLocal: boolean;
   /** 0: no affinity. */
   readonly affinitySeconds: number;
-  /** Annotations nft-proxier.dev/balance and those beside it; undefined: by chance, all endpoints alike. */
+  /** Annotation nft-proxier.dev/balance and related ones; undefined if the choice is random and all endpoints are alike. */
   readonly balance: Balance | undefined;
-  /** Annotations nft-proxier.dev/max-connections and those beside it; undefined: none. */
+  /** Annotation nft-proxier.dev/max-connections and related ones; undefined if there are none. */
   readonly limits: Limits | undefined;
-  /** Annotation nft-proxier.dev/reset-removed-endpoints: TCP connections to an endpoint that is gone are to be reset. */
+  /** Annotation nft-proxier.dev/reset-removed-endpoints: reset TCP connections to a removed endpoint. */
   readonly resetRemovedEndpoints: boolean;
-  /** Annotation nft-proxier.dev/drain-seconds: how long connections to an endpoint that terminates are kept; 0: until it is gone. */
+  /** Annotation nft-proxier.dev/drain-seconds: how long connections to a terminating endpoint are kept; 0: until it is gone. */
   readonly drainSeconds: number;
   /**
-   * Where a load balancer asks this node about the service; 0: nowhere. Only one of type LoadBalancer with an external policy
-   * Local has such a port.
+   * Port on which a load balancer asks this node about the service; 0: none. Only services of type LoadBalancer with an
+   * external policy Local have one.
    */
   readonly healthCheckPort: number;
 }
 
-/** Whether two records of a service say the same: asked of every service that comes again, changed or not. */
+/** Whether two records of a service are equal. Called for every service that arrives again, changed or not. */
 export function sameService(a: ServiceRecord, b: ServiceRecord): boolean {
   if (a.ports.length !== b.ports.length) return false;
-  // By hand: isDeepStrictEqual takes ten times as long, and there may be tens of thousands.
+  // isDeepStrictEqual would take ten times as long, and there may be tens of thousands of services.
   for (let i = 0; i < a.ports.length; i++) {
     const [x, y] = [a.ports[i], b.ports[i]];
     if (x.name !== y.name || x.protocol !== y.protocol || x.port !== y.port || x.nodePort !== y.nodePort) return false;
@@ -79,47 +79,47 @@ export interface SliceRecord {
   readonly family: IpFamily;
   /** At least one. */
   readonly ports: readonly SlicePort[];
-  /** With the first of the ports, each address once. Services with one port take them as they are. */
+  /** With the first of the ports, each address once. Services with one port use this list unchanged. */
   readonly endpoints: EndpointList;
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
-  /** Undefined when no endpoint has hints. */
+  /** Undefined if no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
-  /** Undefined: the slice names neither pods nor nodes nor zones. */
+  /** Undefined if the slice names neither pods nor nodes nor zones. */
   readonly details: EndpointDetails | undefined;
 }
 
-/** What a source hands on of an object. */
+/** The result that a source passes on for an object. */
 interface Decoded<Kind extends string, ObjectRecord> {
   readonly kind: Kind;
-  /** "namespace/name", or the name alone for cluster-wide kinds. */
+  /** "namespace/name", or only the name for cluster-wide kinds. */
   readonly name: string;
-  /** Undefined: nothing in it is to be served. */
+  /** Undefined if there is nothing to serve. */
   readonly record: ObjectRecord | undefined;
-  /** What in it cannot be served: reasons by field; undefined: nothing. */
+  /** Parts that cannot be served: reasons by field. Undefined if there are none. */
   readonly problems: ReadonlyMap<string, string> | undefined;
-  /** Fields among them that are understood, and not to be served by rule. */
+  /** Fields among them that are understood, but not served by rule. */
   readonly refused?: ReadonlySet<string>;
 }
 
 export type ServiceObject = Decoded<"Service", ServiceRecord>;
 
 export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
-  /** It is of one of the two families, and of a service: kube-proxy passes over others before it counts. */
+  /** Whether its family is one of the two, and it belongs to a service. kube-proxy skips other slices before it counts. */
   readonly counted: boolean;
   /**
    * When the Pod or Service change happened that led to this version (annotation
-   * endpoints.kubernetes.io/last-change-trigger-time); undefined when the slice does not say.
+   * endpoints.kubernetes.io/last-change-trigger-time). Undefined if the slice does not have it.
    */
   readonly trigger: { readonly family: IpFamily; /** Unix ms. */ readonly at: number } | undefined;
 }
 
-/** The record is its networks. */
+/** The record contains its networks. */
 export type ServiceCIDRObject = Decoded<"ServiceCIDR", readonly Prefix[]>;
 
 export type ModelObject = ServiceObject | SliceObject | ServiceCIDRObject;
 
-/** Whether two records of a slice say the same: asked of every slice that comes again, changed or not. */
+/** Whether two records of a slice are equal. Called for every slice that arrives again, changed or not. */
 export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
   return (
     a.name === b.name &&
@@ -133,7 +133,7 @@ export function sameSlice(a: SliceRecord, b: SliceRecord): boolean {
   );
 }
 
-/** Of slices with equally many endpoints. */
+/** Both slices must have the same number of endpoints. */
 function sameZones({ details: a }: SliceRecord, { details: b, endpoints }: SliceRecord): boolean {
   if (a === undefined ? b === undefined : b !== undefined && a.equals(b)) return true;
   for (let i = 0; i < endpoints.length; i++) if ((a?.zone(i) ?? "") !== (b?.zone(i) ?? "")) return false;

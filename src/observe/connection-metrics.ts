@@ -1,4 +1,4 @@
-/** Connections of services, as the kernel counts them. Read from the kernel with each scrape, and not else. */
+/** Connections of services, as the kernel counts them. They are only read from the kernel for a scrape. */
 import { Counter, Gauge, type Registry } from "prom-client";
 import { TimeSlice } from "../base/time-slice.js";
 import type { IpFamily } from "../base/ip.js";
@@ -14,26 +14,25 @@ export interface CountedPort {
   readonly family: IpFamily;
   readonly namespace: string;
   readonly service: string;
-  /** "80" or, where it has a name, that. */
+  /** The port's name if it has one, otherwise its number: "80". */
   readonly port: string;
   readonly protocol: string;
   readonly connections: number;
 }
 
 export interface ConnectionSource {
-  /** In an order that stays, by name. */
+  /** In a stable order, by name. */
   ports(): Promise<Iterable<CountedPort>>;
-  /** What is in force. */
+  /** Numbers of active services and endpoints. */
   counts(family: IpFamily): { readonly services: number; readonly endpoints: number };
 }
 
 export interface ConnectionMetricsOptions {
   readonly families: readonly IpFamily[];
-  /** Series of the counter at most, the first by name; 0: there is none. Default 2,000. */
+  /** Maximum number of the counter's series, the first ones by name; 0: no counter. Default 2,000. */
   readonly series?: number;
 }
 
-/** Registers its metrics. */
 export function registerConnectionMetrics(
   registry: Registry,
   source: ConnectionSource,
@@ -52,7 +51,9 @@ export function registerConnectionMetrics(
   }
   if (series === 0) return;
   let omittedSeries = 0;
-  /** Scrapes that come together share one, which yields to the event loop: each for itself would add to the same series. */
+  /**
+   * Concurrent scrapes share one collection, because it yields to the event loop. Otherwise, each would add to the same series.
+   */
   let collecting: Promise<void> | undefined;
   const collectAll = async (): Promise<void> => {
     try {
@@ -68,7 +69,7 @@ export function registerConnectionMetrics(
     registers: [registry],
     collect: () => (collecting ??= collectAll()),
   });
-  // Behind the counter: of the same scrape.
+  // Registered after the counter, so that it is from the same scrape.
   const omitted: Gauge = new Gauge({
     name: "nftproxier_service_connections_omitted_series",
     help: `Service ports that ${NAME} does not name: more than --connection-series`,
@@ -80,12 +81,12 @@ export function registerConnectionMetrics(
   });
 }
 
-/** Returns how many service ports have no series. */
+/** Returns the number of service ports without a series. */
 async function collect(connections: Counter<Label>, source: ConnectionSource, series: number): Promise<number> {
   const slice = new TimeSlice();
   let all = 0;
   const ports = await source.ports();
-  // The kernel's numbers, not ours: they may begin anew.
+  // The numbers are the kernel's, and may start from 0 again.
   connections.reset();
   for (const { family, namespace, service, port, protocol, connections: count } of ports) {
     if (++all > series) continue;

@@ -1,7 +1,7 @@
 /**
- * What is below /debug: flags, and what there is instead of Go's pprof: V8's own profiles, which browsers' developer tools and speedscope read. They
- * are taken from inside the process: no debugger port is opened. There is no heap snapshot: it has all strings in it, the
- * API server's token among them, and taking it doubles the memory.
+ * Pages below /debug: flags and profiles. Instead of Go's pprof there are V8's own profiles, which browsers' developer tools
+ * and speedscope read. They are taken inside the process, without a debugger port. There is no heap snapshot: it would contain
+ * all strings, including the API server's token, and double the memory.
  */
 import type { Session } from "node:inspector/promises";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,12 +13,12 @@ const PREFIX = "/debug/pprof/";
 const DEFAULT_SECONDS = 30;
 const MAX_SECONDS = 120;
 
-/** Takes a profile for as long as it is let; a JSON document. */
+/** Takes a profile until `wait` resolves, and returns a JSON document. */
 type Taker = (session: Session, wait: () => Promise<void>) => Promise<unknown>;
 
 interface Profile {
   readonly take: Taker;
-  /** Of the file: "cpuprofile". */
+  /** Of the file name: "cpuprofile". */
   readonly extension: string;
   readonly help: string;
 }
@@ -38,7 +38,7 @@ const PROFILES: Readonly<Record<string, Profile>> = {
 };
 
 const NO_GOROUTINES = "there are no goroutines; nodejs_active_resources at /metrics counts what is waited for";
-/** Go's profiles that there cannot be, and why. */
+/** Go's profiles that do not exist here, and why. */
 const MISSING: Readonly<Record<string, string>> = {
   goroutine: NO_GOROUTINES,
   threadcreate: "all JavaScript runs in one thread",
@@ -66,7 +66,7 @@ export function debugRoutes(log: Logger): ReadonlyMap<string, HttpHandler> {
   return new Map([...profilingRoutes(), ...flagRoutes(log)]);
 }
 
-/** By path. One profile at a time: they would measure each other. */
+/** Routes by path. Only one profile runs at a time, because several would measure each other. */
 function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
   const index: HttpHandler = () => textReply(200, INDEX);
   const routes = new Map<string, HttpHandler>([
@@ -93,7 +93,7 @@ function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
   return routes;
 }
 
-/** Or why it is none. */
+/** Returns the number of seconds, or an error reply. */
 function secondsOf(query: URLSearchParams): number | HttpReply {
   const text = query.get("seconds") ?? String(DEFAULT_SECONDS);
   const seconds = Number(text);
@@ -101,7 +101,7 @@ function secondsOf(query: URLSearchParams): number | HttpReply {
   return textReply(400, `${JSON.stringify(text.slice(0, 20))} is not a number of seconds from 1 to ${MAX_SECONDS}\n`);
 }
 
-/** Ends early when `signal` says that the client is gone. */
+/** Ends early if `signal` reports that the client is gone. */
 async function taken(take: Taker, ms: number, signal: AbortSignal): Promise<unknown> {
   const { Session } = await import("node:inspector/promises");
   const session = new Session();
@@ -120,14 +120,14 @@ async function cpuProfile(session: Session, wait: () => Promise<void>): Promise<
   return (await session.post("Profiler.stop")).profile;
 }
 
-/** @param all also what has been collected meanwhile. */
+/** @param all include objects that have been collected meanwhile. */
 async function heapProfile(session: Session, wait: () => Promise<void>, all: boolean): Promise<unknown> {
   await session.post("HeapProfiler.startSampling", {
     includeObjectsCollectedByMajorGC: all,
     includeObjectsCollectedByMinorGC: all,
   });
   await wait();
-  // It collects garbage first: what is not collected yet would look as if it were in use.
+  // Collects garbage first; uncollected garbage would look as if it were in use.
   return (await session.post("HeapProfiler.stopSampling")).profile;
 }
 
@@ -136,7 +136,9 @@ const MAX_VERBOSITY = 2 ** 31 - 1;
 const flagsIndex: HttpHandler = () =>
   textReply(200, "flags that can be set:\n/debug/flags/v: curl -X PUT -d 4 sets the log's verbosity, as -v\n");
 
-/** /debug/flags: flags that can be set while the program runs (k8s.io/apiserver/pkg/server/routes/flags.go). By path. */
+/**
+ * Routes for /debug/flags, by path: flags that can be set while the program runs (k8s.io/apiserver/pkg/server/routes/flags.go).
+ */
 function flagRoutes(log: Logger): ReadonlyMap<string, HttpHandler> {
   return new Map([
     ["/debug/flags", flagsIndex],

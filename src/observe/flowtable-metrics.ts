@@ -1,7 +1,7 @@
-/** Metrics of the flowtable, registered where one is asked for. */
+/** Metrics of the flowtable, registered if it is enabled. */
 import { Counter, Gauge, type Registry } from "prom-client";
 
-/** Registers its metrics. @returns counts a failure. */
+/** Registers its metrics. @returns a function that counts a failure. */
 export function registerFlowtableMetrics(registry: Registry, interfaces: () => number): () => void {
   const registers = [registry];
   const gauge: Gauge = new Gauge({

@@ -1,4 +1,4 @@
-/** Answers of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
+/** Results of /livez, /healthz (kube-proxy: pkg/proxy/healthcheck/proxy_health.go) and /readyz. */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES, IP_FAMILIES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
@@ -10,39 +10,39 @@ import type { ProbeCode } from "./metrics.js";
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
 export interface ProxyHealthOptions {
-  /** The families that are served. */
+  /** The served families. */
   readonly families: readonly IpFamily[];
-  /** A change that has waited this long makes us unhealthy, ms: twice the sync period. */
+  /** Time after which a waiting change makes us unhealthy, ms: twice the sync period. */
   readonly timeoutMs: number;
-  /** Whose Node object must exist; undefined: there is no API server that could have it. */
+  /** Name of the Node object that must exist. Undefined if there is no API server that could have it. */
   readonly nodeName: string | undefined;
-  /** Monotonic: how long a change has waited does not depend on the time of day being set. */
+  /** Monotonic, because setting the time of day must not affect how long a change has waited. */
   readonly clock: Clock;
-  /** Unix ms, for what is shown; by default the system's clock. */
+  /** Unix ms, for display; default: the system's clock. */
   readonly now?: () => number;
 }
 
 export interface ProbeReply {
   readonly code: ProbeCode;
-  /** JSON, without a line feed at its end. */
+  /** JSON without a trailing line feed. */
   readonly body: string;
 }
 
-/** Times are in ms of the monotonic clock, unless it says otherwise. */
+/** Times are in ms of the monotonic clock unless stated otherwise. */
 interface FamilyState {
-  /** When the oldest change came in that no write has taken over yet. */
+  /** Arrival of the oldest change that no write includes yet. */
   waiting: number | undefined;
-  /** When the oldest change came in that a write took over, and that the kernel has not taken yet. */
+  /** Arrival of the oldest change that a write includes and the kernel has not accepted yet. */
   underWay: number | undefined;
-  /** When another process changed the table, unless that has been undone. */
+  /** When another process changed the table; undefined once that has been reverted. */
   drifted: number | undefined;
-  /** State of the first write since the start: not tried yet, refused by the kernel, or done. */
+  /** State of the first write since the start: not tried yet, rejected by the kernel, or done. */
   first: "waits" | "refused" | "done";
   /** Unix ms. */
   lastUpdated: number;
 }
 
-/** Whether the kernel keeps up with the changes, in each family, and whether this node is to get traffic at all. */
+/** Whether the kernel keeps up with the changes in each family, and whether this node should get traffic at all. */
 export class ProxyHealth implements ProxierObserver {
   readonly #timeoutMs: number;
   readonly #nodeName: string | undefined;
@@ -56,7 +56,7 @@ export class ProxyHealth implements ProxierObserver {
     this.#nodeName = options.nodeName;
     this.#clock = options.clock;
     this.#now = options.now ?? Date.now;
-    // The start counts as an update: without a change nothing need ever be written.
+    // The start counts as an update: without a change, nothing may ever need to be written.
     for (const family of options.families) {
       this.#states.set(family, {
         waiting: undefined,
@@ -68,7 +68,7 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
-  /** The node's own Node object came or changed. */
+  /** Called with each version of this node's own Node object. */
   node(node: V1Node): void {
     this.#node = node;
   }
@@ -85,7 +85,7 @@ export class ProxyHealth implements ProxierObserver {
     }
   }
 
-  /** What packets meet is not what we wrote, until it is repaired: as bad as a change that waits. */
+  /** Until the repair, packets do not meet the rules that we wrote. This counts like a waiting change. */
   drifted(family: IpFamily): void {
     const state = this.#states.get(family);
     if (state !== undefined) state.drifted ??= this.#clock.now();
@@ -102,22 +102,21 @@ export class ProxyHealth implements ProxierObserver {
     if (!repairPending) state.drifted = undefined;
   }
 
-  /** How long the oldest change that is not in force, or the table's repair, has waited, ms; 0 when none does. */
+  /** How long the oldest change that is not active, or the table's repair, has waited, ms; 0 if nothing waits. */
   pendingMs(family: IpFamily): number {
     const state = this.#states.get(family);
     const since = Math.min(state?.underWay ?? state?.waiting ?? Infinity, state?.drifted ?? Infinity);
     return since === Infinity ? 0 : this.#clock.now() - since;
   }
 
-  /** No family has a change that has waited too long. */
   get healthy(): boolean {
     for (const family of this.#states.keys()) if (!this.#inTime(family)) return false;
     return true;
   }
 
   /**
-   * Why the node is to get no traffic, in words: its Node was never seen, is being deleted, or the autoscaler is about to
-   * remove it. Undefined: it is to get some; without a cluster always.
+   * Why the node should get no traffic, in words: its Node was never seen, is being deleted, or the autoscaler is about to
+   * remove it. Returns undefined if it should get traffic, which is always so without a cluster.
    */
   get nodeIneligibleReason(): string | undefined {
     const name = this.#nodeName;
@@ -136,7 +135,7 @@ export class ProxyHealth implements ProxierObserver {
     return this.#reply(this.healthy, {});
   }
 
-  /** Whether the rules are in force: of each family the first write since the start is done. Later failures are for livez. */
+  /** Whether the rules are active: the first write since the start is done for each family. /livez reports later failures. */
   readyz(): ProbeReply {
     const reason = this.#unreadyReason;
     return { code: reason === undefined ? 200 : 503, body: JSON.stringify({ ready: reason === undefined, reason }) };
@@ -145,7 +144,7 @@ export class ProxyHealth implements ProxierObserver {
   healthz(): ProbeReply {
     const nodeIneligibleReason = this.nodeIneligibleReason;
     const nodeEligible = nodeIneligibleReason === undefined;
-    // JSON drops what is undefined; kube-proxy has no reason there.
+    // JSON drops undefined fields; kube-proxy has no reason in this answer.
     return this.#reply(this.healthy && nodeEligible, { nodeEligible, nodeIneligibleReason });
   }
 
@@ -165,7 +164,7 @@ export class ProxyHealth implements ProxierObserver {
     return this.pendingMs(family) < this.#timeoutMs;
   }
 
-  /** Fields in the order in which kube-proxy has them. */
+  /** The fields are in kube-proxy's order. */
   #reply(good: boolean, node: Readonly<Record<string, unknown>>): ProbeReply {
     const now = this.#now();
     const families = IP_FAMILIES.flatMap((family) => {
@@ -174,11 +173,11 @@ export class ProxyHealth implements ProxierObserver {
     });
     const lastUpdated = Math.max(...families.map(({ state }) => state.lastUpdated));
     const body = {
-      // Load balancers of old take it for the time of the last sign of life, hence "now" when all is well.
+      // Older load balancers take this as the time of the last sign of life, so it is "now" if all is well.
       lastUpdated: rfc3339(good ? now : lastUpdated),
       currentTime: rfc3339(now),
       ...node,
-      // Of the proxier alone, also where the node's eligibility makes the status 503.
+      // Covers only the proxier, even if the node's eligibility makes the status 503.
       healthy: this.healthy,
       status: Object.fromEntries(
         families.map(({ family, state, healthy }) => [
@@ -191,7 +190,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 }
 
-/** Unix ms as Go writes a time in JSON (RFC3339Nano): the fraction without zeros at its end, or none. */
+/** Formats Unix ms as Go writes a time in JSON (RFC3339Nano): the fraction has no trailing zeros, or is left out. */
 export function rfc3339(ms: number): string {
   return new Date(ms).toISOString().replace(/\.?0*Z$/, "Z");
 }

@@ -1,11 +1,11 @@
 /**
- * Guards against DNS rebinding: another site's page can make its own name resolve to this node, and would read our answers as its own. Its
- * requests carry that name as Host.
+ * Guards against DNS rebinding. Another site's page can make its own name resolve to this node, and would then read our answers
+ * as its own. Its requests carry that name as Host.
  */
 import { isIP } from "node:net";
 import { textReply } from "./http-server.js";
 
-/** @returns whether a Host header ("node-1:10249") is an address, localhost, or one of the names. */
+/** @returns a function that checks whether a Host header ("node-1:10249") is an address, localhost, or one of the names. */
 export function hostCheck(names: readonly string[]): (host: string) => boolean {
   const known = new Set(["localhost", ...names.map((name) => name.toLowerCase())]);
   return (host) => {

@@ -1,6 +1,6 @@
 /**
- * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from tying it up. The
- * health port is open to all who can reach the node.
+ * A small HTTP server on one address: any method, short answers, and limits that keep a stranger from blocking it. Everyone who
+ * can reach the node can reach the health port.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { isIP, isIPv6 } from "node:net";
@@ -9,31 +9,30 @@ import { Backoff, type BackoffOptions } from "../base/backoff.js";
 import { type Admission, createGatedServer, type RequestGate } from "../base/request-gate.js";
 import { TakingTurns } from "../base/time-slice.js";
 
-/** Where to listen. */
 export interface ListenAddress {
   /** IP address without brackets. */
   readonly host: string;
   /** 0: the kernel picks one. */
   readonly port: number;
-  /** Of `::`: IPv4 is another listener's. Default: no. */
+  /** For `::`: leave IPv4 to another listener. Default: false. */
   readonly ipv6Only?: boolean;
-  /** What it is called in the configuration. */
+  /** Its name in the configuration. */
   readonly name?: string;
 }
 
 export interface HttpRequest {
-  /** "GET". As with Go's handlers it is up to each to ask; most do not, and answer every method alike. */
+  /** "GET". As with Go's handlers, each handler may check it; most do not, and answer every method alike. */
   readonly method: string;
-  /** Without the query, as it was sent: "/healthz". */
+  /** Without the query, as sent: "/healthz". */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** The server that the client means, with its port; "" when there is none. */
+  /** The server that the client addresses, with its port; "" if absent. */
   readonly host: string;
-  /** "" when there is none. */
+  /** "" if absent. */
   readonly accept: string;
-  /** Resolves with the request's body, "" when there is none; undefined when it broke off or is too long. */
+  /** Resolves with the request's body ("" without one), or with undefined if it was cut off or is too long. */
   readonly body: Promise<string | undefined>;
-  /** Aborted when the client does not wait for the answer any more. */
+  /** Aborted when the client no longer waits for the answer. */
   readonly signal: AbortSignal;
 }
 
@@ -41,12 +40,12 @@ export interface HttpReply {
   readonly status: number;
   /** Content-Type. */
   readonly type: string;
-  /** Parts are sent as they come, and asked for as the client takes them. */
+  /** Parts are sent as they come, and produced as the client reads them. */
   readonly body: string | AsyncIterable<string>;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** One whose body is there at once. */
+/** A reply whose body is complete. */
 export interface WholeReply extends HttpReply {
   readonly body: string;
 }
@@ -64,24 +63,24 @@ export function jsonReply(value: unknown): WholeReply {
   return { status: 200, type: JSON_TYPE, body: JSON.stringify(value) };
 }
 
-/** As Go's http.NotFound. */
+/** Like Go's http.NotFound. */
 export const NOT_FOUND: HttpReply = Object.freeze(textReply(404, "404 page not found\n"));
 
-/** The head of a request must be in by then, ms. */
+/** Time limit for a request's head, ms. */
 const HEADERS_TIMEOUT_MS = 10_000;
-/** The whole of it, its body included. */
+/** Time limit for the whole request, including its body, ms. */
 const REQUEST_TIMEOUT_MS = 15_000;
-/** A connection on which nothing moves is closed; longer than any answer takes, a CPU profile included. */
+/** An idle connection is closed after this time, ms. Longer than any answer takes, including a CPU profile. */
 const IDLE_TIMEOUT_MS = 150_000;
-/** Probes come seconds apart: each may find its last connection still open. */
+/** Probes come seconds apart, and each should find its last connection still open. */
 const KEEP_ALIVE_MS = 30_000;
 const MAX_HEADER_BYTES = 8 * 1024;
 /** A longer body ends the connection. */
 const MAX_BODY_BYTES = 16 * 1024;
 const MAX_CONNECTIONS = 256;
-/** A client that has taken nothing of an answer for this long is gone, ms. */
+/** A client that has read nothing of an answer for this long is considered gone, ms. */
 const STALLED_MS = 10_000;
-/** Requests and answers that wait for clients, of all connections together. */
+/** Waiting requests and answers of all connections together. */
 const MAX_PENDING_BYTES = 16 * 1024 * 1024;
 const LIMITS = {
   headersTimeout: HEADERS_TIMEOUT_MS,
@@ -90,10 +89,10 @@ const LIMITS = {
   keepAliveTimeout: KEEP_ALIVE_MS,
   maxHeaderSize: MAX_HEADER_BYTES,
 } as const;
-/** Between two attempts to listen, ms: kube-proxy's. */
+/** Between two attempts to listen, ms; kube-proxy's value. */
 const RETRY_MS = 5_000;
 
-/** What went wrong in words, by the kernel's. */
+/** Reasons in words, by the kernel's error code. */
 const REASONS: Readonly<Record<string, string>> = {
   EADDRINUSE: "another program (or another of our servers) has this port",
   EADDRNOTAVAIL: "no interface of this node has this address",
@@ -101,7 +100,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EAFNOSUPPORT: "this kernel has no IPv6",
 };
 
-/** An address that cannot be listened on now. */
+/** An address on which listening is not possible now. */
 export class ListenError extends Error {
   /** "EADDRINUSE". */
   readonly code: string;
@@ -121,8 +120,8 @@ function formatListenAddress({ host, port, name }: ListenAddress): string {
 }
 
 /**
- * Reads "IP:port", an IPv6 address in brackets. An unspecified address, of either family, means every address of the
- * node, of both: that is what Go makes of it, so probes of kube-proxy's `0.0.0.0:10256` may come over IPv6.
+ * Reads "IP:port", with an IPv6 address in brackets. An unspecified address of either family means every address of both
+ * families, as in Go. So probes of kube-proxy's `0.0.0.0:10256` may come over IPv6.
  */
 export function parseListenAddress(text: string): ListenAddress {
   const at = text.lastIndexOf(":");
@@ -133,20 +132,19 @@ export function parseListenAddress(text: string): ListenAddress {
 }
 
 /**
- * Limits the connections of one server, or of several together, and the memory that waits for their clients. At the limit
- * of connections the one that has been idle longest is closed, and the new one is served: were the new one refused, a
- * client that opens connections and asks nothing would keep the probes out. At the limit of memory the connection that
- * holds most is closed.
+ * Limits the connections of one server, or of several together, and the memory that waits for their clients. At the limit of
+ * connections, it closes the one that has been idle longest, and serves the new one. If it rejected the new one, a client that
+ * opens connections without requests would keep probes out. At the limit of memory, it closes the connection that holds most.
  *
- * A connection is idle unless a whole request head has come in and its answer has not been handed over. Half a request
- * is worth no more than none: sending one byte is no work. When no connection is idle, the oldest is closed.
+ * A connection is idle unless a complete request head has arrived and its answer has not been handed over. Half a request
+ * counts as none, because sending one byte is no work. If no connection is idle, the oldest is closed.
  */
 export class ConnectionLimit implements Admission {
-  /** Of requests. */
+  /** Order of requests. */
   readonly turns = new TakingTurns();
   readonly #max: number;
   readonly #maxPendingBytes: number;
-  /** Oldest first, with the bytes that each held when it was last looked at. */
+  /** Oldest first, with each one's bytes when last measured. */
   readonly #open = new Map<RequestGate, number>();
   /** Longest idle first. */
   readonly #idle = new Set<RequestGate>();
@@ -167,19 +165,19 @@ export class ConnectionLimit implements Admission {
     gate.once("close", () => this.#forget(gate));
   }
 
-  /** A request came in. */
+  /** A complete request head has arrived. */
   busy(gate: RequestGate): void {
     this.#idle.delete(gate);
     this.#measure(gate);
   }
 
-  /** Some of its answer was handed over. */
+  /** Part of the answer was handed over. */
   answering(gate: RequestGate): void {
     this.#measure(gate);
     if (this.#pendingBytes > this.#maxPendingBytes) this.#closeLargest(gate);
   }
 
-  /** It is answered. */
+  /** The request is answered. */
   idle(gate: RequestGate): void {
     this.#measure(gate);
     if (this.#open.has(gate)) this.#idle.add(gate);
@@ -193,7 +191,7 @@ export class ConnectionLimit implements Admission {
     this.#pendingBytes += bytes - before;
   }
 
-  /** @param kept its answer has just begun: however long it is, it gets the chance to be taken. */
+  /** @param kept is not closed, because its answer has just begun. However long it is, the client gets the chance to read it. */
   #closeLargest(kept: RequestGate): void {
     for (const gate of this.#open.keys()) this.#measure(gate);
     const others = [...this.#open].filter(([gate]) => gate !== kept).sort(([, a], [, b]) => b - a);
@@ -218,13 +216,13 @@ export class ConnectionLimit implements Admission {
 export interface HttpServerOptions {
   readonly address: ListenAddress;
   readonly handler: HttpHandler;
-  /** The handler failed (its request gets a 500), or a connection could not be accepted. */
+  /** Called if the handler fails (the request gets a 500), or if a connection cannot be accepted. */
   readonly onRequestFailed: (error: unknown) => void;
-  /** By default 256 connections, of this server alone. */
+  /** Default: 256 connections for this server alone. */
   readonly connections?: ConnectionLimit;
-  /** Waits between the attempts of `open`. Default: 5 s, as kube-proxy's. */
+  /** Waits between the attempts of `open`. Default: 5 s, as in kube-proxy. */
   readonly retry?: BackoffOptions;
-  /** Listening failed: told once for each reason, until it listens. */
+  /** Called if listening fails, once for each reason, until it succeeds. */
   readonly onFailed?: (error: ListenError) => void;
   readonly onListening?: () => void;
 }
@@ -258,23 +256,22 @@ export class HttpServer {
     });
   }
 
-  /** The port that the kernel picked for 0; undefined while it does not listen. */
+  /** The port that the kernel picked for 0; undefined while not listening. */
   get port(): number | undefined {
     const address = this.#server.address();
     return typeof address === "object" ? address?.port : undefined;
   }
 
-  /** The last attempt of `open` failed. */
   get failing(): boolean {
     return this.#backoff.failures > 0;
   }
 
-  /** Why the last attempt of `open` failed; undefined: it did not. */
+  /** Why the last attempt of `open` failed; undefined if it did not. */
   get failure(): string | undefined {
     return this.failing ? this.#told : undefined;
   }
 
-  /** One attempt; rejects with a ListenError, and may be called again then. */
+  /** Makes one attempt. Rejects with a ListenError, and may then be called again. */
   async listen(): Promise<void> {
     const attempt = this.#listen();
     this.#attempt = attempt.catch(() => undefined);
@@ -282,7 +279,7 @@ export class HttpServer {
     if (!this.#closed) this.#options.onListening?.();
   }
 
-  /** Resolves after the first attempt, whatever came of it; more follow until it listens, or is closed. */
+  /** Resolves after the first attempt, even if it failed. More attempts follow until it listens or is closed. */
   async open(): Promise<void> {
     this.#timer = undefined;
     try {
@@ -295,22 +292,22 @@ export class HttpServer {
     }
   }
 
-  /** Does not wait any longer for the next attempt of `open`. */
+  /** Makes the next attempt of `open` at once. */
   retryNow(): void {
     if (this.#timer === undefined) return;
     clearTimeout(this.#timer);
     void this.open();
   }
 
-  /** The port is free at once, or as soon as an attempt that is under way is over; open connections end, whatever they wait for. */
+  /** Frees the port at once, or after an attempt in progress. Ends open connections, even if they wait for an answer. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    // An attempt that is closed half way has no end.
+    // An attempt interrupted by close would never settle.
     if (this.port === undefined) await this.#attempt;
     await new Promise<void>((resolve) => {
-      // An error here says that it did not listen.
+      // An error here means that it was not listening.
       this.#server.close(() => resolve());
       this.#server.closeAllConnections();
     });
@@ -328,7 +325,7 @@ export class HttpServer {
     try {
       await this.#bind(host);
     } catch (error) {
-      // A kernel without IPv6 has no "all addresses of both families".
+      // A kernel without IPv6 cannot listen on all addresses of both families.
       const alone = host === "::" && !ipv6Only && error instanceof ListenError && error.code === "EAFNOSUPPORT";
       if (!alone) throw error;
       await this.#bind("0.0.0.0");
@@ -364,18 +361,21 @@ async function answer(exchange: Exchange, handler: HttpHandler): Promise<void> {
   const { request } = exchange;
   const body = bodyOf(request);
   const { method = "", url = "", headers } = request;
-  // As Go's server: the question is whether there is a server at all.
+  // Like Go's server: this asks only whether there is a server at all.
   if (method === "OPTIONS" && url === "*") return send(exchange, textReply(200, ""));
   const target = parseTarget(url);
   if (target === undefined) return send(exchange, textReply(400, "the request's target is no path\n"));
   const { accept = "", host = "" } = headers;
   const reply = await handler({ ...target, method, host, accept, body, signal: goneSignal(exchange) });
-  // Requests that share an answer get it at the same time.
+  // Requests that share an answer receive it at the same time.
   await exchange.turns.run(() => undefined);
   await send(exchange, reply);
 }
 
-/** Aborted also when the client only says no more, as Go's request context: who asks for something long and goes sends no more than that. */
+/**
+ * Also aborted if the client only ends its side, as Go's request context is: a client that requests something long and leaves
+ * only sends that.
+ */
 function goneSignal({ response, gate }: Exchange): AbortSignal {
   const gone = new AbortController();
   const abort = (): void => gone.abort();
@@ -388,7 +388,7 @@ function goneSignal({ response, gate }: Exchange): AbortSignal {
   return gone.signal;
 }
 
-/** Reads it whether the handler wants it or not: the connection's next request comes after it. */
+/** Always reads the body, because the connection's next request follows it. */
 function bodyOf(request: IncomingMessage): Promise<string | undefined> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
@@ -403,7 +403,7 @@ function bodyOf(request: IncomingMessage): Promise<string | undefined> {
   });
 }
 
-/** "/path?query", or an absolute URL as proxies send it. */
+/** "/path?query", or an absolute URL as sent by proxies. */
 function parseTarget(target: string): { path: string; query: URLSearchParams } | undefined {
   if (target.startsWith("/")) {
     const at = target.indexOf("?");
@@ -414,7 +414,7 @@ function parseTarget(target: string): { path: string; query: URLSearchParams } |
   return url?.host ? { path: url.pathname, query: url.searchParams } : undefined;
 }
 
-/** Rejects where parts of the body cannot be had; a client that goes in their midst is no failure. */
+/** Rejects if parts of the body cannot be produced. A client that leaves before the end is not a failure. */
 async function send({ request, response, handedOver }: Exchange, reply: HttpReply): Promise<void> {
   const { status, type, body, headers } = reply;
   const isWhole = typeof body === "string";

@@ -1,6 +1,6 @@
 /**
  * kube-proxy's metrics in nftables mode: names, labels, help texts and buckets of release 1.36 (pkg/proxy/metrics,
- * component-base/metrics/prometheus/restclient, component-base/metrics/version.go). All of them are alpha there.
+ * component-base/metrics/prometheus/restclient, component-base/metrics/version.go). They are all alpha there.
  */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { FAMILY_NAMES } from "../base/ip-families.js";
@@ -9,7 +9,7 @@ import type { IpFamily } from "../base/ip.js";
 export type FamilyLabel = "ip_family";
 export type FamilyLabels = Readonly<Record<FamilyLabel, string>>;
 
-/** Labels of a family, for good: nothing is allocated when something is counted. */
+/** Labels of each family, as constants: counting allocates nothing. */
 export const FAMILY_LABELS: Readonly<Record<IpFamily, FamilyLabels>> = {
   ip: Object.freeze({ ip_family: FAMILY_NAMES.ip }),
   ip6: Object.freeze({ ip_family: FAMILY_NAMES.ip6 }),
@@ -25,18 +25,18 @@ const PROGRAMMING_BUCKETS = [
 ];
 const REST_BUCKETS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 
-/** The release whose behaviour, metrics and configuration are ours. */
+/** The release whose behaviour, metrics and configuration we follow. */
 export const KUBE_PROXY_VERSION = "v1.36.0";
-/** Go's names of architectures, where they differ from Node's. */
+/** Go's names of architectures, if they differ from Node's. */
 const GO_ARCHITECTURES: Readonly<Record<string, string>> = { x64: "amd64", ia32: "386" };
 
-/** Makes metrics with the label `ip_family` whose series are there from the start, and metrics without labels. */
+/** Makes metrics without labels, and metrics with the label `ip_family` whose series exist from the start. */
 export class MetricMaker {
   readonly registry: Registry;
   readonly #families: readonly FamilyLabels[];
   readonly #prefix: string;
 
-  /** `prefix` goes before each help text: component-base has the metric's stability there. */
+  /** `prefix` precedes each help text: component-base puts the metric's stability there. */
   constructor(registry: Registry, families: readonly IpFamily[], prefix = "") {
     this.registry = registry;
     this.#families = families.map((family) => FAMILY_LABELS[family]);
@@ -55,7 +55,7 @@ export class MetricMaker {
     return counter;
   }
 
-  /** Its series are there when it is set: 0 would be a wrong value of what is counted from 1970. */
+  /** Its series appear when they are set: 0 would be a wrong value for a time counted from 1970. */
   timestamp(name: string, help: string): Gauge<FamilyLabel> {
     return new Gauge({ ...this.#named(name, help), labelNames: ["ip_family"] });
   }
@@ -83,9 +83,9 @@ export class MetricMaker {
 const RULES = "kubeproxy_sync_proxy_rules";
 const LATENCY = "SyncProxyRules latency in seconds";
 
-/** Writes: how long they took, how many failed, how long a change took from its cause to the kernel. */
+/** Metrics of writes: their duration, their failures, and the time of a change from its cause to the kernel. */
 export function syncMetrics(make: MetricMaker) {
-  // Nothing is cleaned up apart from a write here: this one stays 0, for whoever has an alert on it.
+  // Writes need no separate cleanup here, so this stays 0. It exists for users with an alert on it.
   make.counter(`${RULES}_nftables_cleanup_failures_total`, "Cumulative proxy nftables cleanup failures");
   return {
     duration: make.histogram(`${RULES}_duration_seconds`, LATENCY, SYNC_BUCKETS),
@@ -113,7 +113,7 @@ export function syncMetrics(make: MetricMaker) {
   } as const;
 }
 
-/** Changes by the kind of the object, and services that a Local policy keeps from their endpoints. */
+/** Changes by kind of object, and services whose Local policy keeps them from their endpoints. */
 export function objectMetrics(make: MetricMaker) {
   return {
     changes: {
@@ -156,7 +156,7 @@ export function conntrackMetrics(make: MetricMaker) {
   } as const;
 }
 
-/** client-go's, of requests to the API server. */
+/** client-go's metrics of requests to the API server. */
 export function restMetrics(registry: Registry) {
   return {
     requests: new Counter({
@@ -198,7 +198,7 @@ export function buildInfo(registry: Registry): Gauge<(typeof BUILD_LABELS)[numbe
   });
 }
 
-/** Labels of `kubernetes_build_info` for a version ("v1.36.0"); what only a build of Kubernetes has is empty. */
+/** Labels of `kubernetes_build_info` for a version ("v1.36.0"). Labels that only a Kubernetes build has are empty. */
 export function buildLabels(gitVersion: string): Record<(typeof BUILD_LABELS)[number], string> {
   const [, major = "", minor = ""] = /^v?(\d+)\.(\d+)/.exec(gitVersion) ?? [];
   const platform = `${process.platform}/${GO_ARCHITECTURES[process.arch] ?? process.arch}`;

@@ -1,6 +1,7 @@
 /**
- * kube-proxy's metrics of node ports on loopback (Kubernetes 1.37, KEP-6032; alpha), registered where they are asked for. Its TCP listeners are
- * a process's sockets, and it refuses the other protocols; here rules do all of it, so that nothing can fail to listen and no protocol is refused.
+ * kube-proxy's metrics of node ports on loopback (Kubernetes 1.37, KEP-6032; alpha), registered if such ports are requested.
+ * kube-proxy opens TCP listeners in its process, and rejects the other protocols. Here, rules do everything, so that no
+ * listener can fail and no protocol is rejected.
  */
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
@@ -10,11 +11,10 @@ const PREFIX = "kubeproxy_nftables_localhost_nodeport_";
 
 export interface LocalhostMetricsOptions {
   readonly families: readonly IpFamily[];
-  /** Node ports, each with its protocol, that answer on loopback at present. */
+  /** Number of node ports (with protocol) that answer on loopback now. */
   readonly nodePorts: (family: IpFamily) => number;
 }
 
-/** Registers its metrics. */
 export function registerLocalhostMetrics(registry: Registry, { families, nodePorts }: LocalhostMetricsOptions): void {
   const registers = [registry];
   const listeners: Gauge<"ip_family"> = new Gauge({

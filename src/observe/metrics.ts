@@ -1,7 +1,4 @@
-/**
- * Metrics, in a registry of their own: kube-proxy's, so that dashboards and alerts made for it go on working, and ours,
- * under `nftproxier_`.
- */
+/** Metrics in a separate registry: kube-proxy's, so that its dashboards and alerts keep working, and ours, under `nftproxier_`. */
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
 import type { NoLocalEndpoints, ProxierObserver, SyncReport, SyncWork } from "../proxier/observer.js";
@@ -20,38 +17,38 @@ import {
 } from "./kube-proxy-metrics.js";
 
 export interface MetricsOptions {
-  /** The families that are served: what is counted for each of them is there, with 0, from the start. */
+  /** The served families: their counters exist from the start, with 0. */
   readonly families: readonly IpFamily[];
-  /** Of this program: "0.1.0". */
+  /** Version of this program: "0.1.0". */
   readonly version: string;
-  /** Unix ms; by default the system's clock. */
+  /** Unix ms; default: the system's clock. */
   readonly now?: () => number;
-  /** How long the oldest change that is not in force has waited in a family, ms; 0 when none does. */
+  /** How long the oldest change that is not active has waited in a family, ms; 0 if nothing waits. */
   readonly pendingMs?: (family: IpFamily) => number;
 }
 
 /** One request to the API server, answered or not. */
 export interface RestRequest {
-  /** HTTP status; "<error>", as in client-go, when there was no answer. */
+  /** HTTP status; "<error>" if there was no answer, as in client-go. */
   readonly code: string;
   /** "GET". */
   readonly method: string;
-  /** As client-go says it: "GET", "POST". */
+  /** client-go's verb: "GET", "POST". */
   readonly verb: string;
   /** "10.96.0.1:443". */
   readonly host: string;
-  /** Undefined: not timed. client-go does not time watches either: they take as long as they are let. */
+  /** Undefined if not timed. Like client-go, we do not time watches: they run as long as they may. */
   readonly seconds: number | undefined;
 }
 
 /** Status codes of /livez and /healthz. */
 export type ProbeCode = 200 | 503;
 
-/** 50 µs to 3.3 s: one element takes the kernel some 100 µs, a full load of 50,000 services half a second. */
+/** 50 µs to 3.3 s: one element takes the kernel about 100 µs, a full load of 50,000 services half a second. */
 const KERNEL_BUCKETS = Array.from({ length: 17 }, (_, n) => 0.00005 * 2 ** n);
 
 export class Metrics implements ProxierObserver {
-  /** For other parts of the program to register theirs in: `registers: [metrics.registry]`. */
+  /** Other parts of the program register their metrics here: `registers: [metrics.registry]`. */
   readonly registry = new Registry();
   readonly #now: () => number;
   readonly #families: readonly FamilyLabels[];
@@ -83,8 +80,8 @@ export class Metrics implements ProxierObserver {
   }
 
   /**
-   * As kube-proxy counts (pkg/proxy/{servicechangetracker,endpointschangetracker}.go): every event, whether it changes rules
-   * or not; each family's proxier gets each Service, and a slice only the one of its family.
+   * Counts as kube-proxy does (pkg/proxy/{servicechangetracker,endpointschangetracker}.go): every event, even if it changes no
+   * rules. Each Service counts for each family's proxier, a slice only for the one of its family.
    */
   received(kind: "Service" | "EndpointSlice"): void {
     this.#objects.changes[kind].inc(kind === "Service" ? this.#families.length : 1);
@@ -129,7 +126,7 @@ export class Metrics implements ProxierObserver {
     this.#probes[path].inc({ code: String(code) });
   }
 
-  /** One look through a family's conntrack entries for stale ones: `conntrack/`'s ReconcileReport. */
+  /** One check of a family's conntrack entries for stale ones: ReconcileReport of `conntrack/`. */
   reconciled({ family, ms, deleted }: { family: IpFamily; ms: number; deleted: number }): void {
     this.#conntrack.duration.observe(FAMILY_LABELS[family], ms / 1000);
     this.#conntrack.deleted.inc(FAMILY_LABELS[family], deleted);
@@ -141,15 +138,18 @@ export class Metrics implements ProxierObserver {
   }
 
   /**
-   * The version that the API server says of itself ("v1.35.2", from its /version): `kubernetes_build_info` shows it from
-   * now on. Alerts compare that metric between components; we work with every version and would only set them off.
+   * Makes `kubernetes_build_info` show the version that the API server reports ("v1.35.2", from its /version). Alerts compare
+   * that metric between components. We work with every version, and would only trigger them.
    */
   setKubernetesVersion(gitVersion: string): void {
     this.#build.reset();
     this.#build.set(buildLabels(gitVersion), 1);
   }
 
-  /** All metrics as `registry.contentType` says. Requests that come while they are made share them: many clients cost no more than one. */
+  /**
+   * All metrics in the format of `registry.contentType`. Requests that arrive during a rendering share it: many clients cost no
+   * more than one.
+   */
   render(): Promise<string> {
     this.#rendering ??= this.registry.metrics().finally(() => (this.#rendering = undefined));
     return this.#rendering;
@@ -163,7 +163,7 @@ export class Metrics implements ProxierObserver {
   }
 }
 
-/** What the kernel was told, what waits, and who we are. */
+/** Our metrics: work for the kernel, waiting changes, and build information. */
 function ownMetrics(make: MetricMaker, { families, version, pendingMs }: MetricsOptions) {
   const build = new Gauge({
     name: "nftproxier_build_info",
@@ -178,7 +178,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
       help: "How long the oldest change that is not in force yet has waited; 0: all are",
       labelNames: ["ip_family"],
       registers: [make.registry],
-      // Looked up at each scrape, not kept.
+      // Computed at each scrape, not stored.
       collect: () => {
         for (const family of families) pending.set(FAMILY_LABELS[family], pendingMs(family) / 1000);
       },
@@ -196,13 +196,13 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
 }
 
 /**
- * `process_*` as every Prometheus client has them, and `nodejs_*`. Of the event loop only its lag at the time of a scrape:
- * percentiles want a timer every 10 ms, which would be nearly all the work of a node where nothing changes.
+ * `process_*` as in every Prometheus client, and `nodejs_*`. For the event loop there is only the lag at the time of a scrape.
+ * Percentiles need a timer every 10 ms, which would be nearly all the work of an idle node.
  */
 function processMetrics(registry: Registry): void {
   const never = 3_600_000;
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: never });
-  // prom-client takes the time when it is loaded: with a startup snapshot, when the image is built.
+  // prom-client reads the time when it is loaded. With a startup snapshot, that is when the image is built.
   const start = "process_start_time_seconds";
   registry.removeSingleMetric(start);
   const started = Math.round(performance.timeOrigin / 1000);

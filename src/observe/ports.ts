@@ -1,4 +1,4 @@
-/** The health port and the metrics port, on addresses that the configuration names, and what kube-proxy serves there. */
+/** The health port and the metrics port, on the configured addresses, with kube-proxy's contents. */
 import { hostname } from "node:os";
 import type { EventRecorder } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
@@ -20,45 +20,47 @@ import type { Metrics } from "./metrics.js";
 import { SliMetrics } from "./sli-metrics.js";
 import { flagz, statusz } from "./zpages.js";
 
-/** Of KubeProxyConfiguration: its key in /configz. */
+/** Key of KubeProxyConfiguration in /configz. */
 const CONFIG_GROUP = "kubeproxy.config.k8s.io";
 
 export interface PortOptions {
-  /** "IP:port", an IPv6 address in brackets; an unspecified address means all, of both families. */
+  /** "IP:port", with an IPv6 address in brackets; an unspecified address means all addresses of both families. */
   readonly address: string;
-  /** bindAddressHardFail: an address that cannot be had at the first attempt ends the program. */
+  /** bindAddressHardFail: a failure of the first attempt to listen ends the program. */
   readonly hardFail: boolean;
   readonly nodeName: string;
   readonly events: EventRecorder;
   readonly log: Logger;
-  /** Between two attempts to listen, ms. Default 5 s. */
+  /** Between two attempts to listen, ms. Default: 5 s. */
   readonly retryMs?: number;
 }
 
-/** A port that is served. */
 export interface ServedPort {
-  /** The port that it listens on; undefined while it does not. */
+  /** The port on which it listens; undefined while it does not. */
   readonly port: number | undefined;
-  /** Why listening fails at present: the address, the reason and its code; undefined: it does not. */
+  /** Why listening fails now: the address, the reason and its code. Undefined if it does not fail. */
   readonly failure: string | undefined;
   /**
-   * Resolves after the first attempt, whatever came of it. With `hardFail` it rejects with a ListenError when it failed,
-   * and an Event tells of it.
+   * Resolves after the first attempt, even if it failed. With `hardFail`, a failure rejects with a ListenError and sends an
+   * Event.
    */
   start(): Promise<void>;
-  /** Open connections end, whatever they wait for. */
+  /** Ends open connections, even if they wait for an answer. */
   close(): Promise<void>;
 }
 
-/** The health port (`healthzBindAddress`): /livez and /readyz for the kubelet, /healthz for load balancers. Throws a TypeError for an address that is none. */
+/**
+ * The health port (`healthzBindAddress`): /livez and /readyz for the kubelet, /healthz for load balancers. Throws a TypeError
+ * for an invalid address.
+ */
 export function healthPort(options: PortOptions, health: ProxyHealth, metrics: Metrics): ServedPort {
   return servedPort(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
 }
 
-/** Asked for by any name: scrapers and monitors may reach the node through a name that it does not know. */
+/** Served under any host name: scrapers and monitors may reach the node through a name that it does not know. */
 const SCRAPED: ReadonlySet<string> = new Set(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"]);
 
-/** The metrics port (`metricsBindAddress`). Throws a TypeError for an address that is none. */
+/** The metrics port (`metricsBindAddress`). Throws a TypeError for an invalid address. */
 export function metricsPort(options: PortOptions, contents: MetricsPortContents): ServedPort {
   const routes = routesOf(contents);
   const { statusPage } = contents;
@@ -71,7 +73,7 @@ export function metricsPort(options: PortOptions, contents: MetricsPortContents)
   return servedPort(options, "metrics", "FailedToStartMetricServer", handler);
 }
 
-/** @param reason of the Event with `hardFail`. */
+/** @param reason of the Event sent with `hardFail`. */
 function servedPort(options: PortOptions, what: string, reason: string, handler: HttpHandler): ServedPort {
   const { address, hardFail, nodeName, events, log, retryMs } = options;
   const server = new HttpServer({
@@ -116,7 +118,7 @@ function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
         return probe("livez", health.livez());
       case "/healthz":
         return probe("healthz", health.healthz());
-      // kube-proxy has no such path, and so no metric of its answers.
+      // kube-proxy has no such path, and therefore no metric of its answers.
       case "/readyz": {
         const { code, body } = health.readyz();
         return { status: code, type: JSON_TYPE, body };
@@ -129,22 +131,22 @@ function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
 
 export interface MetricsPortContents {
   readonly metrics: Metrics;
-  /** The KubeProxyConfiguration in force. */
+  /** The active KubeProxyConfiguration. */
   readonly configz: () => unknown;
   /** A line "name=value" for each flag. */
   readonly flagz: () => string;
   readonly enableProfiling: boolean;
-  /** Of this program: "0.1.0". */
+  /** Version of this program: "0.1.0". */
   readonly version: string;
-  /** Of /status and what is below; absent: there is none. */
+  /** Handler of /status and the paths below; absent if there are none. */
   readonly statusPage?: HttpHandler;
-  /** Its level can be set here, with profiling. */
+  /** Its level can be set here if profiling is enabled. */
   readonly log: Logger;
-  /** Unix ms; by default the system's clock. */
+  /** Unix ms; default: the system's clock. */
   readonly now?: () => number;
 }
 
-/** By path. */
+/** Routes by path. */
 function routesOf(contents: MetricsPortContents): ReadonlyMap<string, HttpHandler> {
   const { metrics, configz, enableProfiling, version, log, now = Date.now } = contents;
   const slis = new SliMetrics();
@@ -168,13 +170,13 @@ function routesOf(contents: MetricsPortContents): ReadonlyMap<string, HttpHandle
     ...(contents.statusPage ? ["/status"] : []),
     ...(enableProfiling ? ["/debug/flags/v", "/debug/pprof/"] : []),
   ].sort();
-  // kube-proxy has nothing there; the API server has this.
+  // kube-proxy has nothing here; the API server has this list.
   routes.set("/", () => jsonReply({ paths }));
   if (enableProfiling) for (const [path, handler] of debugRoutes(log)) routes.set(path, handler);
   return routes;
 }
 
-/** "/debug" of "/debug/pprof/heap": as statusz shows paths. */
+/** "/debug" of "/debug/pprof/heap", as statusz shows paths. */
 function foldersOf(paths: readonly string[]): string[] {
   return [...new Set(paths.map((path) => path.split("/", 2).join("/")))];
 }

@@ -1,7 +1,7 @@
 /**
- * Health checks of services, for load balancers that ask which nodes have endpoints before they send them anything
- * (kube-proxy: pkg/proxy/healthcheck/service_health.go): an HTTP server for each `healthCheckNodePort`, in each family,
- * on the addresses that node ports answer on.
+ * Health checks of services. Load balancers ask which nodes have endpoints before they send them traffic (kube-proxy:
+ * pkg/proxy/healthcheck/service_health.go). Each `healthCheckNodePort` has an HTTP server in each family, on the addresses on
+ * which node ports answer.
  */
 import { Gauge, type Registry } from "prom-client";
 import { IP_FAMILIES } from "../base/ip-families.js";
@@ -20,27 +20,27 @@ import {
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 
-/** Waits between attempts to open a port, ms; doubles up to the second. */
+/** First and longest wait between attempts to open a port, ms; each wait doubles. */
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
-/** Of all these servers together: each service adds a port, and an idle connection costs some 16 KiB. */
+/** Shared by all these servers: each service adds a port, and an idle connection costs about 16 KiB. */
 const MAX_CONNECTIONS = 512;
 
 export interface ServiceHealthOptions {
   readonly nodeName: string;
   readonly events: EventRecorder;
   readonly log: Logger;
-  /** What load balancers ask about a service in a family; undefined: nothing. The model's `healthCheck`. */
+  /** Returns a service's health check in a family, or undefined if it has none. The model's `healthCheck`. */
   readonly check: (family: IpFamily, service: string) => HealthCheck | undefined;
-  /** Whether the proxier itself is well: ProxyHealth's `healthy`. */
+  /** Whether the proxier itself is healthy: ProxyHealth's `healthy`. */
   readonly healthy: () => boolean;
-  /** Gets `nftproxier_service_healthcheck_listeners`. */
+  /** Registry for `nftproxier_service_healthcheck_listeners`. */
   readonly registry?: Registry;
-  /** By default 1 s. */
+  /** Default: 1 s. */
   readonly firstRetryMs?: number;
 }
 
-/** Where node ports answer in a family; "all": on every address of the node. */
+/** Addresses on which node ports answer in a family; "all": every address of the node. */
 export type NodePortAddresses = "all" | readonly string[];
 
 export class ServiceHealth implements ProxierObserver {
@@ -55,27 +55,27 @@ export class ServiceHealth implements ProxierObserver {
     if (options.registry !== undefined) this.#count(options.registry);
   }
 
-  /** Moves the servers of a family; before the first call it has none. */
+  /** Moves the servers of a family to these addresses. Before the first call there are none. */
   nodePortAddresses(family: IpFamily, addresses: NodePortAddresses, localhost: readonly string[] = []): void {
-    // Of loopback the addresses of the interface, as kube-proxy.
+    // On loopback, only the addresses of the interface, as in kube-proxy.
     const loopback = [family === "ip" ? "127.0.0.1" : "::1"].filter((address) =>
       localhost.some((net) => prefixContains(parseCIDR(net)!, address)),
     );
     this.#families[family].setAddresses(addresses === "all" ? addresses : [...addresses, ...loopback]);
   }
 
-  /** Only of rules that are in force a load balancer is told. */
+  /** Load balancers only learn of active rules. */
   synced({ family, ok, services }: SyncReport): void {
     if (ok && services.length > 0) this.#families[family].apply(services);
   }
 
-  /** Health checks that cannot be opened at present: whose, and why. */
+  /** Health checks that cannot be opened now, with the reason. */
   *failures(): Iterable<{ readonly service: string; readonly reason: string }> {
     yield* this.#families.ip.failures();
     yield* this.#families.ip6.failures();
   }
 
-  /** Resolves when every port is free. */
+  /** Resolves when every port is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#families.ip.close(), this.#families.ip6.close()]);
   }
@@ -126,7 +126,7 @@ class FamilyHealthChecks {
     const before = this.#addresses;
     if (desired.length === before.length && desired.every((address) => before.includes(address))) return;
     this.#addresses = desired;
-    // All that is given up goes first: every address includes each one.
+    // Close first: a listener on all addresses conflicts with one on a single address.
     for (const { listeners } of this.#servers.values()) {
       for (const [address, listener] of listeners) {
         if (desired.includes(address)) continue;
@@ -137,7 +137,7 @@ class FamilyHealthChecks {
     for (const [service, server] of this.#servers) this.#open(service, server);
   }
 
-  /** Looks at services again. */
+  /** Updates the health checks of these services. */
   apply(services: readonly string[]): void {
     if (this.#closed) return;
     const desired = new Map<string, HealthCheck>();
@@ -156,7 +156,7 @@ class FamilyHealthChecks {
         "health check closed",
       );
     }
-    // All that is given up is gone by now: ports may move from one service to another.
+    // The old listeners are closed by now, so ports may move from one service to another.
     for (const [service, check] of desired) this.#serve(service, check);
     if (freed.size > 0) void Promise.all(closing).then(() => this.#retryNow(freed));
   }
@@ -211,7 +211,7 @@ class FamilyHealthChecks {
     }
   }
 
-  /** Who waits for one of these ports may have it now. */
+  /** Retries the listeners that wait for one of these ports. */
   #retryNow(ports: ReadonlySet<number>): void {
     for (const { check, listeners } of this.#servers.values()) {
       if (ports.has(check.port)) for (const listener of listeners.values()) listener.retryNow();
@@ -241,13 +241,13 @@ class FamilyHealthChecks {
     });
   }
 
-  /** The families' servers have the same port: neither may take the other's addresses. */
+  /** The servers of both families have the same port: neither may take the other's addresses. */
   #listenAddress(address: string, port: number): ListenAddress {
     if (address !== ALL) return { host: address, port };
     return this.#family === "ip" ? { host: "0.0.0.0", port } : { host: "::", port, ipv6Only: true };
   }
 
-  /** The others go on; the load balancer takes this node for one without endpoints meanwhile. */
+  /** The other servers continue. Meanwhile the load balancer treats this node as one without endpoints. */
   #report(service: string, { port, uid }: HealthCheck, error: ListenError): void {
     const { nodeName, events, log } = this.#options;
     log.warn(
@@ -267,7 +267,7 @@ class FamilyHealthChecks {
   }
 }
 
-/** Byte for byte what kube-proxy answers. */
+/** Identical to kube-proxy's answer, byte for byte. */
 function reply(service: string, localEndpoints: number, healthy: boolean): HttpReply {
   const { namespace, service: name } = serviceFields(service);
   const answer = { service: { namespace, name }, localEndpoints, serviceProxyHealthy: healthy };

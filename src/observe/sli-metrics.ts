@@ -4,14 +4,14 @@ import { type HttpHandler, textReply } from "./http-server.js";
 /** One result of a health check: "ping" of /healthz. */
 export interface HealthCheckResult {
   readonly name: string;
-  /** The path that was asked for, without its slash: "healthz". */
+  /** The requested path without its slash: "healthz". */
   readonly type: string;
   readonly status: "success" | "error";
 }
 
 /**
- * /metrics/slis: results of the health checks on the metrics port (k8s.io/component-base/metrics/prometheus/slis). They are
- * in a registry of their own, as there, so that they can be scraped more often than the rest; DELETE sets it back.
+ * /metrics/slis: results of the health checks on the metrics port (k8s.io/component-base/metrics/prometheus/slis). As there,
+ * they have a separate registry, so that they can be scraped more often than the rest. DELETE resets it.
  */
 export class SliMetrics {
   readonly registry = new Registry();

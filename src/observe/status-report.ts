@@ -1,5 +1,5 @@
 /**
- * What the daemon answers on its socket. Versioned: fields may be added to v1, none changes or goes.
+ * The daemon's answers on its socket. Versioned: fields may be added to v1, but none changes or disappears.
  *
  *     GET /v1/status                     → StatusReport
  *     GET /v1/events                     → EventList
@@ -8,7 +8,8 @@
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
  *     GET /v1/endpoints                  → ServiceList of all services, each with its endpoints
  *     GET /v1/owner/ip|ip6/TCP|UDP|SCTP/PORT[/ADDRESS]
- *                                        → ServiceList of the service that has the port at the address, or else the node port, with its endpoints
+ *                                        → ServiceList of the service that has the port at the address, otherwise of
+ *                                          the one with that node port, with its endpoints
  *     GET /v1/diagnosis                  → Diagnosis
  */
 import type { IpFamily } from "../base/ip.js";
@@ -17,9 +18,13 @@ import type { Protocol } from "../base/protocols.js";
 export const API_VERSION = "nft-proxier.dev/v1";
 
 /**
- * in-force: as desired; pending: the family has not been written since the start; quarantined: the kernel refuses it;
- * rejected: no endpoint on any node, connections are refused; shadowed: another service has some of its addresses;
- * no-local-endpoint: a traffic policy is Local and no endpoint is on this node, which drops the connections that the policy governs.
+ * - in-force: as desired
+ * - pending: the family has not been written since the start
+ * - quarantined: the kernel rejects it
+ * - rejected: there is no endpoint on any node, so connections are refused
+ * - shadowed: another service has some of its addresses
+ * - no-local-endpoint: a traffic policy is Local and there is no endpoint on this node, so it drops the connections that the
+ *   policy governs
  */
 export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed" | "no-local-endpoint";
 
@@ -27,61 +32,67 @@ export interface EndpointStatus {
   /** Canonical. */
   readonly address: string;
   readonly port: number;
-  /** On this node. */
+  /** Whether it is on this node. */
   readonly local: boolean;
-  /** Its conditions, as its slice says. Those that are ready take new connections; where none is, those that serve and terminate. */
+  /**
+   * Its conditions, as in its slice. Ready endpoints take new connections. If there are none, serving and terminating endpoints
+   * do.
+   */
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
-  /** It terminates, and its connections are kept for the service's drain-seconds. */
+  /** The endpoint terminates, and its connections are kept for the service's drain-seconds. */
   readonly draining?: boolean;
-  /** Name of its pod; "namespace/name" where that is not the service's namespace. Absent, as the next ones: not said. */
+  /**
+   * Name of its pod, as "namespace/name" if the namespace is not the service's. This and the next fields are absent if the
+   * slice does not contain them.
+   */
   readonly pod?: string;
   readonly node?: string;
   readonly zone?: string;
-  /** Nodes and zones that it is for. */
+  /** Nodes and zones that the endpoint is intended for (topology hints). */
   readonly forNodes?: readonly string[];
   readonly forZones?: readonly string[];
-  /** Of new connections by policy Cluster, 0 to 1; and by policy Local, 0 where no policy is Local. */
+  /** Share of new connections by policy Cluster, 0 to 1, and by policy Local, 0 if no policy is Local. */
   readonly clusterShare: number;
   readonly localShare: number;
-  /** Since it stands where it does in the service's lists; absent: endpoints' connections are not counted. */
+  /** Counted since the endpoint took its place in the service's lists. Absent if endpoints' connections are not counted. */
   readonly connections?: number;
-  /** Tracked connections, open and not yet; the command adds them, from the kernel's table. */
+  /** Tracked connections, including those not established yet. The command adds them from the kernel's table. */
   readonly open?: number;
   readonly halfOpen?: number;
 }
 
-/** How a service's connections are spread, where its annotations ask for more than chance and that is in force. */
+/** How a service's connections are spread, if its annotations ask for more than random choice and are in effect. */
 export interface BalanceStatus {
   readonly mode: "consistent" | "random";
-  /** What of a connection decides; absent: chance does. */
+  /** The part of a connection that decides. Absent if the choice is random. */
   readonly key?: "source-ip" | "source-ip-port";
-  /** Of the longer list; 0: there is no endpoint. */
+  /** Slots of the longer list; 0: there is no endpoint. */
   readonly slots: number;
-  /** As the annotation has them; one that is not named has 1. Absent: all endpoints alike. */
+  /** Weights from the annotation; unlisted endpoints have weight 1. Absent if all endpoints are alike. */
   readonly weights?: {
-    /** By name of the zone. */
+    /** By zone name. */
     readonly zones: Readonly<Record<string, number>>;
     /** By canonical address, of this family. */
     readonly addresses: Readonly<Record<string, number>>;
   };
 }
 
-/** Limits of a service port, on this node and in this family. */
+/** Limits of a service port on this node and in this family. */
 export interface LimitsStatus {
-  /** Open at a time. Absent, as the next two: any number. */
+  /** Maximum of open connections. This and the next two fields are absent if there is no limit. */
   readonly maxConnections?: number;
   /**
-   * Tracked connections that are not closed: those that maxConnections counts, and those that were open before it came. The command adds it,
-   * from the kernel's table.
+   * Tracked connections that are not closed: those that maxConnections counts, and those opened before the limit was set. The
+   * command adds the number from the kernel's table.
    */
   readonly open?: number;
   readonly maxConnectionsPerClient?: number;
   readonly ratePerClient?: {
     readonly count: number;
     readonly per: "second" | "minute" | "hour";
-    /** How many may come at once. */
+    /** How many connections may come at once. */
     readonly burst: number;
   };
   readonly overLimit: "reject" | "drop";
@@ -90,7 +101,7 @@ export interface LimitsStatus {
 export interface ServicePortStatus {
   readonly namespace: string;
   readonly name: string;
-  /** "": the port has no name. */
+  /** "" if the port has no name. */
   readonly portName: string;
   readonly protocol: Protocol;
   readonly port: number;
@@ -104,26 +115,29 @@ export interface ServicePortStatus {
   readonly externalTrafficPolicy: "Cluster" | "Local";
   /** 0: no affinity. */
   readonly affinitySeconds: number;
-  /** What annotations ask for, as it is in force; each absent without one. */
+  /** Settings from annotations, as they are in effect; each absent without an annotation. */
   readonly balance?: BalanceStatus;
   readonly limits?: LimitsStatus;
-  /** How long connections to an endpoint that terminates are kept. */
+  /** How long connections to a terminating endpoint are kept. */
   readonly drainSeconds?: number;
-  /** TCP connections to an endpoint that is gone are to be reset; absent: they are not. */
+  /** TCP connections to a removed endpoint are reset. Absent if they are not. */
   readonly resetRemovedEndpoints?: true;
-  /** Endpoints that are ready. */
+  /** Number of ready endpoints. */
   readonly ready: number;
-  /** Endpoints that take new connections (the ready ones; if there are none, those that serve and terminate), and all that slices name. */
+  /**
+   * Number of endpoints that take new connections (the ready ones, or the serving and terminating ones if none is ready), and
+   * number of all endpoints in the slices.
+   */
   readonly serving: number;
   readonly total: number;
-  /** Connections that were given an endpoint, since the service is served; absent: they are not counted. */
+  /** Connections that were given an endpoint since the service has been served. Absent if they are not counted. */
   readonly connections?: number;
-  /** Between the last two readings; absent: there were none of late. */
+  /** Between the last two readings. Absent without recent readings. */
   readonly connectionsPerSecond?: number;
   readonly state: ServiceState;
-  /** Why it is in this state; absent if it serves as its objects ask for. */
+  /** Why the port is in this state. Absent if it serves as its objects ask. */
   readonly reason?: string;
-  /** Where they were asked for. */
+  /** Present if they were requested. */
   readonly endpoints?: readonly EndpointStatus[];
 }
 
@@ -133,15 +147,15 @@ export interface ServiceList {
   readonly items: readonly ServicePortStatus[];
 }
 
-/** Where node ports answer in one family. */
+/** Addresses on which node ports answer in one family. */
 export interface NodePortStatus {
-  /** "all": on every local address but loopback. Absent before the first write. */
+  /** "all": every local address except loopback. Absent before the first write. */
   readonly nodePortAddresses?: "all" | readonly string[];
-  /** CIDRs of loopback addresses where they answer as well. Absent: none. */
+  /** CIDRs of loopback addresses on which they also answer. Absent if there are none. */
   readonly localhostNodePorts?: readonly string[];
 }
 
-/** The same in words, behind "node ports answer on"; undefined: not known. */
+/** The same in words, to follow "node ports answer on". Returns undefined if unknown. */
 export function nodePortPlaces({ nodePortAddresses, localhostNodePorts = [] }: NodePortStatus): string | undefined {
   if (nodePortAddresses === undefined) return undefined;
   if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address but loopback";
@@ -156,10 +170,10 @@ export interface ServiceTable {
   readonly items: readonly (readonly string[])[];
 }
 
-/** What /healthz answers, which load balancers ask. */
+/** The answer of /healthz, which load balancers request. */
 export interface HealthzStatus {
   readonly code: 200 | 503;
-  /** With 503. */
+  /** Present with status 503. */
   readonly reason?: string;
 }
 
@@ -168,87 +182,87 @@ export interface FamilyStatus extends NodePortStatus {
   /** Written at least once since the start. */
   readonly inForce: boolean;
   readonly services: number;
-  /** Ready ones. */
+  /** Number of ready endpoints. */
   readonly endpoints: number;
-  /** How long the oldest change, or the table's repair, has waited, ms; 0: none does. */
+  /** How long the oldest change, or the table's repair, has waited, ms; 0 if nothing waits. */
   readonly pendingMs: number;
-  /** VIPs and node ports that the kernel serves from an earlier run. Absent once the family has been written. */
+  /** VIPs and node ports that the kernel still serves from an earlier run. Absent once the family has been written. */
   readonly kernelEntries?: number;
 }
 
-/** How the API server is reached. */
+/** State of the connection to the API server. */
 export interface ApiStatus {
   /** URL. */
   readonly server: string;
   readonly connected: boolean;
-  /** Since it last said anything, ms: a minute at most where all is well. Absent: it has not. */
+  /** Time since its last message, ms: at most a minute if all is well. Absent before the first message. */
   readonly silentMs?: number;
 }
 
-/** Entries of the connection tracking table, and how many it has room for. */
+/** Entries of the connection tracking table, and its capacity. */
 export interface ConntrackStatus {
   readonly entries: number;
   readonly max: number;
 }
 
-/** How far services' packets were tried against other programs' rules. */
+/** How far services' packets were checked against other programs' rules. */
 export interface FirewallStatus {
-  /** Services whose packets were tried, and how many there are. */
+  /** Number of checked services, and of all services. */
   readonly checked: number;
   readonly services: number;
-  /** Of the checked ones, those for which a rule may drop packets: it depends on the client, or on what cannot be known; with one such rule. */
+  /** Checked services whose packets a rule may drop, with one such rule. The outcome depends on the client or on unknown facts. */
   readonly unjudged: number;
   readonly unjudgedRule?: string;
-  /** What was not read: "ip filter (5000 rules)". */
+  /** Parts that were not read: "ip filter (5000 rules)". */
   readonly unread: readonly string[];
 }
 
-/** What an operator has to know, worst first. */
+/** Problems that an operator has to know, worst first. */
 export interface StatusProblem {
   readonly what: string;
   readonly remedy: string;
 }
 
-/** Another process's change of a table that was undone. */
+/** Another process's change of a table that was reverted. */
 export interface LastRepair {
   /** Unix ms. */
   readonly at: number;
   readonly family: IpFamily;
-  /** "nft (pid 4711)"; empty: the kernel did not tell. */
+  /** "nft (pid 4711)"; empty if the kernel did not report the process. */
   readonly by: readonly string[];
-  /** In words. */
+  /** Descriptions for people. */
   readonly changes: readonly string[];
-  /** From the first that was noticed to the kernel's answer, ms. */
+  /** Time from the first noticed change to the kernel's answer, ms. */
   readonly ms: number;
 }
 
 export interface StatusReport {
   readonly apiVersion: typeof API_VERSION;
   readonly kind: "Status";
-  /** Of the program, and of the kernel. */
+  /** Versions of the program and of the kernel. */
   readonly version: string;
   readonly kernel: string;
   readonly nodeName: string;
   readonly uptimeMs: number;
-  /** What /livez answers: no change has waited too long. */
+  /** The result of /livez: no change has waited too long. */
   readonly healthy: boolean;
   /** Absent if no health port is served. */
   readonly healthz?: HealthzStatus;
   readonly families: readonly FamilyStatus[];
   /** Services whose change is not in the desired table yet. */
   readonly pendingServices: number;
-  /** Absent: objects come from manifests. */
+  /** Absent if objects come from manifests. */
   readonly api?: ApiStatus;
-  /** Absent: the kernel has no connection tracker loaded. */
+  /** Absent if the kernel has no connection tracker loaded. */
   readonly conntrack?: ConntrackStatus;
-  /** Absent: no other program has rules in the way of services' packets. */
+  /** Absent if no other program's rules affect services' packets. */
   readonly firewalls?: FirewallStatus;
-  /** What this kernel lacks, and what that means; none where it has everything. */
+  /** Features that this kernel lacks, with the consequences; empty if it lacks none. */
   readonly missingFeatures: readonly string[];
-  /** Objects and fields that cannot be served. */
+  /** Number of objects and fields that cannot be served. */
   readonly ignored: number;
   readonly lastRepair?: LastRepair;
-  /** What goes on and needs nothing done, in words; absent: nothing. */
+  /** Activities that need no action, in words. Absent if there are none. */
   readonly notes?: readonly string[];
   readonly problems: readonly StatusProblem[];
 }
@@ -267,15 +281,15 @@ export interface EventList {
   readonly items: readonly StatusEvent[];
 }
 
-/** What a bug report needs of the daemon. It may hold secrets: `diagnose` removes what looks like one. */
+/** The daemon's part of a bug report. It may contain secrets: `diagnose` removes everything that looks like one. */
 export interface Diagnosis {
   readonly apiVersion: typeof API_VERSION;
   readonly kind: "Diagnosis";
-  /** KubeProxyConfiguration in force. */
+  /** The active KubeProxyConfiguration. */
   readonly configuration: unknown;
-  /** A line "name=value" for each flag; "" where there are none. */
+  /** A line "name=value" for each flag; "" if there are none. */
   readonly flags: string;
-  /** As Prometheus reads them. */
+  /** In Prometheus text format. */
   readonly metrics: string;
   /** The last lines of the log, oldest first. */
   readonly log: string;

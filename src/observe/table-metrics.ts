@@ -1,4 +1,4 @@
-/** Metrics of repairs, rebuilds and contention, and of services in quarantine. */
+/** Metrics of repairs, rebuilds and contention, and of quarantined services. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
 import {
@@ -10,10 +10,10 @@ import {
 } from "../proxier/observer.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
-/** 1 ms to 16 s: an element is back in a millisecond, a large table in half a second, a repair that has to wait in ten. */
+/** 1 ms to 16 s: restoring an element takes a millisecond, a large table half a second, a repair that has to wait ten seconds. */
 const REPAIR_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);
 
-/** Registers its metrics; an observer of the proxier. */
+/** Registers its metrics. It is an observer of the proxier. */
 export class TableMetrics implements ProxierObserver {
   readonly #repairs;
   readonly #seconds;
@@ -23,7 +23,7 @@ export class TableMetrics implements ProxierObserver {
   readonly #contended;
   readonly #contentions;
 
-  /** @param families those that are served: what is counted for each of them is there, with 0, from the start. */
+  /** @param families the served families: their counters exist from the start, with 0. */
   constructor(registry: Registry, families: readonly IpFamily[]) {
     const registers = [registry];
     this.#repairs = new Counter({

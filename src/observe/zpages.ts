@@ -1,11 +1,11 @@
 /**
- * /statusz and /flagz, as k8s.io/apiserver/pkg/server/{statusz,flagz} of release 1.36 write them: text for people, and
- * JSON (config.k8s.io/v1beta1) for whoever asks for exactly that.
+ * /statusz and /flagz, in the format of k8s.io/apiserver/pkg/server/{statusz,flagz} of release 1.36: text for people, and JSON
+ * (config.k8s.io/v1beta1) for clients that ask for exactly that.
  */
 import { type WholeReply, type HttpRequest, jsonReply, textReply } from "./http-server.js";
 import { KUBE_PROXY_VERSION } from "./kube-proxy-metrics.js";
 
-/** What these pages call us: those who look for kube-proxy shall find it. */
+/** Our name on these pages, so that users who look for kube-proxy find it. */
 const COMPONENT = "kube-proxy";
 const GROUP = "config.k8s.io";
 const VERSION = "v1beta1";
@@ -18,9 +18,9 @@ export interface ProcessStatus {
   readonly startedAt: number;
   /** Unix ms. */
   readonly now: number;
-  /** Of this program: "0.1.0". */
+  /** Version of this program: "0.1.0". */
   readonly version: string;
-  /** What else can be asked for here. */
+  /** Other paths that can be requested here. */
   readonly paths: readonly string[];
 }
 
@@ -63,7 +63,7 @@ interface Page {
   fields(): Readonly<Record<string, unknown>>;
 }
 
-/** The first form of those asked for that there is; without an Accept header: text. */
+/** The first requested form that is available; text without an Accept header. */
 function negotiated({ accept }: HttpRequest, kind: string, page: Page): WholeReply {
   const form =
     accept.trim() === ""
@@ -87,7 +87,7 @@ function negotiated({ accept }: HttpRequest, kind: string, page: Page): WholeRep
   }
 }
 
-/** What one range of an Accept header asks for; undefined: nothing that there is. */
+/** The form that one range of an Accept header requests. Returns undefined if there is no such form. */
 function formOf(range: string, kind: string): "text" | "json" | undefined {
   const [type = "", ...parameters] = range.split(";").map((part) => part.trim());
   const given = new Map(parameters.map((part) => [part.split("=", 1)[0] ?? "", part.slice(part.indexOf("=") + 1)]));

@@ -1,10 +1,10 @@
-/** Annotations of our own. */
+/** Our own annotations. */
 import { closest } from "../../base/closest.js";
 import type { Fields } from "../../base/unknown.js";
 import { type FieldProblems, show } from "./field-problems.js";
 
 const PREFIX = "nft-proxier.dev/";
-/** Those of a Service. */
+/** Annotations of a Service. */
 const NAMES = [
   "balance",
   "balance-key",
@@ -19,7 +19,7 @@ const NAMES = [
 ] as const;
 export type AnnotationName = (typeof NAMES)[number];
 
-/** Its key among the annotations, and its path as problems name it. */
+/** An annotation's key, and its path in problems. */
 export function annotationField(name: AnnotationName): { readonly key: string; readonly path: string } {
   return fieldOf(PREFIX + name);
 }
@@ -28,7 +28,7 @@ function fieldOf(key: string): { readonly key: string; readonly path: string } {
   return { key, path: `metadata.annotations["${key}"]` };
 }
 
-/** A name with our prefix that is none of ours is a mistake, which would otherwise look like a setting in force. */
+/** Reports unknown names with our prefix: such a mistake would otherwise look like an active setting. */
 export function reportUnknown(annotations: Fields, problems: FieldProblems): void {
   for (const key in annotations) {
     if (!key.startsWith(PREFIX)) continue;
@@ -40,7 +40,7 @@ export function reportUnknown(annotations: Fields, problems: FieldProblems): voi
   }
 }
 
-/** One of `allowed`, whose first is the default: absent, and with a report anything else, read as that. */
+/** One of `allowed`; the first is the default. A missing value yields the default, and so does an invalid one, with a report. */
 export function annotationChoice<T extends string>(
   annotations: Fields,
   name: AnnotationName,
@@ -57,7 +57,7 @@ export function annotationChoice<T extends string>(
   return unset;
 }
 
-/** A number from 1 to `most`; 0: absent, and with a report anything else. */
+/** A number from 1 to `most`, or 0 if it is missing. Any other value is reported, and yields 0. */
 export function annotationNumber(
   annotations: Fields,
   name: AnnotationName,
@@ -73,7 +73,7 @@ export function annotationNumber(
   return 0;
 }
 
-/** Annotations are text: an unquoted number or boolean of a YAML file is not what the API server would take. */
+/** Annotations are text. An unquoted number or boolean in a YAML file is a mistake, because the API server would reject it. */
 export function notText(value: unknown): string | undefined {
   return typeof value === "string" ? undefined : `${show(value)} is not text, as annotations are: write it in quotes`;
 }

@@ -1,4 +1,4 @@
-/** Annotations that say how a service's connections are spread. What cannot be read asks for nothing, with a report. */
+/** Annotations that control how a service's connections are spread. An invalid value is reported, and has no effect. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { parseAddress } from "../../base/ip.js";
 import { type Balance, BALANCE_KEYS, MAX_WEIGHT, SLOT_COUNTS, type Weights } from "../balance.js";
@@ -11,13 +11,13 @@ const SLOTS = "balance-slots";
 const WEIGHTS = "weights";
 const MODES = ["random", "consistent"] as const;
 
-/** Undefined: drawn at random, of all endpoints alike. */
+/** Returns undefined if the choice is random and all endpoints are alike. */
 export function readBalance(metadata: Fields, hasAffinity: boolean, problems: FieldProblems): Balance | undefined {
   const annotations = metadata["annotations"];
   if (!isFields(annotations)) return undefined;
   const weights = readWeights(annotations[annotationField(WEIGHTS).key], problems);
   const consistent = annotationChoice(annotations, BALANCE, MODES, problems) === "consistent";
-  // Read in any case: what means nothing is named.
+  // Always read these, to report invalid values.
   const key = annotationChoice(annotations, KEY, BALANCE_KEYS, problems);
   const slots = Number(annotationChoice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
   if (!consistent && weights === undefined) return undefined;
@@ -30,7 +30,10 @@ export function readBalance(metadata: Fields, hasAffinity: boolean, problems: Fi
   return { by: consistent ? key : "chance", slots, weights };
 }
 
-/** "zone=a:3, 10.244.1.7:5, [fd00::7]:0": what stands behind the last colon is the weight; without brackets it may be the address's. */
+/**
+ * "zone=a:3, 10.244.1.7:5, [fd00::7]:0". The weight follows the last colon. Without brackets, that colon could be part of an
+ * IPv6 address.
+ */
 function readWeights(value: unknown, problems: FieldProblems): Weights | undefined {
   if (value === undefined) return undefined;
   const zones = new Map<string, number>();

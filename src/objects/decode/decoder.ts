@@ -8,21 +8,21 @@ import { cidrsOf, type DecodeOptions, FieldProblems, fieldsOf } from "./field-pr
 import { decodeService } from "./service.js";
 import { decodeSlice } from "./slice.js";
 
-/** More distinct names than a cluster has at a time: then names that are gone have piled up. */
+/** More distinct names than a cluster has at one time. Beyond it, old names have piled up. */
 const MAX_INTERNED = 1 << 16;
 
 export interface DecoderOptions {
-  /** This node. */
+  /** Name of this node. */
   readonly nodeName: string;
   /** Feature gate AllowServiceExternalIPs. Default true. */
   readonly allowExternalIPs?: boolean;
-  /** Called for every endpoint that is a Pod, "namespace/name". */
+  /** Called for each endpoint that is a Pod. @param pod "namespace/name". */
   readonly onPod?: (address: string, pod: string) => void;
 }
 
 /**
- * Decodes objects as they arrive, JSON of the API server or of a file, into what the rest of the program works with. Any field may
- * hold anything: what cannot be served is named in the record's problems, and never stops the rest.
+ * Decodes JSON objects from the API server or a file, as they arrive, into the program's records. Any field may contain
+ * anything. Parts that cannot be served are listed in the record's problems, and never stop the rest.
  */
 export class ObjectDecoder {
   readonly #options: DecodeOptions;
@@ -39,12 +39,15 @@ export class ObjectDecoder {
     };
   }
 
-  /** @param name "namespace/name", or the name alone for cluster-wide kinds. */
+  /** @param name "namespace/name", or only the name for cluster-wide kinds. */
   decode(kind: KubeKind, name: string, object: Fields): KubeObject {
     return runAtOnce(this.decodeInPieces(kind, name, object));
   }
 
-  /** The same in pieces: an object may have tens of thousands of ports. No other object of its kind is to be decoded in between. */
+  /**
+   * Like `decode`, in pieces, because an object may have tens of thousands of ports. Decode no other object of its kind in
+   * between.
+   */
   *decodeInPieces(kind: KubeKind, name: string, object: Fields): Pieces<KubeObject> {
     if (kind === "Node") return { kind, name, object: nodeOf(object) };
     const problems = new FieldProblems();
@@ -55,7 +58,7 @@ export class ObjectDecoder {
       }
       case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
-        // Not spread: V8 would write each property singly.
+        // Without spread syntax, for which V8 would write each property separately.
         const { record, counted, trigger } = yield* decodeSlice(name, object, this.#options, problems);
         return { kind, name, record, counted, trigger, problems: problems.all, refused: problems.refused };
       }
@@ -75,7 +78,7 @@ export class ObjectDecoder {
   }
 }
 
-/** The fields that this program reads: images and conditions are most of what a Node weighs. */
+/** Only the fields that this program reads: images and conditions take most of a Node's memory. */
 function nodeOf({ metadata, spec, status }: Fields): V1Node {
   const some = (value: unknown, ...names: string[]): unknown =>
     isFields(value) ? Object.fromEntries(names.map((name) => [name, value[name]])) : value;
@@ -97,7 +100,10 @@ function reportPods(slice: string, { endpoints }: Fields, onPod: (address: strin
   }
 }
 
-/** "namespace/name" ("default" when there is no namespace), or the name of a cluster-wide object; undefined: it has none. */
+/**
+ * "namespace/name" (namespace "default" if missing), or the name of a cluster-wide object. Returns undefined if there is no
+ * name.
+ */
 export function nameOf(kind: KubeKind, object: Fields): string | undefined {
   const { metadata } = object;
   if (!isFields(metadata)) return undefined;

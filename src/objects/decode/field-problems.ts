@@ -1,6 +1,6 @@
 /**
- * Reading objects that were never validated: any field may hold anything. Every reader reports what it cannot take and
- * carries on with the API server's default.
+ * Readers for objects that were never validated: any field may contain anything. Each reader reports an invalid value, and
+ * continues with the API server's default.
  */
 import { counted } from "../../base/counted.js";
 import { parseAddress, parseCIDR, type Prefix } from "../../base/ip.js";
@@ -8,25 +8,25 @@ import { type Protocol, PROTOCOLS } from "../../base/protocols.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { DetailPacker } from "../endpoint-details.js";
 
-/** What decoding depends on besides the object. */
+/** Inputs of decoding other than the object. */
 export interface DecodeOptions {
-  /** This node. */
+  /** Name of this node. */
   readonly nodeName: string;
   /** Feature gate AllowServiceExternalIPs. */
   readonly allowExternalIPs: boolean;
-  /** One string for equal strings: a port name is in memory once. */
+  /** Returns the same string for equal strings, so that a port name is in memory only once. */
   readonly intern: (text: string) => string;
   readonly details: DetailPacker;
 }
 
-/** Fields of one object that are reported: each has a line in the log. */
+/** Maximum of reported fields per object, because each has a line in the log. */
 const MOST_PROBLEMS = 100;
-/** The path of all others. */
+/** The path that stands for all further fields. */
 const MORE = "…";
 
 /**
- * Gathers what cannot be served of one object. Readers name fields relative to the list item that was entered, so that
- * no path is spelt out for the fields that are in order: that was most of the time it took to read an object.
+ * Collects the parts of one object that cannot be served. Readers name fields relative to the current list item. So no path is
+ * built for valid fields, which used to take most of the time to read an object.
  */
 export class FieldProblems {
   #problems: Map<string, string> | undefined;
@@ -36,7 +36,7 @@ export class FieldProblems {
   #more = 0;
   #moreRefused = 0;
 
-  /** From here on fields are those of an item of a list, and start with a dot; `leave` ends it. */
+  /** The next fields belong to an item of a list, and start with a dot. `leave` ends this. */
   enter(list: string, index: number): void {
     this.#list = list;
     this.#index = index;
@@ -46,7 +46,7 @@ export class FieldProblems {
     this.#list = "";
   }
 
-  /** The value is understood, and not to be served by rule: as it is, nothing is missing. */
+  /** Reports a value that is valid but not served by rule. Nothing is missing then. */
   refuse(field: string, reason: string): void {
     const path = this.#pathOf(field);
     if (this.#problems?.has(path) === true) return;
@@ -60,7 +60,7 @@ export class FieldProblems {
   report(field: string, reason: string): void {
     const path = this.#pathOf(field);
     this.#problems ??= new Map();
-    // What a reader says of a value goes before what is then missing for want of it.
+    // The first report counts: it is about the value, and later ones are about its absence.
     if (this.#problems.has(path)) return;
     if (this.#problems.size < MOST_PROBLEMS) this.#problems.set(path, reason);
     else {
@@ -69,12 +69,12 @@ export class FieldProblems {
     }
   }
 
-  /** Reasons by path; undefined when all is well. */
+  /** Reasons by path. Undefined if there are no problems. */
   get all(): ReadonlyMap<string, string> | undefined {
     return this.#problems;
   }
 
-  /** Paths of what was refused. */
+  /** Paths of values passed to `refuse`. */
   get refused(): ReadonlySet<string> | undefined {
     return this.#refused;
   }
@@ -89,20 +89,20 @@ const NO_ITEMS: readonly unknown[] = Object.freeze([]);
 const NO_PREFIXES: readonly Prefix[] = Object.freeze([]);
 
 /**
- * An empty array with room for `length` items, to be filled from the front and cut to what came. Growing one item by item
- * leaves room for seventeen at least, which is most of the memory of a short list.
+ * An empty array with room for `length` items. Fill it from the front, and cut it to the number of items. An array that grows
+ * item by item has room for at least seventeen, which would be most of the memory of a short list.
  */
 export function sized<T>(length: number): T[] {
   // oxlint-disable-next-line unicorn/no-new-array
   return new Array<T>(length);
 }
 
-/** Cuts such an array to what came; where all came V8 would take a slow way to do nothing. */
+/** Cuts such an array to its number of items. If it is full, V8 would take a slow path to do nothing. */
 export function cut(items: unknown[], length: number): void {
   if (items.length !== length) items.length = length;
 }
 
-/** How a value appears in a reason: short, and never a whole object. */
+/** Short text for a value in a reason; never a whole object. */
 export function show(value: unknown): string {
   if (Array.isArray(value)) return "a list";
   if (typeof value === "object" && value !== null) return "an object";
@@ -110,7 +110,7 @@ export function show(value: unknown): string {
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
 }
 
-/** An object; absent, null and (with a report) anything else read as one without fields. */
+/** An object. Absent and null yield one without fields, and so does anything else, with a report. */
 export function fieldsOf(value: unknown, field: string, problems: FieldProblems): Fields {
   if (value === undefined || value === null) return NOTHING;
   if (isFields(value)) return value;
@@ -118,7 +118,7 @@ export function fieldsOf(value: unknown, field: string, problems: FieldProblems)
   return NOTHING;
 }
 
-/** A list; absent, null and (with a report) anything else read as an empty one. */
+/** A list. Absent and null yield an empty one, and so does anything else, with a report. */
 export function listOf(value: unknown, field: string, problems: FieldProblems): readonly unknown[] {
   if (value === undefined || value === null) return NO_ITEMS;
   if (Array.isArray(value)) return value as readonly unknown[];
@@ -126,14 +126,17 @@ export function listOf(value: unknown, field: string, problems: FieldProblems): 
   return NO_ITEMS;
 }
 
-/** A string; absent and null read as "", anything else too, with a report. */
+/** A string. Absent and null yield "", and so does anything else, with a report. */
 export function textOf(value: unknown, field: string, problems: FieldProblems): string {
   if (typeof value === "string") return value;
   if (value !== undefined && value !== null) problems.report(field, `${show(value)} is not a string`);
   return "";
 }
 
-/** A condition of three states: `unset` when absent or null; what is no boolean is false, with a report: it never makes anything ready. */
+/**
+ * A condition with three states. Absent and null yield `unset`. Anything but a boolean yields false, with a report, so that it
+ * never makes anything ready.
+ */
 export function booleanOf(value: unknown, unset: boolean, field: string, problems: FieldProblems): boolean {
   if (typeof value === "boolean") return value;
   if (value === undefined || value === null) return unset;
@@ -141,7 +144,7 @@ export function booleanOf(value: unknown, unset: boolean, field: string, problem
   return false;
 }
 
-/** One of `allowed`; absent, null and "" read as the default, anything else too, with a report. */
+/** One of `allowed`. Absent, null and "" yield the default, and so does anything else, with a report. */
 export function choiceOf<T extends string>(
   value: unknown,
   allowed: readonly T[],
@@ -156,7 +159,7 @@ export function choiceOf<T extends string>(
   return unset;
 }
 
-/** A protocol; absent, null and "" read as TCP; undefined, with a report, when it is none that can be served. */
+/** A protocol. Absent, null and "" yield TCP. Returns undefined, with a report, if the protocol cannot be served. */
 export function protocolOf(value: unknown, field: string, problems: FieldProblems): Protocol | undefined {
   if (value === undefined || value === null || value === "" || value === "TCP") return "TCP";
   const protocol = PROTOCOLS.find((one) => one === value);
@@ -164,21 +167,21 @@ export function protocolOf(value: unknown, field: string, problems: FieldProblem
   return protocol;
 }
 
-/** A port, 1 to 65535; 0 when absent, null or 0, and with a report when it is none. */
+/** A port from 1 to 65535. Absent, null and 0 yield 0, and so does anything else, with a report. */
 export function portOf(value: unknown, field: string, problems: FieldProblems): number {
   if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= 65535) return value;
   if (value !== undefined && value !== null) problems.report(field, `${show(value)} is not a port (1 to 65535)`);
   return 0;
 }
 
-/** Canonical text of an address; undefined, with a report, when it is none. */
+/** Canonical text of an address. Returns undefined, with a report, if the value is not an address. */
 export function addressOf(value: unknown, field: string, problems: FieldProblems): string | undefined {
   const address = typeof value === "string" ? parseAddress(value) : undefined;
   if (address === undefined) problems.report(field, `${show(value)} is not an IP address`);
   return address;
 }
 
-/** Milliseconds since 1970 of metadata.creationTimestamp; Infinity when absent or (with a report) unreadable. */
+/** metadata.creationTimestamp in milliseconds since 1970. Returns Infinity if it is absent or (with a report) invalid. */
 export function creationTimeOf(metadata: Fields, problems: FieldProblems): number {
   const value = metadata["creationTimestamp"];
   if (value === undefined || value === null) return Infinity;
@@ -188,14 +191,14 @@ export function creationTimeOf(metadata: Fields, problems: FieldProblems): numbe
   return Infinity;
 }
 
-/** metadata; without a namespace that is text it is read as having none. */
+/** metadata. Removes a namespace that is not text. */
 export function metadataOf(object: Fields, problems: FieldProblems): Fields {
   const metadata = fieldsOf(object["metadata"], "metadata", problems);
   textOf(metadata["namespace"], "metadata.namespace", problems);
   return metadata;
 }
 
-/** The networks of a list; those that are none are reported. */
+/** The networks of a list. Invalid ones are reported. */
 export function cidrsOf(value: unknown, field: string, problems: FieldProblems): readonly Prefix[] {
   const items = listOf(value, field, problems);
   if (items.length === 0) return NO_PREFIXES;

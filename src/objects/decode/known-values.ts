@@ -1,12 +1,12 @@
-/** Up to so many values a search through a list is faster than a set. */
+/** Up to this many values, searching a list is faster than a set. */
 const FEW = 16;
 
-/** Values that have been seen, each with its protocol: in constant time, however many ports an object has. */
+/** Collects values with their protocols. Each lookup takes constant time, however many ports an object has. */
 export class KnownValues {
   readonly #few: unknown[] = [];
   readonly #many = new Map<string, Set<unknown>>();
 
-  /** Returns false if the value of this protocol was there. */
+  /** Returns false if the value was already known for this protocol. */
   add(protocol: string, value: string | number): boolean {
     if (this.has(protocol, value)) return false;
     if (this.#few.length < 2 * FEW) this.#few.push(protocol, value);

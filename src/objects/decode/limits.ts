@@ -1,4 +1,4 @@
-/** Annotations that limit a service's connections. What cannot be read limits nothing, with a report. */
+/** Annotations that limit a service's connections. An invalid value is reported, and sets no limit. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../limits.js";
 import { annotationChoice, annotationField, annotationNumber, notText } from "./annotations.js";
@@ -20,7 +20,7 @@ export function readLimits(metadata: Fields, problems: FieldProblems): Limits | 
   return { connections, clientConnections, rate, action };
 }
 
-/** "10/second", "10/second burst 20": as nft writes it. Without a burst it is that of a second's, or 5. */
+/** nft's notation: "10/second", "10/second burst 20". The default burst is one second's connections, or 5. */
 function readRate(annotations: Fields, problems: FieldProblems): Rate | undefined {
   const { key, path } = annotationField(RATE);
   const value = annotations[key];

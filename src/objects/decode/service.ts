@@ -1,4 +1,4 @@
-/** From a Service to its record, with the API server's defaults filled in. */
+/** Decodes a Service into its record, and fills in the API server's defaults. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { familyOf, type IpFamily, mergePrefixes, type Prefix, specialKindOf } from "../../base/ip.js";
 import { inPieces, type Pieces } from "../../base/time-slice.js";
@@ -26,13 +26,13 @@ import {
   textOf,
 } from "./field-problems.js";
 
-/** "true": established TCP connections to an endpoint of this service are torn down once the endpoint is gone. */
+/** "true": reset established TCP connections to an endpoint of this service once the endpoint is gone. */
 const RESET_ANNOTATION = annotationField("reset-removed-endpoints");
 const DRAIN_ANNOTATION = annotationField("drain-seconds");
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
-/** API default of sessionAffinityConfig.clientIP.timeoutSeconds: three hours. */
+/** API default for sessionAffinityConfig.clientIP.timeoutSeconds: three hours. */
 const DEFAULT_AFFINITY_SECONDS = 10800;
-/** The API server's upper bound of it: a day. */
+/** The API server's upper limit for it: a day. */
 const MAX_AFFINITY_SECONDS = 86400;
 /** A day. */
 const MAX_DRAIN_SECONDS = 86_400;
@@ -41,8 +41,8 @@ const POLICIES = ["Cluster", "Local"] as const;
 const TYPES = ["ClusterIP", "NodePort", "LoadBalancer"] as const;
 
 /**
- * The record of a Service; undefined when it is not served: another proxy's by its label, ExternalName, headless, or nothing in
- * it that can be served.
+ * The record of a Service. Returns undefined if the service is not served: its label assigns it to another proxy, it is
+ * ExternalName or headless, or nothing in it can be served.
  */
 export function* decodeService(
   name: string,
@@ -66,7 +66,7 @@ export function* decodeService(
   const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, problems);
   const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, problems);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return undefined;
-  // As kube-proxy's ExternalPolicyLocal: a node port or a status that type ClusterIP should not have does not count.
+  // Like kube-proxy's ExternalPolicyLocal: node ports or status that type ClusterIP should not have do not count.
   const listed = spec["externalIPs"];
   const reachable = type !== "ClusterIP" || (Array.isArray(listed) && listed.length > 0);
   const internalPolicy = choiceOf(
@@ -108,7 +108,7 @@ export function* decodeService(
   };
 }
 
-/** Annotations are text; what is neither "true" nor "false" asks for nothing, with a report. */
+/** Annotations are text. A value other than "true" or "false" is reported, and resets nothing. */
 function readReset(metadata: Fields, drainSeconds: number, problems: FieldProblems): boolean {
   const annotations = metadata["annotations"];
   if (!isFields(annotations)) return false;
@@ -130,8 +130,8 @@ function readDrain(metadata: Fields, problems: FieldProblems): number {
 type ClusterIPs = Record<IpFamily, string | undefined>;
 
 /**
- * The cluster IP of each family; undefined when there is none at all. `ipFamilies` says which entry of `clusterIPs`
- * is whose; without it every entry is of its own family.
+ * The cluster IP of each family. Returns undefined if there is none at all. `ipFamilies` assigns a family to each entry of
+ * `clusterIPs`; without it, each entry belongs to its own family.
  */
 function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | undefined {
   const single = textOf(spec["clusterIP"], "spec.clusterIP", problems);
@@ -188,10 +188,10 @@ function* readPorts(
   return ports;
 }
 
-/** What earlier ports of the service have. */
+/** Values of earlier ports of the service. */
 type KnownPorts = Readonly<Record<"names" | "ports" | "nodePorts", KnownValues>>;
 
-/** One port; undefined when it cannot be served, or repeats one of `known`, to which it is added. */
+/** Reads one port. Returns undefined if it cannot be served, or repeats one of `known`; otherwise adds it there. */
 function readPort(
   item: Fields,
   known: KnownPorts,
@@ -220,7 +220,7 @@ function readPort(
   return { name, protocol, port, nodePort };
 }
 
-/** Canonical addresses of a list; what is none is reported and ignored. */
+/** Canonical addresses of a list. Invalid ones are reported and ignored. */
 function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string[] {
   const items = listOf(spec["externalIPs"], "spec.externalIPs", problems);
   if (items.length === 0) return NONE;
@@ -230,8 +230,8 @@ function readExternalIPs(spec: Fields, problems: FieldProblems): readonly string
 }
 
 /**
- * An address that the API server takes in such a field (ValidateEndpointIP of pkg/apis/core/validation), save that no multicast address counts, of
- * which it refuses the link-local ones; anything else is reported and ignored.
+ * Accepts the addresses that the API server accepts in such a field (ValidateEndpointIP of pkg/apis/core/validation), except
+ * multicast ones; the API server only rejects link-local multicast. Reports and ignores anything else.
  */
 function ordinaryAddressOf(value: unknown, field: string, what: string, problems: FieldProblems): string | undefined {
   const address = addressOf(value, field, problems);
@@ -242,8 +242,9 @@ function ordinaryAddressOf(value: unknown, field: string, what: string, problems
 }
 
 /**
- * Entries with a host name alone are for others; `ipMode: Proxy` wants the packets to reach the balancer. The API server takes any address here; a
- * loopback one, as `minikube tunnel` writes it, would take a port from the node's own programs.
+ * Skips entries with only a host name. Entries with `ipMode: Proxy` are skipped too: their packets must reach the balancer. The
+ * API server accepts any address here. A loopback address, as `minikube tunnel` writes it, would take a port from the node's
+ * own programs.
  */
 function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly string[] {
   if (fields["status"] === undefined) return NONE;
@@ -282,8 +283,8 @@ function readAffinity(spec: Fields, problems: FieldProblems): number {
 }
 
 /**
- * One family's share. An address that is an external IP and a load-balancer IP is kept as the latter: both lead to the
- * same place, and the source ranges guard it. The service's own cluster IP is neither.
+ * The service's part in one family. An address that is both an external IP and a load-balancer IP is kept as the latter: both
+ * have the same effect, and the source ranges protect it. The service's own cluster IP is kept as neither.
  */
 function familyRecord(
   family: IpFamily,
@@ -298,12 +299,12 @@ function familyRecord(
   const externalIPs = ownAddresses(family, clusterIP, external, loadBalancerIPs, "spec.externalIPs", problems);
   if (ranges.length === 0) return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: undefined };
   const mine = ranges.filter((range) => range.family === family);
-  // A range of length 0 lets everybody in: the same as no range.
+  // A range of length 0 allows every client, so it is the same as no range.
   const restricted = mine.length > 0 && mine.every((range) => range.length > 0);
   return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
 }
 
-/** Those of a family, each once, without those in `taken`. */
+/** Addresses of a family, without duplicates, and without those in `taken`. */
 function ownAddresses(
   family: IpFamily,
   clusterIP: string,

@@ -1,4 +1,4 @@
-/** From an EndpointSlice to its record: parallel arrays, one entry per endpoint. */
+/** Decodes an EndpointSlice into its record: parallel arrays, one entry per endpoint. */
 import { familyNamed } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
 import { inPieces, type Pieces } from "../../base/time-slice.js";
@@ -29,8 +29,8 @@ const TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 
 /**
- * The record of an EndpointSlice; undefined when it is not used: of a headless service, FQDN, of no service, or without a port or
- * endpoint that can be served.
+ * The record of an EndpointSlice. Returns undefined if it is not used: it belongs to a headless service or to none, is FQDN, or
+ * has no port or endpoint that can be served.
  */
 export function* decodeSlice(
   name: string,
@@ -89,11 +89,11 @@ function* readSlicePorts(
         continue;
       }
       const protocol = protocolOf(item["protocol"], ".protocol", problems);
-      // A port without a number means "all ports" to others; there is nothing to send a packet to.
+      // A port without a number means "all ports" to other programs. A packet needs a number.
       const port = portOf(item["port"], ".port", problems);
       if (protocol === undefined || port === 0) continue;
       const name = intern(textOf(item["name"], ".name", problems));
-      // An API server has no two of one name and protocol; kube-proxy, given such a slice, uses both.
+      // The API server allows no two ports with the same name and protocol. Given such a slice, kube-proxy uses both.
       if (!known.add(protocol, `${port} ${name}`)) continue;
       ports[count++] = { name, protocol, port };
     }
@@ -123,7 +123,7 @@ function* readEndpoints(
   const namespace = name.slice(0, name.indexOf("/"));
   const pods = sized<string>(items.length + 1);
   details.begin(items.length);
-  // Up to here a search through the list is faster than a map.
+  // Up to this length, searching the list is faster than a map.
   const seen = items.length > 16 ? new Map<number | string, number>() : undefined;
   yield* inPieces(items.length, (from, to) => {
     for (let i = from; i < to; i++) {
@@ -133,7 +133,7 @@ function* readEndpoints(
         problems.report("", `${show(item)} is not an object`);
         continue;
       }
-      // Behind those that there are: it stays where it is unless the address is among them.
+      // Write the address after the present ones. It stays there unless it is already among them.
       if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
       const node = textOf(item["nodeName"], ".nodeName", problems);
       const state = readConditions(item, problems);
@@ -165,7 +165,7 @@ function* readEndpoints(
   return { endpoints, states: sharedStates(states, count), hints, details: details.pack(pods) };
 }
 
-/** "" where it is none: nothing is served by it, so nothing is said of it. */
+/** Returns "" without a pod name. It affects no service, so there is no report. */
 function podOf(target: unknown, namespace: string): string {
   if (!isFields(target) || target["kind"] !== "Pod") return "";
   const { name, namespace: own } = target;
@@ -173,19 +173,19 @@ function podOf(target: unknown, namespace: string): string {
   return typeof own !== "string" || own === "" || own === namespace ? name : `${own}/${name}`;
 }
 
-/** By length: states of endpoints that are all ready and serving. */
+/** Indexed by length: states of endpoints that are all ready and serving. */
 const HEALTHY: (readonly number[])[] = [];
-/** Nearly all lists are shorter than this; longer ones keep their own. */
+/** Nearly all lists are shorter. Longer lists keep their own array. */
 const MAX_SHARED = 1000;
 
-/** The first `count`, in an array that all slices in good health share. */
+/** The first `count` states. All healthy slices share one array per length. */
 function sharedStates(states: number[], count: number): readonly number[] {
   cut(states, count);
   for (let i = 0; i < count; i++) if (states[i] !== (READY | SERVING)) return states;
   return count > MAX_SHARED ? states : (HEALTHY[count] ??= states);
 }
 
-/** Position of the address behind the first `count` among these, or -1. */
+/** Position, among the first `count` addresses, of an address equal to the one after them; -1 if there is none. */
 function positionOf(words: readonly number[], count: number, width: number): number {
   const last = count * width;
   for (let at = 0; at < last; at += width) {
@@ -200,7 +200,7 @@ function addressId(words: readonly number[], at: number, width: number): number 
   return width === 1 ? words[at] : words.slice(at, at + width).join();
 }
 
-/** Only the first address of an endpoint counts. False: there is none that can be served. */
+/** Reads an endpoint's first address; the others are ignored. Returns false if it cannot be served. */
 function readEndpointAddress(
   item: Fields,
   family: IpFamily,
@@ -228,7 +228,7 @@ function readConditions(item: Fields, problems: FieldProblems): number {
   const value = item["conditions"];
   if (value === undefined || value === null) return READY | SERVING;
   const conditions = fieldsOf(value, ".conditions", problems);
-  // Conditions that cannot be read make nothing ready.
+  // Invalid conditions make nothing ready.
   if (conditions !== value) return 0;
   const ready = booleanOf(conditions["ready"], true, ".conditions.ready", problems);
   const serving = booleanOf(conditions["serving"], true, ".conditions.serving", problems);

@@ -1,25 +1,25 @@
-/** Answers of the API server as they arrive. */
+/** Parses answers of the API server as they arrive. */
 import { type Fields, isFields, reasonOf } from "../../base/unknown.js";
 import { GrowingBytes } from "../growing-bytes.js";
 import { JsonListReader } from "../json-list.js";
 import type { Resource } from "./resources.js";
 import { ProtocolError, type StatusError, statusError } from "./errors.js";
 
-/** What a list says besides its items. */
+/** A list's metadata. */
 export interface ListMeta {
   readonly resourceVersion: string;
-  /** Token of the next page; "": that was the last one. */
+  /** Token of the next page; "" after the last one. */
   readonly continue: string;
-  /** Objects that follow; undefined when the server does not say. */
+  /** Number of objects still to come. Undefined if the server does not report it. */
   readonly remaining: number | undefined;
 }
 
-/** What a collection holds. */
+/** Kind and version of a collection's items. */
 export type ObjectType = Pick<Resource, "kind" | "apiVersion">;
 
 /**
- * Largest object that is read, in bytes of JSON. etcd takes requests of 1.5 MiB by default, and JSON is up to a few times as
- * long. Anything larger is a fault of the server or of a proxy, or a compressed body made to fill the memory.
+ * Size limit of an object, in bytes of JSON. etcd accepts requests of 1.5 MiB by default, and JSON can be a few times as long.
+ * A larger object is a fault of the server or a proxy, or a compressed body made to fill the memory.
  */
 const MAX_OBJECT_BYTES = 8 << 20;
 
@@ -27,11 +27,11 @@ function tooLarge(what: string): ProtocolError {
   return new ProtocolError(`${what} of more than ${MAX_OBJECT_BYTES >> 20} MiB is larger than any object can be`);
 }
 
-/** A list: no page is ever in memory as a whole, however large a page the server chooses to send. */
+/** A list. No page is ever in memory as a whole, however large the pages that the server sends. */
 export class ListBody {
   readonly #type: ObjectType;
   readonly #reader = new JsonListReader(MAX_OBJECT_BYTES);
-  /** What the list says of its kind before its items; undefined: no item came yet. */
+  /** Fields of the list before its items; undefined until the first item arrives. */
   #head: Fields | undefined;
 
   /** @param type of the items. */
@@ -50,7 +50,7 @@ export class ListBody {
     }
   }
 
-  /** To be called when the body is over. Throws `ProtocolError`. */
+  /** Call it at the end of the body. Throws `ProtocolError`. */
   end(): ListMeta {
     const list = this.#read(() => this.#reader.end());
     if (!isFields(list)) throw new ProtocolError("the answer is no object, so it is no list of the Kubernetes API");
@@ -68,7 +68,10 @@ export class ListBody {
     };
   }
 
-  /** Items of a typed list say nothing of their kind. A server that names the list's kind after its items names it in each item. */
+  /**
+   * Items of a typed list do not contain their kind. A server that writes the list's kind after the items writes it into each
+   * item.
+   */
   #checkItem(item: unknown): void {
     if (this.#head === undefined) {
       const head = this.#read(() => this.#reader.head());
@@ -94,7 +97,7 @@ export class ListBody {
   }
 }
 
-/** Throws `ProtocolError` unless `object` says that it is of this kind. */
+/** Throws `ProtocolError` unless `object` has this kind and version. */
 function checkType(
   object: Fields,
   type: { kind: string; apiVersion: string },
@@ -109,7 +112,7 @@ function checkType(
   }
 }
 
-/** Characters of a value from the server in a message. */
+/** Maximum characters of a server's value in a message. */
 const MAX_SHOWN = 100;
 
 export interface WatchEvent {
@@ -119,7 +122,7 @@ export interface WatchEvent {
 
 const NEWLINE = 0x0a;
 
-/** A watch: one event on each line. */
+/** A watch: one event per line. */
 export class WatchBody {
   readonly #type: ObjectType;
   readonly #line = new GrowingBytes();
@@ -129,7 +132,7 @@ export class WatchBody {
     this.#type = type;
   }
 
-  /** Whether a line has begun that is not over. */
+  /** Whether the last line is incomplete. */
   get midLine(): boolean {
     return this.#line.length > 0;
   }

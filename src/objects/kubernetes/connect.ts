@@ -12,20 +12,20 @@ import { isSocks, knowsProxies, proxyFromEnvironment } from "./proxy.js";
 export interface ConnectOptions {
   readonly config: Pick<ProxyConfig, "clientConnection" | "master">;
   readonly onRequest?: (report: RequestReport) => void;
-  /** Default: the process's. */
+  /** Default: the process's environment. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
-  /** Where the kubelet puts the token and ca.crt of the service account. */
+  /** Directory in which the kubelet puts the service account's token and ca.crt. */
   readonly serviceAccountDirectory?: string;
-  /** As the plugin's option. */
+  /** Same as the plugin's option. */
   readonly pluginTimeLimitMs?: number;
 }
 
 const SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /**
- * A connection as kube-proxy chooses it: the kubeconfig's, with `master` as its server if set; `master` alone, without
- * credentials; neither: the service account's, inside a cluster. Nothing is sent yet. Rejects with
- * `ConnectionSettingsError` when the settings cannot be used.
+ * Chooses the connection as kube-proxy does: the kubeconfig's, with `master` as its server if set; `master` alone, without
+ * credentials; with neither, the service account's, inside a cluster. Sends nothing yet. Rejects with `ConnectionSettingsError`
+ * if the settings cannot be used.
  */
 export async function connectToApiServer(options: ConnectOptions): Promise<ApiConnection> {
   const { config, environment = process.env } = options;
@@ -94,12 +94,12 @@ function clusterAt(server: URL): ClusterSettings {
   return { server, authority: undefined, tlsServerName: "", insecure: false, proxyUrl: "" };
 }
 
-/** For an answer to /version, ms: a server that has just answered lists answers this too, or has more important things to do. */
+/** Time limit for an answer to /version, ms. A server that just answered lists also answers this, or has more important work. */
 const VERSION_IDLE_MS = 10_000;
-/** An answer to /version has some 400 bytes. */
+/** An answer to /version has about 400 bytes. */
 const MAX_VERSION_BYTES = 64 * 1024;
 
-/** `gitVersion` of /version ("v1.36.0"), or undefined when the server does not say: nothing depends on it but a metric. */
+/** `gitVersion` of /version ("v1.36.0"). Returns undefined if the server does not answer: only a metric depends on it. */
 export async function serverVersion(connection: ApiConnection, signal: AbortSignal): Promise<string | undefined> {
   try {
     const chunks: Buffer[] = [];

@@ -1,4 +1,4 @@
-/** Requests to the API server: HTTP/1.1 with JSON, one connection for each watch, idle ones used again. */
+/** Requests to the API server: HTTP/1.1 with JSON, one connection for each watch, reuse of idle ones. */
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { RequestOptions } from "node:https";
 import type { Readable } from "node:stream";
@@ -8,38 +8,38 @@ import { describeFailure, ProtocolError, StalledError, StatusError, statusError,
 import { RateLimit } from "./rate-limit.js";
 import { pause } from "./timing.js";
 
-/** With what a request identifies itself, and on which connections it goes. */
+/** A request's identification, and the connections that it uses. */
 export interface RequestCredentials {
   readonly headers: Readonly<Record<string, string | readonly string[]>>;
   readonly agent: Agent;
 }
 
-/** Who we are to the API server. */
+/** Our identity towards the API server. */
 export interface Credentials {
-  /** For the next request; what rotates is read again. Rejects with the reason when there are none. */
+  /** For the next request; rotating credentials are read again. Rejects with the reason if there are none. */
   next(): Promise<RequestCredentials>;
-  /** The server does not know who we are: what was remembered is not used again. */
+  /** The server does not accept our identity: cached credentials are not used again. */
   refused(): void;
   /** Closes idle connections. */
   close(): void;
 }
 
-/** One request, as client-go's metrics count it. */
+/** One request, for metrics like client-go's. */
 export interface RequestReport {
-  /** HTTP status, or "<error>" when there was no answer. */
+  /** HTTP status, or "<error>" if there was no answer. */
   readonly code: string;
   /** "GET", "POST", ... */
   readonly method: string;
-  /** The same: client-go calls it so where it measures durations. */
+  /** The same as `method`, under the name that client-go uses for durations. */
   readonly verb: string;
   /** Host and port of the server. */
   readonly host: string;
-  /** Until the answer was complete; undefined for watches, which client-go counts but does not measure. */
+  /** Time until the answer was complete; undefined for watches, which client-go counts but does not measure. */
   readonly seconds: number | undefined;
 }
 
 export interface ConnectionOptions {
-  /** With a path when the API is below one. */
+  /** Includes a path if the API is below one. */
   readonly server: URL;
   readonly credentials: Credentials;
   /** clientConnection.qps and .burst. */
@@ -54,19 +54,22 @@ export interface ApiRequest {
   readonly path: string;
   readonly body?: { readonly type: string; readonly text: string };
   readonly signal: AbortSignal;
-  /** The answer is given up when nothing of it arrives for so long, ms. */
+  /** The request fails if no part of the answer arrives for this long, ms. */
   readonly idleMs: number;
-  /** A further page of a list, which counts as one request with the first (kube-proxy gets a list in one). */
+  /**
+   * A further page of a list. For the rate limit it counts as one request with the first, because kube-proxy gets a list in one
+   * request.
+   */
   readonly continued?: boolean;
   readonly watch?: boolean;
-  /** Called when the server has begun to answer with what was asked for. */
+  /** Called when a successful answer begins. */
   readonly onAnswer?: () => void;
 }
 
-/** Of an answer that is no success so much is read, bytes. */
+/** Maximum bytes to read of an error answer. */
 const MAX_STATUS_BYTES = 64 * 1024;
 
-/** The name under which audit logs of the API server show us. */
+/** Our name in the API server's audit logs. */
 const USER_AGENT = "nft-proxier";
 
 export class ApiConnection {
@@ -80,14 +83,14 @@ export class ApiConnection {
     this.#basePath = options.server.pathname.replace(/\/+$/, "");
   }
 
-  /** For people: "https://10.0.0.1:6443". */
+  /** For display: "https://10.0.0.1:6443". */
   get server(): string {
     return this.#options.server.href.replace(/\/+$/, "");
   }
 
   /**
-   * The body of a successful answer, as it arrives. Rejects, and the body fails, with `TransportError`, `StatusError` or
-   * `ProtocolError`. Ends the connection when the caller leaves the body early.
+   * The body of a successful answer, as it arrives. The call and the body can fail with `TransportError`, `StatusError` or
+   * `ProtocolError`. Ends the connection if the caller stops reading early.
    */
   async *stream(request: ApiRequest): AsyncGenerator<Buffer, void, undefined> {
     const started = performance.now();
@@ -109,7 +112,7 @@ export class ApiConnection {
     }
   }
 
-  /** Sends a small request; the answer's body is read and dropped. */
+  /** Sends a small request, and discards the answer's body. */
   async send(request: ApiRequest): Promise<void> {
     const answer = this.stream(request);
     while (!(await answer.next()).done);
@@ -126,8 +129,8 @@ export class ApiConnection {
       try {
         return await this.#once(request, credentials, guard);
       } catch (error) {
-        // The server closed an idle connection while we were about to use it: a new one may work all the same. There
-        // are only so many idle ones. A request that was given up ends its connection too.
+        // The server closed an idle connection just before we used it, and a new one may work. The loop ends, because the
+        // number of idle connections is limited. Giving a request up also ends its connection.
         if (guard.reason !== undefined || !(error instanceof StaleConnection)) throw error;
       }
     }
@@ -153,7 +156,7 @@ export class ApiConnection {
       headers: {
         Accept: "application/json",
         "User-Agent": USER_AGENT,
-        // Events are to arrive one by one: compression would hold them back.
+        // No compression for watches: it would delay single events.
         ...(request.watch !== true && { "Accept-Encoding": "gzip" }),
         ...(request.body !== undefined && {
           "Content-Type": request.body.type,
@@ -166,7 +169,7 @@ export class ApiConnection {
       const sent = (server.protocol === "https:" ? network.https : network.http).request(options);
       guard.watch(sent);
       sent.on("response", (response) => {
-        // It can fail before it is read, or after; reading it fails all the same.
+        // The response can fail before or after it is read. Reading it reports the failure.
         response.on("error", () => undefined);
         resolve(response);
       });
@@ -200,8 +203,8 @@ export class ApiConnection {
 }
 
 /**
- * Gives a request up when it is aborted, or when nothing arrives for too long. The request is destroyed without an error of
- * its own: Node takes the socket's error listener away in some states, and the error would end the process.
+ * Gives a request up if it is aborted, or if nothing arrives for too long. The request is destroyed without an error: in some
+ * states Node removes the socket's error listener, and the error would end the process.
  */
 class Guard {
   readonly #request: ApiRequest;
@@ -215,12 +218,12 @@ class Guard {
     request.signal.addEventListener("abort", this.#aborted);
   }
 
-  /** Why the request was given up; undefined when it was not. */
+  /** Why the request was given up; undefined if it was not. */
   get reason(): Error | undefined {
     return this.#reason;
   }
 
-  /** What `step` comes to, unless the request is given up before. */
+  /** Settles like `step`, unless the request is given up before. */
   async within<T>(step: Promise<T>): Promise<T> {
     this.alive();
     if (this.#request.signal.aborted) this.#aborted();
@@ -234,11 +237,11 @@ class Guard {
   watch(sent: ClientRequest): void {
     this.#sent = sent;
     this.alive();
-    // Nobody will call `#give` for it any more.
+    // `#give` ran before and will not destroy this request.
     if (this.#reason !== undefined) sent.destroy();
   }
 
-  /** Something happened: from now on there is as much time again. */
+  /** Restarts the time limit. */
   alive(): void {
     const { idleMs } = this.#request;
     if (this.#idle === undefined) this.#idle = setTimeout(() => this.#give(new StalledError(idleMs)), idleMs);
@@ -263,7 +266,7 @@ function isSuccess({ statusCode = 0 }: IncomingMessage): boolean {
   return statusCode >= 200 && statusCode < 300;
 }
 
-/** A connection that was used before turned out to be closed. */
+/** A reused connection turned out to be closed. */
 class StaleConnection extends Error {}
 
 function isStale(sent: ClientRequest, error: NodeJS.ErrnoException): boolean {
@@ -274,7 +277,7 @@ function decoded(response: IncomingMessage): Readable {
   if (response.headers["content-encoding"] !== "gzip") return response;
   const plain = createGunzip();
   plain.on("error", () => undefined);
-  // Whichever side fails or is left first takes the other one along.
+  // If either stream fails or is left, the other one ends too.
   response.on("error", (error) => plain.destroy(error));
   response.on("aborted", () => plain.destroy(new Error("the connection broke off")));
   plain.on("close", () => response.destroy());

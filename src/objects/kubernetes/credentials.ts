@@ -1,6 +1,6 @@
 /**
- * Credentials from files and settings: service account tokens, client certificates, passwords. Whatever is a file is looked
- * at again before every request, since tokens, certificates and authorities rotate.
+ * Credentials from files and settings: service account tokens, client certificates, passwords. Files are checked before every
+ * request, because tokens, certificates and authorities rotate.
  */
 import { readFile, stat } from "node:fs/promises";
 import type { Agent as HttpAgent } from "node:http";
@@ -10,30 +10,30 @@ import type { Credentials, RequestCredentials } from "./connection.js";
 import { ConnectionSettingsError } from "./errors.js";
 import type { ClusterSettings, Pem, UserSettings } from "./kubeconfig.js";
 
-/** A dead link is found by probes of the kernel after this, ms, and ten more seconds (libuv's interval and count). */
+/** Kernel probes detect a dead connection after this time, ms, and ten more seconds (libuv's interval and count). */
 const KEEP_ALIVE_MS = 15_000;
 
 export interface TlsMaterial {
-  /** PEM; undefined: what the system trusts. */
+  /** PEM; undefined for the system's authorities. */
   readonly ca: string | Buffer | undefined;
   readonly cert: string | Buffer | undefined;
   readonly key: string | Buffer | undefined;
 }
 
-/** Connections under one set of certificates; replaced when they change. */
+/** Connections that use one set of certificates. A changed set replaces them. */
 export class Agents {
   readonly #cluster: ClusterSettings;
   readonly #proxyUrl: string;
   #agent: HttpAgent | undefined;
   #material: TlsMaterial | undefined;
 
-  /** `proxyUrl` "": none. */
+  /** @param proxyUrl "" for none. */
   constructor(cluster: ClusterSettings, proxyUrl: string) {
     this.#cluster = cluster;
     this.#proxyUrl = proxyUrl;
   }
 
-  /** Throws when certificates or keys cannot be used. */
+  /** Throws if the certificates or keys cannot be used. */
   agentFor(material: TlsMaterial): HttpAgent {
     const before = this.#material;
     const same = before?.ca === material.ca && before?.cert === material.cert && before?.key === material.key;
@@ -45,12 +45,12 @@ export class Agents {
     return agent;
   }
 
-  /** Closes idle connections; those in use end with their requests. */
+  /** Closes idle connections. The others end with their requests. */
   close(): void {
     const agent = this.#agent;
     if (agent === undefined) return;
     for (const sockets of Object.values(agent.freeSockets)) for (const socket of sockets ?? []) socket.destroy();
-    // Those that become idle from now on are not kept either.
+    // Do not keep connections that become idle later.
     agent.maxFreeSockets = 0;
   }
 
@@ -59,7 +59,7 @@ export class Agents {
     const options = {
       keepAlive: true,
       keepAliveMsecs: KEEP_ALIVE_MS,
-      // "Everything through this proxy": what the environment excepts has been decided before.
+      // Sends everything through this proxy: NO_PROXY and similar exceptions were applied before.
       ...(this.#proxyUrl !== "" && { proxyEnv: { HTTP_PROXY: this.#proxyUrl, HTTPS_PROXY: this.#proxyUrl } }),
     };
     if (server.protocol === "http:") return new network.http.Agent(options);
@@ -73,7 +73,7 @@ export class Agents {
   }
 }
 
-/** @param insecure the server's certificate is not checked, so the system's authorities, 5 MB and 0.1 s, are not read. */
+/** @param insecure the server's certificate is not checked. The system's authorities, which take 5 MB and 0.1 s, are not read. */
 function secureContext({ ca, cert, key }: TlsMaterial, insecure: boolean): SecureContext {
   const { createSecureContext, getCACertificates } = network.tls;
   const trusted = (): string[] => [...new Set([...getCACertificates("default"), ...getCACertificates("system")])];
@@ -107,12 +107,12 @@ export class FileCredentials implements Credentials {
     return { agent, headers: { ...(await this.#authorization()), ...impersonation } };
   }
 
-  /** PEM of the authority: the same value while it is the same; undefined: those that the system trusts. */
+  /** PEM of the authority. Returns the same object as long as it is unchanged, and undefined for the system's authorities. */
   authority(): Promise<string | Buffer | undefined> {
     return this.#content(this.#cluster.authority);
   }
 
-  /** Files are looked at for every request anyway. */
+  /** Nothing to do: files are checked for every request. */
   refused(): void {}
 
   close(): void {
@@ -135,7 +135,7 @@ export class FileCredentials implements Credentials {
     return "text" in pem ? pem.text : this.#read(pem.file);
   }
 
-  /** The same buffer while the file is the same. What was read last serves while a file cannot be read. */
+  /** Returns the same buffer as long as the file is unchanged. If the file cannot be read, returns the last content. */
   async #read(file: string): Promise<Buffer> {
     const known = this.#files.get(file);
     try {
@@ -143,7 +143,7 @@ export class FileCredentials implements Credentials {
       const signature = `${ino} ${size} ${mtimeNs}`;
       if (known?.signature === signature) return known.content;
       const content = await readFile(file);
-      // A file that is written in place can be seen empty for a moment.
+      // A file written in place may be empty for a moment.
       if (content.length === 0 && known !== undefined) return known.content;
       this.#files.set(file, { signature, content });
       return content;

@@ -1,19 +1,22 @@
-/** What can go wrong between us and the API server. */
+/** Errors of the communication with the API server. */
 import { type Fields, isFields } from "../../base/unknown.js";
 
-/** The connection cannot even be tried: its settings are unusable. The message says what, where, and what to do. */
+/**
+ * The connection cannot be tried, because its settings are unusable. The message contains the problem, its place, and the
+ * remedy.
+ */
 export class ConnectionSettingsError extends Error {
   override readonly name = "ConnectionSettingsError";
   readonly code = "ECONNECTIONSETTINGS";
 }
 
-/** No answer, or one that broke off: the network, TLS, a process that is gone, or credentials that cannot be had. */
+/** No answer, or an interrupted one: the network, TLS, a process that is gone, or missing credentials. */
 export class TransportError extends Error {
   override readonly name: string = "TransportError";
   readonly code = "ETRANSPORT";
 }
 
-/** The connection stands, or seems to, but nothing arrives on it. */
+/** The connection seems to be open, but nothing arrives on it. */
 export class StalledError extends TransportError {
   override readonly name = "StalledError";
 
@@ -22,15 +25,15 @@ export class StalledError extends TransportError {
   }
 }
 
-/** The server answered, but not with what was asked for. */
+/** The server answered with an error. */
 export class StatusError extends Error {
   override readonly name = "StatusError";
   readonly code = "ESTATUS";
   /** HTTP status, or the code of the Status object in a watch. */
   readonly status: number;
-  /** "Expired", "Forbidden", ...; "" when the body is no Status. */
+  /** "Expired", "Forbidden", ...; "" if the body is not a Status. */
   readonly reason: string;
-  /** Retry-After, ms from now; undefined when the server does not say. */
+  /** Retry-After, ms from now; undefined if absent. */
   readonly retryAfterMs: number | undefined;
 
   constructor(status: number, reason: string, message: string, retryAfterMs?: number) {
@@ -41,19 +44,22 @@ export class StatusError extends Error {
   }
 }
 
-/** The server will not let us see what we need: retrying does not help. The message says what, where, and what to do. */
+/**
+ * The server denies access that we need, so retrying does not help. The message contains the problem, its place, and the
+ * remedy.
+ */
 export class AccessDeniedError extends Error {
   override readonly name = "AccessDeniedError";
   readonly code = "EACCESSDENIED";
 }
 
-/** The answer is not what the protocol says it is: a proxy in between, or not an API server at all. */
+/** The answer violates the protocol: it comes from a proxy in between, or the server is not an API server. */
 export class ProtocolError extends Error {
   override readonly name = "ProtocolError";
   readonly code = "EPROTOCOL";
 }
 
-/** `body` is the text that came with an HTTP status, or the object of an ERROR event; `retryAfter` the header. */
+/** @param body the text that came with an HTTP status, or the object of an ERROR event. @param retryAfter the header. */
 export function statusError(status: number, body: unknown, retryAfter?: string): StatusError {
   const fields = statusFields(body);
   const { message, reason, details } = fields ?? {};
@@ -78,21 +84,21 @@ function retrySeconds(details: unknown): unknown {
   return isFields(details) ? details["retryAfterSeconds"] : undefined;
 }
 
-/** The beginning of a body that is no Status, on one line: "404 page not found". */
+/** The beginning of a body that is not a Status, on one line: "404 page not found". */
 function plainText(body: unknown): string {
   if (typeof body !== "string") return "";
   const line = body.replaceAll(/\s+/g, " ").trim();
   return line.length > 200 ? `${line.slice(0, 197)}...` : line;
 }
 
-/** The resourceVersion or continue token is no longer known: a full list is needed. */
+/** The server no longer knows the resourceVersion or continue token: a full list is needed. */
 export function isExpired(error: unknown): boolean {
   return (
     error instanceof StatusError && (error.status === 410 || error.reason === "Expired" || error.reason === "Gone")
   );
 }
 
-/** What to look at, by code of the system or OpenSSL. */
+/** Advice by error code of the system or OpenSSL. */
 const HINTS: Readonly<Record<string, string>> = {
   DEPTH_ZERO_SELF_SIGNED_CERT: "its certificate is self-signed; check certificate-authority",
   SELF_SIGNED_CERT_IN_CHAIN: "its certificate is of an authority that is not trusted; check certificate-authority",
@@ -107,11 +113,11 @@ const HINTS: Readonly<Record<string, string>> = {
   ECONNRESET: "the connection broke off",
 };
 
-/** One line for people: the system's or OpenSSL's words, and what they mean where that is not obvious. */
+/** One line for people: the message of the system or OpenSSL, with an explanation if it is not obvious. */
 export function describeFailure(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if (error instanceof AggregateError && error.errors.length > 0) {
-    // One error for each address that was tried.
+    // One error for each tried address.
     return [...new Set(error.errors.map(describeFailure))].join("; ");
   }
   const code = "code" in error && typeof error.code === "string" ? error.code : "";

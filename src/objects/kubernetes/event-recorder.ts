@@ -13,11 +13,10 @@ export interface EventRecorderOptions {
   readonly timing?: Partial<EventTiming>;
 }
 
-/** All in ms. */
 export interface EventTiming extends Pick<Timing, "minBackoffMs" | "maxBackoffMs" | "answerIdleMs"> {
-  /** The same Event again within so long is counted, not sent once more (client-go's time after which a series is over). */
+  /** The same Event within this time is counted, not sent again, ms. Corresponds to the end of a series in client-go. */
   readonly seriesMs: number;
-  /** The count is written at most so often. */
+  /** Minimum interval between updates of the count, ms. */
   readonly countMs: number;
 }
 
@@ -29,19 +28,19 @@ const TIMING: EventTiming = {
   countMs: 60_000,
 };
 
-/** As kube-proxy: what filters Events by controller finds ours. */
+/** kube-proxy's name, so that filters by controller find our Events. */
 const CONTROLLER = "kube-proxy";
-/** Attempts for one Event: some five minutes. */
+/** Attempts for one Event, over about five minutes. */
 const MAX_ATTEMPTS = 12;
-/** Events that are remembered, those that wait included. */
+/** Number of remembered Events, including waiting ones. */
 const MAX_EVENTS = 256;
-/** The API server's limits: of a note in bytes, of the other texts in characters. */
+/** The API server's limits: bytes of a note, characters of the other texts. */
 const MAX_NOTE_BYTES = 1024;
 const MAX_TEXT = 128;
-/** At most so much of the subject's name goes into the Event's: names have up to 253 characters. */
+/** Maximum length of the subject's name in the Event's name: names have up to 253 characters. */
 const MAX_NAME = 200;
 
-/** An Event, and how often it came. */
+/** An Event, with the number of its occurrences. */
 interface Series {
   readonly key: string;
   readonly name: string;
@@ -50,7 +49,7 @@ interface Series {
   count: number;
   /** Unix ms. */
   lastAt: number;
-  /** The count that the server knows; 0: it does not know the Event. */
+  /** The count known to the server; 0 if it does not know the Event. */
   sent: number;
   /** Unix ms. */
   sentAt: number;
@@ -58,15 +57,15 @@ interface Series {
 }
 
 /**
- * Sends events.k8s.io/v1 Events, one after another, in the background. One that comes again soon is counted in its series.
- * ClusterRole system:node-proxier allows it; where it is forbidden, that is logged once.
+ * Sends events.k8s.io/v1 Events in the background, one after another. A repeated Event is counted in its series. ClusterRole
+ * system:node-proxier allows this. If it is forbidden, that is logged once.
  */
 export class KubernetesEventRecorder implements EventRecorder {
   readonly #options: EventRecorderOptions;
   readonly #timing: EventTiming;
   readonly #instance: string;
   readonly #abort = new AbortController();
-  /** By what makes Events the same, the oldest first. */
+  /** Keyed by the fields that make Events equal, the oldest first. */
   readonly #series = new Map<string, Series>();
   readonly #queue: Series[] = [];
   readonly #timers = new Set<NodeJS.Timeout>();
@@ -98,7 +97,7 @@ export class KubernetesEventRecorder implements EventRecorder {
     this.#enqueue(series);
   }
 
-  /** Gives what waits up to `graceMs` to be sent; what is not sent then is dropped. */
+  /** Allows waiting Events up to `graceMs` to be sent, and drops the rest. */
   async stop(graceMs = 1_000): Promise<void> {
     const timer = setTimeout(() => this.#abort.abort(), graceMs);
     await this.#working;
@@ -110,10 +109,10 @@ export class KubernetesEventRecorder implements EventRecorder {
   #begin(key: string, subject: EventSubject, event: EventText, now: number): Series {
     const uid =
       subject.uid ?? (subject.namespace === undefined ? subject.name : `${subject.namespace}/${subject.name}`);
-    // What has no namespace has its Events in "default".
+    // Events of objects without a namespace go to "default".
     const namespace = subject.namespace ?? "default";
     const stem = subject.name.slice(0, MAX_NAME).replace(/[^a-z0-9]+$/, "");
-    // As client-go's: nanoseconds in hex; the clock has no more than milliseconds, a count makes it unique.
+    // client-go's format: nanoseconds in hex. The clock only has milliseconds, so a count makes it unique.
     const unique = (BigInt(now) * 1_000_000n + BigInt(this.#names++ % 1_000_000)).toString(16);
     const name = `${stem}.${unique}`;
     const body = {
@@ -163,7 +162,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   async #work(): Promise<void> {
     for (let series = this.#queue[0]; series !== undefined; series = this.#queue[0]) {
       const failure = await this.#deliver(series);
-      // It may have been given up meanwhile, in favour of newer ones.
+      // The series may have been dropped meanwhile, in favour of newer ones.
       if (this.#queue[0] === series) this.#queue.shift();
       series.waiting = false;
       if (failure !== undefined) this.#notSent(series, failure);
@@ -171,7 +170,7 @@ export class KubernetesEventRecorder implements EventRecorder {
     }
   }
 
-  /** Tries as often as it makes sense; returns why it did not succeed. */
+  /** Tries repeatedly while that makes sense. Returns the last error if it did not succeed. */
   async #deliver(series: Series): Promise<unknown> {
     const { signal } = this.#abort;
     const backoff = backoffOf(this.#timing);
@@ -187,7 +186,7 @@ export class KubernetesEventRecorder implements EventRecorder {
     }
   }
 
-  /** Resolves when the server has it. */
+  /** Resolves when the server has stored the Event. */
   async #send(series: Series): Promise<void> {
     const { count, lastAt, sent } = series;
     const collection = `/apis/events.k8s.io/v1/namespaces/${encodeURIComponent(series.namespace)}/events`;
@@ -200,7 +199,8 @@ export class KubernetesEventRecorder implements EventRecorder {
       }
     } catch (error) {
       const status = error instanceof StatusError ? error.status : 0;
-      // An Event lives for an hour: what is to be counted may be gone. What is there already was sent, unheard.
+      // An Event lives for an hour, so the Event to count may be gone. If it already exists, an earlier request succeeded but
+      // its answer was lost.
       if (sent > 0 && status === 404) {
         series.sent = 0;
         return this.#send(series);
@@ -234,7 +234,7 @@ export class KubernetesEventRecorder implements EventRecorder {
   }
 }
 
-/** Whether it can go better next time. */
+/** Whether another attempt could succeed. */
 function mayPass(failure: unknown): boolean {
   if (!(failure instanceof StatusError)) return true;
   return failure.status >= 500 || failure.status === 429 || failure.status === 401;
@@ -248,6 +248,6 @@ function microTime(ms: number): string {
 function shortened(note: string): string {
   const bytes = Buffer.from(note);
   if (bytes.length <= MAX_NOTE_BYTES) return note;
-  // A character that is cut in two becomes U+FFFD, which takes up to three bytes.
+  // A character that is cut apart becomes U+FFFD, which takes up to three bytes.
   return `${bytes.subarray(0, MAX_NOTE_BYTES - 6).toString()}...`;
 }

@@ -1,6 +1,6 @@
 /**
- * Credentials from a program that the kubeconfig names (users[].user.exec), as client-go's plugin/pkg/client/auth/exec runs it. One
- * program at a time, however many requests wait for it, and none for longer than the time limit.
+ * Credentials from a program that the kubeconfig names (users[].user.exec), run as in client-go's plugin/pkg/client/auth/exec.
+ * Only one program runs at a time, however many requests wait for it, and none runs longer than the time limit.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
@@ -8,30 +8,30 @@ import { redactText } from "../../base/redact.js";
 import { type Fields, isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
 import type { ExecSettings } from "./kubeconfig.js";
 
-/** What a plugin issued. */
+/** Credentials issued by a plugin. */
 export interface IssuedCredentials {
-  /** "": none. */
+  /** "" if there is none. */
   readonly token: string;
-  /** PEM; a certificate comes with its key. */
+  /** PEM. A certificate always comes with its key. */
   readonly certificate: { readonly cert: string; readonly key: string } | undefined;
-  /** Unix ms; Infinity: until the server refuses them. */
+  /** Unix ms; Infinity if valid until the server rejects them. */
   readonly expiresAt: number;
 }
 
 export interface ExecPluginOptions {
   readonly settings: ExecSettings;
-  /** What the plugin learns of the cluster (`spec.cluster`), asked before each run; undefined: nothing. */
+  /** Provides information about the cluster (`spec.cluster`) before each run. Undefined if the plugin gets none. */
   readonly clusterInfo: () => Promise<Fields | undefined>;
-  /** A plugin that runs for longer is killed, ms. Default TIME_LIMIT_MS. */
+  /** A plugin that runs longer is killed, ms. Default: TIME_LIMIT_MS. */
   readonly timeLimitMs?: number;
 }
 
-/** Less than a request waits for an answer, so that the reason is reported. */
+/** Shorter than a request waits for an answer, so that the reason is reported. */
 const TIME_LIMIT_MS = 25_000;
 const MAX_STDOUT_BYTES = 1 << 20;
-/** Bytes of stderr that are read; the rest is dropped. */
+/** Maximum bytes of stderr to read; the rest is dropped. */
 const MAX_STDERR_BYTES = 1 << 16;
-/** Characters of stderr and of installHint in a message. */
+/** Maximum characters of stderr and of installHint in a message. */
 const MAX_SHOWN = 500;
 
 export class ExecPlugin {
@@ -45,14 +45,14 @@ export class ExecPlugin {
     this.#options = options;
   }
 
-  /** The same object until the credentials expire or are refused. Rejects with the reason when there are none. */
+  /** Returns the same object until the credentials expire or are rejected. Rejects with the reason if there are none. */
   async next(): Promise<IssuedCredentials> {
     if (this.#issued !== undefined && this.#issued.expiresAt > Date.now()) return this.#issued;
     this.#running ??= this.#issue().finally(() => (this.#running = undefined));
     return this.#running;
   }
 
-  /** The server refused the credentials: the next request runs the plugin again. */
+  /** The server rejected the credentials: the next request runs the plugin again. */
   refused(): void {
     this.#issued = undefined;
   }
@@ -77,7 +77,7 @@ export class ExecPlugin {
     const { command, args } = settings;
     if (this.#closed) throw new Error("the program ends");
     const env = { ...process.env, ...settings.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
-    // A process group of its own, so that whatever it started is killed with it.
+    // The plugin gets its own process group, so that its child processes are killed with it.
     const child = spawn(command, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     this.#child = child;
     const stdout = collect(child.stdout, MAX_STDOUT_BYTES, () => killGroup(child));
@@ -103,8 +103,8 @@ export class ExecPlugin {
 }
 
 /**
- * Resolves with how the process ended, after its stdout has ended too, or its group was killed. A process that it left behind may hold stderr
- * open for as long as it likes.
+ * Resolves with the way the process ended, after its stdout has ended too, or its group was killed. It does not wait for
+ * stderr, because a process left behind may hold that open for any time.
  */
 async function ended(child: ChildProcess): Promise<string> {
   const closed = new Promise((resolve) => child.stdout?.once("close", resolve));
@@ -113,18 +113,18 @@ async function ended(child: ChildProcess): Promise<string> {
     child.on("exit", (code, signal) => resolve(signal === null ? `exit code ${code}` : signal));
   });
   await closed;
-  // What was said before the end has arrived by the next turn.
+  // Output written before the end arrives by the next turn of the event loop.
   await new Promise(setImmediate);
   child.stderr?.destroy();
   return how;
 }
 
-/** Ends the output as well: a process that left the group may still hold it open. */
+/** Also closes the output, because a process that left the group may still hold it open. */
 function killGroup(child: ChildProcess): void {
   try {
     if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
   } catch {
-    // Nobody is left in the group.
+    // The group has no processes left.
   }
   child.stdout?.destroy();
   child.stderr?.destroy();
@@ -135,7 +135,7 @@ interface Collected {
   text(): string;
 }
 
-/** Keeps the first `most` bytes, and reads the rest away. */
+/** Keeps the first `most` bytes, and discards the rest. */
 function collect(stream: Readable, most: number, onOverflow: () => void = () => undefined): Collected {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -153,7 +153,7 @@ function collect(stream: Readable, most: number, onOverflow: () => void = () => 
   };
 }
 
-/** The message never holds stdout: that is where the token is. */
+/** The error message never contains stdout, because the token is there. */
 function readCredential(output: string, settings: ExecSettings): IssuedCredentials {
   const { apiVersion, status } = parse(output, settings);
   if (apiVersion !== undefined && apiVersion !== settings.apiVersion) {
@@ -183,7 +183,7 @@ function parse(output: string, settings: ExecSettings): Fields {
 }
 
 function failure({ command }: ExecSettings, what: string, stderr = ""): Error {
-  // Redacted first: what makes a secret recognizable may be in the part that is cut off.
+  // Redact first, because the part that identifies a secret may be cut off.
   const said = oneLine(redactText(stderr));
   const shown = said.length > MAX_SHOWN ? `...${said.slice(-MAX_SHOWN)}` : said;
   return new Error(`the credentials plugin ${command} ${what}${shown === "" ? "" : `; it says: ${shown}`}`);

@@ -1,12 +1,12 @@
-/** Logs failures that last: when they begin, now and then while they last, and when they are over. */
+/** Logs lasting failures: when they begin, from time to time while they last, and when they end. */
 import type { Logger } from "../../base/logger.js";
 
-/** Something that goes wrong at present. */
+/** A present failure. */
 export interface OngoingFailure {
-  /** What the log says of it, and why. */
+  /** Its log message. */
   readonly message: string;
   readonly reason: string;
-  /** What may help, where that is known. */
+  /** Possible remedy, if known. */
   readonly hint?: string;
   /** How long it has lasted, ms. */
   readonly ms: number;
@@ -16,13 +16,13 @@ interface Failure {
   message: string;
   fields: Readonly<Record<string, unknown>>;
   readonly since: number;
-  /** The line logged last; undefined: none yet. */
+  /** The line logged last; undefined if there is none yet. */
   logged: string | undefined;
   loggedAt: number;
   attempts: number;
 }
 
-/** A reason that differs from the one logged last is logged at most this often, ms. */
+/** A new reason is logged at most this often, ms. */
 const NEW_REASON_MS = 30_000;
 
 export class FailureLog {
@@ -37,12 +37,11 @@ export class FailureLog {
     this.#now = now;
   }
 
-  /** Whether something is going wrong. */
   has(topic: string): boolean {
     return this.#open.has(topic);
   }
 
-  /** Failures that last, without those whose next attempt may well succeed. */
+  /** Present failures, without those whose next attempt is likely to succeed. */
   ongoing(): readonly OngoingFailure[] {
     return [...this.#open.values()].flatMap(({ message, fields, since, logged }) => {
       if (logged === undefined) return [];
@@ -59,7 +58,7 @@ export class FailureLog {
     });
   }
 
-  /** @param quiet the next attempt may well succeed: not logged yet. */
+  /** @param quiet do not log yet, because the next attempt is likely to succeed. */
   failed(topic: string, message: string, fields: Readonly<Record<string, unknown>>, quiet = false): void {
     const now = this.#now();
     let failure = this.#open.get(topic);
@@ -84,7 +83,7 @@ export class FailureLog {
     failure.loggedAt = now;
   }
 
-  /** `topic` succeeded, be it the first time. */
+  /** `topic` succeeded, possibly for the first time. */
   recovered(topic: string, message: string, fields: Readonly<Record<string, unknown>>): void {
     const failure = this.#open.get(topic);
     if (failure === undefined) return;

@@ -1,4 +1,4 @@
-/** A kubeconfig file, read and checked: which server, trusted by what, and who we are. */
+/** Reads and checks a kubeconfig file: the server, the trusted authorities, and our identity. */
 import { readFile } from "node:fs/promises";
 import { dirname, isAbsolute, resolve } from "node:path";
 import { parseDocument } from "yaml";
@@ -6,38 +6,38 @@ import { type Fields, isFields, isNoEntry, reasonOf } from "../../base/unknown.j
 import { ConnectionSettingsError } from "./errors.js";
 import { isProxyUrl, NO_PROXY_URL } from "./proxy.js";
 
-/** Certificates and keys: a file that may change while we run, or PEM text. */
+/** Certificates or keys: a file that may change while we run, or PEM text. */
 export type Pem = { readonly file: string } | { readonly text: string };
 
 export interface ClusterSettings {
   readonly server: URL;
-  /** Undefined: the authorities that the system trusts. */
+  /** Undefined for the system's trusted authorities. */
   readonly authority: Pem | undefined;
-  /** Name to expect in the server's certificate instead of the server's own; "": that. */
+  /** Name to expect in the server's certificate; "": the server's own name. */
   readonly tlsServerName: string;
   readonly insecure: boolean;
-  /** "": none but the environment's. */
+  /** "": only a proxy from the environment. */
   readonly proxyUrl: string;
 }
 
 /** users[].user.exec: a program that issues credentials. */
 export interface ExecSettings {
   readonly apiVersion: string;
-  /** A path is absolute. */
+  /** A path is always absolute. */
   readonly command: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  /** For people who have not installed the command; "": none. */
+  /** For people who have not installed the command; "" if absent. */
   readonly installHint: string;
-  /** Undefined: the program learns nothing of the cluster. */
+  /** Undefined if the program gets no information about the cluster. */
   readonly cluster: ExecClusterSettings | undefined;
 }
 
-/** What the program learns of the cluster besides its certificates, as the kubeconfig has it. */
+/** Information about the cluster for the program, besides its certificates, as written in the kubeconfig. */
 export interface ExecClusterSettings {
-  /** As it is written, not normalized. */
+  /** As written, not normalized. */
   readonly server: string;
-  /** clusters[].cluster.extensions[client.authentication.k8s.io/exec]; null: none. */
+  /** clusters[].cluster.extensions[client.authentication.k8s.io/exec]; null if absent. */
   readonly config: unknown;
 }
 
@@ -45,14 +45,14 @@ export interface UserSettings {
   readonly certificate: Pem | undefined;
   readonly key: Pem | undefined;
   readonly token: string;
-  /** Goes before `token`, as in client-go; read for every request, since it rotates. "": none. */
+  /** Overrides `token`, as in client-go. Read for every request, because the token rotates. "" if absent. */
   readonly tokenFile: string;
   readonly username: string;
   readonly password: string;
-  /** "as", "as-uid", "as-groups", "as-user-extra" as headers. */
+  /** "as", "as-uid", "as-groups" and "as-user-extra" as headers. */
   readonly impersonation: Readonly<Record<string, string | readonly string[]>>;
   readonly exec: ExecSettings | undefined;
-  /** An auth-provider, which @kubernetes/client-node knows how to run. */
+  /** True for an auth-provider, which @kubernetes/client-node supports. */
   readonly authProvider: boolean;
 }
 
@@ -75,10 +75,10 @@ export const ANONYMOUS: UserSettings = {
   authProvider: false,
 };
 
-/** Name of the extension that holds a plugin's own settings for a cluster, as in client-go. */
+/** Name of the extension with a plugin's own settings for a cluster, as in client-go. */
 const EXEC_EXTENSION = "client.authentication.k8s.io/exec";
 
-/** Reads the file. `master`, when not "", is the server instead of the file's. Rejects with `ConnectionSettingsError`. */
+/** Reads the file. A `master` other than "" replaces the file's server. Rejects with `ConnectionSettingsError`. */
 export async function readKubeconfig(file: string, master: string): Promise<Kubeconfig> {
   let text: string;
   try {
@@ -91,7 +91,10 @@ export async function readKubeconfig(file: string, master: string): Promise<Kube
   return new KubeconfigReader(file, text).read(master);
 }
 
-/** A URL of an API server, as in --master and kubeconfigs. Without a scheme: https when `tls`, else http, as client-go. */
+/**
+ * Parses the URL of an API server from --master or a kubeconfig. As in client-go, a URL without a scheme is https if `tls`,
+ * otherwise http.
+ */
 export function serverUrl(text: string, tls: boolean, where: string): URL {
   const full = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `${tls ? "https" : "http"}://${text}`;
   const url = URL.canParse(full) ? new URL(full) : undefined;
@@ -126,12 +129,15 @@ class KubeconfigReader {
     return {
       cluster: this.#cluster(cluster, `clusters[${clusterName}].cluster.`, master),
       user: { ...settings, exec: this.#exec(user["exec"], `${userPath}exec.`, cluster, master) },
-      // The library's own parser quotes the text in its errors.
+      // Passed as JSON, because the library's own parser quotes the text in its errors.
       text: JSON.stringify(root),
     };
   }
 
-  /** Of two keys of one name the last one counts, as in kubectl. The parser's messages quote the text, and with it secrets. */
+  /**
+   * If a key occurs twice, the last one counts, as in kubectl. The parser's messages are not used, because they quote the text,
+   * including secrets.
+   */
   #parse(): unknown {
     const document = parseDocument(this.#text, { uniqueKeys: false });
     const [error] = document.errors;
@@ -192,7 +198,7 @@ class KubeconfigReader {
     return [this.#string(entry, "name", `${path}[].`), this.#string(entry, "value", `${path}[].`)];
   }
 
-  /** Empty when absent or null. */
+  /** Empty if absent or null. */
   #list(fields: Fields, name: string, path: string): readonly unknown[] {
     const value = fields[name] ?? [];
     return Array.isArray(value) ? (value as unknown[]) : this.#fail(`${path}${name}`, "is no list");
@@ -219,7 +225,7 @@ class KubeconfigReader {
     };
   }
 
-  /** `<name>-data` (base64) goes before `<name>` (a file), as in client-go. */
+  /** `<name>-data` (base64) overrides `<name>` (a file), as in client-go. */
   #pem(fields: Fields, name: string, path: string): Pem | undefined {
     const data = this.#string(fields, `${name}-data`, path);
     if (data !== "") {
@@ -231,7 +237,7 @@ class KubeconfigReader {
     return file === "" ? undefined : { file: this.#absolute(file) };
   }
 
-  /** The entry of a list with this name, and in it the field that holds what it is. */
+  /** Finds the entry of a list by name, and returns its field with the content. */
   #named(root: Fields, list: string, field: string, name: string, whence: string): Fields {
     if (name === "") this.#fail(whence, `is empty; name one of ${this.#names(root, list)}`);
     const entries: unknown = root[list];
@@ -254,7 +260,7 @@ class KubeconfigReader {
     return names.length === 0 ? `none in ${list}` : names.map((name) => JSON.stringify(name)).join(", ");
   }
 
-  /** A text field; "" when absent or null. */
+  /** A text field; "" if absent or null. */
   #string(fields: Fields, name: string, path: string): string {
     const value = fields[name];
     if (value === undefined || value === null) return "";
@@ -262,7 +268,7 @@ class KubeconfigReader {
     return value;
   }
 
-  /** Files are named relative to the kubeconfig. */
+  /** File names are relative to the kubeconfig. */
   #absolute(file: string): string {
     return isAbsolute(file) ? file : resolve(dirname(this.#file), file);
   }

@@ -1,6 +1,6 @@
 /**
- * Credentials that need a program or a protocol of their own: exec plugins, auth-providers, SOCKS proxies. For the last two
- * @kubernetes/client-node is used; it is loaded here and nowhere else, because it costs 0.4 s and 90 MB.
+ * Credentials that need a program or a protocol of their own: exec plugins, auth-providers, SOCKS proxies. The last two use
+ * @kubernetes/client-node. It is only loaded here, because it takes 0.4 s and 90 MB.
  */
 import type { RequestOptions } from "node:https";
 import { dirname } from "node:path";
@@ -15,19 +15,19 @@ import type { ClusterSettings, ExecSettings, Kubeconfig } from "./kubeconfig.js"
 import { isSocks } from "./proxy.js";
 
 export interface LibraryOptions {
-  /** Where the kubeconfig was read from. */
+  /** Path of the kubeconfig. */
   readonly file: string;
-  /** "": none. */
+  /** "" for none. */
   readonly proxyUrl: string;
-  /** As the plugin's option. */
+  /** Same as the plugin's option. */
   readonly timeLimitMs?: number;
 }
 
-/** The library's configuration, with what a plugin issued. */
+/** Creates the library's configuration, with the credentials that a plugin issued. */
 type Load = (issued: IssuedCredentials | undefined) => KubeConfig;
 
 export class LibraryCredentials implements Credentials {
-  /** Undefined: only a plugin is needed. */
+  /** Undefined if only a plugin is needed. */
   readonly #load: Load | undefined;
   readonly #files: FileCredentials;
   readonly #agents: Agents;
@@ -55,7 +55,7 @@ export class LibraryCredentials implements Credentials {
     }
     const { KubeConfig } = await import("@kubernetes/client-node");
     const load: Load = (issued) => prepare(new KubeConfig(), kubeconfig, options, issued);
-    // Settings that cannot be used are reported now.
+    // Reports unusable settings now.
     load(undefined);
     return new LibraryCredentials(load, kubeconfig, options);
   }
@@ -66,7 +66,7 @@ export class LibraryCredentials implements Credentials {
     const authorization = issued !== undefined && issued.token !== "" ? `Bearer ${issued.token}` : undefined;
     const headers = { ...(authorization !== undefined && { Authorization: authorization }), ...files.headers };
     if (this.#load === undefined) return { headers, agent: await this.#agentFor(issued?.certificate, files) };
-    // The library makes the agent once, with the certificate that there is.
+    // The library creates its agent once, with the certificate of that time.
     if (issued !== this.#issued) this.#config = undefined;
     this.#issued = issued;
     this.#config ??= this.#load(issued);
@@ -75,12 +75,12 @@ export class LibraryCredentials implements Credentials {
     const all = { ...(options.headers as Record<string, string> | undefined), ...headers };
     if (this.#socks && options.agent instanceof network.http.Agent) return { headers: all, agent: options.agent };
     const { cert, key } = options;
-    // A provider's certificate is text; that of a file is known already.
+    // A provider's certificate is text. Certificates from files are in `files` already.
     const certificate = typeof cert === "string" && typeof key === "string" ? { cert, key } : issued?.certificate;
     return { headers: all, agent: await this.#agentFor(certificate, files) };
   }
 
-  /** What was remembered until it expires, if ever, is not used again. */
+  /** Drops cached credentials, which might otherwise stay until they expire. */
   refused(): void {
     this.#plugin?.refused();
     this.#config = undefined;
@@ -98,7 +98,7 @@ export class LibraryCredentials implements Credentials {
   }
 }
 
-/** The same fields as client-go's rest.ConfigToExecCluster. A proxy of the environment is not told. */
+/** The same fields as client-go's rest.ConfigToExecCluster. A proxy from the environment is not included. */
 async function clusterInfoFor(
   { cluster: told }: ExecSettings,
   { tlsServerName, insecure, proxyUrl }: ClusterSettings,
@@ -131,7 +131,7 @@ function prepare(
     throw new ConnectionSettingsError(`kubeconfig ${file}: @kubernetes/client-node cannot read it`);
   }
   const user = config.getCurrentUser();
-  // Plugins are run here, not by the library, which never ends them.
+  // Plugins are run here, not by the library, which never kills them.
   if (user !== null) Object.assign(user, { exec: undefined });
   if (user !== null && issued?.certificate !== undefined) {
     const { cert, key } = issued.certificate;
@@ -139,9 +139,9 @@ function prepare(
     Object.assign(user, { certData: base64(cert), keyData: base64(key) });
   }
   const cluster = config.getCurrentCluster();
-  // --master may have replaced the server, and the environment may name the proxy.
+  // --master may have replaced the server, and the environment may provide the proxy.
   if (cluster !== null) Object.assign(cluster, { server: server.href, proxyUrl: proxyUrl || undefined });
-  // The library refuses http:// otherwise; there is no TLS to verify.
+  // Otherwise the library refuses http://; there is no TLS to verify.
   if (cluster !== null && server.protocol === "http:") Object.assign(cluster, { skipTLSVerify: true });
   return config;
 }

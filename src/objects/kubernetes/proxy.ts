@@ -1,8 +1,8 @@
-/** Which proxy a server is reached through, as Go's net/http decides from the environment (golang.org/x/net/http/httpproxy). */
+/** Selects the proxy for a server from the environment, as Go's net/http does (golang.org/x/net/http/httpproxy). */
 import { BlockList, isIP, isIPv6 } from "node:net";
 import { ConnectionSettingsError } from "./errors.js";
 
-/** SOCKS is spoken by client-node only. */
+/** Only client-node supports SOCKS. */
 export function isSocks(proxyUrl: string): boolean {
   return proxyUrl.startsWith("socks");
 }
@@ -17,16 +17,16 @@ const SCHEMES: ReadonlySet<string> = new Set([
   "socks5h:",
 ]);
 
-/** What is said of a text that is no URL of a proxy. The text itself may hold a password. */
+/** Message for a text that is not a proxy's URL. It must not contain the text, which may include a password. */
 export const NO_PROXY_URL = "is no URL of a proxy; set it to http://host:port, https://host:port or socks5://host:port";
 
-/** Whether a connection can go through it. One that cannot would go directly, past the proxy. */
+/** Whether this URL can be used as a proxy. With any other, connections would go directly to the server. */
 export function isProxyUrl(text: string): boolean {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   return url !== undefined && SCHEMES.has(url.protocol) && url.hostname !== "" && text.startsWith(`${url.protocol}//`);
 }
 
-/** Whether this Node has proxies for http and https (24.5 and 22.21 on); an older one would ignore them silently. */
+/** Whether this Node supports proxies for http and https (24.5 and 22.21 or later). An older one would ignore them silently. */
 export function knowsProxies(version: string): boolean {
   const [major = 0, minor = 0] = version.split(".").map(Number);
   return major > 24 || (major === 24 && minor >= 5) || (major === 22 && minor >= 21);
@@ -34,7 +34,7 @@ export function knowsProxies(version: string): boolean {
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/** URL of the proxy for `server`; "": none. Throws `ConnectionSettingsError` if the environment names one that is no URL. */
+/** URL of the proxy for `server`; "" for none. Throws `ConnectionSettingsError` if the environment contains an invalid URL. */
 export function proxyFromEnvironment(server: URL, environment: Environment): string {
   const read = (name: string) => environment[name.toUpperCase()] || environment[name.toLowerCase()] || "";
   const name = server.protocol === "https:" ? "https_proxy" : "http_proxy";
@@ -45,7 +45,10 @@ export function proxyFromEnvironment(server: URL, environment: Environment): str
   return url;
 }
 
-/** NO_PROXY: "*", hosts, ".domains", addresses and CIDRs, each with or without a port. This machine itself never has one. */
+/**
+ * Applies NO_PROXY: "*", hosts, ".domains", addresses and CIDRs, each with or without a port. Connections to this machine never
+ * use a proxy.
+ */
 function goesThroughProxy(server: URL, exceptions: string): boolean {
   const host = server.hostname.replace(/^\[(.*)\]$/, "$1").toLowerCase();
   const port = server.port || (server.protocol === "https:" ? "443" : "80");
@@ -62,7 +65,7 @@ function excepts(entry: string, host: string, port: string): boolean {
   if (entryPort !== undefined && entryPort !== port) return false;
   if (isIP(name) !== 0 || isIP(host) !== 0) return name === host;
   const domain = name.replace(/^\*?\./, "");
-  // With a leading dot only what is below it.
+  // A leading dot matches only subdomains.
   return host.endsWith(`.${domain}`) || (host === domain && !/^\*?\./.test(name));
 }
 

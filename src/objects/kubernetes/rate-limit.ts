@@ -1,17 +1,17 @@
-/** client-go's, where the configuration says 0. */
+/** client-go's defaults, used if the configuration says 0. */
 const DEFAULT_QPS = 5;
 const DEFAULT_BURST = 10;
 
-/** At most `burst` requests at once, then `qps` a second (clientConnection.qps and .burst). */
+/** At most `burst` requests at once, then `qps` per second (clientConnection.qps and .burst). */
 export class RateLimit {
   readonly #perMs: number;
   readonly #burst: number;
   readonly #now: () => number;
-  /** Requests that may go now; below 0: so many wait. */
+  /** Requests that may start now; a negative number counts waiting requests. */
   #tokens: number;
   #filledAt: number;
 
-  /** 0: client-go's defaults; below 0: no limit. */
+  /** @param qps 0: client-go's defaults; negative: no limit. */
   constructor(qps: number, burst: number, now: () => number = () => performance.now()) {
     this.#perMs = (qps === 0 ? DEFAULT_QPS : qps < 0 ? Infinity : qps) / 1000;
     this.#burst = burst <= 0 ? DEFAULT_BURST : burst;

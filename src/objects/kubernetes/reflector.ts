@@ -1,6 +1,6 @@
 /**
- * The objects of one kind: listed, then watched; listed again when the watch cannot go on from where it was. What is there
- * stays there until a complete list or a deletion says otherwise.
+ * Lists the objects of one kind, then watches them. Lists again if the watch cannot continue from its last version. Objects
+ * stay until a complete list or a deletion removes them.
  */
 import { isFields, reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
@@ -15,7 +15,7 @@ import { collectionPath, type Resource } from "./resources.js";
 import { backoffOf, pause, Sleep, type Timing } from "./timing.js";
 import type { FailureLog } from "./failure-log.js";
 
-/** A complete list that lacks more than half of the objects that were there. */
+/** A complete list that lacks more than half of the known objects. */
 export interface ShrunkList {
   readonly kind: KubeKind;
   readonly before: number;
@@ -26,7 +26,7 @@ export interface ShrunkList {
 export interface ReflectorSink {
   upsert(object: KubeObject): void;
   remove(kind: KubeKind, name: string): void;
-  /** What arrived together is over. */
+  /** Ends a group of changes that arrived together. */
   flush(): void;
 }
 
@@ -38,29 +38,29 @@ export interface ReflectorOptions {
   readonly timing: Timing;
   readonly failureLog: FailureLog;
   readonly log: Logger;
-  /** Called after every answer of the server that is no failure. */
+  /** Called after every successful answer of the server. */
   readonly onAnswer: () => void;
-  /** Called whenever bytes of a list or watch come in. */
+  /** Called when bytes of a list or watch arrive. */
   readonly onHeard?: () => void;
   /** Called after such a list has been delivered. */
   readonly onShrunk?: (list: ShrunkList) => void;
-  /** Given: 401 and 403 are final, and passed to it instead of logged. Default: retried with backoff. */
+  /** If set, 401 and 403 are final, and passed to it instead of logged. Default: retry with backoff. */
   readonly onDenied?: (error: AccessDeniedError) => void;
 }
 
-/** Objects in a page, client-go's number. */
+/** Objects per page; client-go's number. */
 const PAGE = 500;
-/** A watch that ends in order, but sooner, is none. */
+/** A watch that ends normally within this time counts as a failure, ms. */
 const SHORT_WATCH_MS = 1_000;
-/** The first attempt after a success comes within this time, ms: at once, but not all kinds and nodes in one moment. */
+/** The first attempt after a success comes within this time, ms: soon, but not from all kinds and nodes at once. */
 const AT_ONCE_MS = 100;
-/** Failures after which the resourceVersion itself is suspected. */
+/** Number of failures after which the resourceVersion itself may be the cause. */
 const SUSPECT_AFTER = 3;
-/** Upper bound of a Retry-After, ms. */
+/** Upper limit of a Retry-After, ms. */
 const MAX_RETRY_AFTER_MS = 300_000;
 const CONNECTION = "connection";
 
-/** A list that removes up to so many objects is never reported as shrunk. */
+/** A list that removes at most this many objects is never reported as shrunk. */
 const FEW_REMOVED = 10;
 
 export class Reflector {
@@ -70,22 +70,22 @@ export class Reflector {
   readonly #sleep = new Sleep();
   readonly #timeSlice = new TimeSlice();
   /**
-   * Names of the objects that the sink knows. Whether an object changed is for the sink to find out from its content: after etcd
-   * was restored from a backup, the same resourceVersion, even of the same uid, can stand for other content.
+   * Names of the objects that the sink knows. The sink itself compares content to detect changes. After etcd was restored from
+   * a backup, the same resourceVersion, even of the same uid, can mean different content.
    */
   readonly #known = new Set<string>();
-  /** Where the next watch begins; undefined: a list is needed first. */
+  /** Version at which the next watch starts; undefined if a list is needed first. */
   #from: string | undefined;
-  /** The next attempt after a failure need not wait. */
+  /** The next attempt after a failure starts at once. */
   #atOnce = true;
-  /** Watches in a row that were dead. */
+  /** Number of dead watches in a row. */
   #stalls = 0;
-  /** Whether what is going on was answered by the server. */
+  /** Whether the server has answered the current request. */
   #answered = false;
   #absenceLogged = false;
   #resolveListed: () => void = () => undefined;
   #listed = false;
-  /** Resolves when the first list is complete, or the server says that it does not have an optional kind. */
+  /** Resolves when the first list is complete, or when the server reports that it lacks an optional kind. */
   readonly listed: Promise<void>;
 
   constructor(options: ReflectorOptions) {
@@ -104,12 +104,12 @@ export class Reflector {
     return this.#listed;
   }
 
-  /** Ends the backoff after a failed connection: another request was answered. */
+  /** Ends the backoff after a failed connection, because another request was answered. */
   wake(): void {
     this.#sleep.wake();
   }
 
-  /** Goes on until `signal` aborts, or access is denied for good; never rejects. */
+  /** Runs until `signal` aborts, or access is denied for good; never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -123,7 +123,7 @@ export class Reflector {
     }
   }
 
-  /** Delivers a complete list, and the removal of what it lacks. Returns its resourceVersion. */
+  /** Delivers a complete list, and removes objects that it lacks. Returns its resourceVersion. */
   async #list(signal: AbortSignal): Promise<string> {
     const { sink, log, timing, failureLog } = this.#options;
     const started = performance.now();
@@ -151,7 +151,7 @@ export class Reflector {
     return meta.resourceVersion;
   }
 
-  /** Returns how many objects the list no longer has. */
+  /** Returns the number of removed objects. */
   #removeAbsent(present: ReadonlySet<string>): number {
     const absent = [...this.#known].filter((name) => !present.has(name));
     for (const name of absent) {
@@ -191,7 +191,7 @@ export class Reflector {
     return body.end();
   }
 
-  /** Returns when the server ends the watch in order. */
+  /** Returns when the server ends the watch normally. */
   async #watch(from: string, signal: AbortSignal): Promise<void> {
     const { connection, resource, timing } = this.#options;
     const started = performance.now();
@@ -256,13 +256,13 @@ export class Reflector {
     return true;
   }
 
-  /** Hands an object on, which has just been parsed. Returns its name; undefined when it has none. */
+  /** Passes a newly parsed object on. Returns its name, or undefined if it has none. */
   async #take(item: unknown): Promise<string | undefined> {
     const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
     if (!isFields(item) || name === undefined) return undefined;
     const { sink, decoder } = this.#options;
     const slice = this.#timeSlice;
-    // A large object is parsed in a turn of the event loop, decoded in others, and taken over in one.
+    // A large object is parsed in one turn of the event loop, decoded in others, and delivered in one more.
     if (slice.spent) await slice.yield();
     const decoded = await runInSlices(decoder.decodeInPieces(this.#kind, name, item), slice);
     if (slice.spent) await slice.yield();
@@ -289,7 +289,7 @@ export class Reflector {
     this.#atOnce = true;
   }
 
-  /** Whether to give up; `onDenied` has been called then. */
+  /** Whether to give up. If so, `onDenied` has been called. */
   #isFinal(error: unknown): boolean {
     const { connection, onDenied, resource } = this.#options;
     if (onDenied === undefined || !(error instanceof StatusError)) return false;
@@ -300,7 +300,7 @@ export class Reflector {
     return true;
   }
 
-  /** Decides where to go on, and waits as long as it takes. */
+  /** Decides where to continue, and waits as long as necessary. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
     const { resource, timing, log } = this.#options;
     if (isAbsent(error) && resource.optional) return this.#skipKind(error, signal);
@@ -315,16 +315,16 @@ export class Reflector {
       return;
     }
     const backoff = this.#backoff.next();
-    // Over as soon as any other request is answered.
+    // This wait ends as soon as any other request is answered.
     if (error instanceof TransportError) return this.#sleep.for(backoff, signal);
     const asked = error instanceof StatusError ? error.retryAfterMs : undefined;
-    // Never sooner than asked, and not all clients at the same moment.
+    // Not before the requested time, and not all clients at the same moment.
     const wait =
       asked === undefined ? backoff : Math.min(asked, MAX_RETRY_AFTER_MS) + Math.random() * timing.minBackoffMs;
     await pause(wait, signal);
   }
 
-  /** Whether the watch cannot go on from where it was. */
+  /** Whether the watch cannot continue from its last version. */
   #mustList(error: unknown): boolean {
     if (isExpired(error)) return true;
     if (error instanceof StalledError) return this.#answered && ++this.#stalls >= 2;
@@ -333,12 +333,12 @@ export class Reflector {
     return this.#backoff.failures >= SUSPECT_AFTER;
   }
 
-  /** The server does not have this kind, or we may not see it. Its last known state is kept. */
+  /** The server lacks this kind, or does not show it to us. Keeps the last known state. */
   async #skipKind(error: StatusError, signal: AbortSignal): Promise<void> {
     const { log, timing } = this.#options;
     if (!this.#absenceLogged) log.info({ kind: this.#kind, reason: error.message }, "kind not served to us; skipped");
     this.#absenceLogged = true;
-    // Forbidden is not absent: a server whose roles are still loading says so too.
+    // Forbidden does not mean absent: a server that is still loading its roles answers the same.
     if (error.status === 404) this.#markListed();
     await pause(timing.absentMs * (1 + Math.random()), signal);
   }
@@ -356,7 +356,7 @@ export class Reflector {
   }
 }
 
-/** resourceVersions are decimal numbers that grow (KEP-5504); what is none is never older. */
+/** resourceVersions are increasing decimal numbers (KEP-5504). Any other text is never older. */
 function isOlder(version: string, than: string | undefined): boolean {
   if (than === undefined || !/^\d+$/.test(version) || !/^\d+$/.test(than)) return false;
   return version.length === than.length ? version < than : version.length < than.length;
@@ -366,7 +366,7 @@ function isAbsent(error: unknown): error is StatusError {
   return error instanceof StatusError && (error.status === 404 || error.status === 403);
 }
 
-/** What to do about a server that denies access; undefined: it does something else. */
+/** Advice for a server that denies access. Returns undefined for other statuses. */
 function hintFor(status: number): string | undefined {
   if (status === 401) return "the server does not know who we are: check the token or client certificate";
   if (status === 403) return "bind ClusterRole system:node-proxier to this user";

@@ -1,20 +1,20 @@
-/** The four kinds that are followed, and how each is asked for. */
+/** The four kinds that are followed, and the request for each. */
 import type { KubeKind } from "../object-sink.js";
 
 export interface Resource {
   readonly kind: KubeKind;
   readonly apiVersion: string;
-  /** Of the collection. */
+  /** Path of the collection. */
   readonly path: string;
   readonly labelSelector?: string;
   readonly fieldSelector?: string;
-  /** Servers may lack it (before Kubernetes 1.33), or older roles not allow it: then it is skipped. */
+  /** Skip the kind if the server lacks it (before Kubernetes 1.33) or an older role does not allow it. */
   readonly optional: boolean;
-  /** Nothing can be served before its first list. The Node is waited for elsewhere, and not forever. */
+  /** Nothing can be served before its first list. The Node is waited for elsewhere, with a time limit. */
   readonly required: boolean;
 }
 
-/** Selections are kube-proxy's: what it never sees is not sent to us either. */
+/** The same selections as kube-proxy's: we do not receive objects that it never sees. */
 export function resources(nodeName: string): readonly Resource[] {
   return [
     {

@@ -11,26 +11,26 @@ export interface KubernetesSourceOptions {
   /** Not closed by the source. */
   readonly connection: ApiConnection;
   readonly decoder: ObjectDecoder;
-  /** Only this Node is followed. */
+  /** The only Node to follow. */
   readonly nodeName: string;
   readonly log: Logger;
-  /** For a command that ends: a server that denies access is final, and `start` rejects. Default: retried with backoff. */
+  /** For a command that ends: if the server denies access, do not retry, and reject `start`. Default: retry with backoff. */
   readonly deniedIsFinal?: boolean;
   readonly timing?: Partial<Timing>;
-  /** As the reflector's option. */
+  /** Same as the reflector's option. */
   readonly onShrunk?: (list: ShrunkList) => void;
 }
 
 /**
- * Objects from the API server: Services, EndpointSlices, this node's Node and the ServiceCIDRs. Whatever happens to the
- * server or the way there is logged and retried: nothing is removed that a complete list still has.
+ * Objects from the API server: Services, EndpointSlices, this node's Node and the ServiceCIDRs. Failures of the server or the
+ * network are logged and retried. An object is never removed while the last complete list contains it.
  */
 export class KubernetesSource implements ObjectSource {
   readonly #options: KubernetesSourceOptions;
   readonly #abort = new AbortController();
   #running: Promise<unknown> | undefined;
   #failureLog: FailureLog | undefined;
-  /** When the server last said anything, ms of performance.now(). */
+  /** Time of the server's last message, ms of performance.now(). */
   #heard: number | undefined;
 
   constructor(options: KubernetesSourceOptions) {
@@ -80,20 +80,23 @@ export class KubernetesSource implements ObjectSource {
     for (const reflector of pending) void reflector.listed.then(() => guarded.listed(reflector.resource.kind));
   }
 
-  /** How the server is reached: what fails at present, and how long ago it last said anything, ms (a bookmark a minute, where all is well). */
+  /**
+   * State of the connection: present failures, and the time since the server's last message, ms (it sends a bookmark a minute
+   * if all is well).
+   */
   get health(): { readonly failures: readonly OngoingFailure[]; readonly silentMs?: number } {
     const failures = this.#failureLog?.ongoing() ?? [];
     return { failures, ...(this.#heard !== undefined && { silentMs: performance.now() - this.#heard }) };
   }
 
-  /** Resolves when nothing more will reach the sink. */
+  /** Resolves when the sink will not be called again. */
   async stop(): Promise<void> {
     this.#abort.abort();
     await this.#running;
   }
 }
 
-/** Drops what comes after the source is stopped. */
+/** Drops calls after the source is stopped. */
 class GuardedSink implements ReflectorSink {
   readonly #sink: ObjectSink;
   readonly #signal: AbortSignal;

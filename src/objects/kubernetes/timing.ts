@@ -1,27 +1,27 @@
-/** How long to wait for what. All in ms, all to be shortened by tests. */
+/** Times for waiting, all in ms. Tests can shorten all of them. */
 import { Backoff } from "../../base/backoff.js";
 
 export interface Timing {
-  /** Wait after the first failure, doubled with every further one up to `maxBackoffMs`, each stretched by up to its own length. */
+  /** Wait after the first failure. Each further failure doubles it, up to `maxBackoffMs`; jitter adds up to the same length. */
   readonly minBackoffMs: number;
   readonly maxBackoffMs: number;
-  /** A watch that lived so long was a success: the next failure is a first one. */
+  /** A watch that lasted this long was a success: the next failure counts as the first. */
   readonly resetAfterMs: number;
-  /** A watch lasts so long, and up to twice as long; then the server ends it. */
+  /** A watch lasts this long, up to twice as long; then the server ends it. */
   readonly watchMs: number;
-  /** A watch without a byte for so long is dead. A server sends a bookmark every minute. */
+  /** A watch without a byte for this long is dead. A server sends a bookmark every minute. */
   readonly watchIdleMs: number;
-  /** Any other answer without a byte for so long is dead, its beginning included. */
+  /** Any other answer without a byte for this long is dead, including its start. */
   readonly answerIdleMs: number;
-  /** A kind that the server does not have or does not let us see is asked for again after so long. */
+  /** Wait before asking again for a kind that the server does not have or does not show us. */
   readonly absentMs: number;
-  /** A failure that goes on is logged again after so long. */
+  /** Interval at which a continuing failure is logged again. */
   readonly repeatLogMs: number;
-  /** A list that goes on is reported so often. */
+  /** Interval at which the progress of a list is logged. */
   readonly progressMs: number;
 }
 
-/** Back-off and the length of a watch are those of client-go's reflector. */
+/** Backoff and duration of watches are those of client-go's reflector. */
 export const TIMING: Timing = {
   minBackoffMs: 800,
   maxBackoffMs: 30_000,
@@ -39,16 +39,16 @@ export function backoffOf(timing: Pick<Timing, "minBackoffMs" | "maxBackoffMs">)
   return new Backoff({ firstMs: timing.minBackoffMs, longestMs: timing.maxBackoffMs, jitter: true });
 }
 
-/** Resolves after `ms`, or when `signal` aborts; never rejects. */
+/** Resolves after `ms`, or if `signal` aborts; never rejects. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await new Sleep().for(ms, signal);
 }
 
-/** A pause that can be ended. */
+/** A pause that can be interrupted. */
 export class Sleep {
   #wake: (() => void) | undefined;
 
-  /** Resolves after `ms`, when `signal` aborts, or when `wake` is called; never rejects. */
+  /** Resolves after `ms`, if `signal` aborts, or if `wake` is called; never rejects. */
   async for(ms: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return;
     await new Promise<void>((resolve) => {
@@ -63,7 +63,7 @@ export class Sleep {
     this.#wake = undefined;
   }
 
-  /** Ends the sleep, when there is one. */
+  /** Ends the current sleep, if any. */
   wake(): void {
     this.#wake?.();
   }

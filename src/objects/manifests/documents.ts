@@ -1,4 +1,4 @@
-/** From the text of a manifest file to plain values, with the place of what is wrong. */
+/** Parses the text of a manifest file into plain values, and locates errors. */
 import { isUtf8 } from "node:buffer";
 import type { Document, LineCounter, ScalarTag } from "yaml";
 import { TimeSlice } from "../../base/time-slice.js";
@@ -6,12 +6,12 @@ import { reasonOf } from "../../base/unknown.js";
 import { GO_INTEGERS, OLD_BOOLEANS } from "../../base/yaml-scalars.js";
 import { JsonListReader } from "../json-list.js";
 
-/** A file that cannot be read as what it claims to be. Lines and columns count from 1. */
+/** The file's text is invalid for its type. Lines and columns count from 1. */
 export class SyntaxFault extends Error {
   readonly code = "ESYNTAX";
   readonly line: number;
   readonly column: number;
-  /** What to do, where that is more than to correct the place. */
+  /** How to fix it, if correcting the place is not enough. */
   readonly remedy: string | undefined;
 
   constructor(reason: string, line: number, column: number, remedy?: string) {
@@ -23,14 +23,21 @@ export class SyntaxFault extends Error {
   }
 }
 
-/** Bytes of JSON that are parsed in well below the time that the event loop may be held, and make a string that is no large object in V8's heap. */
+/**
+ * Bytes of JSON to parse at once. This takes much less time than the event loop may be held, and V8 does not treat the string
+ * as a large object.
+ */
 const PARSED_AT_ONCE = 1 << 18;
 /**
- * Bytes of one YAML document: it is parsed in one go, which takes a second or two for a list of this size (the library reads about 1 MB
- * a second of short lines, and needs sixty times the text in memory). A mounted ConfigMap has no more than 1 MiB in all.
+ * Maximum bytes of one YAML document. It is parsed at once, which takes a second or two for a list of this size. The library
+ * reads about 1 MB of short lines per second, and needs sixty times the text in memory. A mounted ConfigMap has at most 1 MiB
+ * in total.
  */
 export const MAX_YAML_DOCUMENT = 2 << 20;
-/** Bytes of JSON that are parsed in one go: what is no list of objects, and one object of such a list (the API server takes 3 MiB). */
+/**
+ * Maximum bytes of JSON that are parsed at once: a value other than a list of objects, or one object of such a list (the API
+ * server accepts 3 MiB).
+ */
 export const MAX_JSON_VALUE = 16 << 20;
 
 export type Syntax = "json" | "yaml";
@@ -38,25 +45,25 @@ export type Syntax = "json" | "yaml";
 /** The values of a file, without empty documents. */
 export interface FileValues {
   readonly values: unknown[];
-  /** A file of YAML may hold JSON. */
+  /** Actual syntax: a YAML file may contain JSON. */
   readonly syntax: Syntax;
 }
 
-/** The values of a file's documents, without empty documents. `timeSlice` begins anew. Throws `SyntaxFault`. */
+/** The values of a file's documents, without empty documents. `timeSlice` starts again. Throws `SyntaxFault`. */
 export async function readDocuments(content: Buffer, format: Syntax, timeSlice = new TimeSlice()): Promise<unknown[]> {
   return (await readValues(utf8Of(content), format, timeSlice)).values;
 }
 
-/** The same, of a body that `utf8Of` returned. */
+/** Like `readDocuments`, for a body that `utf8Of` returned. */
 export async function readValues(body: Buffer, format: Syntax, timeSlice = new TimeSlice()): Promise<FileValues> {
   timeSlice.begin();
   if (format === "json") return { values: await readJson(body, timeSlice), syntax: "json" };
   if (beginsAsJson(body)) {
     try {
-      // As kubectl does: JSON values may follow one another without a separator, which YAML does not allow.
+      // As in kubectl, JSON values may follow one another without a separator, which YAML does not allow.
       return { values: await readJson(body, timeSlice), syntax: "json" };
     } catch (error) {
-      // A flow mapping of YAML, or wrong as either: the YAML parser decides.
+      // It is a YAML flow mapping, or invalid in both syntaxes: let the YAML parser decide.
       if (!(error instanceof SyntaxFault)) throw error;
     }
   }
@@ -66,7 +73,10 @@ export async function readValues(body: Buffer, format: Syntax, timeSlice = new T
 
 const SAVE_AS_UTF8 = "save it as UTF-8";
 
-/** The text of a file as UTF-8 without a byte order mark; UTF-16 is converted. Throws `SyntaxFault` for other encodings. */
+/**
+ * Converts the text of a file to UTF-8 without a byte order mark, if it is UTF-8 or UTF-16. Throws `SyntaxFault` for other
+ * encodings.
+ */
 export function utf8Of(content: Buffer): Buffer {
   const mark = content.subarray(0, 4).toString("hex");
   if (mark === "fffe0000" || mark === "0000feff")
@@ -93,7 +103,7 @@ function firstLineNotUtf8(content: Buffer): number {
   let line = 1;
   for (let from = 0; ; line++) {
     const end = content.indexOf(0x0a, from);
-    // No byte of a longer character is a line feed.
+    // In UTF-8, no byte of a multi-byte character is a line feed.
     if (end < 0 || !isUtf8(content.subarray(from, end))) return line;
     from = end + 1;
   }
@@ -103,7 +113,7 @@ function beginsAsJson(body: Buffer): boolean {
   return /^\s*\{/.test(body.toString("latin1", 0, 512));
 }
 
-/** Throws `SyntaxFault` when one document is larger than may be parsed in one go. */
+/** Throws `SyntaxFault` if a document is too large to be parsed at once. */
 function checkDocuments(body: Buffer): void {
   for (let at = 0; body.length - at > MAX_YAML_DOCUMENT;) {
     const end = documentEnd(body, at);
@@ -116,7 +126,7 @@ function checkDocuments(body: Buffer): void {
   }
 }
 
-/** Where the next document begins: behind a line "---", which may go on after a space. */
+/** Start of the next document: after a line "---", which may continue after a space. */
 function documentEnd(body: Buffer, from: number): number {
   for (let at = body.indexOf("\n---", from); at >= 0; at = body.indexOf("\n---", at + 1)) {
     const behind = body[at + 4];
@@ -131,15 +141,15 @@ function lineAt(body: Buffer, offset: number): number {
   return line;
 }
 
-/** Size as people read it. */
+/** Formats a size for people. */
 export function mebibytes(bytes: number): string {
   return `${Number((bytes / (1 << 20)).toFixed(1))} MiB`;
 }
 
 /**
- * The value that is all of the text, the items of a list one by one. Undefined: it is more than one value, or not JSON, or a list of
- * something else than objects. The text of a list is never a string as a whole: V8 gives such large strings back to the system in
- * the pause that ends a collection, and 150 MB of them take 15 ms.
+ * Reads text that is a single value, with the items of a list one by one. Returns undefined if it is several values, not JSON,
+ * or a list of other things than objects. It never makes a string of a whole list: V8 returns such large strings to the system
+ * in the pause at the end of a collection, which takes 15 ms for 150 MB.
  */
 async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknown> {
   const reader = new JsonListReader(MAX_JSON_VALUE);
@@ -159,7 +169,7 @@ async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknow
     if (error instanceof RangeError) throw tooLarge(text, reader.offset);
     if (!(error instanceof SyntaxError)) throw error;
     if (text.length <= MAX_JSON_VALUE) return undefined;
-    // Too much to look for the place character by character.
+    // The text is too large to search for the place character by character.
     const where = reader.found ? `items[${items.length}]` : "the text around the list of items";
     throw new SyntaxFault(`${where}: ${error.message}`, lineAt(text, reader.offset), 1);
   }
@@ -179,12 +189,12 @@ async function readJson(body: Buffer, timeSlice: TimeSlice): Promise<unknown[]> 
   return values;
 }
 
-/** One value, or several one after another, as kubectl takes them. */
+/** Reads one value, or several in sequence, as kubectl does. */
 function parseJson(text: string): unknown[] {
   try {
     return [JSON.parse(text)];
   } catch {
-    // Its message does not always say where: find the place, or the second value, below.
+    // The error does not always contain the position. Find it, or the second value, below.
   }
   const values: unknown[] = [];
   for (let at = skipSpace(text, 0); at < text.length;) {
@@ -206,8 +216,8 @@ function faultAt(text: string, offset: number): SyntaxFault {
 }
 
 /**
- * Throws `SyntaxFault` when an object has a key twice: JSON.parse takes the last one silently. Keys are counted in the value and, by their
- * colons, in its text; only a text that has more of them is taken apart.
+ * Throws `SyntaxFault` if an object has a key twice, because JSON.parse silently takes the last one. To save time, it compares
+ * the number of keys in the value with the number of colons in the text. It tokenizes the text only if they differ.
  */
 function checkKeys(value: unknown, text: Buffer, from: number, end: number): void {
   if (colonsIn(text, from, end) === keysIn(value)) return;
@@ -217,7 +227,7 @@ function checkKeys(value: unknown, text: Buffer, from: number, end: number): voi
   throw new SyntaxFault(`an object has the key ${key} twice`, line, at - part.lastIndexOf("\n", at));
 }
 
-/** Those outside strings. */
+/** Colons outside strings. */
 function colonsIn(text: Buffer, from: number, end: number): number {
   let count = 0;
   let inString = false;
@@ -230,7 +240,7 @@ function colonsIn(text: Buffer, from: number, end: number): number {
   return count;
 }
 
-/** At all levels. With a stack of its own: values may be nested as deeply as a file is long. */
+/** Keys at all levels. Uses its own stack, because values may be nested as deeply as a file is long. */
 function keysIn(value: unknown): number {
   let count = 0;
   const open: unknown[] = [value];
@@ -248,7 +258,7 @@ function keysIn(value: unknown): number {
   return count;
 }
 
-/** The first one of a text that is right. */
+/** The first repeated key in a valid text. */
 function repeatedKey(text: string): { readonly key: string; readonly at: number } | undefined {
   /** Keys of each object around the token; undefined for a list. */
   const around: (Set<string> | undefined)[] = [];
@@ -275,7 +285,7 @@ function skipSpace(text: string, at: number): number {
 const JSON_TOKEN =
   /[[\]{}:,]|"(?:[^"\\\p{Cc}]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|[\x7f-\x9f])*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?:true|false|null)(?!\w)/uy;
 
-/** The tokens of a text that is right, and where each begins. */
+/** The tokens of a valid text, with their offsets. */
 export function* jsonTokens(text: string): Generator<{ readonly token: string; readonly at: number }, void> {
   for (let at = skipSpace(text, 0); at < text.length; at = skipSpace(text, JSON_TOKEN.lastIndex)) {
     JSON_TOKEN.lastIndex = at;
@@ -288,8 +298,8 @@ export function* jsonTokens(text: string): Generator<{ readonly token: string; r
 }
 
 /**
- * End of the JSON value at `start`, or the bitwise complement of the offset of the first thing that is wrong. Keeps its
- * own stack: a file of a million brackets is no reason to run out of ours.
+ * End of the JSON value at `start`, or the bitwise complement of the offset of the first error. Uses its own stack, so that a
+ * file of a million brackets cannot overflow ours.
  */
 function scanValue(text: string, start: number): number {
   const open: ("{" | "[")[] = [];
@@ -322,10 +332,13 @@ function scanValue(text: string, start: number): number {
   }
 }
 
-/** Fields that are read, and are true or false. */
+/** Boolean fields that the program reads. */
 const BOOLEAN_FIELDS = new Set(["ready", "serving", "terminating"]);
 
-/** "no", unquoted: false where kubectl expects true or false; the text elsewhere, where kubectl would refuse the object. */
+/**
+ * An unquoted "no" or similar word. Where kubectl expects a boolean, it is one. Elsewhere it stays text, although kubectl would
+ * reject the object.
+ */
 class OldBoolean {
   readonly #text: string;
 
@@ -347,7 +360,7 @@ const OLD_WORDS: ScalarTag = {
 };
 
 async function readYaml(text: string, timeSlice: TimeSlice): Promise<unknown[]> {
-  // 9 MB that JSON alone has no use for.
+  // The library takes 9 MB, which JSON does not need.
   const { Composer, LineCounter, Parser } = await import("yaml");
   const lines = new LineCounter();
   const parser = new Parser(lines.addNewLine);
@@ -381,8 +394,8 @@ function toValue(document: Document.Parsed, lines: LineCounter): unknown {
   if (error !== undefined) throw fault(error.message, error.pos[0]);
   try {
     const value: unknown = document.toJS({ maxAliasCount: 1000 });
-    // The round trip reads the old booleans, cuts the strings loose from the file's text, which they would keep in memory otherwise, and
-    // turns away what JSON cannot say.
+    // The round trip resolves the old booleans and rejects values that JSON cannot express. It also copies the strings, which
+    // would otherwise keep the file's text in memory.
     return value === undefined || value === null ? null : JSON.parse(JSON.stringify(value));
   } catch (thrown) {
     throw fault(reasonOf(thrown), document.range[0]);

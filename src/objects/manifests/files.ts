@@ -1,24 +1,27 @@
-/** A directory of manifest files: what is in it, and in them. */
+/** Reads a directory of manifest files. */
 import { type BigIntStats, constants } from "node:fs";
 import { open, readdir, realpath, stat } from "node:fs/promises";
 import { basename, dirname, extname, join } from "node:path";
 import { isNoEntry, reasonOf } from "../../base/unknown.js";
 import { mebibytes } from "./documents.js";
 
-/** Bytes of a file. JSON is in memory once, as it is: 50,000 services with ten endpoints each are 150 MB. YAML is a string of V8 besides. */
+/**
+ * Maximum size of a file. JSON is in memory once, as bytes: 50,000 services with ten endpoints each take 150 MB. YAML also
+ * needs a V8 string.
+ */
 const MAX_BYTES = { json: 512 << 20, yaml: 64 << 20 } as const;
 
 export interface FileContent {
-  /** Differs after every write that the file system's clock can tell from the one before. */
+  /** Differs after every write that the file system's clock can distinguish from the previous one. */
   readonly signature: string;
   /** UTF-8. */
   readonly bytes: Buffer;
 }
 
-/** The file is there but is nothing that can be read. */
+/** The file exists but cannot be read. */
 export class UnreadableFile extends Error {
   readonly code = "EUNREADABLE";
-  /** What to do, where that is known. */
+  /** How to fix it, if known. */
   readonly remedy: string | undefined;
 
   constructor(reason: string, options: ErrorOptions & { readonly remedy?: string } = {}) {
@@ -33,19 +36,19 @@ export function formatOf(file: string): "json" | "yaml" | undefined {
   return extension === ".yaml" || extension === ".yml" ? "yaml" : undefined;
 }
 
-/** Editors leave hidden files behind. */
+/** Editors leave hidden files in the directory. */
 export function isManifest(file: string): boolean {
   return !file.startsWith(".") && formatOf(file) !== undefined;
 }
 
 export interface Listing {
-  /** Manifest files by name, sorted. */
+  /** Names of manifest files, sorted. */
   readonly files: readonly string[];
-  /** Files outside this directory that files here are links to: names by directory. */
+  /** Files outside this directory that are targets of links in it: names by directory. */
   readonly linked: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-/** Throws what readdir throws. */
+/** Throws the errors of readdir. */
 export async function listDirectory(directory: string): Promise<Listing> {
   const entries = await readdir(directory, { withFileTypes: true });
   const files = entries.filter((entry) => isManifest(entry.name) && !entry.isDirectory());
@@ -60,7 +63,7 @@ export async function listDirectory(directory: string): Promise<Listing> {
   return { files: files.map(({ name }) => name).sort(), linked };
 }
 
-/** Signature of a file; undefined when there is none that can be looked at. */
+/** Signature of a file. Returns undefined if the file does not exist or cannot be inspected. */
 export async function fileVersion(path: string): Promise<string | undefined> {
   try {
     return signatureOf(await stat(path, { bigint: true }));
@@ -69,10 +72,10 @@ export async function fileVersion(path: string): Promise<string | undefined> {
   }
 }
 
-/** Undefined when there is no such file. Throws `UnreadableFile`. */
+/** Returns undefined if the file does not exist. Throws `UnreadableFile`. */
 export async function readManifest(path: string): Promise<FileContent | undefined> {
   try {
-    // Otherwise opening a pipe would wait for its writer.
+    // O_NONBLOCK, because opening a pipe would otherwise wait for its writer.
     const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stats = await handle.stat({ bigint: true });

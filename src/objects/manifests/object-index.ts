@@ -1,6 +1,6 @@
 /**
- * Which file gives which object. Of several files that hold the same object the first by name counts; when it lets go of it, the
- * next one's takes its place.
+ * Tracks which file provides which object. If several files contain the same object, the first by name counts. If it loses the
+ * object, the next file's takes its place.
  */
 import { isDeepStrictEqual } from "node:util";
 import type { TimeSlice } from "../../base/time-slice.js";
@@ -18,7 +18,7 @@ function isSame(a: KubeObject, b: KubeObject | undefined): boolean {
   return isDeepStrictEqual({ ...a, record: undefined }, { ...b, record: undefined });
 }
 
-/** Not by isDeepStrictEqual: that takes too long for records with tens of thousands of ports. */
+/** Not isDeepStrictEqual, which takes too long for records with tens of thousands of ports. */
 function hasSameRecord(a: KubeObject, b: KubeObject): boolean {
   if (a.kind === "Service" && b.kind === "Service" && a.record && b.record) return sameService(a.record, b.record);
   if (a.kind === "EndpointSlice" && b.kind === "EndpointSlice" && a.record && b.record)
@@ -28,7 +28,7 @@ function hasSameRecord(a: KubeObject, b: KubeObject): boolean {
 
 /** The objects of one version of a file. */
 export interface FileObjects {
-  /** In the order of the file; of repeated ones the first. */
+  /** In file order; the first of repeated ones. */
   readonly objects: Map<Key, KubeObject>;
   readonly repeated: { readonly key: Key; readonly place: Place }[];
 }
@@ -43,20 +43,20 @@ export interface FileClash {
 
 export class ObjectIndex {
   readonly #files = new Map<string, Map<Key, KubeObject>>();
-  /** Files that hold an object: the name alone when there is one, else sorted. */
+  /** Files that contain an object: a single name, or a sorted list of several. */
   readonly #holders = new Map<Key, string | readonly string[]>();
 
-  /** No file holds any object. */
+  /** True if no file contains an object. */
   get empty(): boolean {
     return this.#holders.size === 0;
   }
 
-  /** The file whose object counts; undefined when none has it. */
+  /** The file whose object counts. Returns undefined if no file has it. */
   fileOf(key: Key): string | undefined {
     return this.#holdersOf(key)[0];
   }
 
-  /** All there are. Looks at every object. */
+  /** All clashes. Takes time proportional to the number of objects. */
   clashes(): FileClash[] {
     return [...this.#holders.keys()].flatMap((object) => {
       const [first = "", ...others] = this.#holdersOf(object);
@@ -69,24 +69,23 @@ export class ObjectIndex {
     return (this.#files.get(file)?.size ?? 0) > 0;
   }
 
-  /** Whether the file's new version lacks an object that the old one held. */
+  /** Whether the file's new version lacks an object of the old one. */
   lacks(file: string, { objects }: FileObjects): boolean {
     for (const key of this.#files.get(file)?.keys() ?? []) if (!objects.has(key)) return true;
     return false;
   }
 
   /**
-   * Takes over new versions of files (undefined: the file is gone) and hands on what changed. Nothing else may be called
-   * until the end.
-   * @param slice the event loop has its turns meanwhile. Default: it has none, and changes that were made together
-   *   arrive together.
+   * Applies new versions of files (undefined if a file is gone), and passes the changes on. Call nothing else until it
+   * resolves.
+   * @param slice if given, the event loop runs in between. Without it, changes made together arrive together.
    */
   async update(
     versions: ReadonlyMap<string, FileObjects | undefined>,
     sink: ObjectSink,
     slice?: TimeSlice,
   ): Promise<{ changed: boolean; clashes: readonly FileClash[] }> {
-    /** What counted before. */
+    /** The objects that counted before. */
     const touched = new Map<Key, KubeObject | undefined>();
     for (const [file, version] of versions) {
       for (const objects of [this.#files.get(file), version?.objects]) {
@@ -107,12 +106,12 @@ export class ObjectIndex {
       else if (before !== undefined) sink.remove(before.kind, before.name);
       changed = true;
     }
-    // Only now: an object that moves from one file to another is in both for a moment.
+    // Check only now, because an object that moves between files is briefly in both.
     const clashes = new Map(added.flatMap(([key, file]) => this.#clashesOf(key, file)));
     return { changed, clashes: [...clashes.values()] };
   }
 
-  /** `added` receives the objects that the file did not hold before. */
+  /** @param added receives the objects that the file did not have before. */
   async #replace(file: string, objects: Map<Key, KubeObject>, added: [Key, string][], slice?: TimeSlice) {
     const before = this.#files.get(file);
     for (const key of before?.keys() ?? []) {
@@ -129,7 +128,7 @@ export class ObjectIndex {
         this.#hold(key, this.#holders.has(key) ? [...this.#holdersOf(key), file].sort() : [file]);
         added.push([key, file]);
       } else if (isSame(object, known)) {
-        // The one that the sink has: no object is in memory twice.
+        // Keep the object that the sink has, so that none is in memory twice.
         objects.set(key, known);
       }
     }
@@ -153,7 +152,7 @@ export class ObjectIndex {
     return this.#files.get(this.#holdersOf(key)[0] ?? "")?.get(key);
   }
 
-  /** The clashes that `file` has brought by its new object. */
+  /** The clashes caused by a new object of `file`. */
   #clashesOf(object: Key, file: string): [string, FileClash][] {
     const [first = "", ...others] = this.#holdersOf(object);
     const losers = first === file ? others : others.filter((other) => other === file);

@@ -1,9 +1,9 @@
-/** From plain values to the objects that matter, by apiVersion and kind. */
+/** Turns plain values into supported objects, by apiVersion and kind. */
 import { type Fields, isFields } from "../../base/unknown.js";
 import { nameOf } from "../decode/decoder.js";
 import type { KubeKind } from "../object-sink.js";
 
-/** API versions that are read, by kind. */
+/** Supported API versions by kind. */
 const VERSIONS: Readonly<Record<KubeKind, readonly string[]>> = {
   Service: ["v1"],
   EndpointSlice: ["discovery.k8s.io/v1"],
@@ -11,24 +11,23 @@ const VERSIONS: Readonly<Record<KubeKind, readonly string[]>> = {
   ServiceCIDR: ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
 };
 
-/** The way to a value of a file: number of the document, from 0, then fields and positions. */
+/** The path to a value in a file: number of the document, from 0, then fields and positions. */
 export type Place = readonly (string | number)[];
 
-/** Something in a file. */
 export type Item =
-  /** An object of ours; `name` is what `ObjectSink.remove` takes. */
+  /** A supported object; `name` is the argument of `ObjectSink.remove`. */
   | { readonly kind: KubeKind; readonly name: string; readonly object: Fields; readonly place: Place }
-  /** What cannot be taken for an object of ours although it means to be one. */
+  /** A value that looks like a supported object but is invalid. */
   | { readonly fault: string; readonly place: Place }
-  /** "ConfigMap (v1)": of a kind that is none of ours. */
+  /** An object of an unsupported kind: "ConfigMap (v1)". */
   | { readonly otherKind: string; readonly place: Place };
 
-/** What is in the values of a file, lists opened. */
+/** The items in the values of a file, including those inside lists. */
 export function* itemsOf(values: readonly unknown[]): Generator<Item, void> {
   for (const [i, value] of values.entries()) yield* visit(value, [i], {});
 }
 
-/** `inherited`: apiVersion and kind of the items of a typed list, which need not repeat them. */
+/** @param inherited apiVersion and kind for the items of a typed list, which need not repeat them. */
 function* visit(
   value: unknown,
   place: Place,

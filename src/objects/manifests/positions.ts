@@ -1,4 +1,7 @@
-/** Where in a manifest file a value is, for people who are to correct it. Reads the file once more; slow beside what serving takes. */
+/**
+ * Finds the position of a value in a manifest file, for the people who correct it. Reads the file again, which is slow compared
+ * with serving.
+ */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { formatOf } from "./files.js";
@@ -12,11 +15,11 @@ export interface Position {
   readonly column: number;
 }
 
-/** The lines of one file. */
+/** Positions in one file. */
 export class FilePositions {
   readonly #text: string;
   readonly #syntax: Syntax;
-  /** By "Service default/web". */
+  /** Keyed by "Service default/web". */
   readonly #objects: ReadonlyMap<string, Place>;
 
   private constructor(text: string, syntax: Syntax, objects: ReadonlyMap<string, Place>) {
@@ -25,7 +28,7 @@ export class FilePositions {
     this.#objects = objects;
   }
 
-  /** Undefined when the file cannot be read: what is wrong with it is known from elsewhere. */
+  /** Returns undefined if the file cannot be read: that problem is reported elsewhere. */
   static async open(directory: string, file: string): Promise<FilePositions | undefined> {
     const format = formatOf(file) ?? "yaml";
     try {
@@ -43,7 +46,7 @@ export class FilePositions {
     }
   }
 
-  /** Where an object's field is; where it is missing, the nearest value around it. `field` as in `Problem`. */
+  /** Position of an object's field, or of the nearest value around it if the field is missing. @param field as in `Problem`. */
   async ofField(object: string, field: string): Promise<Position | undefined> {
     const place = this.#objects.get(object);
     return place === undefined ? undefined : this.of([...place, ...stepsOf(field)]);
@@ -81,10 +84,10 @@ async function yamlOffset(text: string, [document, ...path]: Place): Promise<num
   return offset;
 }
 
-/** Walks through the tokens, down the way that leads to the place. */
+/** Walks through the tokens along the path to the place. */
 function jsonOffset(text: string, [document, ...path]: Place): number | undefined {
   let found: number | undefined;
-  /** Of the objects and lists around the token: the field or position that comes next. */
+  /** For each object and list around the token: the next field or position. */
   const around: { next: string | number; readonly list: boolean }[] = [];
   let documents = 0;
   let key = false;

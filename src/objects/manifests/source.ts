@@ -22,12 +22,12 @@ import { itemsOf, type Place } from "./objects.js";
 import { unknownFields, type UnknownFields } from "./unknown-fields.js";
 
 /**
- * What is served of a file that has a problem: all but what the problem is about; its last good version; nothing, because
- * it has had none since the start.
+ * The part of a file with a problem that is still served: everything but the wrong part, its last good version, or nothing,
+ * because there has been no good version since the start.
  */
 export type ManifestRemainder = "rest" | "last" | "nothing";
 
-/** Something in the directory that cannot be used. */
+/** A part of the directory that cannot be used. */
 export interface ManifestProblem {
   readonly file: string;
   readonly served: ManifestRemainder;
@@ -36,40 +36,40 @@ export interface ManifestProblem {
   /** From 1. */
   readonly column?: number;
   readonly reason: string;
-  /** What to do, where that is more than to correct the place. */
+  /** How to fix it, if correcting the place is not enough. */
   readonly remedy?: string;
-  /** "Service default/web", when the problem is one object's that is given twice: the other one is served. Nothing is missing then. */
+  /** "Service default/web" if the object occurs twice. The other one is served, so nothing is missing. */
   readonly repeated?: string;
-  /** The problem is a field that the object should not have: the object is served without it. Nothing is missing then. */
+  /** Set if the object has a field that its kind does not have. It is served without the field, so nothing is missing. */
   readonly unknown?: { readonly object: string; readonly field: string };
-  /** Where in the file it is, when the file as a whole was read. */
+  /** The place in the file, if the file as a whole could be read. */
   readonly place?: Place;
 }
 
-/** What the directory lacks, as far as it was read. */
+/** Missing parts of the directory, as far as known. */
 export interface ManifestGaps {
-  /** Names of the files, or path of the directory, of which something cannot be read. */
+  /** Names of files, or the path of the directory, with unreadable parts. */
   readonly files: readonly string[];
-  /** There is no object at all. */
+  /** There are no objects. */
   readonly empty: boolean;
 }
 
 export interface ManifestSourceOptions {
   readonly directory: string;
   readonly decoder: ObjectDecoder;
-  /** Follows changes after the first full list with this; absent: there is no following. */
+  /** Used to follow changes after the first full list. If absent, changes are not followed. */
   readonly watch?: OpenInotify;
   onProblem(problem: ManifestProblem): void;
-  /** Called once for every kind of object that is skipped, and for how the directory is watched when not as usual. */
+  /** Called once for each skipped kind of object, and if the directory is watched in an unusual way. */
   onNote(note: string): void;
-  /** Changes this close together are delivered together, ms. Default 5. */
+  /** Changes within this time are delivered together, ms. Default: 5. */
   readonly debounceMs?: number;
   /**
-   * A file that is gone, has lost an object or does not parse may be half written: it is taken over when it stays like that
-   * for so long, ms. Default 30.
+   * A file that is gone, has lost an object or cannot be parsed may be half written. Its new state is applied if it lasts this
+   * long, ms. Default: 30.
    */
   readonly settleMs?: number;
-  /** How often all files are compared with what was last seen of them, in case events were lost, ms. Default: DirectoryWatch's. */
+  /** How often all files are compared with their last known versions, in case events were lost, ms. Default: DirectoryWatch's. */
   readonly lookEveryMs?: number;
 }
 
@@ -80,13 +80,13 @@ export class ManifestDirectoryError extends Error {
 
 const DEFAULT_DEBOUNCE_MS = 5;
 const DEFAULT_SETTLE_MS = 30;
-/** Files that are read while one is parsed. */
+/** Files read in advance while one is parsed. */
 const READ_AHEAD = 4;
-/** Larger buffers have their memory to themselves. */
+/** Larger buffers have memory of their own. */
 const POOLED = Buffer.poolSize;
 const ABSENT = "absent";
 
-/** A version of a file. `signature` tells it from others. */
+/** A version of a file, identified by `signature`. */
 type FileVersion =
   | {
       readonly kind: "objects";
@@ -99,23 +99,23 @@ type FileVersion =
   | { readonly kind: "absent"; readonly signature: typeof ABSENT };
 
 /**
- * Objects from the *.yaml, *.yml and *.json files of a directory. A file that cannot be read or parsed is named and keeps
- * its last good version. Of several files that hold the same object the first by name counts.
+ * Objects from the *.yaml, *.yml and *.json files of a directory. A file that cannot be read or parsed is reported, and keeps
+ * its last good version. If several files contain the same object, the first by name counts.
  */
 export class ManifestSource implements ObjectSource {
   readonly #options: ManifestSourceOptions;
   readonly #index = new ObjectIndex();
-  /** One for all stages of a file: each with its own would use up its time on top of the others'. */
+  /** Shared by all stages of a file: with separate slices, their times would add up. */
   readonly #slice = new TimeSlice();
-  /** Signature of each file as it was last taken over. */
+  /** Signature of each file's accepted version. */
   readonly #seen = new Map<string, string>();
   /** Versions that may be half written, and since when, ms of performance.now(). */
   readonly #unsettled = new Map<string, { readonly signature: string; readonly since: number }>();
-  /** The problems of a file, as they were last reported. */
+  /** The last reported problems of each file. */
   readonly #problems = new Map<string, readonly ManifestProblem[]>();
-  /** A problem has gone since the last flush: a flush follows even when no object changed. */
+  /** A problem has been fixed since the last flush, so a flush follows even if no object changed. */
   #recovered = false;
-  /** Kinds that are skipped, "ConfigMap (v1)", and where the first object of each was found. */
+  /** Skipped kinds, such as "ConfigMap (v1)", and the place of the first object of each. */
   readonly skippedKinds = new Map<string, { readonly file: string; readonly place: Place }>();
   readonly #timers = new Set<NodeJS.Timeout>();
   #watch: DirectoryWatch | undefined;
@@ -129,7 +129,7 @@ export class ManifestSource implements ObjectSource {
     this.#options = options;
   }
 
-  /** Rejects with `ManifestDirectoryError` when there is no such directory, or it cannot be listed. */
+  /** Rejects with `ManifestDirectoryError` if the directory does not exist or cannot be listed. */
   async start(sink: ObjectSink): Promise<void> {
     this.#working = this.#loadAll(sink);
     try {
@@ -148,7 +148,7 @@ export class ManifestSource implements ObjectSource {
     this.#schedule();
   }
 
-  /** What is missing at present. */
+  /** What is missing now. */
   gaps(): ManifestGaps {
     const lacking = ({ repeated, unknown }: ManifestProblem): boolean =>
       repeated === undefined && unknown === undefined;
@@ -156,17 +156,17 @@ export class ManifestSource implements ObjectSource {
     return { files: files.map(([file]) => file), empty: this.#index.empty };
   }
 
-  /** Everything that is wrong at present, objects that are in several files included. */
+  /** All present problems, including objects that occur in several files. */
   problems(): ManifestProblem[] {
     return [...[...this.#problems.values()].flat(), ...this.#index.clashes().map(problemOf)];
   }
 
-  /** The file whose object counts. `name` is "namespace/name", or the name of a cluster-wide object. */
+  /** The file whose object counts. @param name "namespace/name", or the name of a cluster-wide object. */
   fileOf(kind: string, name: string): string | undefined {
     return this.#index.fileOf(`${kind} ${name}`);
   }
 
-  /** Resolves when nothing more will reach the sink. */
+  /** Resolves when the sink will not be called again. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#watch?.close();
@@ -174,7 +174,7 @@ export class ManifestSource implements ObjectSource {
     await this.#working?.catch(() => undefined);
   }
 
-  /** The first list: file by file in order of their names, so that no more than a few are in memory at a time. */
+  /** Reads the first list file by file, in order of their names, so that only a few are in memory at a time. */
   async #loadAll(sink: ObjectSink): Promise<void> {
     const { directory, lookEveryMs, watch: inotify } = this.#options;
     if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
@@ -187,7 +187,7 @@ export class ManifestSource implements ObjectSource {
         relevant: isManifest,
         lookEveryMs,
       });
-      // Before the first list, so that nothing falls between the two.
+      // Watch before the first list, so that no change is lost between the two.
       this.#watch.open();
     }
     const { files, linked } = await listDirectory(directory);
@@ -208,7 +208,7 @@ export class ManifestSource implements ObjectSource {
     }
   }
 
-  /** `undefined`: any file. */
+  /** @param file undefined for any file. */
   #changed(file: string | undefined): void {
     if (file === undefined) this.#pending = "all";
     else if (this.#pending === undefined) this.#pending = new Set([file]);
@@ -218,7 +218,7 @@ export class ManifestSource implements ObjectSource {
 
   #schedule(): void {
     const sink = this.#sink;
-    // What comes in while work goes on waits; the end of the work schedules it.
+    // Changes that arrive during work wait. The end of the work schedules them.
     if (this.#pending === undefined || this.#scheduled || this.#working !== undefined || sink === undefined) return;
     this.#scheduled = true;
     this.#after(this.#options.debounceMs ?? DEFAULT_DEBOUNCE_MS, () => {
@@ -253,7 +253,7 @@ export class ManifestSource implements ObjectSource {
     sink.flush();
   }
 
-  /** The files that differ from what was last seen of them, those that are gone included. */
+  /** Files that differ from their last known versions, including removed ones. */
   async #suspects(): Promise<string[]> {
     const { directory } = this.#options;
     const { files, linked } = await listDirectory(directory);
@@ -268,7 +268,7 @@ export class ManifestSource implements ObjectSource {
     return [...suspects];
   }
 
-  /** Whether a version may be taken over now; if not, the file is looked at again. */
+  /** Whether a version may be applied now. If not, schedules another check of the file. */
   #isSettled(file: string, version: FileVersion): boolean {
     const halfWritten =
       version.kind === "fault" ||
@@ -286,7 +286,7 @@ export class ManifestSource implements ObjectSource {
     return false;
   }
 
-  /** Remembers a version and reports what is wrong with it. */
+  /** Remembers a version, and reports its problems. */
   #accept(file: string, version: FileVersion): void {
     if (version.kind === "absent") this.#seen.delete(file);
     else this.#seen.set(file, version.signature);
@@ -306,7 +306,7 @@ export class ManifestSource implements ObjectSource {
     ];
   }
 
-  /** Hands new versions of files on. Returns whether any object changed. */
+  /** Passes new versions of files on. Returns whether any object changed. */
   async #deliver(
     versions: ReadonlyMap<string, FileObjects | undefined>,
     sink: ObjectSink,
@@ -342,7 +342,7 @@ export class ManifestSource implements ObjectSource {
     }
     try {
       const values = await readDocuments(bytes, formatOf(file) ?? "yaml", this.#slice);
-      // V8 would keep a large one until its next full collection. A small one shares its memory with others.
+      // V8 would keep a large buffer until its next full collection. A small one shares its memory with others.
       if (bytes.length > POOLED && bytes.buffer instanceof ArrayBuffer) bytes.buffer.transfer(0);
       return { kind: "objects", signature, ...(await this.#decode(file, values)) };
     } catch (error) {
@@ -378,7 +378,7 @@ export class ManifestSource implements ObjectSource {
     this.#options.onNote(`${kind} objects are skipped (the first one is in ${file})`);
   }
 
-  /** Reports the problems of a file unless they are those that were reported last. */
+  /** Reports the problems of a file unless they are the last reported ones. */
   #report(file: string, problems: readonly ManifestProblem[]): void {
     const before = this.#problems.get(file);
     if (isDeepStrictEqual(problems, before ?? [])) return;

@@ -1,38 +1,39 @@
-/** Fields that an object should not have, as kubectl's strict validation reports them: nothing reads them, so they change nothing. */
+/** Finds fields that an object should not have, like kubectl's strict validation. Nothing reads them, so they change nothing. */
 import { closest } from "../../base/closest.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeKind } from "../object-sink.js";
 import { KNOWN_FIELDS } from "./known-fields.js";
 
-/** A field of an object that its kind does not have. */
 export interface UnknownField {
   /** "spec.ports[0].nodeport". */
   readonly field: string;
-  /** The same as steps. */
+  /** The same path as steps. */
   readonly path: readonly (string | number)[];
-  /** The field that was probably meant; absent: none is near. */
+  /** The field that was probably meant; absent if none is similar. */
   readonly meant?: string;
 }
 
-/** One object's. */
+/** Unknown fields of one object. */
 export interface UnknownFields {
   /** The first few. */
   readonly named: readonly UnknownField[];
-  /** All of them. */
+  /** Number of all of them. */
   readonly total: number;
 }
 
-/** Unknown fields of one object to report; a file of something else would fill the log. */
+/** Unknown fields to report per object. A file with other content would otherwise fill the log. */
 const MOST_NAMED = 10;
-/** Longer names are not compared: the time that it takes grows with their length. */
+/** Longer names are not compared, because the time grows with their length. */
 const LONGEST_COMPARED = 64;
 
-/** Field by name, and what is in it: undefined for content that is not looked at. */
+/** Fields by name, with the model of their content; undefined if the content is not checked. */
 type Model = ReadonlyMap<string, Model | undefined>;
 
 const models = new Map<string, Model>();
 
-/** A list of objects and a single object have the same model: the decoder reports one in the place of the other. */
+/**
+ * A list of objects and a single object have the same model. The decoder reports a list in place of an object, and the reverse.
+ */
 function modelOf(type: string): Model {
   const known = models.get(type);
   if (known !== undefined) return known;
@@ -45,7 +46,7 @@ function modelOf(type: string): Model {
   return model;
 }
 
-/** Undefined, as nearly always: the object has only fields that its kind has. */
+/** Returns undefined in nearly all cases: the object only has fields of its kind. */
 export function unknownFields(kind: KubeKind, object: Fields): UnknownFields | undefined {
   const search = new Search();
   search.visit(object, modelOf(`V1${kind}`));
