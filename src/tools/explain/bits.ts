@@ -1,13 +1,13 @@
-/** Bytes of which some bits are not known, and what can be said of them nevertheless. Pure. */
+/** Bytes with unknown bits, and operations on them. Pure. */
 import { CmpOp } from "../../netlink/constants.js";
 
-/** Undefined: it depends on bits that are not known. */
+/** Undefined if the answer depends on unknown bits. */
 export type Ternary = boolean | undefined;
 
 export interface Bits {
-  /** Bits that are not known are 0. */
+  /** Unknown bits are 0. */
   readonly bytes: Uint8Array;
-  /** 1: the bit is known. Absent: all are. */
+  /** A set bit is known. Absent if all bits are known. */
   readonly known?: Uint8Array;
 }
 
@@ -19,18 +19,18 @@ export function unknownBits(length: number): Bits {
   return { bytes: new Uint8Array(length), known: new Uint8Array(length) };
 }
 
-/** A number in the host's byte order, 32 bits. */
+/** A 32-bit number in the host's byte order. */
 export function hostNumber(value: number): Bits {
   return exactly(new Uint8Array(Uint32Array.of(value).buffer));
 }
 
-/** A number in the host's byte order of which only an upper bound is known: 0 to `most`. */
+/** A number in the host's byte order, of which only the upper bound is known: 0 to `most`. */
 export function numberUpTo(most: number): Bits {
   const free = most === 0 ? 0 : 2 ** (32 - Math.clz32(most)) - 1;
   return { bytes: new Uint8Array(4), known: new Uint8Array(Uint32Array.of(~free).buffer) };
 }
 
-/** Undefined: not all of its bits are known. */
+/** Returns undefined if any of its bits is unknown. */
 export function numberOf({ bytes, known }: Bits): number | undefined {
   if (known !== undefined && !isKnown({ bytes, known })) return undefined;
   return new Uint32Array(Uint8Array.from({ length: 4 }, (_, i) => bytes[i] ?? 0).buffer)[0];
@@ -40,7 +40,7 @@ export function isKnown({ known }: Bits): boolean {
   return known?.every((byte) => byte === 0xff) ?? true;
 }
 
-/** Unknown bits of `known` cleared, and no mask where everything is known. */
+/** Clears the unknown bits, and drops the mask if everything is known. */
 function tidy(bytes: Uint8Array, known: Uint8Array): Bits {
   if (known.every((byte) => byte === 0xff)) return { bytes };
   return { bytes: bytes.map((byte, i) => byte & known[i]), known };
@@ -51,7 +51,7 @@ export function partOf({ bytes, known }: Bits, from: number, length: number): Bi
   return known === undefined ? { bytes: part } : tidy(part, known.slice(from, from + length));
 }
 
-/** With `part` in place of what is there. */
+/** Returns `whole` with `part` at offset `at`. */
 export function withPart(whole: Bits, at: number, part: Bits): Bits {
   const bytes = whole.bytes.slice();
   bytes.set(part.bytes, at);
@@ -61,7 +61,7 @@ export function withPart(whole: Bits, at: number, part: Bits): Bits {
   return tidy(bytes, known);
 }
 
-/** (value & mask) ^ flip, as nft_bitwise does; a bit that the mask clears is known. */
+/** Computes (value & mask) ^ flip, as nft_bitwise does. A bit that the mask clears is known. */
 export function masked({ bytes, known }: Bits, mask: Uint8Array, flip: Uint8Array | undefined): Bits {
   const value = bytes.map((byte, i) => (byte & (mask[i] ?? 0)) ^ (flip?.[i] ?? 0));
   if (known === undefined) return { bytes: value };
@@ -71,7 +71,10 @@ export function masked({ bytes, known }: Bits, mask: Uint8Array, flip: Uint8Arra
   );
 }
 
-/** Words of 32 bits in the host's order as one number, the first the highest (nft_bitwise_eval_lshift and _rshift). */
+/**
+ * Shifts 32-bit words in the host's byte order as one number, with the highest word first (nft_bitwise_eval_lshift and
+ * _rshift).
+ */
 export function shifted({ bytes, known }: Bits, by: number, left: boolean): Bits {
   const width = BigInt(bytes.length * 8);
   const all = (1n << width) - 1n;
@@ -97,7 +100,7 @@ function wordsFrom(value: bigint, length: number): Uint8Array {
   return new Uint8Array(words.buffer);
 }
 
-/** Each field of `size` bytes turned round. */
+/** Reverses each field of `size` bytes. */
 export function swapped({ bytes, known }: Bits, size: number): Bits {
   const turn = (all: Uint8Array): Uint8Array => {
     const result = all.slice();
@@ -107,12 +110,12 @@ export function swapped({ bytes, known }: Bits, size: number): Bits {
   return known === undefined ? { bytes: turn(bytes) } : { bytes: turn(bytes), known: turn(known) };
 }
 
-/** The largest value that it may have; the smallest is its `bytes`. */
+/** The largest possible value. The smallest is `bytes`. */
 export function largest({ bytes, known }: Bits): Uint8Array {
   return known === undefined ? bytes : bytes.map((byte, i) => byte | (~known[i] & 0xff));
 }
 
-/** Whether it may be, or is, the same. */
+/** Whether the value equals `data`. */
 export function equals({ bytes, known }: Bits, data: Uint8Array): Ternary {
   for (let i = 0; i < data.length; i++) {
     const among = known?.[i] ?? 0xff;
@@ -121,7 +124,7 @@ export function equals({ bytes, known }: Bits, data: Uint8Array): Ternary {
   return known === undefined || isKnown({ bytes, known }) ? true : undefined;
 }
 
-/** As memcmp orders it (nft_cmp_eval). */
+/** Compares in memcmp order (nft_cmp_eval). */
 export function compares(value: Bits, op: number, data: Uint8Array): Ternary {
   const not = (result: Ternary): Ternary => (result === undefined ? undefined : !result);
   const low = Buffer.compare(value.bytes, data);
@@ -144,21 +147,21 @@ export function compares(value: Bits, op: number, data: Uint8Array): Ternary {
   }
 }
 
-/** `from` to `to`, both included. */
+/** Whether the value is between `from` and `to`, inclusive. */
 export function isWithin(value: Bits, from: Uint8Array, to: Uint8Array): Ternary {
   const [low, high] = [compares(value, CmpOp.gte, from), compares(value, CmpOp.lte, to)];
   if (low === false || high === false) return false;
   return low === true && high === true ? true : undefined;
 }
 
-/** The bits that all of them have alike. */
+/** Returns the bits that all values have in common. */
 export function common(all: readonly Uint8Array[]): Bits {
   const [first = new Uint8Array(), ...others] = all;
   const known = first.map((byte, i) => others.reduce((same, other) => same & ~(byte ^ other[i]), 0xff));
   return tidy(first, known);
 }
 
-/** The same text for the same bits. */
+/** A key: equal for equal bits. */
 export function textOf({ bytes, known }: Bits): string {
   const latin = (all: Uint8Array): string => Buffer.from(all).toString("latin1");
   return known === undefined ? latin(bytes) : `${latin(bytes)}?${latin(known)}`;

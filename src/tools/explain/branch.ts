@@ -1,7 +1,9 @@
-/** The ways that a packet may have gone so far. There is more than one where something of a rule cannot be known from outside. */
+/**
+ * The paths that a packet may have taken so far. There are several if part of a rule cannot be evaluated from outside.
+ */
 import type { PacketState } from "./packet.js";
 
-/** A look-up that found something, or a rule that did something: what a reader wants to know. */
+/** A lookup that found something, or a rule that acted: the steps that a reader wants to see. */
 export interface Step {
   readonly hook: string;
   /** "ip kube-proxy". */
@@ -10,7 +12,7 @@ export interface Step {
   readonly text: string;
 }
 
-/** What was taken for granted of something that could not be judged. */
+/** An assumption about something that cannot be evaluated. */
 export interface Guess {
   /** "ip filter INPUT: udp dport 53 limit rate over 5/second drop (handle 7): limit". */
   readonly what: string;
@@ -20,9 +22,9 @@ export interface Guess {
 export interface Branch {
   readonly state: PacketState;
   readonly steps: readonly Step[];
-  /** By what is guessed; "no" comes before "yes". */
+  /** By what is guessed. "no" comes before "yes". */
   readonly guesses: ReadonlyMap<string, string>;
-  /** Limits that are taken to be not exceeded. */
+  /** Some limit is assumed not to be exceeded. */
   readonly limited: boolean;
 }
 
@@ -30,14 +32,14 @@ export function guessed(branch: Branch, what: string, taken: string): Branch {
   return { ...branch, guesses: new Map(branch.guesses).set(what, taken) };
 }
 
-/** Whether nothing that could not be judged was taken to match. */
+/** Whether everything that cannot be evaluated was assumed not to match. */
 export function isPlain({ guesses }: Branch): boolean {
   return ![...guesses.values()].some((taken) => taken !== "no");
 }
 
 /**
- * Ways that have come to the same are one from here on, and what told them apart was of no consequence. The first of them has its steps
- * told.
+ * Joins branches with the same state. Guesses in which they differ no longer matter and are dropped. The joined branch
+ * has the steps of the first.
  */
 export function merged(branches: readonly Branch[]): Branch[] {
   if (branches.length < 2) return [...branches];

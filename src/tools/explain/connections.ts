@@ -1,11 +1,14 @@
-/** Connections that are open to where a packet goes, from the kernel's connection tracking table. */
+/** Open connections to a packet's destination, from the kernel's connection tracking table. */
 import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../conntrack/table/conntrack-table.js";
 import { CtStatus, IpProto } from "../../netlink/constants.js";
 import type { Addressed } from "./packet-report.js";
 import type { OpenConnections } from "./surroundings.js";
 
-/** Established, by endpoint, most first. None where the table cannot be read: it is no part of the explanation. */
+/**
+ * Returns established connections by endpoint, most first. Returns none if the table cannot be read, because they are
+ * not part of the explanation.
+ */
 export async function openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]> {
   const counts = new Map<string, OpenConnections>();
   let table: NetlinkConntrack | undefined;
@@ -27,17 +30,17 @@ export async function openConnections(to: Addressed, source: string | undefined)
   return [...counts.values()].sort((a, b) => b.count - a.count);
 }
 
-/** Entries of connections to where it goes. @param source undefined: from anywhere. */
+/** Selects connections to the destination. @param source undefined: from any source. */
 export function filterOf(
   { family, protocol, destination, destinationPort }: Addressed,
   source?: string,
 ): ConntrackFilter {
   const to = { destination, destinationPort };
-  // A filter's property that is there but undefined is refused.
+  // A filter rejects properties that are present but undefined.
   return { family, protocol: IpProto[protocol], original: source === undefined ? to : { ...to, source } };
 }
 
-/** UDP has no states: a flow that was answered is established. */
+/** UDP has no states. A flow that was answered counts as established. */
 function isEstablished({ state, status }: ConntrackEntry): boolean {
   return state === undefined ? (status & CtStatus.seenReply) !== 0 : state === "ESTABLISHED";
 }

@@ -1,6 +1,7 @@
 /**
- * What the rules in the kernel do with the first packet of a connection, without sending one: through every base chain of every
- * table on its way, in their order. Where rules draw an endpoint, each number that may be drawn is followed.
+ * Computes what the kernel's rules do with the first packet of a connection, without sending one. It evaluates every
+ * base chain of every table on the packet's path, in order. If rules choose an endpoint at random, it follows every
+ * number that may be drawn.
  */
 import { TimeSlice } from "../../base/time-slice.js";
 import { AddressType, Hook } from "../../netlink/constants.js";
@@ -14,65 +15,78 @@ import { type PacketSpec, PacketState } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import { Ruleset } from "./ruleset.js";
 
-/** Where it goes, rewritten. */
+/** A destination to which the packet is translated. */
 export interface ExplainedEndpoint {
   /** Canonical. */
   readonly address: string;
   readonly port: number;
-  /** Of new connections, 0 to 1. */
+  /** Share of new connections, 0 to 1. */
   readonly share: number;
-  /** The endpoint sees an address of this node instead of the sender's. */
+  /** Whether the endpoint sees an address of this node instead of the sender's. */
   readonly masqueraded: boolean;
 }
 
 /**
- * endpoint: rewritten; untouched: it goes where it was addressed, to this node or beyond; redirected: to a port of this node; rejected:
- * with an error to the sender; dropped: silently; mixed: it depends on which endpoint is drawn; unknown: it depends on something that cannot
- * be known from outside.
+ * - endpoint: translated.
+ * - untouched: goes where it was addressed, to this node or beyond.
+ * - redirected: to a port of this node.
+ * - rejected: with an error to the sender.
+ * - dropped: silently.
+ * - mixed: depends on which endpoint is drawn.
+ * - unknown: depends on something that cannot be evaluated from outside.
  */
 export type ExplainedVerdict = "endpoint" | "untouched" | "redirected" | "rejected" | "dropped" | "mixed" | "unknown";
 
 export interface Explanation {
   readonly verdict: ExplainedVerdict;
-  /** Of an unknown one: what it is if no rule matches that cannot be judged. `endpoints`, `draws` and `steps` are then of that. */
+  /**
+   * If the verdict is unknown: the verdict if no rule that cannot be evaluated matches. `endpoints`, `draws` and
+   * `steps` then belong to it.
+   */
   readonly otherwise?: ExplainedVerdict;
   readonly endpoints: readonly ExplainedEndpoint[];
-  /** How many numbers one is drawn of; 0: none is drawn, as nothing is to be chosen or the client alone decides (a hash, what is remembered of it). */
+  /**
+   * How many numbers the draw chooses from. 0 if none is drawn, because there is no choice or the client alone decides
+   * (a hash, affinity).
+   */
   readonly draws: number;
-  /** Of the first number that may be drawn. */
+  /** Steps for the first number. */
   readonly steps: readonly Step[];
-  /** What could not be judged, where the verdict depends on it: "inet a f: quota over 25 bytes drop (handle 3)". */
+  /** What could not be evaluated, if the verdict depends on it: "inet a f: quota over 25 bytes drop (handle 3)". */
   readonly unknown: readonly string[];
-  /** A limit of a service is taken to be not exceeded. Absent: none is met. */
+  /** A service's limit is assumed not to be exceeded. Absent if no limit applies. */
   readonly limited?: boolean;
-  /** There is no table of this program's in the family. Absent: there is. */
+  /** This program has no table in the family. Absent if it has one. */
   readonly noTable?: boolean;
 }
 
-/** Numbers that are followed; a list may be longer, its endpoints are alike. Of slots (docs/balance.md) there may be more, too. */
+/**
+ * Maximum number of draws to follow. There may be more numbers or slots (docs/balance.md), but their endpoints are
+ * alike.
+ */
 export const MOST_DRAWS = 4096;
 
-/** Tables whose rules are this program's. */
+/** Names of this program's tables. */
 export const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE];
 
 export const isOurs = ({ table }: TableRef): boolean => OURS.includes(table);
 
 type End = Exclude<ExplainedVerdict, "mixed">;
 
-/** A way to its end. */
+/** The end of one branch. */
 interface Outcome {
   readonly end: End;
   readonly branch: Branch;
 }
 
-/** Of one draw. */
+/** The result of one draw. */
 interface Drawn {
-  /** Of the way on which nothing matches that cannot be judged. */
+  /** The outcome if nothing that cannot be evaluated matches. */
   readonly plain: Outcome;
   readonly unknown: readonly string[];
 }
 
-/** Rejects with KernelError when the ruleset cannot be read. */
+/** Rejects with KernelError if the ruleset cannot be read. */
 export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Promise<Explanation> {
   const routing = new Routing(kernel);
   const ruleset = new Ruleset(kernel, spec.family);
@@ -108,11 +122,14 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   };
 }
 
-/** ip_rcv → prerouting → routing → input, or forward and postrouting; what this node sends: output → routing → postrouting. */
+/**
+ * The path is ip_rcv → prerouting → routing → input, or forward and postrouting. For packets from this node: output →
+ * routing → postrouting.
+ */
 async function walk(spec: PacketSpec, world: World, routing: Routing): Promise<Outcome[]> {
   const state = new PacketState(spec);
   const isHere = (await world.addressType(spec.source)) === AddressType.local && spec.inInterface === "";
-  // Of a packet from elsewhere it may not be said.
+  // The interface of a packet from elsewhere may not have been given.
   state.inInterface = isHere ? "" : spec.inInterface === "" ? undefined : spec.inInterface;
   state.outInterface = isHere ? await routing.interfaceTo(spec.family, spec.destination) : "";
   const first = isHere ? Hook.output : Hook.prerouting;
@@ -123,7 +140,7 @@ async function walk(spec: PacketSpec, world: World, routing: Routing): Promise<O
   return outcomes;
 }
 
-/** Behind the routing. */
+/** Continues after routing. */
 async function goOn(branch: Branch, fromHere: boolean, world: World, routing: Routing): Promise<Outcome[]> {
   const { destination, redirected, family } = branch.state;
   const isLocal =
@@ -160,7 +177,10 @@ function outcomeOf({ branch, verdict }: Final): Outcome {
   return { end: ENDS[verdict], branch };
 }
 
-/** What is the same for a reader is one outcome; what led to several of them is unknown. */
+/**
+ * Outcomes that look the same to a reader count as one. If several remain, the guesses that led to them are reported as
+ * unknown.
+ */
 function settled(outcomes: readonly Outcome[]): Drawn {
   const plain = outcomes.find(({ branch, end }) => isPlain(branch) && end !== "unknown") ?? outcomes[0];
   const same = new Set(outcomes.map(keyOf));
@@ -174,7 +194,7 @@ function keyOf({ end, branch: { state } }: Outcome): string {
   return end === "endpoint" ? `${end} ${state.destination} ${state.destinationPort} ${state.masqueraded}` : end;
 }
 
-/** Rules of one chain look the same up again and again. */
+/** Removes duplicates: rules of one chain often look up the same key. */
 function distinct(steps: readonly Step[]): Step[] {
   return [...new Map(steps.map((step) => [JSON.stringify(step), step])).values()];
 }

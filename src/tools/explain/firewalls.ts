@@ -1,6 +1,6 @@
 /**
- * Whether other programs' rules drop services' packets: their base chains, run on the first packet to an endpoint, and on the endpoint's
- * reply. Who sends is not known, so that what is found holds for every client.
+ * Checks whether other programs' rules drop services' packets. It runs their base chains on the first packet to an
+ * endpoint and on the endpoint's reply. The sender is unknown, so every finding applies to all clients.
  */
 import { TimeSlice } from "../../base/time-slice.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
@@ -17,32 +17,35 @@ import { bytesOf, type Direction, PacketState, SOURCE, type Transport } from "./
 import { type RoutedKernel, Routing } from "./routing.js";
 import { type HookedChain, placeOf, Ruleset } from "./ruleset.js";
 
-/** A service's packet, before and after its translation. */
+/** A service's packet, before and after translation. */
 export interface ServicePacket {
   readonly family: IpFamily;
   readonly protocol: Transport;
   /** "namespace/name". */
   readonly service: string;
-  /** Where it is sent to. An address that is absent is one of this node's, at a node port. */
+  /** The address that it is sent to. Absent: a node port at an address of this node. */
   readonly address?: string;
   readonly port: number;
   readonly endpoint: { readonly address: string; readonly port: number };
 }
 
-/** What drops services' packets. */
+/** A rule or policy that drops services' packets. */
 export interface Obstacle extends EndedBy {
   readonly verdict: "drop" | "reject";
   readonly direction: Direction;
-  /** "namespace/name", in the order in which they were looked at. */
+  /** "namespace/name", in the order of checking. */
   readonly services: readonly string[];
 }
 
 export interface FirewallCheck {
   readonly obstacles: readonly Obstacle[];
-  /** Services whose packets were looked at, and how many there are. */
+  /** Number of services whose packets were checked. */
   readonly checked: number;
   readonly services: number;
-  /** Of the checked ones, those for which a rule may drop packets: it depends on the client, or on what cannot be known; with one such rule. */
+  /**
+   * How many of the checked services have a rule that may drop packets, depending on the client or on unknown facts.
+   * `unjudgedRule` is one such rule.
+   */
   readonly unjudged: number;
   readonly unjudgedRule?: string;
   /** Tables that were not read: "ip filter (5000 rules)". */
@@ -51,24 +54,24 @@ export interface FirewallCheck {
 
 export interface FirewallOptions {
   readonly kernel: RoutedKernel;
-  /** "namespace/name" of all of them. */
+  /** "namespace/name" of all services. */
   readonly services: Iterable<string>;
   readonly packets: (service: string) => Iterable<ServicePacket>;
   /** Bits of the mark that our rules may set. */
   readonly ownMark: number;
-  /** ms; default 500. */
+  /** Default 500 ms. */
   readonly budgetMs?: number;
 }
 
 const BUDGET_MS = 500;
-/** A table with more rules is not read: that would take longer than an answer may. */
+/** Larger tables are not read, because that would take longer than an answer may. */
 const MOST_RULES = 2000;
 
 const NONE: FirewallCheck = { obstacles: [], checked: 0, services: 0, unjudged: 0, unread: [] };
 
 /**
- * Looks at one packet for each service, endpoint port and endpoint network, as long as its budget lasts. Nothing is looked at where no other
- * program has base chains. Rejects with KernelError when the ruleset cannot be read.
+ * Checks one packet for each service, endpoint port and endpoint network, until the time budget is spent. Checks
+ * nothing if no other program has base chains. Rejects with KernelError if the ruleset cannot be read.
  */
 export async function checkFirewalls(options: FirewallOptions): Promise<FirewallCheck> {
   const { kernel, services, packets, budgetMs = BUDGET_MS } = options;
@@ -108,10 +111,9 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
   };
 }
 
-/** This program's tables. */
 const OWN: readonly string[] = [...OURS, FLOWTABLE_REF.table];
 
-/** Tables of other programs with base chains that such packets meet. */
+/** Tables of other programs with base chains that such packets pass. */
 async function foreignTables(
   kernel: RoutedKernel,
 ): Promise<{ readonly tables: readonly TableRef[]; readonly unread: string[] }> {
@@ -122,7 +124,7 @@ async function foreignTables(
     if (!isConcerned || OWN.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
     const chains = await kernel.chains({ family, table });
     if (!chains.some(({ base }) => base !== undefined && base.type !== "nat")) continue;
-    // A chain's `use` counts its rules and what leads to it.
+    // A chain's `use` counts its rules and the references to it.
     const rules = chains.reduce((sum, { use }) => sum + use, 0);
     if (rules > MOST_RULES) unread.push(`${family} ${table} (${rules} rules)`);
     else tables.push({ family, table });
@@ -130,17 +132,17 @@ async function foreignTables(
   return { tables, unread };
 }
 
-/** Bits of the headers that some rule looks at: packets that have these alike meet the same fate. */
+/** Header bits that some rule reads. Packets that are equal in these bits are treated alike. */
 interface SeenFields {
   readonly network: Uint8Array;
   readonly transport: Uint8Array;
   readonly interfaces: boolean;
-  /** Some rule sees where a packet was sent to, ahead of its translation or by its connection. */
+  /** Whether some rule sees a packet's original destination, before translation or through its connection. */
   readonly vip: boolean;
 }
 
 const INTERFACES: readonly number[] = [MetaKey.iifname, MetaKey.oifname];
-/** What is the same for all services' connections. */
+/** Equal for all services' connections. */
 const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, CtKey.mark, CtKey.labels];
 
 async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
@@ -152,7 +154,7 @@ async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Pr
     }
     for (const { exprs } of await kernel.rules(ref)) {
       interfaces ||= exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
-      // The ends of a connection are what its first packet has in its headers.
+      // The addresses and ports of a connection are those in the headers of its first packet.
       const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
       vip ||= seesEnds;
       if (seesEnds || exprs.some(({ type }) => type === "fib")) network.fill(0xff);
@@ -178,10 +180,10 @@ function addSeen(
   for (let at = expr.offset; at < end; at++) into[at] |= mask?.[at - expr.offset] ?? 0xff;
 }
 
-/** What becomes of one packet and its reply. */
+/** The verdict on one packet and its reply. */
 interface Judgement {
   readonly obstacles: readonly Omit<Obstacle, "services">[];
-  /** A rule that cannot be judged, and decides. */
+  /** A deciding rule that cannot be evaluated. */
   readonly unknown?: string;
 }
 
@@ -191,7 +193,7 @@ class Judge {
   readonly #foreign: ReadonlySet<string>;
   readonly #seen: SeenFields;
   readonly #ownMark: number;
-  /** By what rules see of a packet. */
+  /** By the header bits that rules read. */
   readonly #known = new Map<string, Judgement>();
 
   constructor({ kernel, ownMark }: FirewallOptions, tables: readonly TableRef[], seen: SeenFields) {
@@ -235,7 +237,7 @@ class Judge {
     return `${family} ${protocol} ${isHere} ${interfaceName} ${vip} ${end(endpoint.address, endpoint.port)}`;
   }
 
-  /** From a sender that nobody knows. */
+  /** A request from an unknown sender. */
   async #request(packet: ServicePacket, isHere: boolean, interfaceName: string | undefined): Promise<Judgement> {
     const { family, protocol, address, port, endpoint } = packet;
     const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
@@ -262,7 +264,10 @@ class Judge {
     return way.judgement("original");
   }
 
-  /** To a sender that nobody knows: before its translation back, which is the last thing that the kernel does. */
+  /**
+   * A reply to an unknown sender. Its translation back is the last thing that the kernel does, so rules see it before
+   * that.
+   */
   async #reply(
     { family, protocol, endpoint }: ServicePacket,
     isHere: boolean,
@@ -300,7 +305,7 @@ class Judge {
   }
 }
 
-/** @param seen bits of the header that rules look at: of the source address, and of the destination's behind it. */
+/** @param seen header bits that rules read: first those of the source address, then those of the destination. */
 function maskedAddress(text: string, seen: Uint8Array): string {
   if (text === "" || seen.every((byte) => byte === 0)) return "";
   const bytes = bytesOf(text);
@@ -308,16 +313,16 @@ function maskedAddress(text: string, seen: Uint8Array): string {
   return Buffer.from(masked).toString("hex");
 }
 
-/** Of either port. */
+/** The bits of a port that some rule reads in the source or the destination port. */
 function maskedPort(port: number, seen: Uint8Array): number {
   const [source, destination] = [0, 2].map((at) => (seen[at] ?? 0) * 256 + (seen[at + 1] ?? 0));
   return port & ((source ?? 0) | (destination ?? 0));
 }
 
-/** Of clients: from 32768 on, where the kernel's own choices begin (net.ipv4.ip_local_port_range). */
+/** A client's port: 32768 or higher, where the kernel's own choices begin (net.ipv4.ip_local_port_range). */
 const CLIENT_PORT: Bits = { bytes: Uint8Array.of(0x80, 0), known: Uint8Array.of(0x80, 0) };
 
-/** All bits of the mark but these. */
+/** The mask of all other bits of the mark. */
 function marksBut(bits: number): Uint8Array {
   return new Uint8Array(Uint32Array.of(~bits).buffer);
 }
@@ -326,7 +331,7 @@ function branchOf(state: PacketState): Branch {
   return { state, steps: [], guesses: new Map(), limited: false };
 }
 
-/** A packet on its way through hooks. */
+/** A packet's path through hooks. */
 class Way {
   readonly #world: World;
   readonly #finals: Final[] = [];
@@ -351,7 +356,7 @@ class Way {
     });
   }
 
-  /** It is dropped where it is on every way. */
+  /** An obstacle is certain only if every branch drops the packet. */
   judgement(direction: Direction): Judgement {
     const drops = this.#finals.flatMap(({ by, verdict }) =>
       verdict === "unknown" ? [] : [{ ...by, verdict, direction }],

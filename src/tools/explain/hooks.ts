@@ -1,4 +1,7 @@
-/** All base chains of a hook, in the order in which packets meet them, with the kernel's own parts among them: the connection tracker and NAT. */
+/**
+ * Runs all base chains of a hook in their order, with the kernel's own steps between them: the connection tracker and
+ * NAT.
+ */
 import { Hook } from "../../netlink/constants.js";
 import { type Branch, guessed, merged } from "./branch.js";
 import { type ChainEnds, type Final, HOOKS, runChain } from "./machine.js";
@@ -7,11 +10,11 @@ import { type HookedChain, placeOf } from "./ruleset.js";
 
 /** NF_IP_PRI_CONNTRACK */
 const CONNTRACK = -200;
-/** Tables with chains of one priority that are tried in every order. */
+/** Maximum number of tables with chains of the same priority to try in every order. */
 const MOST_ORDERED = 3;
 
 export interface HookOptions {
-  /** Chains that are not to be run. Default: none. */
+  /** Whether to skip a chain. Default: skip none. */
   readonly skips?: (chain: HookedChain) => boolean;
 }
 
@@ -34,7 +37,7 @@ export async function runHook(
   return { passed: here.map((branch) => behind(hook, branch)), finals };
 }
 
-/** The tracker is in front of chains behind its priority; of one at that very priority it is not known. */
+/** The tracker runs before chains with a later priority. For chains with its own priority, the order is unknown. */
 function tracked(branches: readonly Branch[], hook: number, place: number): Branch[] {
   if ((hook !== Hook.prerouting && hook !== Hook.output) || place < CONNTRACK) return [...branches];
   return branches.flatMap((branch) => {
@@ -48,7 +51,7 @@ function tracked(branches: readonly Branch[], hook: number, place: number): Bran
   });
 }
 
-/** Whatever rules did, the first NAT hook has settled what a connection's destination or source is. */
+/** After the first NAT hook, a connection's destination or source is fixed, whatever the rules did. */
 function behind(hook: number, branch: Branch): Branch {
   const [before] = tracked([branch], hook, CONNTRACK + 1);
   const state = (before ?? branch).state.clone();
@@ -57,7 +60,10 @@ function behind(hook: number, branch: Branch): Branch {
   return { ...branch, state };
 }
 
-/** Chains of one priority: which table's are first the kernel does not tell. Within a table the last one is. */
+/**
+ * Runs chains of one priority. The kernel does not say which table's chains run first. Within a table, the last chain
+ * does.
+ */
 async function runGroup(
   world: World,
   hook: number,
@@ -104,7 +110,7 @@ async function runInOrder(
   return { passed: here, finals };
 }
 
-/** NAT chains see the first packet of a connection, until one of them rewrites it (nf_nat_inet_fn). */
+/** NAT chains see the first packet of a connection until one of them rewrites it (nf_nat_inet_fn). */
 function isBound({ state }: Branch, { base }: HookedChain): boolean {
   if (state.tracking !== "tracked" || state.direction === "reply") return true;
   return base.hook === Hook.prerouting || base.hook === Hook.output ? state.destinationBound : state.sourceBound;

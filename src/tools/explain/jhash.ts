@@ -1,10 +1,10 @@
-/** The kernel's jhash (include/linux/jhash.h: Bob Jenkins' lookup3), of this machine's byte order. Pure. */
+/** The kernel's jhash (include/linux/jhash.h: Bob Jenkins' lookup3) in this machine's byte order. Pure. */
 
 const INITIAL = 0xdeadbeef;
 
 const rotate = (word: number, by: number): number => (word << by) | (word >>> (32 - by));
 
-/** 32 bits. */
+/** Returns 32 bits. */
 export function jhash(data: Uint8Array, seed: number): number {
   const words = paddedWords(data);
   let a = (INITIAL + data.length + seed) | 0;
@@ -42,7 +42,7 @@ export function jhash(data: Uint8Array, seed: number): number {
   return c >>> 0;
 }
 
-/** As many words as whole blocks of three have: what is missing is 0. */
+/** The data as words, padded with 0 to whole blocks of three. */
 function paddedWords(data: Uint8Array): Uint32Array {
   const bytes = new Uint8Array(Math.ceil(data.length / 12) * 12);
   bytes.set(data);

@@ -1,4 +1,4 @@
-/** What of the older iptables decides over packets: that it has rules is known, but not what they are. */
+/** Finds rules of the older iptables that decide over packets. Their existence is visible, but not their content. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { IpFamily } from "../../base/ip.js";
@@ -10,7 +10,10 @@ export interface LegacyReaders {
   readonly legacyForwardDrops: ReadLegacyForward;
 }
 
-/** "rules in chain PREROUTING of table raw of iptables-legacy, which cannot be read"; a table that cannot be read is one of them. Never rejects. */
+/**
+ * Returns texts such as "rules in chain PREROUTING of table raw of iptables-legacy, which cannot be read". Tables that
+ * cannot be read are included. Never rejects.
+ */
 export async function legacyObstacles(readers: LegacyReaders, family: IpFamily, root = "/"): Promise<string[]> {
   const names = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
   const program = `${family === "ip" ? "iptables" : "ip6tables"}-legacy`;

@@ -1,7 +1,8 @@
 /**
- * nf_tables' register machine (net/netfilter/nf_tables_core.c, nft_do_chain), for one packet. It runs the rules that the kernel
- * dumped, ours and others', so that an explanation cannot differ from the rules. Where something of a rule cannot be known from outside,
- * the packet's way forks: once the rule matches, once it does not. Ways that come to the same are joined again.
+ * nf_tables' register machine (net/netfilter/nf_tables_core.c, nft_do_chain) for one packet. It runs the rules that the
+ * kernel dumped, ours and others', so an explanation cannot differ from the rules. If part of a rule cannot be
+ * evaluated from outside, the packet's path forks: the rule matches in one branch and not in the other. Branches with
+ * the same result are joined again.
  */
 import type { TableRef } from "../../netlink/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
@@ -12,44 +13,44 @@ import { type Place, type RuleEnd, whereOf, type World } from "./world.js";
 
 export type FinalVerdict = "drop" | "reject" | "unknown";
 
-/** A packet's end in a base chain. */
+/** The end of a packet's path in a base chain. */
 export interface Final {
   readonly branch: Branch;
   readonly verdict: FinalVerdict;
   readonly by: EndedBy;
 }
 
-/** What has ended a packet's way. */
+/** What ended a packet's path. */
 export interface EndedBy {
   /** "forward". */
   readonly hook: string;
   readonly ref: TableRef;
-  /** Where the rule is; of a policy, the base chain. */
+  /** The rule's chain. For a policy, the base chain. */
   readonly chain: string;
-  /** "tcp dport 80 drop (handle 3)"; absent: the chain's policy. */
+  /** "tcp dport 80 drop (handle 3)". Absent if the chain's policy decided. */
   readonly rule?: string;
 }
 
 export interface ChainEnds {
-  /** Ways on which the packet goes on to the next base chain. */
+  /** Branches that continue to the next base chain. */
   readonly passed: readonly Branch[];
   readonly finals: readonly Final[];
 }
 
-/** Jumps that may nest, NFT_JUMP_STACK_SIZE. */
+/** Maximum depth of nested jumps, NFT_JUMP_STACK_SIZE. */
 const MAX_DEPTH = 16;
 export const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
-/** More ways than that are not followed. */
+/** Maximum number of branches to follow. */
 const MOST_BRANCHES = 64;
 
 interface Ends {
-  /** Those that came to the end of the chain, or returned. */
+  /** Branches that reached the end of the chain, or returned. */
   readonly through: readonly Branch[];
   readonly accepted: readonly Branch[];
   readonly finals: readonly Final[];
 }
 
-/** Runs one base chain. Rejects with KernelError where it cannot be read. */
+/** Runs one base chain. Rejects with KernelError if it cannot be read. */
 export async function runChain(
   world: World,
   { ref, chain, base }: HookedChain,
@@ -122,7 +123,7 @@ class ChainRun {
     else next.push(branch);
   }
 
-  /** Of too many ways the first goes on, and that there are others is an end of its own. */
+  /** If there are too many branches, only the first continues. An unknown end stands for the others. */
   #few(branches: readonly Branch[], place: Place, finals: Final[]): readonly Branch[] {
     if (branches.length <= MOST_BRANCHES) return branches;
     const [first] = branches;

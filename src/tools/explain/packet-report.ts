@@ -1,4 +1,4 @@
-/** An explanation in words: which packet is meant, whose address it goes to, what else is to be known about it. */
+/** An explanation as text: the packet, the owner of its destination, and related facts. */
 import { columns, linesText } from "../../base/columns.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
 import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
@@ -17,22 +17,22 @@ import {
   sampleNotes,
 } from "./surroundings.js";
 
-/** RFC 5737 and 3849: addresses for documentation, which stand for a client outside. */
+/** Documentation addresses (RFC 5737, RFC 3849) that stand for a client outside the cluster. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
 const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
 
-/** Words that name no packet; the message shows the form. */
+/** Arguments that do not describe a packet. The message shows the syntax. */
 export class PacketError extends Error {
   override readonly name = "PacketError";
 }
 
-/** A packet in words, and what was not said of it. */
+/** A packet from the arguments, with the parts that were not given. */
 export interface AskedPacket extends PacketSpec {
-  /** No source was given: the one that it has stands for any outside the cluster. Absent: it was given. */
+  /** No source was given: the source stands for any address outside the cluster. Absent if one was given. */
   readonly sourceAssumed?: boolean;
 }
 
-/** Of the words "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
+/** Parses "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT". Throws a PacketError. */
 export function packetOf(words: readonly string[], inInterface: string): AskedPacket {
   const [first = ""] = words;
   const named = TRANSPORTS.find((name) => name === first);
@@ -48,7 +48,7 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
     throw new PacketError(`${words.join(" ")}: not an address and port; ${usage}`);
   }
   const family = familyOf(destination);
-  // Only this node sends to its loopback addresses.
+  // Only this node can send to its loopback addresses.
   const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
   const source = from === undefined ? sender : parseAddress(from);
   if (source === undefined || familyOf(source) !== family) {
@@ -58,10 +58,10 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
   return from === undefined ? { ...packet, sourceAssumed: true } : packet;
 }
 
-/** Where a packet goes to. */
+/** A packet's destination. */
 export type Addressed = Pick<PacketSpec, "family" | "protocol" | "destination" | "destinationPort">;
 
-/** Whose address and port, or node port, it is. */
+/** Finds the service port that has this address and port, or this node port. */
 export function ownerOf(
   { family, protocol, destination, destinationPort }: Addressed,
   services: readonly ServicePortStatus[],
@@ -73,39 +73,40 @@ export function ownerOf(
   );
 }
 
-/** An endpoint, and whose it is; absent: not known. */
+/** An endpoint with its pod, node and zone, if known. */
 export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
 
 export interface PacketReport extends Explanation {
   readonly packet: AskedPacket;
   readonly endpoints: readonly NamedEndpoint[];
-  /** Whose address and port it is. */
+  /** The service port that has the destination. */
   readonly service?: ServicePortStatus;
-  /** Connections that are open, by their endpoint. */
+  /** Open connections by endpoint. */
   readonly open?: readonly OpenConnections[];
-  /** Why the packet does not arrive, whatever the rules say; then the verdict is "dropped". */
+  /** Why the packet does not arrive, whatever the rules do. The verdict is then "dropped". */
   readonly obstacle?: string;
   readonly notes: readonly string[];
 }
 
-/** What is asked beside the kernel's rules, behind them. */
+/** Sources other than the kernel's rules. */
 export interface Sources {
   /**
-   * The ports, with their endpoints as desired, of the service that has this address and port, or else this node port; empty if no service has it. Undefined
-   * if no daemon answers, or if it has not written any rules yet.
+   * Returns the ports of the service that has this address and port, or else this node port, with their desired
+   * endpoints. Returns an empty list if no service has it. Returns undefined if no daemon answers, or if it has not
+   * written any rules yet.
    */
   ownerOf(to: Addressed): Promise<readonly ServicePortStatus[] | undefined>;
-  /** Of all of this node; asked where none has it. */
+  /** All service ports of this node. Called if no service has the destination. */
   services(): Promise<readonly ServicePortStatus[]>;
-  /** Where node ports answer; undefined: not known. */
+  /** Where node ports are served. Returns undefined if unknown. */
   nodePorts(family: IpFamily): Promise<NodePortStatus | undefined>;
-  /** Connections that are open from the packet's sender (undefined: from any) to its destination. */
+  /** Open connections from the packet's sender (undefined: from any) to its destination. */
   openConnections(to: Addressed, source: string | undefined): Promise<readonly OpenConnections[]>;
-  /** What of the older iptables may decide over packets of a family, in words: its rules cannot be read. */
+  /** Descriptions of older iptables rules that may decide over packets of a family. Their content cannot be read. */
   legacyRules(family: IpFamily): Promise<readonly string[]>;
 }
 
-/** What the kernel does with such a packet, and what else is to be known about it. */
+/** Reports what the kernel does with such a packet, and related facts. */
 export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
   const legacy = await sources.legacyRules(packet.family);
   const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
@@ -177,7 +178,7 @@ const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> =
   mixed: "depends on the endpoint that is drawn",
 };
 
-/** What becomes of the packet, in one sentence. */
+/** The packet's fate in one sentence. */
 function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: PacketReport): string {
   if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
   if (verdict === "unknown") {

@@ -1,4 +1,4 @@
-/** The first packet of a connection, as nf_tables expressions read it, and what rules make of it on its way. */
+/** The first packet of a connection as nf_tables expressions see it, and the changes that rules make to it. */
 import { formatAddress, type IpFamily, packAddress } from "../../base/ip.js";
 import { AddressType, CtState, IpProto, TcpFlag } from "../../netlink/constants.js";
 import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, withPart } from "./bits.js";
@@ -6,7 +6,7 @@ import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, w
 export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (keyof typeof IpProto)[];
 export type Transport = (typeof TRANSPORTS)[number];
 
-/** What is known of a packet. Addresses are canonical. A field that is absent is not known. */
+/** The known facts about a packet. Addresses are canonical. Absent fields are unknown. */
 export interface PacketFields {
   readonly family: IpFamily;
   readonly protocol: Transport;
@@ -16,22 +16,22 @@ export interface PacketFields {
   readonly destinationPort?: number;
 }
 
-/** A packet that is asked about. */
+/** The packet to explain. */
 export interface PacketSpec extends PacketFields {
   readonly source: string;
   readonly destination: string;
   readonly destinationPort: number;
-  /** Interface that it comes in by; "": made on this node, or not known. */
+  /** Incoming interface. "" if the packet is from this node or the interface is unknown. */
   readonly inInterface: string;
 }
 
-/** Which packet of a connection it is. */
+/** Direction of the packet in its connection. */
 export type Direction = "original" | "reply";
 
-/** What the connection tracker has made of a packet: nothing yet, an entry, or what `notrack` says. */
+/** The connection tracker's state of a packet: not yet seen, has an entry, or exempt by `notrack`. */
 export type Tracking = "not yet" | "tracked" | "untracked";
 
-/** A copy for each way that a packet may go. */
+/** A packet's state. Each branch has its own copy. */
 export class PacketState {
   readonly family: IpFamily;
   readonly protocol: Transport;
@@ -43,20 +43,20 @@ export class PacketState {
   ctLabels: Bits = exactly(new Uint8Array(16));
   network: Bits;
   transport: Bits;
-  /** The headers as the connection tracker has seen them first. */
+  /** The headers as the connection tracker first saw them. */
   tuple: { readonly network: Bits; readonly transport: Bits };
   tracking: Tracking = "not yet";
   translated = false;
   masqueraded = false;
-  /** To an address of this node, by `redirect`. */
+  /** Redirected to an address of this node by `redirect`. */
   redirected = false;
-  /** Its first NAT hook for destinations, or for sources, is behind it: no further one can rewrite them. */
+  /** The packet has passed its first NAT hook for destinations, or for sources. No later hook can rewrite them. */
   destinationBound = false;
   sourceBound = false;
-  /** "": there is none; undefined: it is not known. */
+  /** "" if there is none. Undefined if unknown. */
   inInterface: string | undefined = undefined;
   outInterface: string | undefined = undefined;
-  /** Names of the sets that the packet has changed: what is in them is known no more. */
+  /** Names of the sets that the packet changed. Their content is no longer known. */
   changedSets: ReadonlySet<string> = new Set();
 
   constructor(spec: PacketFields, direction: Direction = "original") {
@@ -76,7 +76,7 @@ export class PacketState {
     return Object.assign(Object.create(PacketState.prototype) as PacketState, this);
   }
 
-  /** The same for states in which rules do the same from now on. */
+  /** Equal for states that rules treat alike from here on. */
   get key(): string {
     const { mark, priority, packetType, ctMark, ctLabels, network, transport, inInterface, outInterface } = this;
     const { tuple } = this;
@@ -93,7 +93,7 @@ export class PacketState {
     return [...bits, ...flags, inInterface, outInterface, ...[...this.changedSets].sort()].join("\n");
   }
 
-  /** Canonical; undefined: not known. */
+  /** Canonical. Undefined if unknown. */
   get source(): string | undefined {
     const [at, length] = SOURCE[this.family];
     return addressIn(partOf(this.network, at, length));
@@ -125,7 +125,7 @@ export class PacketState {
     return this.direction === "original" ? CtState.new : CtState.established;
   }
 
-  /** The connection tracker sees it. */
+  /** The connection tracker sees the packet. */
   track(): void {
     if (this.tracking !== "not yet") return;
     this.tracking = "tracked";
@@ -133,7 +133,7 @@ export class PacketState {
   }
 }
 
-/** Offset and length in the IP header. */
+/** Offset and length of the address in the IP header. */
 export const SOURCE = { ip: [12, 4], ip6: [8, 16] } as const;
 export const DESTINATION = { ip: [16, 4], ip6: [24, 16] } as const;
 
@@ -141,7 +141,7 @@ function addressIn(bits: Bits): string | undefined {
   return isKnown(bits) ? formatAddress(bits.bytes) : undefined;
 }
 
-/** Of an address, in network order. Throws a RangeError for what is none. */
+/** Returns an address in network order. Throws a RangeError if the text is not an address. */
 export function bytesOf(address: string): Uint8Array {
   const bytes = new Uint8Array(16);
   const length = packAddress(address, bytes, 0);
@@ -153,7 +153,10 @@ export function portBytes(port: number): Uint8Array {
   return Uint8Array.of(port >>> 8, port & 0xff);
 }
 
-/** Fields of the IP header at their offsets (RFC 791, RFC 8200): version, protocol, addresses, and that it is no fragment. */
+/**
+ * Fields of the IP header at their offsets (RFC 791, RFC 8200): version, protocol and addresses. The packet is not a
+ * fragment.
+ */
 function networkHeader({ family, protocol, source, destination }: PacketFields): Bits {
   const ip4 = family === "ip";
   let header = unknownBits(ip4 ? 20 : 40);
@@ -163,7 +166,7 @@ function networkHeader({ family, protocol, source, destination }: PacketFields):
   put(0, ip4 ? 0x40 : 0x60, 0xf0);
   put(ip4 ? 9 : 6, IpProto[protocol]);
   if (ip4) {
-    // Of the flags, "don't fragment" is the sender's choice.
+    // The sender chooses the flag "don't fragment".
     put(6, 0, 0xbf);
     put(7, 0);
   }
@@ -173,10 +176,10 @@ function networkHeader({ family, protocol, source, destination }: PacketFields):
 }
 
 const HEADER_LENGTH = { tcp: 20, udp: 8, sctp: 12 } as const;
-/** What a SYN or SYN ACK says of ECN is the sender's choice. */
+/** The sender chooses the ECN flags of a SYN or SYN ACK. */
 const ECN = TcpFlag.ecn | TcpFlag.cwr;
 
-/** Ports, and of TCP the flags: the first packet is a SYN, its answer a SYN ACK. */
+/** The ports, and for TCP the flags: the first packet is a SYN, its answer a SYN ACK. */
 function transportHeader({ protocol, sourcePort, destinationPort }: PacketFields, direction: Direction): Bits {
   let header = unknownBits(HEADER_LENGTH[protocol]);
   if (sourcePort !== undefined) header = withPart(header, 0, exactly(portBytes(sourcePort)));
@@ -186,7 +189,9 @@ function transportHeader({ protocol, sourcePort, destinationPort }: PacketFields
   return withPart(header, 13, { bytes: Uint8Array.of(flags), known: Uint8Array.of(~ECN & 0xff) });
 }
 
-/** Routing type of an address (RTN_*), as `fib … type` has it, by the addresses of this node alone (canonical). */
+/**
+ * Returns the routing type of a canonical address (RTN_*), as in `fib … type`, judged only by this node's addresses.
+ */
 export function addressTypeOf(address: string, local: ReadonlySet<string>): number {
   if (local.has(address) || address.startsWith("127.") || address === "::1") return AddressType.local;
   if (address === "255.255.255.255") return AddressType.broadcast;
@@ -195,7 +200,7 @@ export function addressTypeOf(address: string, local: ReadonlySet<string>): numb
   return multicast ? AddressType.multicast : AddressType.unicast;
 }
 
-/** An IPv6 address in brackets. */
+/** Joins address and port, with an IPv6 address in brackets. */
 export function withPort(address: string, port: number): string {
   return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

@@ -1,4 +1,4 @@
-/** Where this node's routes take a packet, as far as that can be told from outside. */
+/** Looks up how this node's routes forward a packet, as far as that is visible from outside. */
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { NetlinkExchange } from "../../netlink/exchange.js";
@@ -6,10 +6,10 @@ import { type KernelRoute, RouteTable } from "../../netlink/routes.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import { addressTypeOf } from "./packet.js";
 
-/** A kernel whose routes can be asked for; of another one no interface is known. */
+/** A kernel that may answer route queries. If it does not, interfaces are unknown. */
 export type RoutedKernel = Kernel & Partial<NetlinkExchange>;
 
-/** The node's routes at the moment: each answer is kept. */
+/** The node's current routes. Answers are cached. */
 export class Routing {
   readonly #kernel: RoutedKernel;
   readonly #table: RouteTable | undefined;
@@ -23,13 +23,13 @@ export class Routing {
     this.#table = exchange === undefined ? undefined : new RouteTable({ exchange: exchange.bind(kernel) });
   }
 
-  /** Whether an interface of this node has it. Rejects with KernelError. */
+  /** Whether an interface of this node has the address. Rejects with KernelError. */
   async hasAddress(address: string): Promise<boolean> {
     this.#local ??= this.#readLocal();
     return addressTypeOf(address, await this.#local) === AddressType.local;
   }
 
-  /** RTN_*. Rejects with KernelError. */
+  /** Returns RTN_*. Rejects with KernelError. */
   async addressType(address: string): Promise<number> {
     this.#local ??= this.#readLocal();
     const type = addressTypeOf(address, await this.#local);
@@ -50,7 +50,7 @@ export class Routing {
     return route;
   }
 
-  /** Undefined: not known, as there is no answer, or as other things than the destination decide, too. Never rejects. */
+  /** Returns undefined if there is no answer, or if more than the destination decides. Never rejects. */
   async interfaceTo(family: IpFamily, address: string): Promise<string | undefined> {
     let policies = this.#policies.get(family);
     if (policies === undefined) {

@@ -1,4 +1,7 @@
-/** One rule, run on one way of a packet: every expression of nf_tables, or that it is not known what it does. */
+/**
+ * Runs one rule on one branch of a packet. It covers every nf_tables expression; those that it cannot evaluate give
+ * "maybe".
+ */
 import { counted } from "../../base/counted.js";
 import { formatAddress } from "../../base/ip.js";
 import {
@@ -44,23 +47,26 @@ import { type Extension, GOES_ON, isNotrack, stateMatch, targetOf, XT_DNAT, XT_S
 
 type Of<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 
-/** What an expression does. "maybe": it may end the rule, or go on; "ended": every way on which the rule ends is told already. */
+/**
+ * The effect of an expression. "maybe": the rule may end or continue. "ended": all branches in which the rule ends are
+ * recorded.
+ */
 type Done = Effect | "maybe" | "ended";
 
-/** 16 words, behind the verdict register. */
+/** 16 words after the verdict register. */
 const REGISTERS = 64;
-/** Bits of the result of an expression that this program has no name for. */
+/** Length of the result of an expression unknown to this program, bytes. */
 const LONGEST = 16;
-/** NFT_OBJECT_*: kinds of objects that hold for every packet, and those that do in excess alone. */
+/** NFT_OBJECT_*: object kinds that match every packet. The other kinds match only in excess. */
 const HOLDING = new Set([1, 3, 6, 7, 8, 9]);
-/** A packet is no larger, bytes. */
+/** Maximum size of a packet, bytes. */
 const LARGEST_PACKET = 65_536n;
-/** NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV: holds in excess. */
+/** NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV: match in excess. */
 const INVERTED = 1;
 const NF_NAT_RANGE_NETMAP = 64;
 /** NFT_OBJECT_SYNPROXY */
 const SYNPROXY = 10;
-/** Verdicts of one map that are followed where its key is not known. */
+/** Maximum number of verdicts of one map to follow if its key is unknown. */
 const MOST_VERDICTS = 16;
 
 export class RuleRun {
@@ -69,7 +75,7 @@ export class RuleRun {
   readonly #ends: RuleEnd[] = [];
   readonly #ours: boolean;
   #branch: Branch;
-  /** Nothing is known of what no expression has written. */
+  /** Registers are unknown until an expression writes them. */
   #registers: Bits = unknownBits(REGISTERS);
   #hasOwnState = false;
   #forks = 0;
@@ -81,7 +87,7 @@ export class RuleRun {
     this.#ours = world.isOurs(place.ref);
   }
 
-  /** The ways on which it ends: those first on which it does not match. */
+  /** Returns the branches at their ends. Those in which the rule does not match come first. */
   async run(): Promise<readonly RuleEnd[]> {
     for (const expr of this.#place.rule.exprs) {
       const done = await this.#expr(expr);
@@ -101,7 +107,7 @@ export class RuleRun {
     return this.#ends;
   }
 
-  /** On one way the rule ends here. */
+  /** Forks the branch; in one of the two the rule ends here. */
   #fork(): void {
     const what = `${whereOf(this.#place)}${"'".repeat(this.#forks++)}`;
     this.#ends.push({ branch: guessed(this.#branch, what, "no"), effect: "break" });
@@ -113,7 +119,7 @@ export class RuleRun {
     this.#branch = guessed(this.#branch, `${whereOf(this.#place)}: ${why}`, taken);
   }
 
-  /** To be changed: this way's alone. */
+  /** The state for modification: a copy that only this branch uses. */
   get #state(): PacketState {
     if (!this.#hasOwnState) {
       this.#branch = { ...this.#branch, state: this.#branch.state.clone() };
@@ -122,7 +128,7 @@ export class RuleRun {
     return this.#branch.state;
   }
 
-  // One case for each expression: shorter than a table of functions with their types.
+  // One case for each expression, because this is shorter than a table of functions with their types.
   async #expr(expr: Expr): Promise<Done> {
     if ("extra" in expr && expr.extra !== undefined && expr.extra.length > 0) return this.#notKnown();
     switch (expr.type) {
@@ -176,7 +182,7 @@ export class RuleRun {
         return "reject";
       }
       case "notrack":
-        // Without effect on a packet that has an entry already.
+        // Has no effect on a packet that already has an entry.
         if (this.#branch.state.tracking === "not yet") this.#state.tracking = "untracked";
         return "next";
       case "limit":
@@ -193,10 +199,10 @@ export class RuleRun {
       case "last":
         return "next";
       case "flow_offload":
-        // Only for a connection that is established.
+        // Applies only to established connections.
         return this.#branch.state.direction === "original" ? "break" : "maybe";
       case "exthdr":
-        // An option of the header that is not known; to write it changes nothing that decides here.
+        // Reads an unknown header option. Writing one changes nothing that is decided here.
         return expr.dreg === undefined ? "maybe" : this.#notKnown(expr.dreg, expr.len);
       case "rt":
       case "socket":
@@ -212,14 +218,14 @@ export class RuleRun {
     }
   }
 
-  /** Writes nobody knows what, where its register is not known to all; and may end the rule. */
+  /** Writes an unknown value; the rule may end. If the target register is unknown, all registers become unknown. */
   #notKnown(register?: number, length = REGISTERS): Done {
     if (register === undefined) this.#registers = unknownBits(REGISTERS);
     else this.#write(register, unknownBits(Math.min(length, REGISTERS)));
     return "maybe";
   }
 
-  /** "break": there is no such value; "maybe": there may be none. */
+  /** "break": the value does not exist. "maybe": it may not exist. */
   #load(register: number | undefined, value: Bits | "break" | { readonly maybe: Bits }): Done {
     if (value === "break") return "break";
     const [bits, done] = "maybe" in value ? ([value.maybe, "maybe"] as const) : ([value, "next"] as const);
@@ -235,7 +241,7 @@ export class RuleRun {
     return this.#write(dreg, partOf(header, offset, len));
   }
 
-  /** What is written beyond the headers decides over nothing here. */
+  /** Data beyond the headers does not affect any decision here. */
   #rewrite(base: number, offset: number, bits: Bits): Done {
     const { network, transport, family } = this.#branch.state;
     const header = base === PayloadBase.network ? network : base === PayloadBase.transport ? transport : undefined;
@@ -260,7 +266,7 @@ export class RuleRun {
     return "next";
   }
 
-  /** Without effect on a packet that has no entry (nft_ct_set_eval). */
+  /** Has no effect on a packet without an entry (nft_ct_set_eval). */
   #setCt({ key, sreg = 0 }: Of<"ct">): Done {
     if (this.#branch.state.tracking !== "tracked") return "next";
     if (key === CtKey.mark) this.#state.ctMark = this.#read(sreg, 4);
@@ -277,14 +283,14 @@ export class RuleRun {
     return this.#write(dreg, shifted(value, by, op === BitwiseOp.lshift));
   }
 
-  /** Ours draw an endpoint, and each number is tried; of others' any may come. */
+  /** Our rules draw an endpoint, and each number is tried. For other programs' rules any number is possible. */
   #number(register: number, modulus: number, offset = 0): Done {
     if (!this.#ours) return this.#write(register, offset === 0 ? numberUpTo(modulus - 1) : unknownBits(4));
     this.#world.onDraw(modulus);
     return this.#write(register, hostNumber(offset + (this.#world.draw % modulus)));
   }
 
-  /** nft_jhash_eval: a number below the modulus by where the hash lies in its range. */
+  /** nft_jhash_eval: scales the hash to a number below the modulus. */
   #hash({ sreg, dreg, len = 0, modulus, seed = 0, offset = 0 }: Of<"hash">): Done {
     const key = sreg === undefined ? undefined : this.#read(sreg, len);
     if (key === undefined || !isKnown(key)) return this.#number(dreg, modulus, offset);
@@ -302,7 +308,7 @@ export class RuleRun {
     if (changed || found === undefined)
       return dreg === VERDICT_REGISTER ? "unknown" : this.#notKnown(dreg, set.dataLen);
     const isMiss = found.length === 0;
-    // An element may count or limit, and hold for some packets alone.
+    // An element may count or limit, and so match only some packets.
     const guarded = !isMiss && !this.#ours && ruleset.isGuarded(set);
     const hit: Ternary = isMiss ? false : none || guarded ? undefined : true;
     if ((flags & LookupFlag.invert) !== 0) return judged(hit === undefined ? undefined : !hit);
@@ -312,7 +318,7 @@ export class RuleRun {
     return dreg === undefined ? "next" : this.#found(set, dreg, found);
   }
 
-  /** The verdict or value of what may have been found. */
+  /** Applies the verdict or value of the elements that may have been found. */
   #found(set: SetDump, dreg: number, found: readonly Found[]): Done {
     if (dreg !== VERDICT_REGISTER) {
       const values = found.flatMap(({ data }) => (data === undefined ? [] : [data]));
@@ -334,7 +340,7 @@ export class RuleRun {
     this.#ends.push({ branch, effect: verdict.verdict === "continue" ? "next" : verdict });
   }
 
-  /** Anonymous sets are a part of their rule. */
+  /** Anonymous sets are part of their rule and are not reported. */
   #tellFound(set: SetDump, key: Uint8Array, found: Found): void {
     if (set.set.startsWith("__")) return;
     const value = valueText(set, found);
@@ -350,7 +356,7 @@ export class RuleRun {
     return "break";
   }
 
-  /** nft_dynset_eval: breaks where there is no room, and where an expression of the element does. */
+  /** nft_dynset_eval: breaks if the set is full, or if an expression of the element breaks. */
   async #dynset({ set: name, op, exprs = [] }: Of<"dynset">): Promise<Done> {
     const { ref } = this.#place;
     if (this.#ours) {
@@ -363,7 +369,7 @@ export class RuleRun {
     if (op === DynsetOp.delete) return "next";
     const set = await this.#world.ruleset.set(ref, name);
     if (set === undefined || exprs.some(({ type }) => type !== "counter" && type !== "last")) return "maybe";
-    // An element that is there has its own.
+    // An existing element has its own expressions.
     if (exprs.length > 0 && this.#world.ruleset.isGuarded(set)) return "maybe";
     const hasRoom = set.size === undefined || (await this.#world.ruleset.sizeOf(ref, set)) < set.size;
     return hasRoom ? "next" : "maybe";
@@ -384,7 +390,7 @@ export class RuleRun {
     return !none && HOLDING.has(set.objType ?? 0) ? "next" : this.#inExcess(set.objType);
   }
 
-  /** A synproxy answers itself. */
+  /** A synproxy answers the packet itself. */
   #inExcess(type: number | undefined): Done {
     return type === SYNPROXY ? this.#maybeGone() : "maybe";
   }
@@ -493,7 +499,7 @@ export class RuleRun {
       return this.#masquerade(`source rewritten to ${to}`);
     }
     const port = this.#one(regProtoMin, regProtoMax, 2);
-    // One of several, or an address that is made of the packet's own.
+    // One of several addresses, or one derived from the packet's own.
     if (address === "many" || port === "many" || (flags & NF_NAT_RANGE_NETMAP) !== 0) return "unknown";
     const state = this.#state;
     if (address !== "none") state.destination = formatAddress(address);
@@ -503,7 +509,7 @@ export class RuleRun {
     return { verdict: "accept" };
   }
 
-  /** The value that both registers have; "none": none is given. */
+  /** Returns the value that both registers have. "none" if no register is given. */
   #one(least: number | undefined, most: number | undefined, length: number): Uint8Array | "none" | "many" {
     if (least === undefined) return "none";
     const [from, to] = [this.#read(least, length), this.#read(most ?? least, length)];
@@ -525,7 +531,7 @@ export class RuleRun {
     return partOf(this.#registers, offsetOf(number), length);
   }
 
-  /** The rest of the last word is 0, as the kernel's loads leave it. */
+  /** Fills the last word with 0, as the kernel's loads do. */
   #write(number: number, bits: Bits): Done {
     const rest = (4 - (bits.bytes.length % 4)) % 4;
     const at = offsetOf(number);
@@ -536,7 +542,7 @@ export class RuleRun {
   }
 }
 
-/** As nft_parse_register: 1 to 4 begin at 16 bytes each, from 8 on at 4 bytes. */
+/** As in nft_parse_register: registers 1 to 4 have 16 bytes each, those from 8 on 4 bytes each. */
 function offsetOf(register: number): number {
   return register < 8 ? (register - 1) * 16 : (register - 8) * 4;
 }
@@ -555,7 +561,7 @@ function judged(holds: Ternary): Done {
   return holds === undefined ? "maybe" : holds ? "next" : "break";
 }
 
-/** nft_quota_do_eval, by what was used up when the rules were read: it only becomes more. */
+/** nft_quota_do_eval, based on the usage at the time of reading, which can only grow. */
 function quota({ bytes, consumed, flags = 0 }: Of<"quota">): Done {
   if (consumed === undefined) return "maybe";
   const isOver: Ternary = consumed >= bytes ? true : consumed + LARGEST_PACKET < bytes ? false : undefined;

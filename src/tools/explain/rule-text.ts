@@ -1,4 +1,4 @@
-/** A rule in nft's words, as far as they are needed to find it: other programs' rules are named in messages. */
+/** Formats a rule in nft's syntax, in enough detail to find it. Used to name other programs' rules in messages. */
 import { formatAddress } from "../../base/ip.js";
 import { protocolName } from "../../base/protocols.js";
 import {
@@ -57,7 +57,7 @@ const OPERATORS = new Map<number, string>([
   [CmpOp.gte, ">= "],
 ]);
 
-/** What the words so far have loaded: by register, with the mask that was put on it. */
+/** The fields that the expressions so far have loaded, by register, with the mask that was applied. */
 type Loaded = Map<number, Field & { readonly mask?: Uint8Array }>;
 
 /** "tcp dport 8080 drop (handle 7)". */
@@ -72,7 +72,7 @@ export function ruleText({ exprs, handle }: Pick<RuleInfo, "exprs" | "handle">):
   return `${text} (handle ${handle})`;
 }
 
-// One case for each expression that has words of its own.
+// One case for each expression that has its own syntax.
 function wordsOf(expr: Expr, loaded: Loaded): string {
   switch (expr.type) {
     case "payload":
@@ -93,7 +93,7 @@ function wordsOf(expr: Expr, loaded: Loaded): string {
       return "";
     case "cmp": {
       const field = fieldIn(loaded, expr.sreg);
-      // "!= 0" of some bits: one of them is set.
+      // "!= 0" on some bits means that at least one of them is set.
       const anyOf = expr.op === CmpOp.neq && field.mask !== undefined && expr.data.every((byte) => byte === 0);
       return anyOf
         ? `${field.text} ${valueText({ text: field.text, kind: field.kind }, field.mask)}`
@@ -174,7 +174,7 @@ function payloadField({
   const known = base === PayloadBase.network ? NETWORK : base === PayloadBase.transport ? TRANSPORT : {};
   const field = known[`${offset} ${len}`];
   if (field !== undefined) return field;
-  // A prefix of whole bytes is loaded in so many bytes.
+  // A prefix of whole bytes loads only that many bytes.
   for (const [at, name] of [
     ["12 4", 12],
     ["16 4", 16],

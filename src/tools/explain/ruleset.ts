@@ -1,4 +1,4 @@
-/** What the kernel holds, read as it is needed: every table's base chains, rules and sets. */
+/** The kernel's ruleset, read on demand: every table's base chains, rules and sets. */
 import { batchLayout } from "../../netlink/element-batch.js";
 import { CmpOp, ElementFlag, Hook, Priority, SetFlag, TableFlag } from "../../netlink/constants.js";
 import type { BaseChain, ElementBatch, Kernel, RuleInfo, SetDump, TableRef, Verdict } from "../../netlink/kernel.js";
@@ -11,19 +11,19 @@ export interface HookedChain {
   readonly base: BaseChain;
 }
 
-/** What a look-up found. */
+/** An element that a lookup found. */
 export interface Found {
-  /** Of a data map. */
+  /** From a data map. */
   readonly data?: Uint8Array;
-  /** Of a verdict map. */
+  /** From a verdict map. */
   readonly verdict?: Verdict;
 }
 
-/** What a look-up may find by a key that is not known entirely. */
+/** Result of a lookup with a partly unknown key. */
 export interface Findings {
-  /** Elements that it may be; undefined: there are too many to tell. */
+  /** Elements that may match. Undefined if there are too many to check. */
   readonly found: readonly Found[] | undefined;
-  /** It may be that there is none. */
+  /** Whether it is possible that no element matches. */
   readonly none: boolean;
 }
 
@@ -39,7 +39,7 @@ export interface Element extends Found {
   readonly catchall: boolean;
 }
 
-/** The ruleset that packets of one family meet. Each part is read once, and is of the moment of its reading. */
+/** The ruleset for packets of one family. Each part is read once and reflects the time of that read. */
 export class Ruleset {
   readonly #kernel: Kernel;
   readonly #family: IpFamily;
@@ -53,8 +53,8 @@ export class Ruleset {
   }
 
   /**
-   * Base chains at a hook, in the order in which packets meet them. Chains of one priority are met in the reverse order of their
-   * registration, which the kernel does not tell: they are in one group.
+   * Returns the base chains at a hook in the order in which packets pass them. Chains of the same priority run in the
+   * reverse order of their registration, which the kernel does not report, so they form one group.
    */
   async at(hook: number): Promise<readonly (readonly HookedChain[])[]> {
     this.#hooked ??= this.#readHooked();
@@ -73,26 +73,26 @@ export class Ruleset {
     return (await this.#table(ref)).rules.get(chain) ?? [];
   }
 
-  /** Undefined: no such set. */
+  /** Returns undefined if there is no such set. */
   async set(ref: TableRef, name: string): Promise<SetDump | undefined> {
     return (await this.#table(ref)).sets.get(name);
   }
 
   /**
-   * Whether an element that is found may not hold all the same, as it limits, or counts until a quota is used up. Of a set that rules may add to, each
-   * element may have an expression of its own.
+   * Whether a found element may still not match, because it limits, or counts until a quota is used up. If rules may
+   * add to a set, each element may have its own expression.
    */
   isGuarded({ flags, exprs = [] }: SetDump): boolean {
     if (exprs.length === 0) return (flags & SetFlag.eval) !== 0;
     return exprs.some(({ type }) => type !== "counter" && type !== "last");
   }
 
-  /** By a key of which all is known, or some bits. */
+  /** Looks up a key of which all bits or only some are known. */
   async lookUp(ref: TableRef, set: SetDump, key: Bits): Promise<Findings> {
     return (await this.#elementsOf(ref, set)).find(key);
   }
 
-  /** How many elements a set has at present. */
+  /** Current number of elements in a set. */
   async sizeOf(ref: TableRef, set: SetDump): Promise<number> {
     return (await this.#elementsOf(ref, set)).count;
   }
@@ -144,26 +144,29 @@ export class Ruleset {
 }
 
 /**
- * Where a chain is among all at its hook. NAT chains have a priority among themselves; all of them are run where the kernel's NAT is
- * (nf_nat_register_fn).
+ * Position of a chain among all chains at its hook. The priority of a NAT chain orders only NAT chains; all of them run
+ * at the position of the kernel's NAT (nf_nat_register_fn).
  */
 export function placeOf({ base: { type, hook, priority } }: Pick<HookedChain, "base">): number {
   if (type !== "nat") return priority;
   return hook === Hook.prerouting || hook === Hook.output ? Priority.dstnat : Priority.srcnat;
 }
 
-/** More elements are not looked through for a key that is not known. */
+/** Larger sets are not searched for a partly unknown key. */
 const MOST_LOOKED_THROUGH = 65_536;
 
-/** Elements of one set, to look up as the kernel does. Those of a plain map, which may be many, stay the bytes that they came as. */
+/**
+ * The elements of one set, looked up as the kernel does. The possibly many elements of a plain map stay in their
+ * original bytes.
+ */
 class Elements {
   readonly #batch: ElementBatch;
   readonly #isPlain: boolean;
   readonly #byKey = new Map<string, Element>();
-  /** By key, where elements are ranges. */
+  /** Elements that are ranges, by key. */
   readonly #ranges: Element[] = [];
   readonly #interval: boolean;
-  /** Bytes of each field of a key, with their padding. */
+  /** Padded length of each field of a key, bytes. */
   readonly #fields: readonly number[];
   #catchall: Element | undefined;
 
@@ -178,7 +181,7 @@ class Elements {
       else if (this.#interval) this.#ranges.push(element);
       else this.#byKey.set(hex(element.key), element);
     }
-    // Where a range ends and the next begins, the beginning counts.
+    // If a range ends where the next begins, the beginning takes precedence.
     this.#ranges.sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.end) - Number(a.end));
   }
 
@@ -198,7 +201,7 @@ class Elements {
     return one === undefined ? { found: [], none: true } : { found: [one], none: false };
   }
 
-  /** Every element that the key may be of. */
+  /** Returns every element that may have the key. */
   #among(key: Bits): Findings {
     if (this.#batch.count > MOST_LOOKED_THROUGH) return { found: undefined, none: true };
     const found: Found[] = [];
@@ -246,7 +249,7 @@ class Elements {
     return last === undefined || last.end ? undefined : last;
   }
 
-  /** Field by field. */
+  /** Compares field by field. */
   #mayBeWithin(key: Bits, from: Uint8Array, to: Uint8Array): Ternary {
     let all: Ternary = true;
     let at = 0;
@@ -261,7 +264,6 @@ class Elements {
   }
 }
 
-/** Elements of a batch, one after the other. */
 export function* elementsOf(batch: ElementBatch): Generator<Element> {
   for (let i = 0; i < batch.count; i++) yield elementAt(batch, i);
 }

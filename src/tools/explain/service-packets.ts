@@ -1,9 +1,12 @@
-/** The packets by which other programs' rules are judged for a service. Pure. */
+/** The packets that represent a service in the check of other programs' rules. Pure. */
 import { addressBytes, type IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { ServicePacket } from "./firewalls.js";
 
-/** One endpoint stands for all of its network on other nodes. Endpoints on this node have interfaces of their own. */
+/**
+ * One endpoint represents all those of its network on other nodes. Endpoints on this node each have their own
+ * interface.
+ */
 export function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<ServicePacket> {
   const { service, clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
   const address = clusterIP ?? externalIPs[0] ?? loadBalancerIPs[0];
@@ -22,7 +25,7 @@ export function* packetsOf(family: IpFamily, view: ServicePortView): Iterable<Se
   }
 }
 
-/** The pods of a node are in one /24, or one /64, in most clusters. */
+/** In most clusters, the pods of a node are in one /24 or one /64. */
 function networkOf(family: IpFamily, address: string): string {
   if (family === "ip") return address.slice(0, address.lastIndexOf("."));
   return Buffer.from(addressBytes(address)?.subarray(0, 8) ?? []).toString("hex");

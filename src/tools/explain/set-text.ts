@@ -5,14 +5,14 @@ import { DATA_VERDICT, DataTypeId } from "../../netlink/constants.js";
 import type { SetDump, Verdict } from "../../netlink/kernel.js";
 import type { Found } from "./ruleset.js";
 
-/** Bits of a field's type in a concatenation's. */
+/** Bits of a field's type in a concatenation's type. */
 const TYPE_BITS = 6;
 
 export function keyText(set: SetDump, key: Uint8Array): string {
   return fieldsText(set.keyType, key);
 }
 
-/** Undefined: it is a set. */
+/** Returns undefined if it is a set. */
 export function valueText(set: SetDump, { data, verdict }: Found): string | undefined {
   if (verdict !== undefined) return verdictText(verdict);
   if (data === undefined || set.dataType === undefined || set.dataType === DATA_VERDICT) return undefined;
@@ -23,7 +23,7 @@ export function verdictText(verdict: Verdict): string {
   return "chain" in verdict ? `${verdict.verdict} ${verdict.chain}` : verdict.verdict;
 }
 
-/** Fields of a concatenation are padded to 4 bytes; a field alone is not. */
+/** Fields of a concatenation are padded to 4 bytes. A single field is not. */
 function fieldsText(type: number, bytes: Uint8Array): string {
   const types: number[] = [];
   for (let rest = type; rest > 0; rest = Math.floor(rest / 2 ** TYPE_BITS)) types.unshift(rest % 2 ** TYPE_BITS);

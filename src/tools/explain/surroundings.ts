@@ -1,4 +1,6 @@
-/** What beside the rules decides over a packet, or is to be known of its way: notes on an explanation. Nothing here rejects. */
+/**
+ * Notes on facts other than rules that affect a packet: settings, routes, connection tracking. Nothing here rejects.
+ */
 import { addressBytes } from "../../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../../observe/status-report.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
@@ -8,28 +10,27 @@ import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.
 import type { PacketSpec } from "./packet.js";
 import { withPort } from "./packet.js";
 
-/** Established connections of the packet's sender to its destination that have one endpoint in common. */
+/** The sender's established connections to the destination that have the same endpoint. */
 export interface OpenConnections {
   readonly address: string;
   readonly port: number;
   readonly count: number;
 }
 
-/** Routes are looked up for this many endpoints. */
+/** Maximum number of endpoints whose routes are looked up. */
 const MOST_ROUTES = 16;
-/** Of a list of names, so many are said. */
+/** Maximum number of names in a list. */
 const NAMED = 5;
-/** Type 3, destination unreachable, among those that icmp_ratelimit holds for (net/ipv4/icmp.c). */
+/** Type 3, destination unreachable, in the mask of types that icmp_ratelimit applies to (net/ipv4/icmp.c). */
 const UNREACHABLE = 1 << 3;
 
-/** What is to be known beside the rules. */
 export interface Surroundings {
   readonly notes: readonly string[];
-  /** Why packets do not arrive whatever the rules say; none: nothing is known that keeps them. */
+  /** Reasons why packets do not arrive, whatever the rules do. Empty if none is known. */
   readonly obstacles: readonly string[];
 }
 
-/** The node's settings, routes and connection tracking. */
+/** Notes about the node's settings, routes and connection tracking. */
 export async function nodeNotes(packet: PacketSpec, explanation: Explanation, routing: Routing): Promise<Surroundings> {
   const obstacles = [
     ...(await reversePathDrops(packet)),
@@ -54,7 +55,7 @@ async function rejections({ family }: PacketSpec, { verdict, steps }: Explanatio
   return [`the kernel limits such errors (${name} is ${limit ?? "not readable"}): some clients see a timeout`];
 }
 
-/** Of what comes from elsewhere; what this node sends itself needs no forwarding. */
+/** Only for packets from elsewhere, because packets from this node need no forwarding. */
 async function notForwarded(
   { family, source, inInterface }: PacketSpec,
   { verdict, otherwise, endpoints }: Explanation,
@@ -68,7 +69,7 @@ async function notForwarded(
   return [`${off.what}. Run ${off.remedy}`];
 }
 
-/** Without an answer, none is. */
+/** Without an answer, assume that the address is not here. */
 async function isHere(address: string, routing: Routing): Promise<boolean> {
   return routing.hasAddress(address).catch(() => false);
 }
@@ -87,14 +88,14 @@ async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: R
     : [`no route to ${named(lost)}: packets to it end here (\`ip route get\`)`];
 }
 
-/** All of the endpoints. */
+/** An obstacle only if no endpoint has a route. */
 async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
   const lost = await withoutRoute(endpoints, routing);
   const all = new Set(endpoints.map(({ address }) => address));
   return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
 }
 
-/** For a packet that goes where it is addressed. */
+/** For a packet that goes where it was addressed. */
 async function untouchedAway(
   { destination }: PacketSpec,
   { verdict, otherwise }: Explanation,
@@ -104,7 +105,7 @@ async function untouchedAway(
   return [`there is no route to ${destination}`];
 }
 
-/** Where it is known by which interface the packet comes in. */
+/** For a known incoming interface. */
 async function reversePathDrops({ family, source, inInterface }: PacketSpec): Promise<string[]> {
   if (family !== "ip" || inInterface === "" || (await reversePathMode(inInterface)) !== STRICT) return [];
   const back = await routeTo(source);
@@ -115,14 +116,14 @@ async function reversePathDrops({ family, source, inInterface }: PacketSpec): Pr
 
 const STRICT = 1;
 
-/** The larger of the two settings counts; 2 is loose. */
+/** The larger of the two settings applies. 2 is loose. */
 async function reversePathMode(inInterface: string): Promise<number> {
   const names = ["all", ...(inInterface === "" ? [] : [inInterface])];
   const values = await Promise.all(names.map((name) => readSysctl(`net.ipv4.conf.${name}.rp_filter`)));
   return Math.max(...values.map((value) => value ?? 0));
 }
 
-/** Of IPv4 alone, before any rule (net/ipv4/fib_frontend.c, fib_validate_source); where the interface is not known. */
+/** For an unknown incoming interface. Only IPv4, before any rule (net/ipv4/fib_frontend.c, fib_validate_source). */
 async function reversePath({ family, source, inInterface }: PacketSpec): Promise<string[]> {
   if (family !== "ip" || inInterface !== "" || (await reversePathMode("")) !== STRICT) return [];
   const back = await routeTo(source);
@@ -139,7 +140,7 @@ async function fullTable(): Promise<string[]> {
   return full === undefined ? [] : [full.what];
 }
 
-/** A connection that is open goes where it went first. */
+/** An open connection keeps its first endpoint. */
 export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
   if (open.length === 0) return ["an open connection keeps the endpoint that it has: nft-proxier conntrack list"];
   const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
@@ -150,7 +151,7 @@ export function openNotes(open: readonly OpenConnections[], { endpoints }: Expla
   return [`established connections from there do not meet these rules, and stay at ${named(texts)}`];
 }
 
-/** What the rules draw from, beside what the daemon desires. */
+/** Compares the endpoints in the rules with those that the daemon desires. */
 export function differenceNotes(explanation: Explanation, desired: ServicePortStatus | undefined): string[] {
   const endpoints = desired?.endpoints;
   if (endpoints === undefined || explanation.verdict !== "endpoint") return [];
@@ -164,7 +165,8 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   };
   if (lists.some((list) => missingIn(list, present).length === 0 && missingIn(present, list).length === 0)) return [];
   const more = missingIn(lists.flat(), present);
-  // Where the client decides, the others' endpoints are not to be seen; nor is a rare one where not every number was followed.
+  // If the client decides, other clients' endpoints are not visible. A rare endpoint is not visible if not every number
+  // was followed.
   const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
   const less = all ? missingIn(present, lists.flat()) : [];
   const parts = [
@@ -175,7 +177,7 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   return [`the kernel ${parts.join(" and ")}: a change is pending, or was refused (nft-proxier status)`];
 }
 
-/** What is not to be had from so few of the numbers. */
+/** Notes that shares are approximate because not every number was followed. */
 export function sampleNotes({ draws }: Explanation): string[] {
   return draws <= MOST_DRAWS
     ? []
@@ -183,8 +185,9 @@ export function sampleNotes({ draws }: Explanation): string[] {
 }
 
 /**
- * Ports that are served at this address, or the service whose address is next to it; at an address of this node, the node port that is next.
- * @param isNode the address is this node's.
+ * Names the ports served at this address, or else the service with the nearest address. For an address of this node,
+ * names the nearest node port instead.
+ * @param isNode whether the address is this node's.
  */
 export function nearestNotes(
   { family, protocol, destination, destinationPort }: PacketSpec,
@@ -219,7 +222,7 @@ export function nearestNotes(
   return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
 }
 
-/** A node port at an address where node ports do not answer. */
+/** A node port at an address where node ports are not served. */
 export function nodePortNotes(
   { destination, destinationPort }: PacketSpec,
   { verdict }: Explanation,

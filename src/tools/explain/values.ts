@@ -1,4 +1,4 @@
-/** What rules read of a packet beside its headers: `meta`, `ct` and `fib`. */
+/** Values other than headers that rules read from a packet: `meta`, `ct` and `fib`. */
 import {
   AddressType,
   CtKey,
@@ -14,7 +14,7 @@ import { type Bits, exactly, hostNumber, partOf, unknownBits } from "./bits.js";
 import type { World } from "./world.js";
 import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
 
-/** "break": the packet has no such value, and the rule ends; `maybe`: it may have none. */
+/** "break": the packet has no such value, and the rule ends. `maybe`: the packet may have none. */
 export type Value = Bits | "break" | { readonly maybe: Bits };
 
 /** nft_meta_get_eval */
@@ -43,12 +43,12 @@ export function metaValue(key: number, state: PacketState): Value {
     case MetaKey.pkttype:
       return state.packetType;
     default:
-      // Length, users, groups, cgroups, time, chance and others; of some there may be none.
+      // Length, users, groups, cgroups, time, random numbers and others. Some may be absent.
       return { maybe: unknownBits(LONGEST) };
   }
 }
 
-/** Bytes of the longest value. */
+/** Length of the longest value, bytes. */
 const LONGEST = 16;
 
 function interfaceBits(name: string | undefined): Bits {
@@ -58,7 +58,7 @@ function interfaceBits(name: string | undefined): Bits {
   return exactly(bytes);
 }
 
-/** nft_ct_get_eval. Of a packet without an entry only the state can be had. */
+/** nft_ct_get_eval. A packet without an entry only has a state. */
 export function ctValue(key: number, direction: number | undefined, state: PacketState): Value {
   if (key === CtKey.state) return hostNumber(state.ctState);
   if (state.tracking !== "tracked") return "break";
@@ -88,12 +88,15 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
     case CtKey.protoDst:
       return port(state, direction === 0 ? "destination" : "repliesTo");
     default:
-      // Zone, helper, expiration, packets and bytes that were counted.
+      // Zone, helper, expiration, and counted packets and bytes.
       return { maybe: unknownBits(LONGEST) };
   }
 }
 
-/** Bits from SRC_NAT_DONE on are the tracker's own; of a reply it is not known whether its connection was masqueraded, or is assured. */
+/**
+ * The bits from SRC_NAT_DONE on belong to the tracker. For a reply, it is unknown whether its connection is masqueraded
+ * or assured.
+ */
 function status({ translated, masqueraded, direction }: PacketState): Bits {
   const reply = direction === "reply";
   const value =
@@ -106,7 +109,10 @@ function status({ translated, masqueraded, direction }: PacketState): Bits {
 
 type End = "source" | "destination" | "repliesFrom" | "repliesTo";
 
-/** An end of the connection. Of one that replies nothing is known of how it began; nor of the ends that masquerading gives it. */
+/**
+ * An address of the connection. Unknown for a reply, because its first packet is unknown, and for an address that
+ * masquerading sets.
+ */
 function address(state: PacketState, end: End): Bits {
   const length = state.family === "ip" ? 4 : 16;
   if (state.direction === "reply") return unknownBits(length);
@@ -126,7 +132,7 @@ function port(state: PacketState, end: End): Bits {
   return state.masqueraded ? unknownBits(2) : partOf(state.tuple.transport, 0, 2);
 }
 
-/** The routing type of an address, and whether a packet comes in by the interface that its replies leave by. */
+/** The routing type of an address, or whether a packet arrives on the interface that its replies leave through. */
 export async function fibValue(
   { result, flags }: Extract<Expr, { type: "fib" }>,
   state: PacketState,
@@ -135,7 +141,8 @@ export async function fibValue(
   const address = (flags & FibFlag.saddr) !== 0 ? state.source : state.destination;
   const ofInterface = (flags & (FibFlag.iif | FibFlag.oif)) !== 0;
   if (result !== FibResult.addrtype) {
-    // Where the best route leads elsewhere there may be another one of the same cost, or (IPv6) a worse one, that counts as well.
+    // If the best route uses another interface, a second route of the same cost, or (IPv6) a worse one, may match as
+    // well.
     const { inInterface } = state;
     const isThere =
       (flags & FibFlag.present) !== 0 &&
@@ -151,6 +158,6 @@ export async function fibValue(
     return isDestination && state.redirected && !ofInterface ? hostNumber(AddressType.local) : unknownBits(4);
   }
   const type = await world.addressType(address);
-  // Of an interface that has not this address, it is not local.
+  // The address is not local to an interface that does not have it.
   return ofInterface && type === AddressType.local ? unknownBits(4) : hostNumber(type);
 }

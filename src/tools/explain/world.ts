@@ -1,4 +1,4 @@
-/** What one rule is run with, and what comes of it. */
+/** The context in which a rule runs, and its result. */
 import type { RuleInfo, TableRef, Verdict } from "../../netlink/kernel.js";
 import type { Branch } from "./branch.js";
 import { ruleText } from "./rule-text.js";
@@ -6,21 +6,21 @@ import type { Ruleset } from "./ruleset.js";
 
 export interface World {
   readonly ruleset: Ruleset;
-  /** Whether the table's rules are this program's: what they draw, count and limit is its own. */
+  /** Whether the table is this program's, so that we know what its rules draw, count and limit. */
   isOurs(ref: TableRef): boolean;
   /** Routing type of an address (RTN_*). */
   addressType(address: string): Promise<number>;
   /** Returns the interface through which packets to an address leave, or undefined if it is not known or there is no route. */
   interfaceTo(address: string): Promise<string | undefined>;
-  /** Which of the numbers that our `numgen` may give it gives, counted from 0. */
+  /** The number that our `numgen` returns, counted from 0. */
   readonly draw: number;
-  /** Told how many numbers there are, where one is drawn. */
+  /** Receives the count of possible numbers if one is drawn. */
   onDraw(count: number): void;
-  /** Whether steps are wanted. */
+  /** Whether to record steps. */
   readonly traced: boolean;
 }
 
-/** Where a rule is. */
+/** The position of a rule. */
 export interface Place {
   readonly hook: string;
   readonly ref: TableRef;
@@ -28,10 +28,10 @@ export interface Place {
   readonly rule: RuleInfo;
 }
 
-/** "reject" and "unknown" end the packet's way as a verdict does. */
+/** "reject" and "unknown" end the packet's path, as a verdict does. */
 export type Effect = "next" | "break" | "reject" | "unknown" | Verdict;
 
-/** A way on which a rule came to an end. */
+/** A branch in which a rule ended. */
 export interface RuleEnd {
   readonly branch: Branch;
   readonly effect: Effect;

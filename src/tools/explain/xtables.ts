@@ -1,11 +1,11 @@
 /**
- * Matches and targets of iptables in rules of nf_tables (nft_compat): the few whose layout is known. Of the others a packet's fate is not
- * known from outside.
+ * iptables matches and targets in nf_tables rules (nft_compat), as far as their layout is known here. With any other,
+ * the packet's fate cannot be known.
  */
 import { endianness } from "node:os";
 
 const LITTLE_ENDIAN = endianness() === "LE";
-/** NFTA_TARGET_NAME, _REV and _INFO, and the same of a match (linux/netfilter/nf_tables_compat.h). */
+/** NFTA_TARGET_NAME, _REV and _INFO, which have the same values for a match (linux/netfilter/nf_tables_compat.h). */
 const [NAME, REVISION, INFO] = [1, 2, 3];
 
 export interface Extension {
@@ -14,7 +14,7 @@ export interface Extension {
   readonly info: Buffer;
 }
 
-/** Of a match's or target's data. */
+/** Parses a match's or target's data. */
 export function targetOf(data: Uint8Array): Extension {
   const attributes = new Map<number, Buffer>();
   const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
@@ -34,9 +34,9 @@ export function targetOf(data: Uint8Array): Extension {
   };
 }
 
-/** struct xt_conntrack_mtinfo3, of revisions 2 and 3. */
+/** Offsets in struct xt_conntrack_mtinfo3, revisions 2 and 3. */
 const CONNTRACK = { matchFlags: 146, invertFlags: 148, stateMask: 150 } as const;
-/** XT_CONNTRACK_STATE and its alias: nothing else is looked at. */
+/** XT_CONNTRACK_STATE and its alias: the match checks nothing else. */
 const STATE_ALONE: readonly number[] = [1, 1 | (1 << 13)];
 
 /** XT_CONNTRACK_STATE_SNAT, _DNAT and _UNTRACKED, XT_STATE_UNTRACKED. */
@@ -46,16 +46,16 @@ const CONNTRACK_UNTRACKED = 256;
 const STATE_UNTRACKED = 64;
 
 export interface StateMatch {
-  /** Of the bits of `ct state`, and of these. */
+  /** Bits of `ct state` and of the XT_ constants above. */
   readonly mask: number;
   readonly inverted: boolean;
-  /** The bit that untracked packets have. */
+  /** The bit for untracked packets. */
   readonly untracked: number;
-  /** XT_SNAT and XT_DNAT are among its bits. */
+  /** Whether the bits include XT_SNAT or XT_DNAT. */
   readonly nat: boolean;
 }
 
-/** A match of connections' states; undefined: more is matched, or the layout is another. */
+/** Parses a match on connection states. Returns undefined if it matches more, or has another layout. */
 export function stateMatch({ name, revision, info }: Extension): StateMatch | undefined {
   const u16 = (at: number): number => (LITTLE_ENDIAN ? info.readUInt16LE(at) : info.readUInt16BE(at));
   if (name === "state" && info.length >= 4) {
@@ -68,7 +68,7 @@ export function stateMatch({ name, revision, info }: Extension): StateMatch | un
   return { mask: u16(CONNTRACK.stateMask), inverted, untracked: CONNTRACK_UNTRACKED, nat: true };
 }
 
-/** Targets that let the packet go on, and change nothing that rules here look at but what `changes` says. */
+/** Targets that let the packet continue. They change nothing that rules here read, except what the value says. */
 export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "marks" | "header">> = {
   AUDIT: "nothing",
   CHECKSUM: "nothing",
@@ -88,7 +88,7 @@ export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "marks" |
   TTL: "header",
 };
 
-/** Whether a target CT, or the older NOTRACK, keeps the packet from being tracked (XT_CT_NOTRACK). */
+/** Whether a target CT, or the older NOTRACK, exempts the packet from tracking (XT_CT_NOTRACK). */
 export function isNotrack({ name, info }: Extension): boolean {
   return name === "NOTRACK" || (name === "CT" && ((info[LITTLE_ENDIAN ? 0 : 1] ?? 0) & 1) !== 0);
 }

@@ -1,6 +1,6 @@
 /**
- * Which packets are traced, and the table whose rules mark them (`meta nftrace set 1`). A rule marks; what rules of whatever table do
- * with the packet from there on, the kernel tells (NFNLGRP_NFTRACE). Pure.
+ * Selects packets to trace, and builds the table whose rules mark them (`meta nftrace set 1`). After that, the kernel
+ * reports what the rules of every table do with the packet (NFNLGRP_NFTRACE). Pure.
  */
 import type { Transport } from "../explain/packet.js";
 import {
@@ -23,27 +23,30 @@ export interface TraceTarget {
   readonly family: IpFamily;
   /** At least one. */
   readonly protocols: readonly Transport[];
-  /** Canonical addresses and CIDRs; "node": whatever is an address of this node, as node ports are served; "any". */
+  /** Canonical addresses and CIDRs. "node": any address of this node, as for node ports. "any": everything. */
   readonly destinations: readonly string[] | "node" | "any";
-  /** Empty: all. */
+  /** Empty: all ports. */
   readonly ports: readonly number[];
 }
 
 export interface TraceFilter {
-  /** A packet is traced that is for one of them. */
+  /** A packet is traced if it matches one of these. */
   readonly targets: readonly TraceTarget[];
-  /** Canonical address or CIDR that it comes from, of the targets' family; absent: from anywhere. */
+  /** Canonical source address or CIDR, of the targets' family. Absent: any source. */
   readonly source?: string;
-  /** Those of open connections too, which NAT chains do not see. */
+  /** Also trace packets of open connections, which NAT chains do not see. */
   readonly allPackets: boolean;
 }
 
-/** Packets that are traced each second at most, and at once: some 1,000 messages, a hundredth of a core. */
+/** Maximum number of packets to trace each second, and in a burst. This is some 1,000 messages, or 1 % of a core. */
 export const PACKETS_PER_SECOND = 50;
 
-/** Chains of the trace table. Those without rules see the packet as other tables have left it: translated, with its interfaces. */
+/**
+ * Chains of the trace table. Those without rules show the packet after other tables' changes: translated, with its
+ * interfaces.
+ */
 export const TraceChain = {
-  /** Not "mark": nft could not read a file with a chain of that name. */
+  /** Not named "mark", because nft cannot read a file with a chain of that name. */
   traced: "traced",
   /** Marks replies that refuse a connection. */
   refusals: "refusals",
@@ -55,22 +58,27 @@ export const TraceChain = {
   postroutingLast: "postrouting-last",
 } as const;
 
-/** Ahead of NF_IP_PRI_RAW (-300), and so of what drops there. */
+/** Before NF_IP_PRI_RAW (-300), and so before anything that drops there. */
 const FIRST = -350;
-/** Behind NF_IP_PRI_CONNTRACK (-200), ahead of all that translates (-100) and of our own chains (-110). */
+/** After NF_IP_PRI_CONNTRACK (-200), and before all translation (-100) and our own chains (-110). */
 const TRACKED = -190;
-/** Behind all chains, ahead of NF_IP_PRI_CONNTRACK_CONFIRM (INT_MAX). */
+/** After all other chains, before NF_IP_PRI_CONNTRACK_CONFIRM (INT_MAX). */
 const LAST = 2 ** 31 - 2;
 
 /** The INIT chunk's number, RFC 9260. */
 const SCTP_INIT = 1;
 
-/** Named by the netlink port of its owner, of which a namespace has no two: several programs may trace at once. */
+/**
+ * The name contains the owner's netlink port, which is unique in a namespace, so several programs can trace at once.
+ */
 export function traceTable(portId: number): TableRef {
   return { family: "inet", table: `nft-proxier-trace-${portId}` };
 }
 
-/** Operations that make the table; it goes with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux 5.12). */
+/**
+ * Operations that create the table. It disappears with the netlink socket that commits them (NFT_TABLE_F_OWNER, Linux
+ * 5.12).
+ */
 export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
   const rules = new Rules(ref);
   const ops: Op[] = [{ op: "create", kind: "table", ...ref, flags: TableFlag.owner }];
@@ -94,7 +102,7 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
   return [...ops, ...rules.ops];
 }
 
-/** Whole networks, so that a rule is of one family whatever else it matches. */
+/** Whole networks restrict a rule to one family, whatever else it matches. */
 const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
 
 function matchesOf(target: TraceTarget, protocol: Transport, source: string | undefined): Match[] {
@@ -109,10 +117,10 @@ function matchesOf(target: TraceTarget, protocol: Transport, source: string | un
   ];
 }
 
-/** Type of an ICMP message "destination unreachable": RFC 792, RFC 4443. */
+/** Type of the ICMP message "destination unreachable" (RFC 792, RFC 4443). */
 const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
 
-/** What tells a reply that refuses, in each way that there is for one of these protocols. */
+/** Matches replies that refuse, with one list for each way that these protocols have. */
 function refusing({ family, protocols }: TraceTarget): Statement[][] {
   const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
   return [
@@ -121,7 +129,10 @@ function refusing({ family, protocols }: TraceTarget): Statement[][] {
   ];
 }
 
-/** Begins a connection, or everything else does. Undefined: the protocol's packets do not tell. */
+/**
+ * Matches packets that open a connection, or with `negate` all others. Returns undefined if the protocol's packets do
+ * not show it.
+ */
 function opening(protocol: Transport, negate: boolean): Expr[] | undefined {
   const op = negate ? CmpOp.neq : CmpOp.eq;
   const byte = (offset: number): Expr => ({ type: "payload", base: PayloadBase.transport, offset, len: 1, dreg: 1 });
@@ -146,7 +157,7 @@ class Rules {
     this.#ref = ref;
   }
 
-  /** One limit for all packets, counted before it, and one for all refusals. */
+  /** One limit for all packets, which are counted before it, and one for all refusals. */
   mark(): void {
     const { exprs } = lowerRule({ statements: [{ action: "counter" }] }, { family: "inet" });
     this.#rule(TraceChain.traced, exprs);
@@ -170,7 +181,7 @@ class Rules {
       const first = allPackets ? [] : opening(protocol, false);
       if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, matches, first);
       if (allPackets) continue;
-      // What no connection tracking has seen yet, and what it cannot place.
+      // Packets that connection tracking has not seen yet or cannot assign.
       const tracked: Statement[] = [...matches, { match: "ct-state", states: ["new", "invalid", "untracked"] }];
       const rest = opening(protocol, true) ?? [];
       this.#both(TRACKED_CHAINS, TraceChain.traced, tracked, rest);
@@ -178,8 +189,8 @@ class Rules {
   }
 
   /**
-   * Replies of connections to the target that refuse them. A node port is matched by its number alone: the limit holds for what that
-   * takes too many, and no packet is printed for them.
+   * Matches replies that refuse connections to the target. A node port is matched by its number alone. This includes
+   * unrelated packets, which the limit also covers, and for which no packet is printed.
    */
   refusalsOf(target: TraceTarget, { source }: TraceFilter): void {
     const { destinations, ports } = target;

@@ -1,66 +1,75 @@
-/** Trace messages put together to packets: what came in, what became of it, and who decided so. Pure; times are the caller's. */
+/**
+ * Assembles trace messages into packets: the original packet, its fate, and the rule that decided. Pure; the caller
+ * provides times.
+ */
 import { TraceType } from "../../netlink/constants.js";
 import type { TableRef, TraceEvent } from "../../netlink/kernel.js";
 import { TraceChain } from "./filter.js";
 import { readHeaders, readIdentity, sameTuple, type TraceHeaders } from "./headers.js";
 
 /**
- * accepted: it left this node; delivered: to a socket of this node; dropped: by a rule or a policy (a reject is one, too: its rule
- * tells); queued: to a program, and no hook saw it behind that; vanished: accepted by every rule so far, and seen by no hook behind;
- * unknown: messages about it are missing.
+ * - accepted: left this node.
+ * - delivered: reached a socket of this node.
+ * - dropped: by a rule or policy. Includes rejects; the rule tells them apart.
+ * - queued: to a program, and no later hook saw it.
+ * - vanished: accepted by every rule so far, but seen by no later hook.
+ * - unknown: messages about it are missing.
  */
 export type TraceEnd = "accepted" | "delivered" | "dropped" | "queued" | "vanished" | "unknown";
 
 export interface FoldedPacket {
-  /** Counts packets from 0, in the order in which they were first seen. */
+  /** Packets are numbered from 0, in the order in which they were first seen. */
   readonly number: number;
-  /** When it was first seen. */
+  /** Time at which it was first seen. */
   readonly at: number;
-  /** As it came in, and as it was last seen. */
+  /** Headers as it came in (`original`), and as it was last seen (`last`). */
   readonly original: TraceHeaders;
   readonly last: TraceHeaders;
-  /** Index of the interface that it came in by; undefined: this node sent it. */
+  /** Index of the incoming interface. Undefined if this node sent it. */
   readonly iif: number | undefined;
-  /** Index of the interface that it left by. */
+  /** Index of the outgoing interface. */
   readonly oif: number | undefined;
   readonly end: TraceEnd;
-  /** What dropped or queued it; else the last that saw it. */
+  /** The event that dropped or queued it, or else the last one. */
   readonly event: TraceEvent;
-  /** Base chain of that event's evaluation. */
+  /** The event's evaluation of the base chain. */
   readonly base: TraceEvent;
   /** Conntrack entry (CTA_ID), Linux 6.16. */
   readonly ctId: number | undefined;
-  /** Rules of other tables that matched, and ends of their chains. */
+  /** Rules of other tables that matched, and the ends of their chains. */
   readonly events: readonly TraceEvent[];
 }
 
-/** A packet under way. */
+/** A packet in flight. */
 type OpenPacket = { -readonly [K in keyof Omit<FoldedPacket, "end" | "events">]: FoldedPacket[K] } & {
   seenAt: number;
   queued: boolean;
-  /** It left by the loopback interface, and comes in again with another id. */
+  /** It left through the loopback interface, and will come in again with another id. */
   looping: boolean;
-  /** Tells it from other packets, whatever has been translated. */
+  /** Distinguishes it from other packets, and does not change with translation. */
   readonly identity: string;
   readonly events: TraceEvent[];
 };
 
 export interface FoldOptions {
-  /** The table that marks. */
+  /** The table with the marking rules. */
   readonly table: TableRef;
   /** Index of the loopback interface. */
   readonly loopback: number | undefined;
-  /** Called once for each packet, when its fate is known: not in the order of their numbers. */
+  /** Called once for each packet when its fate is known, and so not in the order of numbers. */
   onPacket(packet: FoldedPacket): void;
   /** A reply that refuses a connection was seen. */
   onRefusal(event: TraceEvent): void;
 }
 
-/** Nothing of a packet for so long, and it comes no more: hooks follow each other within microseconds. */
+/** A packet is complete after this long without a message, because hooks follow each other within microseconds. */
 export const QUIET_MS = 1000;
-/** Behind a loss, packets may lack messages for as long. */
+/** After a loss, packets may lack messages for this long. */
 const DOUBT_MS = 5000;
-/** A packet's way is some forty messages; one that is traced by another program, too, and never ends, has no more kept. */
+/**
+ * Maximum number of events to keep for a packet. A normal path has some forty; a packet that another program also
+ * traces may never end.
+ */
 const MOST_EVENTS = 256;
 
 export class TraceFold {
@@ -73,7 +82,7 @@ export class TraceFold {
     this.#options = options;
   }
 
-  /** Packets under way. */
+  /** Number of packets in flight. */
   get open(): number {
     return this.#open.size;
   }
@@ -96,12 +105,12 @@ export class TraceFold {
     this.#judge(event, packet);
   }
 
-  /** Messages were lost, a moment ago or a moment from now: packets that seem to vanish may not have. */
+  /** Messages were lost around now, so packets that seem to vanish may not have. */
   lost(now: number): void {
     this.#lostAt = now;
   }
 
-  /** Ends packets of which nothing was heard for a while. */
+  /** Ends packets without recent messages. */
   settle(now: number): void {
     for (const [id, packet] of this.#open) {
       if (now - packet.seenAt < QUIET_MS) continue;
@@ -112,7 +121,7 @@ export class TraceFold {
     }
   }
 
-  /** Nothing comes any more: what is under way ends as it is known. */
+  /** No more messages come. Packets in flight end with what is known. */
   finish(): void {
     for (const [id, packet] of this.#open) this.#end(id, packet.looping ? "accepted" : "unknown");
   }
@@ -126,7 +135,7 @@ export class TraceFold {
     const known = this.#open.get(event.id);
     if (event.network === undefined) return known;
     if (!this.#isOwn(event)) return known ?? this.#bridged(event);
-    // Only our rules lead to the chain that marks: another program's traces pass our other chains, too.
+    // Only our rules lead to the marking chain. Packets that another program traces also pass our other chains.
     const marked = event.chain === TraceChain.traced || event.verdict?.chain === TraceChain.traced;
     if (known !== undefined && !marked) return known;
     const headers = readHeaders(event.network, event.transport);
@@ -134,7 +143,7 @@ export class TraceFold {
     const looped = this.#looped(event, headers);
     if (looped !== undefined) return looped;
     if (!marked) return this.#bridged(event);
-    // The kernel uses ids again.
+    // The kernel reuses ids.
     if (known !== undefined) this.#end(event.id, known.looping ? "accepted" : "unknown");
     const packet: OpenPacket = {
       number: this.#numbered++,
@@ -156,7 +165,7 @@ export class TraceFold {
     return packet;
   }
 
-  /** The packet that left by the loopback interface, and is this one. */
+  /** Finds the packet that left through the loopback interface and is this one. */
   #looped({ id, iif }: TraceEvent, headers: TraceHeaders): OpenPacket | undefined {
     if (iif === undefined || iif !== this.#options.loopback) return undefined;
     for (const [before, packet] of this.#open) {
@@ -171,8 +180,8 @@ export class TraceFold {
   }
 
   /**
-   * The open packet that came in by a bridge, and is this one. With br_netfilter the bridge's port is what the id is made of at
-   * prerouting, and the bridge itself at later hooks, so the id changes.
+   * Finds the open packet that came in through a bridge and is this one. With br_netfilter, the id is derived from the
+   * bridge's port at prerouting, and from the bridge itself at later hooks, so it changes.
    */
   #bridged(event: TraceEvent): OpenPacket | undefined {
     const { id, iif, network, transport } = event;

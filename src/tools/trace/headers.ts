@@ -1,4 +1,4 @@
-/** Addresses and ports of a packet, from the begin of its headers as the kernel tells them. Pure. */
+/** Parses addresses and ports from the start of a packet's headers, as the kernel reports them. Pure. */
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { IpProto } from "../../base/protocols.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
@@ -17,10 +17,13 @@ export interface TraceHeaders extends TraceTuple {
   readonly protocol: Transport;
 }
 
-/** Offsets in the IP header: protocol (of IPv6: of what follows), source, destination (RFC 791, RFC 8200). */
+/** Offsets in the IP header: protocol (for IPv6: next header), source, destination (RFC 791, RFC 8200). */
 const LAYOUT = { ip: { protocol: 9, source: 12, length: 4 }, ip6: { protocol: 6, source: 8, length: 16 } } as const;
 
-/** Undefined: cut short, or of no protocol that services have. An IPv6 packet with extension headers counts as one of those. */
+/**
+ * Returns undefined if the headers are truncated or the protocol is not one of services. An IPv6 packet with extension
+ * headers counts as such.
+ */
 export function readHeaders(network: Uint8Array, transport: Uint8Array | undefined): TraceHeaders | undefined {
   const version = (network[0] ?? 0) >>> 4;
   const family = version === 4 ? "ip" : version === 6 ? "ip6" : undefined;
@@ -40,8 +43,9 @@ export function readHeaders(network: Uint8Array, transport: Uint8Array | undefin
 }
 
 /**
- * What no translation of the destination changes, and the next packet of the same source does not repeat: the source, the IPv4
- * identification or the IPv6 payload length, and the TCP sequence number, SCTP verification tag or UDP length.
+ * Returns values that no translation of the destination changes, and that the next packet of the same source does not
+ * repeat. These are the source, the IPv4 identification or IPv6 payload length, and the TCP sequence number, SCTP
+ * verification tag or UDP length.
  */
 export function readIdentity(
   { family, protocol, source, sourcePort }: TraceHeaders,

@@ -1,4 +1,4 @@
-/** Hands on numbered values in the order of their numbers, whatever the order in which they come. */
+/** Passes on numbered values in numerical order, whatever the order in which they come. */
 export class InOrder<T> {
   readonly #onValue: (value: T) => void;
   readonly #early = new Map<number, T | undefined>();
@@ -8,7 +8,10 @@ export class InOrder<T> {
     this.#onValue = onValue;
   }
 
-  /** @param number counts from 0; each comes once. @param value undefined if there is none: the next ones do not wait for it. */
+  /**
+   * @param number counts from 0; each comes once. @param value undefined if there is none, so that later ones do not
+   * wait for it.
+   */
   put(number: number, value: T | undefined): void {
     this.#early.set(number, value);
     while (this.#early.has(this.#next)) {

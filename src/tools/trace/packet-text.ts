@@ -1,11 +1,11 @@
-/** A packet in two lines. */
+/** Formats a packet in two lines. */
 import type { EndpointStatus, ServicePortStatus } from "../../observe/status-report.js";
 import { printable } from "../../base/printable.js";
 import { withPort } from "../explain/packet.js";
 import { type DropReason, reasonText } from "./reasons.js";
 import type { TracedBy, TracedPacket } from "./traced-packet.js";
 
-/** Who is who, by the daemon. */
+/** Names of the packet's service and endpoint, from the daemon. */
 export interface PacketNames {
   readonly service?: ServicePortStatus;
   readonly endpoint?: EndpointStatus;

@@ -1,8 +1,11 @@
-/** Why a rule of this program's own table refused a packet, told from the rule: what it looks up, and its chain. Pure. */
+/**
+ * Derives why a rule of this program's own table refused a packet: from the set that the rule looks up, or from its
+ * chain. Pure.
+ */
 import type { Expr, TraceEvent } from "../../netlink/kernel.js";
 import { ChainName, SetName, TABLE_NAME } from "../../ruleset/names.js";
 
-/** Part of the command's JSON: values may be added, none changes or goes. */
+/** Part of the command's JSON. Values may be added, but none may change or be removed. */
 export type DropReason =
   | "no-ready-endpoint"
   | "no-such-port"
@@ -28,7 +31,7 @@ export function reasonText(reason: DropReason): string {
   return WORDS[reason];
 }
 
-/** Looked-up sets of rules that drop or reject, or that lead to a chain which does. */
+/** Sets looked up by rules that drop or reject, or that lead to a chain which does. */
 const BY_SET: ReadonlyMap<string, DropReason> = new Map([
   [SetName.noEndpointServices, "traffic-policy-local"],
   [SetName.noEndpointNodePorts, "traffic-policy-local"],
@@ -38,7 +41,10 @@ const BY_SET: ReadonlyMap<string, DropReason> = new Map([
   [SetName.resetNodePorts, "endpoint-gone"],
 ]);
 
-/** Returns undefined for rules of other tables, and if the rule is gone (`exprs` undefined) and its chain does not tell. */
+/**
+ * Returns undefined for rules of other tables. Also returns undefined if the rule is gone (`exprs` undefined) and its
+ * chain does not show the reason.
+ */
 export function reasonOf(
   { family, table, chain }: TraceEvent,
   exprs: readonly Expr[] | undefined,

@@ -1,4 +1,4 @@
-/** Replies that refuse a connection: a TCP reset, or an ICMP error. Pure; times are the caller's. */
+/** Recognizes replies that refuse a connection: a TCP reset, or an ICMP error. Pure; the caller provides times. */
 import { IpProto } from "../../base/protocols.js";
 import type { TraceEvent } from "../../netlink/kernel.js";
 import { readHeaders, type TraceHeaders } from "./headers.js";
@@ -25,9 +25,9 @@ const ICMPV6_CODES: ReadonlyMap<number, string> = new Map([
   [6, "route rejected"],
 ]);
 
-/** A packet is asked about for a second after its fate is known, and its fate is known within another. */
+/** A packet's fate is known within a second, and refusals of it are asked for up to a second later. */
 const KEPT_MS = 5000;
-/** More than the kernel traces in that time. */
+/** More than the kernel can trace in that time. */
 const MOST_KEPT = 512;
 
 interface Refusal {
@@ -36,11 +36,14 @@ interface Refusal {
   readonly kind: string;
   /** Conntrack entry (CTA_ID), Linux 6.16. */
   readonly ctId: number | undefined;
-  /** Header of the reset; an ICMP error does not carry the connection's ports where the kernel shows them. */
+  /** Header of the reset. An ICMP error does not have the connection's ports where the kernel shows headers. */
   readonly headers: TraceHeaders | undefined;
 }
 
-/** Identifies the packet that may have been refused: its headers as the other side saw them, and its conntrack entry if known. */
+/**
+ * Identifies a packet that may have been refused: its headers as the other side saw them, and its conntrack entry if
+ * known.
+ */
 export interface Refusable {
   readonly last: TraceHeaders;
   readonly ctId: number | undefined;
@@ -59,7 +62,7 @@ export class Refusals {
     this.#seen.push({ at: now, kind, ctId: event.ctId, headers });
   }
 
-  /** How the packet was refused. Returns undefined if no refusal of it was seen. */
+  /** Returns how the packet was refused, or undefined if no refusal of it was seen. */
   of({ last, ctId }: Refusable): string | undefined {
     return this.#seen.findLast((refusal) =>
       ctId !== undefined && refusal.ctId !== undefined ? refusal.ctId === ctId : answers(refusal.headers, last),
@@ -67,7 +70,7 @@ export class Refusals {
   }
 }
 
-/** Whether the reply's header is the packet's in the other direction. */
+/** Whether the reply's header is the reverse of the packet's. */
 function answers(reply: TraceHeaders | undefined, packet: TraceHeaders): boolean {
   return (
     reply !== undefined &&
@@ -79,7 +82,7 @@ function answers(reply: TraceHeaders | undefined, packet: TraceHeaders): boolean
   );
 }
 
-/** Returns undefined for a packet that does not refuse: an ICMP message that the packet was too big, for example. */
+/** Returns undefined for a packet that is no refusal, such as an ICMP message that a packet was too big. */
 function kindOf(network: Uint8Array, transport: Uint8Array | undefined): string | undefined {
   const version = (network[0] ?? 0) >>> 4 === 6 ? 6 : 4;
   const protocol = network[PROTOCOL_AT[version]];

@@ -1,4 +1,4 @@
-/** Whether a connection was answered: its conntrack entry says so (IPS_SEEN_REPLY). */
+/** Determines from its conntrack entry whether a connection was answered (IPS_SEEN_REPLY). */
 import { setTimeout as sleep } from "node:timers/promises";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../conntrack/table/conntrack-table.js";
 import { IpProto } from "../../base/protocols.js";
@@ -6,19 +6,25 @@ import type { FoldedPacket } from "./fold.js";
 import type { Refusals } from "./refusals.js";
 import type { TracedReply } from "./traced-packet.js";
 
-/** Waits between two lookups of the entry, ms: an answer within a node comes at once, one from elsewhere within a second. */
+/**
+ * Waits between two lookups of the entry, ms. An answer from this node comes at once, one from elsewhere within a
+ * second.
+ */
 const WAITS_MS = [0, 10, 40, 100, 200, 300, 350] as const;
 
 export interface Answer {
-  /** Absent if the wait was cut short: an answer may still come. */
+  /** Absent if the wait was aborted, because an answer may still come. */
   readonly reply?: TracedReply;
   /** With "refused": "TCP reset", "ICMP port unreachable". */
   readonly refusal?: string;
-  /** The conntrack entry as last seen; absent if there was none. */
+  /** The conntrack entry as last seen. Absent if there was none. */
   readonly entry?: ConntrackEntry;
 }
 
-/** Waits up to a second for the answer. Only the packet's own conntrack entry counts, if the kernel told its id: another connection may have the same tuple. */
+/**
+ * Waits up to a second for the answer. If the kernel reported the id of the packet's conntrack entry, only that entry
+ * counts, because another connection may have the same tuple.
+ */
 export async function awaitReply(
   conntrack: Pick<ConntrackTable, "lookup">,
   refusals: Pick<Refusals, "of">,

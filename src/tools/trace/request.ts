@@ -1,11 +1,11 @@
-/** The words of `trace` as a filter. Pure. */
+/** Parses the arguments of `trace` into a filter. Pure. */
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
 import type { TraceFilter, TraceTarget } from "./filter.js";
 
-/** Words that name no packets, or too many; the message says what is wrong. */
+/** Arguments that select no packets, or too many. The message says what is wrong. */
 export class RequestError extends Error {
   override readonly name = "RequestError";
 }
@@ -23,7 +23,7 @@ export interface TraceRequest {
     | { readonly destination: string; readonly port?: number };
 }
 
-/** Throws a RequestError that shows the form. */
+/** Throws a RequestError that shows the syntax. */
 export function requestOf(words: readonly string[]): TraceRequest {
   const [first = ""] = words;
   const protocol = TRANSPORTS.find((each) => each === first);
@@ -45,7 +45,7 @@ export function requestOf(words: readonly string[]): TraceRequest {
   return { protocols: protocol === undefined ? TRANSPORTS : [protocol], source, to };
 }
 
-/** Canonical address or CIDR. */
+/** Returns a canonical address or CIDR. */
 function netOf(text: string): string | undefined {
   return parseAddress(text) ?? parseCIDR(text)?.text;
 }
@@ -64,7 +64,7 @@ function targetOf(text: string): TraceRequest["to"] | undefined {
   return { service: [namespace, name], port: servicePort };
 }
 
-/** Why it may be a great many packets; undefined: it names a port of an address. */
+/** Says why the request may match a great many packets. Returns undefined if it names a port of an address. */
 export function broadness({ to }: TraceRequest): string | undefined {
   if ("service" in to) return undefined;
   if (to.destination === "any") return "any destination";
@@ -72,7 +72,7 @@ export function broadness({ to }: TraceRequest): string | undefined {
   return to.destination.includes("/") ? `all addresses of ${to.destination}` : undefined;
 }
 
-/** @param services ports of the service that the request names. Throws a RequestError when none is meant. */
+/** @param services ports of the service that the request names. Throws a RequestError if there is none. */
 export function filterOf(
   { protocols, source, to }: TraceRequest,
   services: readonly ServicePortStatus[],

@@ -1,6 +1,7 @@
 /**
- * Live packets: a table of our own marks those that a filter names, the kernel tells what rules do with them. The table is owned by our
- * netlink socket (NFT_TABLE_F_OWNER): it goes with it, however this process ends.
+ * Traces live packets: our own table marks those that match a filter, and the kernel reports what rules do with them.
+ * Our netlink socket owns the table (NFT_TABLE_F_OWNER), so the table disappears with the socket, however this process
+ * ends.
  */
 import { release } from "node:os";
 import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
@@ -17,18 +18,18 @@ import type { TracedPacket, TraceTotals } from "./traced-packet.js";
 import { Verdicts } from "./verdicts.js";
 
 export interface TraceHandlers {
-  /** In the order in which the packets were first seen. */
+  /** Called in the order in which the packets were first seen. */
   onPacket(packet: TracedPacket): void;
-  /** The kernel dropped messages: packets of this moment may be missing, or told as unknown. */
+  /** The kernel dropped messages. Packets around this time may be missing, or reported as unknown. */
   onLost(): void;
-  /** Nothing more is told. */
+  /** No more packets will be reported. */
   onError(error: Error): void;
 }
 
-/** What a trace asks of nf_tables. */
+/** The part of nf_tables that a trace needs. */
 export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace" | "interfaceNames">;
 
-/** The kernel cannot remove the table with its owner; nothing was written. */
+/** The kernel cannot remove the table with its owner. Nothing was written. */
 export class NoOwnedTables extends Error {
   override readonly name = "NoOwnedTables";
 }
@@ -74,8 +75,8 @@ export class PacketTrace {
   }
 
   /**
-   * Packets are told from the moment on that the promise resolves. Neither socket is closed by it; the table goes with `stop`, or with
-   * the kernel's socket. Rejects with NoOwnedTables before Linux 5.12, and with KernelError.
+   * Packets are reported from the moment that the promise resolves. Closes neither socket; the table disappears with
+   * `stop`, or with the kernel's socket. Rejects with NoOwnedTables before Linux 5.12, and with KernelError.
    */
   static async start(
     kernel: TraceKernel,
@@ -110,11 +111,11 @@ export class PacketTrace {
     this.#timer = setInterval(() => this.#fold.settle(Date.now()), SETTLE_MS);
   }
 
-  /** Removes the table, tells the packets that are under way as they stand, and resolves when all is told. */
+  /** Removes the table, reports packets in flight with what is known, and resolves when all are reported. */
   async stop(): Promise<TraceTotals> {
     clearInterval(this.#timer);
     const matched = await this.#matched();
-    // Another program may have removed it, where it had the owner's socket closed for us.
+    // Another program may have removed it by having our socket closed.
     await this.#kernel.commit([{ op: "delete", kind: "table", ...this.#table }]).catch(ignoreAbsent);
     await this.#monitor?.close();
     this.#fold.finish();
@@ -123,7 +124,7 @@ export class PacketTrace {
     return { matched, losses: this.#losses };
   }
 
-  /** By the counter ahead of the limit. */
+  /** Reads the counter before the limit. */
   async #matched(): Promise<number> {
     const [first] = await this.#kernel.rules(this.#table, TraceChain.traced).catch(() => []);
     const counter = first?.exprs.find((expr) => expr.type === "counter");
@@ -136,7 +137,7 @@ export class PacketTrace {
         (traced) => this.#inOrder.put(packet.number, traced),
         (error: unknown) => {
           this.#inOrder.put(packet.number, undefined);
-          // Sockets that were closed while we asked: the caller's end.
+          // If the sockets were closed meanwhile, the caller has ended the trace.
           if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
         },
       )
@@ -155,7 +156,7 @@ export class PacketTrace {
       ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
       : undefined;
     const entry = answer?.entry;
-    // The kernel's own answer, where the headers that would show it were lost.
+    // If the headers that would show the translation were lost, take it from the conntrack entry.
     const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
     const input = await this.#interface(iif);
     const output = end === "accepted" ? await this.#interface(oif) : undefined;
@@ -175,7 +176,7 @@ export class PacketTrace {
     };
   }
 
-  /** Interfaces come with pods. */
+  /** New pods bring new interfaces, so names are read again for an unknown index. */
   async #interface(index: number | undefined): Promise<string | undefined> {
     if (index === undefined) return undefined;
     if (!this.#names.has(index)) {
@@ -185,7 +186,7 @@ export class PacketTrace {
   }
 }
 
-/** The packet that the reply's tuple answers. */
+/** Returns the packet that the reply's tuple answers. */
 function answeredBy(reply: TraceTuple): TraceTuple {
   return {
     source: reply.destination,
@@ -199,7 +200,10 @@ const NO_OWNER =
   `Linux ${release()} has no tables that go with their owner (5.12 has): rules that trace could outlive this program. ` +
   "Add `meta nftrace set 1` to a table of your own, and watch it with `nft monitor trace`";
 
-/** The flag alone can be refused in the message that makes the table: no other program has one of this name. */
+/**
+ * In the message that creates the table, only the flag can be rejected, because no other program has a table of this
+ * name.
+ */
 function isFlagRefused(error: unknown): boolean {
   return (
     error instanceof KernelError &&

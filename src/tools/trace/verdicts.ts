@@ -1,4 +1,4 @@
-/** What ended a packet, in words: the hook, and whether the rule sent an error. Read from the kernel when it is needed. */
+/** Finds how a packet ended: the hook, and whether the rule sent an error. Reads from the kernel on demand. */
 import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../../netlink/kernel.js";
 import type { FoldedPacket } from "./fold.js";
 import { reasonOf } from "./reasons.js";
@@ -6,7 +6,7 @@ import type { TracedBy, TracedVerdict } from "./traced-packet.js";
 
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
-/** Chains may change while we look: what is gone is not named. */
+/** Chains may change while this runs. A chain that is gone is not named. */
 export class Verdicts {
   readonly #kernel: Pick<Kernel, "chains" | "rules">;
 
@@ -41,7 +41,7 @@ export class Verdicts {
   }
 }
 
-/** nf_tables' own, or that of iptables-nft. */
+/** Whether the expression is a reject of nf_tables or of iptables-nft. */
 function isReject(expr: Expr): boolean {
   if (expr.type === "reject") return true;
   return expr.type === "opaque" && expr.name === "target" && Buffer.from(expr.data).includes("REJECT\0");
