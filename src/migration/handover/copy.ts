@@ -1,7 +1,9 @@
 /**
- * The copy as operations. It has what the NAT hooks lead to, and its hooks come behind all others that translate: nf_nat asks NAT chains in the
- * order of their priorities until one has set up the translation (nf_nat_inet_fn), so that the copy serves what no other program does.
- * What rejects and drops is not in it, as a service may have got endpoints since; but source ranges are, ahead of its own translation.
+ * The copy of our table as operations. It contains everything that the NAT hooks lead to. Its hooks run after all
+ * others that translate: nf_nat calls NAT chains in the order of their priorities until one has set up the translation
+ * (nf_nat_inet_fn). So the copy only serves connections that no other program translates.
+ * Rules that reject and drop are not copied, because a service may have got endpoints since. Source ranges are copied,
+ * and apply before the copy's own translation.
  */
 import { SERVICE_PROTOCOL } from "../../base/protocols.js";
 import { batchLayout, strideOf } from "../../netlink/element-batch.js";
@@ -19,13 +21,13 @@ import { ChainName, SetName } from "../../ruleset/names.js";
 import { commentData } from "../../table/table-exports.js";
 import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source.js";
 
-/** How far behind the hooks of other programs: some place theirs right behind the usual priorities. */
+/** Distance to the hooks of other programs, because some place theirs right after the usual priorities. */
 const BEHIND = 5;
-/** The set that says how long the copy is in force, by its elements' timeouts. */
+/** The set whose elements' timeouts determine how long the copy is active. */
 export const TIME_LIMIT = "time-limit";
 const SOURCE_RANGES = "source-ranges";
 const COMMENT = "copy that nft-proxier handover left; cleanup and the next start remove it";
-/** Elements of services go that much behind the time limit, ms: until then all of them are there. */
+/** How much longer than the time limit the elements of services stay, ms, so that none disappears before it. */
 const MARGIN_MS = 60_000;
 
 type CopiedRule = Pick<RuleInfo, "exprs" | "userdata">;
@@ -36,13 +38,13 @@ interface HookedChain {
   readonly rules: readonly CopiedRule[];
 }
 
-/** What of a table is copied: its base chains, and the rules behind source ranges. */
+/** The parts of a table to copy: its base chains, and the rules that check source ranges. */
 export interface Outline {
   readonly hooked: readonly HookedChain[];
   readonly sourceRanges: readonly CopiedRule[];
 }
 
-/** Undefined: packets do not come by this table, or it is not of our making. */
+/** Returns undefined if packets do not reach this table, or if it is not ours. */
 export function outlineOf(source: SourceTable): Outline | undefined {
   const ownRules = (chain: string): readonly RuleInfo[] => source.rules.get(chain) ?? [];
   const looksIn = (set: string) => (rule: CopiedRule) => rule.exprs.some((expr) => setOf(expr) === set);
@@ -65,14 +67,14 @@ export function outlineOf(source: SourceTable): Outline | undefined {
   ];
   const translates = add(ChainName.natPrerouting, toService) && add(ChainName.natOutput, toService);
   if (!translates || !add(ChainName.natPostrouting, (own) => [timeLimit, ...own])) return undefined;
-  // Node ports on loopback (ruleset/localhost.ts): without these their open connections end.
+  // Node ports on loopback (ruleset/localhost.ts): without these rules, their open connections break.
   add(ChainName.filterOutputPreDnat, (own) => own.filter(rewritesHeader));
   add(ChainName.localhostPrerouting, (own) => own);
   add(ChainName.localhostInput, (own) => own);
   return { hooked, sourceRanges };
 }
 
-/** All rules that decide what is copied. */
+/** All rules from which the copy is made. */
 export function rulesOf({ hooked, sourceRanges }: Outline): readonly CopiedRule[] {
   return [...hooked.flatMap(({ rules }) => rules), ...sourceRanges];
 }
@@ -80,7 +82,10 @@ export function rulesOf({ hooked, sourceRanges }: Outline): readonly CopiedRule[
 const rewritesHeader = ({ exprs }: CopiedRule): boolean =>
   exprs.some((expr) => expr.type === "payload" && expr.sreg !== undefined);
 
-/** When the set is empty, packets pass. The protocols of services are its elements: nft reads and prints that. */
+/**
+ * If the set is empty, packets pass unchanged. Its elements are the services' protocols, a form that nft can read and
+ * print.
+ */
 const timeLimit: CopiedRule = {
   exprs: [
     { type: "meta", key: MetaKey.l4proto, dreg: register(0) },
@@ -94,18 +99,18 @@ const jumpTo = (chain: string): CopiedRule => ({
 });
 
 export interface CopyOptions {
-  /** Where it is written to. */
+  /** The table to write to. */
   readonly to: TableRef;
-  /** A set that only this copy has: by it each transaction knows the table for its own. */
+  /** The name of a set that only this copy has. Each transaction uses it to check that the table is its own. */
   readonly mark: string;
   readonly outline: Outline;
   readonly source: SourceTable;
   readonly reached: Reached;
-  /** How long it is in force, ms. */
+  /** How long the copy is active, ms. */
   readonly forMs: number;
 }
 
-/** Refused as "not-found" when the table is another copy's, or gone: so is all that is committed with it. */
+/** Makes its transaction fail with "not-found" if the table is gone or belongs to another copy. */
 export function ownOp({ to, mark }: Pick<CopyOptions, "to" | "mark">): Op {
   const shape = { keyLen: 1, dataLen: 0 } as const;
   const bytes = new Uint8Array(strideOf(shape));
@@ -113,12 +118,12 @@ export function ownOp({ to, mark }: Pick<CopyOptions, "to" | "mark">): Op {
   return { op: "add", kind: "elements", set: mark, elements: { ...shape, count: 1, bytes }, ...to };
 }
 
-/** Refused as EEXIST when the copy is in force, and all that is committed with it. */
+/** Makes its transaction fail with EEXIST if the copy is active. */
 export function notInForceOp(to: TableRef): Op {
   return { op: "create", kind: "elements", set: TIME_LIMIT, elements: timeLimitElements(1), ...to };
 }
 
-/** The copy but for its elements and its hooks. */
+/** Creates the copy without its elements and hooks. */
 export function structureOps({ to, mark, outline, source, reached, forMs }: CopyOptions): Op[] {
   const sets = [...reached.sets.keys()].flatMap((name) => source.sets.get(name) ?? []);
   const chains = [...reached.chains].flatMap((name) => source.chains.get(name) ?? []);
@@ -136,7 +141,7 @@ export function structureOps({ to, mark, outline, source, reached, forMs }: Copy
   ];
 }
 
-/** The elements, `most` at a time. */
+/** Adds the elements, `most` at a time. */
 export function* elementOps({ to, mark, reached }: CopyOptions, most: number): Generator<Op[]> {
   const own = ownOp({ to, mark });
   let ops: Op[] = [own];
@@ -157,7 +162,7 @@ export function* elementOps({ to, mark, reached }: CopyOptions, most: number): G
   if (ops.length > 1) yield ops;
 }
 
-/** From here on packets come by, for `forMs`. */
+/** Makes the copy active for `forMs`. */
 export function hookOps({ to, mark, outline, forMs }: CopyOptions): Op[] {
   return [
     ownOp({ to, mark }),
@@ -183,18 +188,19 @@ function ruleOps(to: TableRef, chain: string, rules: readonly CopiedRule[]): Op[
 function copyOfExpr(expr: Expr): Expr {
   if (expr.type === "lookup") return { ...expr, set: copiedName(expr.set) };
   if (expr.type !== "dynset" || expr.timeout !== 0n) return expr;
-  // Dumped for sets without timeouts as well, and refused for those.
+  // Dumped for sets without timeouts as well, but rejected for those.
   const { timeout: _, ...rest } = expr;
   return rest;
 }
 
-/** An anonymous set is one with a name in the copy, so that its elements can go in pieces, too. */
+/** An anonymous set gets a name in the copy, so that its elements can also be added in pieces. */
 function copiedName(set: string): string {
   return set.startsWith("__") ? `of-rule-${set.slice(2)}` : set;
 }
 
 /**
- * All elements but verdicts and ranges go by themselves: a copy that is never removed keeps next to no memory. Counters are not copied.
+ * All elements except verdicts and ranges expire, so that a copy that is never removed keeps next to no memory.
+ * Counters are not copied.
  */
 function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): SetInfo {
   const dropped = SetFlag.anonymous | SetFlag.constant | (exprs === undefined ? 0 : SetFlag.expr);
@@ -204,7 +210,7 @@ function copyOfSet({ handle: _, exprs, ...set }: SetDump, goesAfterMs: number): 
     ...set,
     set: copiedName(set.set),
     flags: (set.flags & ~dropped) | (goes ? SetFlag.timeout : 0),
-    // Not undefined: a set that has a timeout of its own keeps it.
+    // Not set to undefined, so that a set with a timeout of its own keeps it.
     ...(goes && { timeout: BigInt(goesAfterMs) }),
   };
 }
@@ -230,7 +236,7 @@ function timeLimitElements(forMs: number): ElementBatch {
   return { ...shape, count: PROTOCOLS.length, bytes };
 }
 
-/** Without comments, which nft gives elements that it loads: a commit takes none. */
+/** Omits the comments that nft gives elements that it loads, because a commit does not accept them. */
 function sliceOf({ extras: _, ...batch }: ElementBatch, from: number, count: number): ElementBatch {
   const stride = strideOf(batch);
   return { ...batch, count, bytes: batch.bytes.subarray(from * stride, (from + count) * stride) };

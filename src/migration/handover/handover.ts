@@ -1,7 +1,8 @@
 /**
- * Leaves a copy of what is in force for the program that comes next: kube-proxy's iptables mode deletes the table `kube-proxy` at its start, a
- * second before its own rules are in force, and a connection that is opened in between would find no service. The copy is in a table that
- * kube-proxy does not know, made of the kernel's own state, and ends with a time limit that the kernel keeps: nothing of ours runs then.
+ * Leaves a copy of the active rules for the next program. kube-proxy's iptables mode deletes the table `kube-proxy` at
+ * its start, a second before its own rules are active. A connection opened in between would find no service. The copy
+ * is made from the kernel's own state, in a table that kube-proxy does not know. The kernel enforces its time limit,
+ * because none of our processes runs then.
  */
 import { randomBytes } from "node:crypto";
 
@@ -23,13 +24,16 @@ import {
 } from "./copy.js";
 import { type Reached, readReached, readSource, type SourceTable } from "./source.js";
 
-/** Elements of a transaction, as of first loads (table/sync/make-before-break.ts). */
+/** Elements in one transaction, as in first loads (table/sync/make-before-break.ts). */
 const PIECE_ELEMENTS = 16_384;
-/** Services change while they are read. After so many attempts the copy is of more moments than one: its rules cope with that. */
+/**
+ * Number of attempts to read a consistent state, because services change meanwhile. The last attempt is used in any
+ * case: the rules tolerate a mix of states.
+ */
 const MOST_ATTEMPTS = 3;
-/** Times that a copy is made when starts remove it before it is complete: each start does so once. */
+/** Number of attempts if starting processes remove the copy before it is complete. Each start does so once. */
 const MOST_COPIES = 5;
-/** What the names of sets that tell one copy from another begin with. */
+/** Prefix of the sets that distinguish one copy from another. */
 const MARK = "copy-";
 
 export interface HandoverOptions {
@@ -39,19 +43,19 @@ export interface HandoverOptions {
   readonly forMs: number;
 }
 
-/** What is in force in one family now. */
+/** The active copy of one family. */
 export interface Handover {
   readonly family: IpFamily;
   /** VIPs with a protocol and port each. */
   readonly vips: number;
   readonly nodePorts: number;
-  /** Of all sets and maps. */
+  /** Elements in all sets and maps. */
   readonly elements: number;
-  /** When it ends, Unix ms. */
+  /** Unix time at which the copy ends, ms. */
   readonly until: number;
 }
 
-/** Another handover, or a start of the program, has taken the copy away. */
+/** Another handover, or a start of the program, has replaced or removed the copy. */
 export class CopyReplaced extends Error {
   override readonly name = "CopyReplaced";
   constructor(family: IpFamily, options?: ErrorOptions) {
@@ -59,23 +63,23 @@ export class CopyReplaced extends Error {
   }
 }
 
-/** What became of each family, on its own. */
+/** The result, separately for each family. */
 export interface HandoverResult {
-  /** Families that have a copy in force. A family without a table of ours has none. */
+  /** Families with an active copy. A family without a table of ours has none. */
   readonly copies: readonly Handover[];
-  /** Nothing of this family's copy is left, unless another handover's copy has taken its place. */
+  /** Families that failed. Nothing of their copies is left, unless another handover's copy has replaced them. */
   readonly failures: readonly HandoverFailure[];
 }
 
 export interface HandoverFailure {
   readonly family: IpFamily;
-  /** KernelError, CopyReplaced, or what else was thrown. */
+  /** KernelError, CopyReplaced, or any other error. */
   readonly error: unknown;
 }
 
 /**
- * Copies each family's table, in place of a copy that is there: meanwhile the table itself serves. A start that removes a copy before it is
- * complete makes this copy again. Never rejects.
+ * Copies each family's table and replaces an existing copy. Meanwhile the original table serves. If a starting process
+ * removes an incomplete copy, makes it again. Never rejects.
  */
 export async function handOver(options: HandoverOptions): Promise<HandoverResult> {
   const { kernel, families } = options;
@@ -84,7 +88,7 @@ export async function handOver(options: HandoverOptions): Promise<HandoverResult
     const copy = await handOverFamily(options, family);
     if (copy !== undefined) made.push(copy);
   });
-  // An older version's start removes every copy, however new.
+  // When an older version starts, it removes every copy, even a new one.
   const standing = await eachFamily(
     made.map(({ family }) => family),
     async (family) => {
@@ -118,14 +122,14 @@ async function handOverFamily(options: HandoverOptions, family: IpFamily): Promi
     try {
       return await copyTable(options, family);
     } catch (error) {
-      // The copy of a later handover stays.
+      // Leaves the copy of a later handover.
       const isGone = error instanceof CopyReplaced && (await handoverLeft(options.kernel, family)) === undefined;
       if (!isGone || attempt >= MOST_COPIES) throw error;
     }
   }
 }
 
-/** Undefined: the family has no table of ours. */
+/** Returns undefined if the family has no table of ours. */
 async function copyTable({ kernel, forMs }: HandoverOptions, family: IpFamily): Promise<Handover | undefined> {
   const tables = await kernel.tables(family);
   const copy = tables.some(({ table }) => table === TABLE_NAME) ? await readCopy(kernel, family) : undefined;
@@ -146,7 +150,7 @@ async function copyTable({ kernel, forMs }: HandoverOptions, family: IpFamily): 
   return { family, vips: count(SetName.services), nodePorts: count(SetName.nodePorts), elements, until };
 }
 
-/** Deletes the family's copy; does nothing where there is none, as another program may remove it at any time. */
+/** Deletes the family's copy. Succeeds if there is none, because another program may remove it at any time. */
 function withoutCopy(family: IpFamily): Op[] {
   const table = { kind: "table", family, table: HANDOVER_TABLE } as const;
   return [
@@ -155,7 +159,7 @@ function withoutCopy(family: IpFamily): Op[] {
   ];
 }
 
-/** Of a transaction that begins with ownOp. */
+/** Whether a transaction that begins with ownOp failed because the copy belongs to another handover. */
 function isAnothers(error: unknown): boolean {
   return error instanceof KernelError && error.faults.some(({ op, errno }) => op === 0 && errno === "ENOENT");
 }
@@ -166,7 +170,7 @@ interface Copy {
   readonly reached: Reached;
 }
 
-/** Undefined: the table is none of ours, or not in force. */
+/** Returns undefined if the table is not ours or not active. */
 async function readCopy(kernel: Kernel, family: IpFamily): Promise<Copy | undefined> {
   for (let attempt = 1; ; attempt++) {
     const before = await kernel.generation();
@@ -184,7 +188,7 @@ async function readCopy(kernel: Kernel, family: IpFamily): Promise<Copy | undefi
   }
 }
 
-/** The families that had a copy, and those whose copy could not be removed. */
+/** Families that had a copy, and those whose copy could not be removed. */
 export interface Removal {
   readonly removed: readonly IpFamily[];
   readonly failures: readonly HandoverFailure[];
@@ -202,8 +206,9 @@ export async function removeHandover(kernel: Kernel, families: readonly IpFamily
 }
 
 /**
- * Removes the family's copy unless it came into force within the last `runningMs()`, how long this process has run: then somebody
- * made it for what comes after this process. A copy that is not complete is removed: its handover makes it again. Throws KernelError.
+ * Removes the family's copy, except if it became active within the last `runningMs()`, the age of this process: such a
+ * copy was made for the time after this process. Removes an incomplete copy, since its handover makes it again. Throws
+ * KernelError.
  */
 export async function removeFormerHandover(
   kernel: Kernel,
@@ -225,7 +230,7 @@ export async function removeFormerHandover(
     ]);
     return "removed";
   } catch (error) {
-    // Another program has removed the copy, or a handover has made one, since.
+    // Meanwhile another program has removed the copy, or a handover has made one.
     if (!isMoved(error)) throw error;
     return (await hasCopy(kernel, family)) ? "newer" : "none";
   }
@@ -240,7 +245,10 @@ async function hasCopy(kernel: Kernel, family: IpFamily): Promise<boolean> {
   return (await kernel.tables(family)).some(({ table }) => table === HANDOVER_TABLE);
 }
 
-/** How long a family's copy still serves new connections, ms; 0: it has expired, or is not complete. Undefined: there is none. Throws KernelError. */
+/**
+ * Returns how long a family's copy still serves new connections, ms. Returns 0 if it has expired or is incomplete, and
+ * undefined if there is none. Throws KernelError.
+ */
 export async function handoverLeft(kernel: Kernel, family: IpFamily): Promise<number | undefined> {
   if (!(await hasCopy(kernel, family))) return undefined;
   const to = { family, table: HANDOVER_TABLE };
@@ -248,7 +256,10 @@ export async function handoverLeft(kernel: Kernel, family: IpFamily): Promise<nu
   return Math.max(0, ...limits.map(({ expiration }) => expiration));
 }
 
-/** Of the elements that say how long the copy is in force: how long in all, and from now on, ms. Empty: it has expired, or is not complete. */
+/**
+ * Reads, from the elements of the time limit, how long the copy is active in total and from now on, ms. Returns an
+ * empty list if it has expired or is incomplete.
+ */
 async function readLimits(kernel: Kernel, to: TableRef, sets: readonly SetDump[]): Promise<TimeLimit[]> {
   const set = sets.find(({ set }) => set === TIME_LIMIT);
   if (set === undefined) return [];

@@ -1,4 +1,4 @@
-/** The end of a copy that a run before left: as soon as this program's own rules are in force. */
+/** Removes the copy that an earlier run left, as soon as this program's own rules are active. */
 import type { Logger } from "../../base/logger.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -16,7 +16,7 @@ export interface FormerRemovalOptions extends RemovalOptions {
   readonly runningMs?: () => number;
 }
 
-/** Removes each family's copy once, when its rules are in force for the first time. */
+/** Removes each family's copy once, when its rules become active for the first time. */
 export class HandoverRemoval implements ProxierObserver {
   readonly #options: FormerRemovalOptions;
   readonly #seen = new Set<IpFamily>();
@@ -32,7 +32,7 @@ export class HandoverRemoval implements ProxierObserver {
     this.#work = this.#remove(family, this.#work);
   }
 
-  /** Resolves when what is under way is done; before the kernel is closed. */
+  /** Resolves when the current work is complete. Call it before closing the kernel. */
   async done(): Promise<void> {
     await this.#work;
   }
@@ -43,7 +43,7 @@ export class HandoverRemoval implements ProxierObserver {
   }
 }
 
-/** Removes the family's copy if it was in force before this process began, and logs that. Never rejects. */
+/** Removes the family's copy if it was active before this process started, and logs that. Never rejects. */
 export async function endFormerHandover(options: FormerRemovalOptions, family: IpFamily): Promise<void> {
   const { kernel, log, runningMs = () => process.uptime() * 1000 } = options;
   try {
@@ -55,7 +55,7 @@ export async function endFormerHandover(options: FormerRemovalOptions, family: I
   }
 }
 
-/** Removes the copies, and logs that. False: one could not be removed. Never rejects. */
+/** Removes the copies, and logs that. Returns false if one could not be removed. Never rejects. */
 export async function endHandover({ kernel, log }: RemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
   const { removed, failures } = await removeHandover(kernel, families);
   for (const family of removed) logRemoved(log, family);
@@ -67,7 +67,9 @@ function logRemoved(log: Logger, family: IpFamily): void {
   log.info({ family, table: HANDOVER_TABLE }, "handover copy removed");
 }
 
-/** The copy serves what nothing else does, and no longer than its time limit. */
+/**
+ * A failure is harmless: the copy only serves connections that nothing else translates, and only until its time limit.
+ */
 function logFailure(log: Logger, { family, error }: HandoverFailure): void {
   const hint = "nft-proxier handover --remove";
   log.warn({ family, table: HANDOVER_TABLE, err: error, hint }, "removing the handover copy failed");

@@ -1,4 +1,4 @@
-/** What is in force, as the kernel dumps it, and as much of it as translates packets. */
+/** Reads the active rules from the kernel, as far as they translate packets. */
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../netlink/kernel.js";
@@ -12,17 +12,17 @@ export interface SourceTable {
   readonly sets: ReadonlyMap<string, SetDump>;
 }
 
-/** What rules lead to. */
+/** The chains and sets that rules lead to. */
 export interface Reached {
   /** Chains without a hook. */
   readonly chains: ReadonlySet<string>;
-  /** Anonymous ones, too. Those whose elements only packets can make have none. */
+  /** Includes anonymous sets. Sets that only packets can fill have no elements here. */
   readonly sets: ReadonlyMap<string, ElementBatch | undefined>;
 }
 
 type Rules = readonly Pick<RuleInfo, "exprs">[];
 
-/** Sets that are read at a time: the kernel walks each on a thread of its own, where a core is free for it. */
+/** Number of sets to read at a time. The kernel walks each on its own thread, if a core is free. */
 const READERS = 2;
 
 export async function readSource(kernel: Kernel, ref: TableRef): Promise<SourceTable> {
@@ -54,7 +54,7 @@ export async function readReached(kernel: Kernel, source: SourceTable, from: Rul
     }
   };
   follow(from);
-  // Maps of verdicts lead on, perhaps to more of them. A set that grows while it is walked is walked to its end.
+  // Verdict maps lead to further chains and maps. Iterating a Set also visits elements added meanwhile.
   for (const name of found) {
     const set = sets.get(name);
     if (set === undefined || !holdsVerdicts(set)) continue;
@@ -77,7 +77,7 @@ async function readInParallel(
   take: (set: SetDump, batch: ElementBatch) => void,
 ): Promise<void> {
   const read = async (): Promise<void> => {
-    // Without their counters: the copy has none.
+    // Omits their counters, because the copy has none.
     for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
       const { exprs: _, ...plain } = set;
       const batch = await kernel.elements(set, plain);
@@ -91,7 +91,10 @@ async function readInParallel(
   }
 }
 
-/** Ranges from the lowest on, each with its begin ahead of its end, as nft adds them: the kernel dumps them the other way round. */
+/**
+ * Returns ranges in ascending order, each with its start before its end, as nft adds them. The kernel dumps them in
+ * reverse.
+ */
 function inOrder(batch: ElementBatch): ElementBatch {
   const { stride, flags } = batchLayout(batch);
   const records = Array.from({ length: batch.count }, (_, i) => {
@@ -103,7 +106,10 @@ function inOrder(batch: ElementBatch): ElementBatch {
   return { ...batch, bytes: Buffer.concat(records.map(({ bytes }) => bytes)) };
 }
 
-/** Sets whose elements carry expressions that a rule gave them (limits of connections): a dump does not have those. */
+/**
+ * Returns sets whose elements have expressions that a rule added (limits of connections). A dump does not contain
+ * those.
+ */
 function filledByPackets(rules: Rules): ReadonlySet<string> {
   const counting = rules
     .flatMap(({ exprs }) => exprs)
@@ -111,12 +117,12 @@ function filledByPackets(rules: Rules): ReadonlySet<string> {
   return new Set(counting);
 }
 
-/** The set that an expression looks in, or fills. */
+/** Returns the set that an expression looks up or fills. */
 export function setOf(expr: Expr): string | undefined {
   return expr.type === "lookup" || expr.type === "dynset" ? expr.set : undefined;
 }
 
-/** The chain that an expression goes to, by jump or goto. */
+/** The chain that an expression jumps or goes to. */
 function targetOf(expr: Expr): string | undefined {
   if (expr.type !== "immediate" || expr.data instanceof Uint8Array) return undefined;
   return expr.data.verdict === "jump" || expr.data.verdict === "goto" ? expr.data.chain : undefined;

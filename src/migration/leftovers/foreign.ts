@@ -1,4 +1,7 @@
-/** What kube-proxy left where nf_tables does not reach: in the tables of the older iptables, and in IPVS. Found and named, and no more. */
+/**
+ * Finds and reports what kube-proxy left outside nf_tables, in the tables of the older iptables and in IPVS. Removes
+ * nothing.
+ */
 import { findIpvs } from "./ipvs-look.js";
 import { findLegacy, type ReadLegacyChains } from "./legacy.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
@@ -6,13 +9,13 @@ import type { ForeignLeftover } from "./foreign-leftover.js";
 export type { ReadLegacyChains } from "./legacy.js";
 
 export interface ForeignOptions {
-  /** Where /proc is; default "/". */
+  /** Directory that contains /proc. Default "/". */
   readonly root?: string;
-  /** Without it, every table that could hold kube-proxy's chains is named. */
+  /** Without it, every table that could have kube-proxy's chains is reported. */
   readonly legacyChains?: ReadLegacyChains;
 }
 
-/** Never throws: what cannot be read is not there. */
+/** Never throws. Treats unreadable files as absent. */
 export async function findForeignLeftovers(options: ForeignOptions = {}): Promise<ForeignLeftover[]> {
   const { root = "/" } = options;
   const found = [

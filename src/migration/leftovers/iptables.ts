@@ -1,39 +1,39 @@
 /**
- * What kube-proxy's other modes left in the tables of iptables-nft: found and removed through nf_tables itself. One
- * transaction for each table; other programs' chains and rules stay as they are.
+ * Finds what kube-proxy's other modes left in the tables of iptables-nft, and removes it through nf_tables itself. Each
+ * table is one transaction. Other programs' chains and rules stay as they are.
  */
 import { KernelError } from "../../netlink/errors.js";
 import type { Kernel, Op, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./names.js";
 
-/** A chain of kube-proxy's that another program uses. */
+/** A chain of kube-proxy that another program uses. */
 export interface KeptChain {
   readonly chain: string;
-  /** Who: "a rule of chain CNI-HOSTPORT-SETMARK". */
+  /** The user: "a rule of chain CNI-HOSTPORT-SETMARK". */
   readonly user: string;
 }
 
-/** What was done in one table. */
+/** The changes in one table. */
 export interface TableCleanup {
   readonly family: IpFamily;
   readonly table: IptablesTable;
-  /** How many chains were removed. */
+  /** Number of removed chains. */
   readonly chains: number;
-  /** How many rules in other programs' chains, which jumped to them. */
+  /** Number of removed rules in other programs' chains that jumped to them. */
   readonly jumps: number;
-  /** Kept, with all that they lead to: what other programs jump to must go on doing what it did. */
+  /** Chains kept, with everything that they lead to, because other programs' jumps to them must keep their effect. */
   readonly kept: readonly KeptChain[];
 }
 
-/** Other programs change these tables as well: attempts at one table. */
+/** Maximum number of attempts at one table, because other programs change these tables as well. */
 const MOST_ATTEMPTS = 8;
-/** What a change that came in between makes the kernel say. */
+/** Errors that a concurrent change causes. */
 const CONCURRENT = new Set(["ENOENT", "EBUSY"]);
 
 /**
- * Removes kube-proxy's chains and its jumps to them from every iptables-nft table of the families. Tables without any are
- * not in the result. Throws KernelError; the tables before that one are clean then, and it is as it was.
+ * Removes kube-proxy's chains, and its jumps to them, from every iptables-nft table of the families. The result omits
+ * tables without any. Throws KernelError; the tables before the failed one are then clean, and that one is unchanged.
  */
 export async function removeIptablesChains(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleanup[]> {
   const done: TableCleanup[] = [];
@@ -44,7 +44,7 @@ export async function removeIptablesChains(kernel: Kernel, families: readonly Ip
   return done;
 }
 
-/** One for each of these tables that is there. */
+/** Returns a cleaner for each of these tables that exists. */
 async function cleanersOf(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleaner[]> {
   const found: TableCleaner[] = [];
   for (const family of families) {
@@ -54,7 +54,7 @@ async function cleanersOf(kernel: Kernel, families: readonly IpFamily[]): Promis
   return found;
 }
 
-/** What `removeIptablesChains` would do, and nothing of it done. Throws KernelError. */
+/** Returns what `removeIptablesChains` would do, without doing it. Throws KernelError. */
 export async function findIptablesChains(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleanup[]> {
   const cleaners = await cleanersOf(kernel, families);
   const found = await Promise.all(cleaners.map((cleaner) => cleaner.find()));
@@ -71,7 +71,7 @@ class TableCleaner {
   readonly #family: IpFamily;
   readonly #table: IptablesTable;
   readonly #ref: TableRef;
-  /** How often the kernel said of a chain that it is in use. */
+  /** How often the kernel reported a chain as in use. */
   readonly #busy = new Map<string, number>();
 
   constructor(kernel: Kernel, family: IpFamily, table: IptablesTable) {
@@ -81,12 +81,12 @@ class TableCleaner {
     this.#ref = { family, table };
   }
 
-  /** What `run` would do; undefined when there is nothing of kube-proxy's. */
+  /** Returns what `run` would do. Returns undefined if nothing of kube-proxy is there. */
   async find(): Promise<TableCleanup | undefined> {
     return (await this.#plan())?.result;
   }
 
-  /** Undefined when there is nothing of kube-proxy's. */
+  /** Returns undefined if nothing of kube-proxy is there. */
   async run(): Promise<TableCleanup | undefined> {
     for (let attempt = 1; ; attempt++) {
       let ops: readonly Op[] = [];
@@ -120,7 +120,7 @@ class TableCleaner {
       }
     }
     for (const [chain, times] of this.#busy) {
-      // Once may have been a rule that came in between; that one was seen now.
+      // A single report may come from a rule that was added meanwhile. That rule is visible by now.
       if (times > 1 && own.has(chain) && !users.has(chain)) users.set(chain, "something else than a rule");
     }
     const kept = await this.#reachable(users.keys(), own);
@@ -128,7 +128,7 @@ class TableCleaner {
     return {
       ops: [
         ...jumps,
-        // All are emptied first, as they jump to each other.
+        // Flush all chains first, because they jump to each other.
         ...gone.map((chain): Op => ({ op: "flush", kind: "rule", ...this.#ref, chain })),
         ...gone.map((chain): Op => ({ op: "delete", kind: "chain", ...this.#ref, chain })),
       ],
@@ -142,13 +142,13 @@ class TableCleaner {
     };
   }
 
-  /** The chains themselves, and all own ones that they lead to. */
+  /** Returns the chains and all own chains that they lead to. */
   async #reachable(from: Iterable<string>, own: ReadonlySet<string>): Promise<ReadonlySet<string>> {
     const reached = new Set(from);
     for (const chain of reached) {
       for (const rule of await this.#kernel.rules(this.#ref, chain)) {
         const target = jumpTarget(rule);
-        // A set that grows while it is walked is walked to its end.
+        // Iterating a Set also visits elements added meanwhile.
         if (target !== undefined && own.has(target)) reached.add(target);
       }
     }
@@ -156,7 +156,7 @@ class TableCleaner {
   }
 
   #noteBusy(error: KernelError, ops: readonly Op[]): void {
-    // The kernel goes on after the first fault: a jump that could not be deleted makes its chain look busy, too.
+    // The kernel continues after the first fault, so a jump that could not be deleted makes its chain look busy, too.
     if (error.faults.some(({ errno }) => errno !== "EBUSY")) return;
     for (const { op } of error.faults) {
       const refused = ops[op];
@@ -166,7 +166,7 @@ class TableCleaner {
   }
 }
 
-/** Whether reading again and trying once more may help. */
+/** Whether reading again and retrying may help. */
 function mayRetry(error: KernelError): boolean {
   switch (error.code) {
     case "refused":
@@ -181,7 +181,7 @@ function mayRetry(error: KernelError): boolean {
   }
 }
 
-/** The chain that a rule goes to, by jump or goto. */
+/** The chain that a rule jumps or goes to. */
 function jumpTarget({ exprs }: RuleInfo): string | undefined {
   for (const expr of exprs) {
     if (expr.type !== "immediate" || expr.data instanceof Uint8Array) continue;

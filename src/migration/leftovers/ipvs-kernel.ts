@@ -1,4 +1,4 @@
-/** What `ipvsPass` asks of this node's kernel. */
+/** The kernel interface that `ipvsPass` uses on this node. */
 import { existsSync } from "node:fs";
 import { endianness } from "node:os";
 import { join } from "node:path";
@@ -10,24 +10,29 @@ import { LinkTable } from "../../netlink/links.js";
 import type { IpvsKernel } from "./ipvs-pass.js";
 import { readText } from "./proc-file.js";
 
-/** Asks only what is loaded: generic netlink and nfnetlink load a module whose name is asked for. `root`: where /proc and /sys are. */
+/**
+ * Uses only loaded modules, because generic netlink and nfnetlink load a module that is asked for. `root` contains
+ * /proc and /sys.
+ */
 export function ipvsKernel(netlink: NetlinkExchange, root: string): IpvsKernel {
   return {
     ipvs: existsSync(join(root, "proc/net/ip_vs")) ? new IpvsTable(netlink) : undefined,
-    // It has a parameter (max_sets), so that this is there also where it is built in.
+    // The module has a parameter (max_sets), so this directory exists even if the module is built in.
     ipset: existsSync(join(root, "sys/module/ip_set")) ? new IpsetTable(netlink) : undefined,
     links: new LinkTable(netlink),
     socketAddresses: () => socketAddresses(root),
   };
 }
 
-/** net/tcp_states.h: a socket in these has no connection that an address would have to stay for. */
+/** States from net/tcp_states.h in which a socket has no connection that needs its address. */
 const TCP_TIME_WAIT = "06";
 const TCP_CLOSE = "07";
 const TCP_LISTEN = "0A";
 const WITHOUT_CONNECTION: readonly string[] = [TCP_TIME_WAIT, TCP_CLOSE, TCP_LISTEN];
 
-/** Addresses of connected sockets in this network namespace, canonical; of IPv6 sockets with an IPv4 address, that. */
+/**
+ * Canonical addresses of connected sockets in this network namespace. An IPv4 address of an IPv6 socket counts as IPv4.
+ */
 export async function socketAddresses(root: string): Promise<ReadonlySet<string>> {
   const found = new Set<string>();
   for (const file of ["tcp", "tcp6", "udp", "udp6"]) {
@@ -42,7 +47,7 @@ export async function socketAddresses(root: string): Promise<ReadonlySet<string>
   return found;
 }
 
-/** Words of 32 bits in the host's byte order (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
+/** Parses 32-bit words in the host's byte order (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
 function socketAddress(hex: string): Uint8Array | undefined {
   if (!/^(?:[0-9A-F]{8}|[0-9A-F]{32})$/.test(hex)) return undefined;
   const bytes = Buffer.from(hex, "hex");

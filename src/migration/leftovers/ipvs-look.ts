@@ -1,16 +1,19 @@
-/** What kube-proxy's IPVS mode left, as /proc shows it: for a look that changes nothing, and where netlink is not at hand. */
+/**
+ * Finds what kube-proxy's IPVS mode left, from /proc. Used for checks that must change nothing, and if netlink is not
+ * available.
+ */
 import { counted } from "../../base/counted.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPVS_INTERFACE } from "./ipvs-names.js";
 import { readText } from "./proc-file.js";
 
-/** Undefined when there is nothing of kube-proxy's. Never throws. */
+/** Returns undefined if nothing of kube-proxy is there. Never throws. */
 export async function findIpvs(root: string): Promise<ForeignLeftover | undefined> {
   const seen: string[] = [];
   const interfaces = await readText(root, "proc/net/dev");
   const hasInterface = interfaces.split("\n").some((line) => line.trim().startsWith(`${IPVS_INTERFACE}:`));
   if (hasInterface) seen.push(`interface ${IPVS_INTERFACE}`);
-  // "TCP  0A600001:01BB rr"; addresses of IPv6 are in brackets.
+  // "TCP  0A600001:01BB rr"; IPv6 addresses are in brackets.
   const services = (await readText(root, "proc/net/ip_vs")).match(/^(?:TCP|UDP|SCTP) +\S+ /gm)?.length ?? 0;
   if (services > 0) seen.push(counted(services, "virtual service"));
   if (seen.length === 0) return undefined;

@@ -1,8 +1,9 @@
 /**
- * What of IPVS and ipset is kube-proxy's (pkg/proxy/ipvs: ipset.go, proxier.go, in the releases 1.9 to 1.36). It binds each
- * address of a service to an interface of its own, and makes a virtual server for each of these and for each node port at each
- * of the node's addresses. A virtual server bears no name: those that are neither are another program's (keepalived's, say),
- * and `kube-proxy --cleanup`, which flushes all, would take them along.
+ * Recognizes what is kube-proxy's in IPVS and ipset (pkg/proxy/ipvs: ipset.go, proxier.go, in the releases 1.9 to
+ * 1.36). kube-proxy binds each address of a service to an interface of its own. It creates a virtual server for each of
+ * these addresses, and for each node port at each of the node's addresses. Virtual servers have no names, so those that
+ * are neither belong to another program (such as keepalived). `kube-proxy --cleanup` flushes everything and would
+ * remove those, too.
  */
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { type IpFamily, type Prefix, prefixContains } from "../../base/ip.js";
@@ -10,10 +11,10 @@ import { type Protocol } from "../../base/protocols.js";
 import type { PortElement } from "../../netlink/ipset.js";
 import type { VirtualServer } from "../../netlink/ipvs.js";
 
-/** The interface that carries the addresses of all services. */
+/** The interface with the addresses of all services. */
 export const IPVS_INTERFACE = "kube-ipvs0";
 
-/** Sets, behind "KUBE-" or, of IPv6, "KUBE-6-". */
+/** Sets, without the prefix "KUBE-" or, for IPv6, "KUBE-6-". */
 const SETS = [
   "LOOP-BACK",
   "CLUSTER-IP",
@@ -36,7 +37,7 @@ const SETS = [
   "IPVS-IPS",
 ];
 
-/** Sets of all node ports, and what their elements are for. */
+/** Sets of all node ports, with the protocol of their elements. */
 const NODE_PORT_SETS: readonly (readonly [string, Protocol])[] = [
   ["NODE-PORT-TCP", "TCP"],
   ["NODE-PORT-UDP", "UDP"],
@@ -45,7 +46,7 @@ const NODE_PORT_SETS: readonly (readonly [string, Protocol])[] = [
 ];
 
 const PREFIX: Readonly<Record<IpFamily, string>> = { ip: "KUBE-", ip6: "KUBE-6-" };
-/** IPSET_MAXNAMELEN, without its NUL: kube-proxy cuts longer names. */
+/** IPSET_MAXNAMELEN without its NUL. kube-proxy truncates longer names. */
 const LONGEST_NAME = 31;
 
 const named = (family: IpFamily, set: string): string => `${PREFIX[family]}${set}`.slice(0, LONGEST_NAME);
@@ -54,17 +55,17 @@ const FAMILY_OF_SET = new Map(
   IP_FAMILIES.flatMap((family) => SETS.map((set) => [named(family, set), family] as const)),
 );
 
-/** The family that a set of kube-proxy's is for; undefined: it is not kube-proxy's. */
+/** Returns the family of a set of kube-proxy. Returns undefined if the set is not kube-proxy's. */
 export function familyOfSet(name: string): IpFamily | undefined {
   return FAMILY_OF_SET.get(name);
 }
 
-/** The sets that hold a family's node ports, with their protocol. */
+/** Returns the sets with a family's node ports, and their protocol. */
 export function nodePortSets(family: IpFamily): readonly (readonly [string, Protocol])[] {
   return NODE_PORT_SETS.map(([set, protocol]) => [named(family, set), protocol]);
 }
 
-/** Node ports as `ownerOf` looks them up. */
+/** Returns node ports as keys for `ownerOf`. */
 export function nodePortKeys(family: IpFamily, protocol: Protocol, elements: readonly PortElement[]): string[] {
   return elements.map(({ port }) => keyOf(family, protocol, port));
 }
@@ -72,19 +73,20 @@ export function nodePortKeys(family: IpFamily, protocol: Protocol, elements: rea
 const keyOf = (family: IpFamily, protocol: Protocol | undefined, port: number): string =>
   `${family} ${protocol} ${port}`;
 
-/** What tells kube-proxy's virtual servers from others. */
+/** Distinguishes kube-proxy's virtual servers from others. */
 export interface OwnMarks {
-  /** Addresses of `IPVS_INTERFACE`, canonical. */
+  /** Canonical addresses of `IPVS_INTERFACE`. */
   readonly bound: ReadonlySet<string>;
-  /** Of `nodePortKeys`. */
+  /** Keys from `nodePortKeys`. */
   readonly nodePorts: ReadonlySet<string>;
-  /** `ipvs.excludeCIDRs`: kube-proxy never removes virtual servers inside. */
+  /** `ipvs.excludeCIDRs`: kube-proxy never removes virtual servers in these. */
   readonly excluded: readonly Prefix[];
 }
 
 /**
- * kube-proxy: its address is on kube-proxy's interface, or its port is one of kube-proxy's node ports. excluded: in
- * `excludeCIDRs`, kept. foreign: another program's; all by firewall mark are.
+ * - kube-proxy: its address is on kube-proxy's interface, or its port is one of kube-proxy's node ports.
+ * - excluded: in `excludeCIDRs`, so it is kept.
+ * - foreign: another program's. Includes all servers by firewall mark.
  */
 export type ServerOwner = "kube-proxy" | "excluded" | "foreign";
 

@@ -1,7 +1,8 @@
 /**
- * One look at what kube-proxy's IPVS mode left, and the removal of what is free to go. New connections no longer come by it:
- * they are translated in prerouting and output, before IPVS sees them (its hooks are in input, and in output behind ours). What
- * it has open goes on there, and ends when its virtual server goes (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).
+ * Checks once what kube-proxy's IPVS mode left, and removes what is no longer in use. New connections no longer use
+ * IPVS: they are translated in prerouting and output, before IPVS sees them (its hooks are in input, and in output
+ * after ours). Its open connections continue there, and end when their virtual server is removed
+ * (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).
  */
 import type { IpFamily, Prefix } from "../../base/ip.js";
 import type { Link, LinkAddress, LinkTable } from "../../netlink/links.js";
@@ -17,7 +18,10 @@ import {
   serverText,
 } from "./ipvs-names.js";
 
-/** The kernel's part. `ipvs` and `ipset` are undefined where the kernel has not loaded them: to ask would. */
+/**
+ * The kernel interface. `ipvs` and `ipset` are undefined if their modules are not loaded, because a request would load
+ * them.
+ */
 export interface IpvsKernel {
   readonly ipvs: Pick<IpvsTable, "virtualServers" | "destinations" | "quiesce" | "remove"> | undefined;
   readonly ipset: Pick<IpsetTable, "names" | "ports" | "destroy"> | undefined;
@@ -25,30 +29,30 @@ export interface IpvsKernel {
     LinkTable,
     "link" | "addressesOf" | "deleteAddress" | "deleteLink" | "sourceTo" | "setLocalSource" | "deleteLocalRoute"
   >;
-  /** Addresses that sockets of this node have as their own, canonical. */
+  /** Canonical local addresses of this node's sockets. */
   readonly socketAddresses: () => Promise<ReadonlySet<string>>;
 }
 
 export interface IpvsPassOptions {
   readonly kernel: IpvsKernel;
-  /** What is of other families stays. */
+  /** Objects of other families stay. */
   readonly families: ReadonlySet<IpFamily>;
-  /** `ipvs.excludeCIDRs`: what is inside stays. */
+  /** `ipvs.excludeCIDRs`: objects in these stay. */
   readonly excluded: readonly Prefix[];
-  /** "when-idle": what has open connections stays. "now": they are cut. */
+  /** "when-idle": keep servers with open connections. "now": cut those connections. */
   readonly remove: "when-idle" | "now";
 }
 
-/** What a look found and did. Counts are kube-proxy's own unless a field says otherwise. */
+/** The findings and changes of a pass. Counts cover only kube-proxy's objects, except in fields that say otherwise. */
 export interface IpvsPass {
   readonly removedServers: number;
   readonly removedAddresses: number;
   readonly removedInterface: boolean;
   readonly removedSets: number;
-  /** Virtual servers that wait for their connections, and how many these are. */
+  /** Virtual servers that wait for their connections to end, and the number of these connections. */
   readonly waitingServers: number;
   readonly openConnections: number;
-  /** Addresses that sockets of this node still have as their own. */
+  /** Addresses that sockets of this node still use as local addresses. */
   readonly waitingAddresses: readonly string[];
   /** Sets that a rule or another set refers to. */
   readonly busySets: readonly string[];
@@ -57,35 +61,36 @@ export interface IpvsPass {
   readonly excluded: readonly string[];
 }
 
-/** Whether there is anything of kube-proxy's that is to go yet. */
+/** Whether nothing of kube-proxy remains to be removed. */
 export function isDone({ waitingServers, waitingAddresses, busySets }: IpvsPass): boolean {
   return waitingServers === 0 && waitingAddresses.length === 0 && busySets.length === 0;
 }
 
-/** Whether a look found anything of kube-proxy's. */
+/** Whether a pass found anything of kube-proxy. */
 export function foundAny(pass: IpvsPass): boolean {
   const { removedServers, removedAddresses, removedInterface, removedSets } = pass;
   return removedServers + removedAddresses + removedSets > 0 || removedInterface || !isDone(pass);
 }
 
 /**
- * Open connections that IPVS counts at these destinations: established ones, and those that open or close. Templates
- * (`persistent`) are none: they outlive the last connection by the service's affinity, hours, and send no packet.
+ * Counts open connections to these destinations in IPVS: established ones, and those that are opening or closing.
+ * Templates (`persistent`) do not count: they outlive the last connection by the affinity time, hours, and send no
+ * packet.
  */
 export function connectionsOf(destinations: readonly Pick<Destination, "active" | "inactive">[]): number {
   return destinations.reduce((sum, { active, inactive }) => sum + active + inactive, 0);
 }
 
-/** Throws KernelError; what was done until then is done, and the next look goes on. */
+/** Throws KernelError. Changes made before the error remain, and the next pass continues from there. */
 export async function ipvsPass(options: IpvsPassOptions): Promise<IpvsPass> {
   return new Pass(options).run();
 }
 
-/** Addresses of no one's (RFC 5737, RFC 3849), which the default route leads to. */
+/** Documentation addresses (RFC 5737, RFC 3849), which the default route applies to. */
 const ANY_OUTSIDE: Readonly<Record<IpFamily, string>> = { ip: "192.0.2.1", ip6: "2001:db8::1" };
 
 const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
-/** fe80::/10: the kernel gives each interface one. */
+/** fe80::/10: the kernel assigns one to each interface. */
 const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 
 class Pass {
@@ -101,7 +106,7 @@ class Pass {
   async run(): Promise<IpvsPass> {
     const { links, ipset } = this.#options.kernel;
     const link = await links.link(IPVS_INTERFACE);
-    // kube-proxy's is a dummy; it looks, too, before it deletes one.
+    // kube-proxy's interface is a dummy. kube-proxy also checks this before it deletes one.
     this.#link = link?.kind === "dummy" ? link : undefined;
     this.#addresses = this.#link === undefined ? [] : await links.addressesOf(this.#link.index);
     this.#sets = ((await ipset?.names()) ?? []).filter((name) => this.#serves(familyOfSet(name)));
@@ -130,9 +135,9 @@ class Pass {
   }
 
   /**
-   * A socket of this node that connects to a local address has that address for its own, too: it would break when the address
-   * goes, also where the connection is ours by now. From here on new ones have the address that they have on a node without
-   * kube-proxy's interface.
+   * A local socket that connects to a local address also has that address as its source. It would break if the address
+   * were removed, even if its connection is already ours. With this change, new sockets use the same source address as
+   * on a node without kube-proxy's interface.
    */
   async #useOwnSource(): Promise<void> {
     const { links } = this.#options.kernel;
@@ -173,18 +178,18 @@ class Pass {
   }
 
   #texts(servers: readonly VirtualServer[]): string[] {
-    // Node ports of another family have not been read, so its virtual servers cannot be told apart.
+    // Node ports of other families have not been read, so the owners of their virtual servers are unknown.
     return servers.filter(({ family }) => this.#serves(family)).map(serverText);
   }
 
-  /** Undefined: it is gone; else how many connections it waits for. */
+  /** Returns the number of connections that the server waits for. Returns undefined if it is gone. */
   async #removeServer(server: VirtualServer): Promise<number | undefined> {
     const ipvs = this.#options.kernel.ipvs!;
     if (this.#options.remove === "when-idle") {
       const destinations = await ipvs.destinations(server);
       const connections = connectionsOf(destinations);
       if (connections > 0) {
-        // A service that is deleted meanwhile must not go on taking connections by this way.
+        // If a service is deleted meanwhile, its server must not accept new connections.
         for (const destination of destinations) if (destination.weight > 0) await ipvs.quiesce(server, destination);
         return connections;
       }
@@ -204,7 +209,7 @@ class Pass {
     return new Set(keys);
   }
 
-  /** `stay`: addresses of virtual servers that are left. */
+  /** @param stay addresses of virtual servers that are left. */
   async #unbind(stay: ReadonlySet<string>) {
     const { kernel, excluded, remove } = this.#options;
     const free = this.#addresses.filter(
@@ -215,7 +220,7 @@ class Pass {
     for (const address of free) {
       if (bySockets.has(address.address)) continue;
       gone.add(address);
-      // Routes whose source was changed do not go by themselves.
+      // Routes with a changed source are not removed automatically.
       await kernel.links.deleteLocalRoute(this.#link!.index, address.address);
       await kernel.links.deleteAddress(this.#link!.index, address);
     }
@@ -230,7 +235,7 @@ class Pass {
     return true;
   }
 
-  /** The node-port sets tell which virtual servers are kube-proxy's, so they stay as long as one of their family waits. */
+  /** The node-port sets identify kube-proxy's virtual servers, so they stay while a server of their family waits. */
   async #destroySets(waiting: readonly VirtualServer[]) {
     const families = new Set(waiting.map(({ family }) => family));
     const busy: string[] = [];

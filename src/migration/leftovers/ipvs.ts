@@ -1,8 +1,8 @@
 /**
- * Removes what kube-proxy's IPVS mode left (`ipvsPass`), while the proxier runs: looks, longer and longer apart, until nothing of
- * it is left, or for 15 min nothing but ipsets that a rule refers to. Connections have no time limit. One that carries nothing
- * ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so what is counted after that is in use; and what waits takes no new
- * connections, and costs a look a minute. kube-proxy's own graceful termination has no limit either.
+ * Removes what kube-proxy's IPVS mode left (`ipvsPass`) while the proxier runs. It checks at growing intervals until
+ * nothing is left, or until for 15 min only ipsets in use by a rule are left. There is no time limit for connections:
+ * an idle one ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so the remaining ones are in use. Waiting servers
+ * accept no new connections, and cost one check a minute. kube-proxy's own graceful termination has no limit either.
  */
 import { counted } from "../../base/counted.js";
 import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
@@ -13,12 +13,15 @@ import type { NetlinkExchange } from "../../netlink/exchange.js";
 import { ipvsKernel } from "./ipvs-kernel.js";
 import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
 
-/** Between looks: the first, and the longest, ms. The latter is kube-proxy's, between looks at terminating destinations. */
+/** First and longest interval between checks, ms. The latter is kube-proxy's interval for terminating destinations. */
 const FIRST_MS = 2000;
 const LONGEST_MS = 60_000;
-/** Looks at sets that are in use when all else is gone, 15 min: so long another process may keep rules of kube-proxy's from being removed. */
+/**
+ * Number of checks, 15 min in total, after which sets in use are left if all else is gone. Another process may prevent
+ * the removal of kube-proxy's rules for that long.
+ */
 const BUSY_LOOKS = 20;
-/** Of virtual servers that stay, so many are named. */
+/** Maximum number of remaining virtual servers to name in the log. */
 const NAMED = 10;
 
 export interface IpvsRemovalOptions {
@@ -26,18 +29,18 @@ export interface IpvsRemovalOptions {
   readonly log: Logger;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
-  /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
+  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
   readonly later?: (work: () => void, ms: number) => () => void;
 }
 
-/** For `IpvsRemovalOptions.kernel`; `root` is where /proc and /sys are. */
+/** Creates `IpvsRemovalOptions.kernel`. `root` contains /proc and /sys. */
 export function ipvsKernelOf(netlink: NetlinkExchange, root = "/"): IpvsKernel {
   return ipvsKernel(netlink, root);
 }
 
 /**
- * Removes all of it at once, open connections with it, and logs what was removed. True when nothing of kube-proxy's is left. Never
- * throws.
+ * Removes everything at once, including open connections, and logs what was removed. Returns true if nothing of
+ * kube-proxy is left. Never throws.
  */
 export async function removeIpvsNow(options: IpvsRemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
   const { kernel, log } = options;
@@ -55,14 +58,14 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
   }
 }
 
-/** The same of a running proxier, without a connection cut. */
+/** Does the same while the proxier runs, without cutting connections. */
 export class IpvsRemoval {
   readonly #options: IpvsRemovalOptions;
   readonly #excluded: readonly Prefix[];
   readonly #later: NonNullable<IpvsRemovalOptions["later"]>;
   readonly #families = new Set<IpFamily>();
   #last: IpvsPass | undefined;
-  /** By all looks since nothing was known. */
+  /** Sum over all passes since the last completed removal. */
   #removed: Removed = NOTHING;
   readonly #backoff = new Backoff({ firstMs: FIRST_MS, longestMs: LONGEST_MS });
   #cancel: (() => void) | undefined;
@@ -77,7 +80,10 @@ export class IpvsRemoval {
     this.#later = options.later ?? callLater;
   }
 
-  /** Our rules of the family are in force: what IPVS has of it may go. Resolves after the first look. Never rejects. */
+  /**
+   * Our rules of the family are active, so its objects in IPVS may be removed. Resolves after the first check. Never
+   * rejects.
+   */
   async start(family: IpFamily): Promise<void> {
     this.#families.add(family);
     this.#backoff.reset();
@@ -85,7 +91,7 @@ export class IpvsRemoval {
     await this.#look();
   }
 
-  /** What waits, in words; undefined: nothing does. */
+  /** Describes what remains in use. Returns undefined if nothing does. */
   get note(): string | undefined {
     if (this.#last === undefined || isDone(this.#last)) return undefined;
     const { waitingServers, openConnections, waitingAddresses, busySets } = this.#last;
@@ -99,14 +105,14 @@ export class IpvsRemoval {
     return `IPVS is left to go on until it is idle: ${parts.join("; ")}`;
   }
 
-  /** No look behind this. */
+  /** Stops. No check runs after it resolves. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#cancel?.();
     await this.#work;
   }
 
-  /** One look at a time, and the next one planned. */
+  /** Runs one check at a time, and schedules the next. */
   #look(): Promise<void> {
     const before = this.#work;
     this.#work = (async () => {
@@ -119,7 +125,7 @@ export class IpvsRemoval {
     return this.#work;
   }
 
-  /** Whether to look again. */
+  /** Runs a pass. Returns whether to check again. */
   async #pass(): Promise<boolean> {
     const { kernel, log } = this.#options;
     try {
@@ -156,7 +162,7 @@ export class IpvsRemoval {
       if (removedAny(this.#removed)) {
         log.info(removedFields(this.#removed), "leftovers of kube-proxy's IPVS mode removed");
       }
-      // What another family brings is counted by itself.
+      // Objects of another family are counted separately.
       this.#last = undefined;
       this.#removed = NOTHING;
       return false;

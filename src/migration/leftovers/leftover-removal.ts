@@ -1,4 +1,7 @@
-/** What kube-proxy's other modes left on the node: removed where the kernel's own interfaces reach, else named. */
+/**
+ * Removes what kube-proxy's other modes left on the node, if the kernel's own interfaces allow it; otherwise reports
+ * it.
+ */
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import type { NetlinkExchange } from "../../netlink/exchange.js";
 import type { Kernel } from "../../netlink/kernel.js";
@@ -21,25 +24,29 @@ export interface LeftoverOptions extends ForeignOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly families: readonly IpFamily[];
-  /** Without it, each look reads such a table whole. */
+  /** Without it, each check reads such a table completely. */
   readonly legacyLayout?: ReadLegacyLayout;
-  /** Without it, what is in the tables of the older iptables is named and stays. */
+  /** Without it, leftovers in the tables of the older iptables are reported and stay. */
   readonly removeLegacyChains?: RemoveLegacyChains;
-  /** Without it, what the IPVS mode left is named and stays. */
+  /** Without it, leftovers of the IPVS mode are reported and stay. */
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
-  /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
+  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
   readonly later?: (work: () => void, ms: number) => () => void;
 }
 
-/** How long other processes may keep the older iptables locked, ms: for a command that is waited for, and for the daemon. */
+/**
+ * How long to wait for other processes that lock the older iptables, ms: for a command in the foreground, and for the
+ * daemon.
+ */
 const COMMAND_PATIENCE_MS = 10_000;
 const DAEMON_PATIENCE_MS = 15 * 60_000;
 
 /**
- * Removes what kube-proxy's other modes left in the tables of iptables-nft, in those of the older iptables and in IPVS, at once:
- * connections that IPVS has open are cut. Logs what is left there and elsewhere. True when nothing of kube-proxy's is left. Never throws.
+ * Removes at once what kube-proxy's other modes left in the tables of iptables-nft, in those of the older iptables and
+ * in IPVS. Open connections of IPVS are cut. Logs what is left there and elsewhere. Returns true if nothing of
+ * kube-proxy is left. Never throws.
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {
   const { families } = options;
@@ -47,7 +54,7 @@ export async function removeLeftovers(options: LeftoverOptions): Promise<boolean
   for (const family of families) {
     clean = (await removeLegacy(family, { ...options, patienceMs: COMMAND_PATIENCE_MS })) && clean;
   }
-  // Behind the rules: while one matches with an ipset, that stays.
+  // Done after the rules, because an ipset stays while a rule matches with it.
   const ipvs = ipvsOptions(options);
   const idle = ipvs === undefined || (await removeIpvsNow(ipvs, families));
   return (await reportElsewhere(options)) && clean && idle;
@@ -58,9 +65,10 @@ function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions)
 }
 
 /**
- * Does the same while the proxier runs, without a connection cut: for each family when its rules are in force for the first
- * time, so that a family whose table the kernel refuses keeps what serves it; and for some minutes once more, when a kube-proxy that
- * has not ended yet writes its rules again. What IPVS has open goes on until it ends.
+ * Does the same while the proxier runs, without cutting connections; open connections of IPVS continue until they end.
+ * Each family is cleaned when its rules become active for the first time, so a family whose table the kernel rejects
+ * keeps its former rules. For some minutes after that it cleans again if a kube-proxy that is still running has
+ * rewritten its rules.
  */
 export class LeftoverRemoval implements ProxierObserver {
   readonly #options: LeftoverOptions;
@@ -69,7 +77,7 @@ export class LeftoverRemoval implements ProxierObserver {
   readonly #returned: ReturnedRules;
   readonly #end = new AbortController();
   #work: Promise<void> = Promise.resolve();
-  /** Beside the rest: another process may hold it up. */
+  /** Separate from the rest, because another process may delay it. */
   #legacy: Promise<unknown> = Promise.resolve();
 
   constructor(options: LeftoverOptions) {
@@ -79,12 +87,12 @@ export class LeftoverRemoval implements ProxierObserver {
     this.#returned = new ReturnedRules({ ...options, remove: (family) => this.#cleanAll(family) });
   }
 
-  /** Tables in which kube-proxy's rules are again, as it runs beside us, for `status`. */
+  /** Tables that contain kube-proxy's rules again because it runs beside us, for `status`. */
   get returned(): readonly string[] {
     return this.#returned.tables;
   }
 
-  /** What is waited for, in words, for `status`. */
+  /** Describes what is waited for, for `status`. */
   get notes(): readonly string[] {
     const note = this.#ipvs?.note;
     return note === undefined ? [] : [note];
@@ -97,12 +105,12 @@ export class LeftoverRemoval implements ProxierObserver {
     void this.#cleanAll(family, first).then(() => this.#returned.start(family));
   }
 
-  /** Resolves when what is under way is done; what waits for connections goes on waiting. */
+  /** Resolves when the current work is complete, without waiting for connections. */
   async done(): Promise<void> {
     await Promise.all([this.#work, this.#legacy]);
   }
 
-  /** Resolves when nothing is under way, and nothing follows; before the kernel is closed. */
+  /** Resolves when nothing is running and nothing will follow. Call it before closing the kernel. */
   async close(): Promise<void> {
     this.#end.abort();
     await this.#returned.close();
@@ -129,7 +137,7 @@ export class LeftoverRemoval implements ProxierObserver {
   }
 }
 
-/** Names what nothing here removes. True when there is no such thing. */
+/** Reports leftovers that this program does not remove. Returns true if there are none. */
 async function reportElsewhere({
   families,
   root = "/",

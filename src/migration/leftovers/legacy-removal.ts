@@ -1,6 +1,7 @@
 /**
- * Removes kube-proxy's chains from the tables of the older iptables: the kernel's interface of iptables-legacy itself, one replacement for
- * each table. The other programs that write there keep each other off with a lock on a file; it is taken as they take it.
+ * Removes kube-proxy's chains from the tables of the older iptables through the kernel interface of iptables-legacy,
+ * with one replacement for each table. Other programs that write these tables exclude each other with a file lock, and
+ * so does this code.
  */
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,7 +14,7 @@ import { findLegacy, presentTables, type ReadLegacyChains } from "./legacy.js";
 import { type IptablesTable, ownChains } from "./names.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
 
-/** As `NftKernel.removeLegacyChains`. */
+/** The type of `NftKernel.removeLegacyChains`. */
 export type RemoveLegacyChains = (
   family: IpFamily,
   table: string,
@@ -23,26 +24,29 @@ export type RemoveLegacyChains = (
 
 export interface LegacyOptions {
   readonly log: Logger;
-  /** Where /proc and /run are; default "/". */
+  /** Directory that contains /proc and /run. Default "/". */
   readonly root?: string;
   readonly legacyChains?: ReadLegacyChains;
-  /** Without it, what is found is named and stays. */
+  /** Without it, leftovers are reported and stay. */
   readonly removeLegacyChains?: RemoveLegacyChains;
-  /** How long to try while another process has the lock or changes the table, ms. */
+  /** How long to retry while another process has the lock or changes the table, ms. */
   readonly patienceMs: number;
-  /** Ends the waits: what is left then stays, and nothing is said of it. */
+  /** Aborts the waits. Leftovers then stay and are not reported. */
   readonly signal?: AbortSignal;
 }
 
-/** The lock file of iptables-legacy, and the variable that names another one. */
+/** The lock file of iptables-legacy, and the environment variable that overrides it. */
 const LOCK_FILE = "run/xtables.lock";
 const LOCK_VARIABLE = "XTABLES_LOCKFILE";
 
 const WAITS = { firstMs: 100, longestMs: 60_000 } as const;
-/** From this wait on it is worth a line. */
+/** Waits of at least this length are logged. */
 const NOTED_MS = 3000;
 
-/** Removes what there is in one family's tables, and logs that, and what stays. True when nothing of kube-proxy's is left. Never throws. */
+/**
+ * Removes the leftovers in one family's tables, and logs what was removed and what stays. Returns true if nothing of
+ * kube-proxy is left. Never throws.
+ */
 export async function removeLegacy(family: IpFamily, options: LegacyOptions): Promise<boolean> {
   const root = options.root ?? "/";
   let clean = true;
@@ -65,7 +69,7 @@ class TableRemoval {
     this.#options = options;
   }
 
-  /** True when nothing of kube-proxy's is left. */
+  /** Returns true if nothing of kube-proxy is left. */
   async run(): Promise<boolean> {
     const { removeLegacyChains, signal } = this.#options;
     if (removeLegacyChains === undefined) return this.#name();
@@ -81,7 +85,7 @@ class TableRemoval {
     }
   }
 
-  /** Again and again, while another process is what keeps it from being done. */
+  /** Retries while another process prevents the removal. */
   async #patiently(remove: () => Promise<LegacyRemoval>): Promise<LegacyRemoval> {
     const { log, patienceMs, signal } = this.#options;
     const backoff = new Backoff(WAITS);
@@ -110,7 +114,7 @@ class TableRemoval {
     return removal.kept.length === 0;
   }
 
-  /** Says what is there, if anything is, and which command removes it. */
+  /** Reports leftovers, if there are any, with the command that removes them. */
   async #name(error?: unknown): Promise<boolean> {
     const leftover = await findLegacy(this.#family, this.#root, this.#options.legacyChains, [this.#table]);
     if (leftover !== undefined) reportForeign(this.#options.log, leftover, error);

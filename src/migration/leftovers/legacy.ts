@@ -1,4 +1,7 @@
-/** What kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing of. */
+/**
+ * Finds what kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which are invisible to
+ * nf_tables.
+ */
 import { counted } from "../../base/counted.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -6,24 +9,27 @@ import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
 import { readText } from "./proc-file.js";
 
-/** Chains that are made by rules' users in one table of the older iptables. Asked only for tables that are there. */
+/** Returns the user-defined chains of one table of the older iptables. Called only for tables that exist. */
 export type ReadLegacyChains = (family: IpFamily, table: string) => Promise<readonly string[]>;
 
-/** As `NftKernel.legacyLayout`. Asked only for tables that are there. */
+/** The type of `NftKernel.legacyLayout`. Called only for tables that exist. */
 export type ReadLegacyLayout = (family: IpFamily, table: string) => Promise<string>;
 
 const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
 /**
- * Tables in which kube-proxy's chains may be, of those that are there: asking the kernel for another would make it. None can be read when
- * there is no such iptables.
+ * Returns the existing tables that may have kube-proxy's chains. A request for any other table would make the kernel
+ * create it. Without the older iptables there are none.
  */
 export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
   const names = await readText(root, `proc/net/${family}_tables_names`);
   return names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
 }
 
-/** What is in these tables, by default in all that are there. Undefined when there is nothing of kube-proxy's. Never throws. */
+/**
+ * Returns what these tables, by default all that exist, contain of kube-proxy. Returns undefined if there is nothing.
+ * Never throws.
+ */
 export async function findLegacy(
   family: IpFamily,
   root: string,
@@ -43,7 +49,7 @@ export async function findLegacy(
   return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
 }
 
-/** What of kube-proxy's is in the table; undefined: nothing. */
+/** Describes what the table has of kube-proxy. Returns undefined if there is nothing. */
 async function describeTable(
   family: IpFamily,
   table: IptablesTable,

@@ -1,11 +1,11 @@
-/** What is logged of leftovers: the same lines, wherever they were. */
+/** Logs what became of leftovers, with the same messages wherever they were. */
 import type { Logger } from "../../base/logger.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 
-/** What became of the chains of one table. */
+/** Changes to the chains of one table. */
 export interface Removal {
-  /** How many chains were removed, and how many rules in other chains, which jumped to them. */
+  /** Number of removed chains, and of removed rules in other chains that jumped to them. */
   readonly chains: number;
   readonly jumps: number;
   readonly kept: readonly { readonly chain: string; readonly user: string }[];
@@ -14,9 +14,9 @@ export interface Removal {
 interface Where {
   readonly family: IpFamily;
   readonly table: string;
-  /** Of what kind, where it is not in nf_tables. */
+  /** Kind of leftover. Absent for nf_tables. */
   readonly leftover?: ForeignLeftover["kind"];
-  /** Why the lock that keeps other processes off was not taken. */
+  /** Why the lock against other processes was not taken. */
   readonly unlocked?: string;
 }
 
@@ -30,7 +30,7 @@ export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }
   }
 }
 
-/** `error`: why it was not removed, where that was tried. */
+/** @param error why the removal failed, if it was tried. */
 export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover, error?: unknown): void {
   const hint = "its rules may still take packets: run the command on this node, if no other program uses them";
   const err = error === undefined ? {} : { err: error };

@@ -1,7 +1,8 @@
 /**
- * Rules of kube-proxy's that are there again. A kube-proxy in iptables or IPVS mode writes all of them once more when it notices that they are gone:
- * with the next change of a service, or by its canary chain within iptables.syncPeriod (30 s by default). One that ends after nft-proxier has started,
- * as at a change-over of two DaemonSets, so leaves rules that no program changes any more.
+ * Finds rules of kube-proxy that have returned. A kube-proxy in iptables or IPVS mode rewrites all its rules when it
+ * notices that they are gone. It notices with the next change of a service, or by its canary chain within
+ * iptables.syncPeriod (30 s by default). If it ends after nft-proxier has started, as when one DaemonSet replaces
+ * another, it leaves rules that no program changes any more.
  */
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
@@ -9,50 +10,56 @@ import type { Kernel } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { presentTables, type ReadLegacyChains, type ReadLegacyLayout } from "./legacy.js";
 
-/** In nat of every kube-proxy that serves in these modes, and no one else's. */
+/** Present in nat of every kube-proxy that serves in these modes, and of no other program. */
 const SIGN = "KUBE-SERVICES";
-/** Between looks, ms: longer than kube-proxy takes to notice. */
+/** Interval between checks, ms: longer than kube-proxy takes to notice. */
 const EVERY_MS = 60_000;
-/** In so many looks, 5 min, a kube-proxy is taken for one that is about to end; from then on it was started, or kept, on purpose. */
+/**
+ * During this many checks, 5 min, a kube-proxy is assumed to be about to end. After that, it was started or kept on
+ * purpose.
+ */
 const REMOVING_LOOKS = 5;
 
 export interface ReturnedOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
   readonly log: Logger;
-  /** Where /proc is; default "/". */
+  /** Directory that contains /proc. Default "/". */
   readonly root?: string;
   readonly legacyChains?: ReadLegacyChains;
-  /** Without it, each look reads such a table whole. */
+  /** Without it, each check reads such a table completely. */
   readonly legacyLayout?: ReadLegacyLayout;
-  /** Removes what there is of the family. Never rejects. */
+  /** Removes the family's leftovers. Never rejects. */
   readonly remove: (family: IpFamily) => Promise<void>;
-  /** Calls back once in so many ms; returns what cancels it. Default setTimeout. */
+  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
   readonly later?: (work: () => void, ms: number) => () => void;
 }
 
-/** What was found in the older iptables' table nat, and how that looked then. */
+/** The last result for the older iptables' table nat, with the table's layout at that time. */
 interface LegacyLook {
   readonly layout: string | undefined;
   readonly serves: boolean;
 }
 
 /**
- * Reads the table, which may have 100,000 entries, only if it looks otherwise than at `last`. One that was replaced by another of the same
- * lengths would pass for the same. Rejects with KernelError.
+ * Reads the table, which may have 100,000 entries, only if its layout differs from that in `last`. A replaced table
+ * with the same lengths would not be noticed. Rejects with KernelError.
  */
 async function lookAtLegacy(
   { legacyChains, legacyLayout }: Pick<ReturnedOptions, "legacyChains" | "legacyLayout">,
   family: IpFamily,
   last: LegacyLook | undefined,
 ): Promise<LegacyLook> {
-  // Before the chains: what changes in between is seen at the next look.
+  // Read before the chains, so that the next check sees changes made in between.
   const layout = await legacyLayout?.(family, "nat");
   if (last !== undefined && layout !== undefined && layout === last.layout) return last;
   const chains = await legacyChains?.(family, "nat");
   return { layout, serves: chains?.includes(SIGN) === true };
 }
 
-/** Where kube-proxy's iptables or IPVS mode serves: "ip nat", "ip nat of the older iptables". Rejects with KernelError. */
+/**
+ * Returns the tables in which kube-proxy's iptables or IPVS mode serves: "ip nat", "ip nat of the older iptables".
+ * Rejects with KernelError.
+ */
 async function servingTables(
   options: Omit<ReturnedOptions, "remove">,
   family: IpFamily,
@@ -72,7 +79,10 @@ async function servingTables(
   return found;
 }
 
-/** Looks once a minute, each family from its removal on: removes what came back at first, and says what is there later. */
+/**
+ * Checks once a minute, for each family after its removal. Removes returned rules at first, and only reports them
+ * later.
+ */
 export class ReturnedRules {
   readonly #options: ReturnedOptions;
   readonly #later: NonNullable<ReturnedOptions["later"]>;
@@ -90,18 +100,18 @@ export class ReturnedRules {
     this.#later = options.later ?? callLater;
   }
 
-  /** The tables that had kube-proxy's rules when they were last looked at, and were not cleaned once more. */
+  /** Tables that had kube-proxy's rules at the last check and were not cleaned again. */
   get tables(): readonly string[] {
     return this.#found;
   }
 
-  /** The family's leftovers were removed, as far as they can be. */
+  /** The family's leftovers have been removed, as far as possible. */
   start(family: IpFamily): void {
     this.#families.add(family);
     if (this.#cancel === undefined) this.#plan();
   }
 
-  /** No look behind this. */
+  /** Stops. No check runs after it resolves. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#cancel?.();
@@ -137,7 +147,7 @@ export class ReturnedRules {
     this.#said = found.length > 0;
   }
 
-  /** What cannot be read is not there. */
+  /** Treats what cannot be read as absent. */
   async #look(family: IpFamily): Promise<readonly string[]> {
     try {
       return await servingTables(this.#options, family, this.#legacyLooks);

@@ -1,4 +1,4 @@
-/** What the configuration would change on this node, or does not fit it. Pure. */
+/** Checks what the configuration would change on this node, and what does not fit it. Pure. */
 import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.js";
 import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
 import { type LoadedConfig } from "../../config/load.js";
@@ -9,15 +9,15 @@ import type { IpFamily } from "../../base/ip.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 import { isOtherMode, type Mode, type ModeFacts, modesOf } from "./mode.js";
 
-/** What the program's own loader made of file and flags. */
+/** The result of the program's own loader for file and flags. */
 export type ConfigReading =
   | { readonly loaded: LoadedConfig }
   | {
-      /** What is looked at instead. */
+      /** The configuration that is checked instead. */
       readonly loaded: LoadedConfig;
       readonly refused: readonly ConfigProblem[];
       readonly file: string;
-      /** What `loaded` is: "with the defaults". */
+      /** Describes `loaded`: "with the defaults". */
       readonly lookedAt: string;
     };
 
@@ -38,16 +38,16 @@ export interface NodePortFacts {
   readonly config: ProxyConfig;
   readonly input: LoadedConfig["input"];
   readonly mode: ModeFacts;
-  /** Where they would answer, by family. */
+  /** Where node ports would be served, by family. */
   readonly places: readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[];
   readonly local: readonly LocalAddress[];
-  /** Whether the Node object was there to say which IPs are the node's own. */
+  /** Whether the Node object was available to show which IPs are the node's own. */
   readonly nodeKnown: boolean;
   /** net.ipv4.conf.all.route_localnet. */
   readonly routeLocalnet: number | undefined;
 }
 
-/** Where node ports answer now and would answer then. */
+/** Compares where node ports are served now and would be served then. */
 export function checkNodePorts(facts: NodePortFacts): Finding[] {
   const { config, mode, places, nodeKnown } = facts;
   const modes = modesOf(mode);
@@ -63,7 +63,7 @@ export function checkNodePorts(facts: NodePortFacts): Finding[] {
   if (count === 0) {
     return of("configuration", "node-ports", ok("kube-proxy's rules here have no node port: nothing changes for them"));
   }
-  // Where it cannot be seen whether there is any, it is nothing that would surely be lost.
+  // If existing node ports cannot be counted, it is not certain that any is lost.
   const lost = count === undefined ? note : problem;
   const said = [...addressesLost(facts, where, lost), ...localhostLost(facts, modes, lost)];
   return of(
@@ -73,7 +73,7 @@ export function checkNodePorts(facts: NodePortFacts): Finding[] {
   );
 }
 
-/** Undefined: not to be seen, as they are in IPVS. */
+/** Returns undefined if the number is not visible, as in IPVS. */
 function nodePortsNow({ iptablesNodePorts, legacyNodePorts, foreign }: ModeFacts): number | undefined {
   if (legacyNodePorts === undefined || foreign.some(({ kind }) => kind === "ipvs")) return undefined;
   return iptablesNodePorts + legacyNodePorts;
@@ -87,7 +87,10 @@ function placesText(places: NodePortFacts["places"]): string {
   return texts.length === 0 ? "no address" : [...new Set(texts)].join(", ");
 }
 
-/** With no list, kube-proxy's other modes answer on all local addresses; a list that is written out they follow as well. */
+/**
+ * Without a list, kube-proxy's other modes serve node ports on all local addresses. They follow an explicit list as
+ * well.
+ */
 function addressesLost(
   { input, places, local, nodeKnown }: NodePortFacts,
   where: string,
@@ -98,7 +101,7 @@ function addressesLost(
   const reachable = local.filter(({ address }) => !isLoopback(address) && !/^fe[89ab]/.test(address));
   const others = reachable.map(({ address }) => address);
   const gone = nodeKnown ? others.filter((address) => !served.has(address)) : others;
-  // One of them is the node's own, whichever that is.
+  // One address of each family is the node's own, but it is not known which.
   const families = nodeKnown ? 0 : new Set(reachable.map(({ family }) => family)).size;
   if (gone.length <= families) return [];
   const which = nodeKnown ? named(gone) : `the others of ${named(others)}`;
@@ -127,9 +130,9 @@ function localhostLost(
   ];
 }
 
-/** A setting of the connection tracker beside what the kernel has. */
+/** A setting of the connection tracker, and the kernel's current value. */
 export interface SettingFacts extends DesiredNumber {
-  /** Undefined: not readable, or not there yet. */
+  /** Undefined if it is not readable or does not exist yet. */
   readonly present: number | undefined;
   /** Whether this process may write it. */
   readonly writable: boolean;
@@ -167,7 +170,7 @@ export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
   return of("configuration", "conntrack", ...said);
 }
 
-/** "net.netfilter.nf_conntrack_max", or the path of what is no sysctl. */
+/** Returns "net.netfilter.nf_conntrack_max", or the path if it is not a sysctl. */
 function nameOf(file: string): string {
   return file.startsWith("proc/sys/") ? file.slice("proc/sys/".length).replaceAll("/", ".") : `/${file}`;
 }
@@ -175,12 +178,15 @@ function nameOf(file: string): string {
 export interface DetectorFacts {
   readonly config: ProxyConfig;
   readonly interfaces: readonly string[];
-  /** Undefined: the Node object was not there to be looked at. */
+  /** Undefined if the Node object was not available. */
   readonly node: NodeFacts | undefined;
   readonly families: KernelFamilies;
 }
 
-/** What tells this node's pods from others, and whether it is there; families of configuration, Node and kernel. */
+/**
+ * Checks how this node's pods are detected, and whether that exists here. Compares the families of configuration, Node
+ * and kernel.
+ */
 export function checkDetector({ config, interfaces, node, families }: DetectorFacts): Finding[] {
   const said: Said[] = [];
   if (node !== undefined) {
@@ -199,7 +205,7 @@ function detectorSaid(
 ): Said[] {
   switch (detectLocalMode) {
     case "ClusterCIDR":
-      // Without any, the loader says what comes of it.
+      // If there is none, the loader reports the consequence.
       return clusterCIDRs.length === 0 ? [] : [ok(`pods are told by clusterCIDR ${clusterCIDRs.join(", ")}`)];
     case "NodeCIDR":
       if (node === undefined)

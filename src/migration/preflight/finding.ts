@@ -1,12 +1,13 @@
-/** What a look at the node came to, point by point. */
+/** The findings of a check of the node. */
 
-/** In the order in which a report has them, within a level. */
+/** In the order of a report within each level. */
 export const AREAS = ["mode", "configuration", "kernel", "other software", "objects"] as const;
 export type Area = (typeof AREAS)[number];
 
 /**
- * problem: something would fail or be lost with the change-over; note: to be known, or not to be seen from here; ok: looked at, and nothing
- * is in the way.
+ * - problem: something would fail or be lost with the change-over.
+ * - note: worth knowing, or not visible from here.
+ * - ok: checked without obstacles.
  */
 export const LEVELS = ["problem", "note", "ok"] as const;
 export type Level = (typeof LEVELS)[number];
@@ -14,15 +15,15 @@ export type Level = (typeof LEVELS)[number];
 export interface Finding {
   readonly level: Level;
   readonly area: Area;
-  /** Which check it is of, the same in each release: "node-ports". */
+  /** Name of the check, the same in each release: "node-ports". */
   readonly check: string;
-  /** What was seen, and what comes of it. */
+  /** The observation and its consequence. */
   readonly what: string;
-  /** What to do; absent: nothing. */
+  /** What to do. Absent if nothing. */
   readonly remedy?: string;
 }
 
-/** What a check says of itself: its area and name are its caller's. */
+/** A finding as the check returns it. The caller adds area and name. */
 export type Said = Pick<Finding, "level" | "what" | "remedy">;
 
 export const problem = (what: string, remedy: string): Said => ({ level: "problem", what, remedy });
@@ -33,13 +34,13 @@ export function of(area: Area, check: string, ...said: readonly Said[]): Finding
   return said.map((one) => ({ area, check, ...one }));
 }
 
-/** Problems first, then notes; areas in their order. */
+/** Problems first, then notes, each in the order of areas. */
 export function inOrder(findings: readonly Finding[]): Finding[] {
   const rank = ({ level, area }: Finding): number => LEVELS.indexOf(level) * AREAS.length + AREAS.indexOf(area);
   return findings.toSorted((a, b) => rank(a) - rank(b));
 }
 
-/** "a, b and 3 more". */
+/** Returns "a, b and 3 more". */
 export function named(names: readonly string[], most = 5): string {
   const more = names.length - most;
   return names.slice(0, most).join(", ") + (more > 0 ? ` and ${more} more` : "");

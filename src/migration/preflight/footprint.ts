@@ -1,44 +1,49 @@
-/** What the cluster's services take of this node's memory, and how long the first load is: an estimate from what was measured. Pure. */
+/**
+ * Estimates from measurements how much of this node's memory the cluster's services need, and how long the first load
+ * takes. Pure.
+ */
 import { counted } from "../../base/counted.js";
 import type { IpFamily } from "../../base/ip.js";
 import { type Finding, of, ok } from "./finding.js";
 
-/** Map elements of a family's rules with the cluster's services. */
+/** Map elements in a family's rules for the cluster's services. */
 export interface ElementCount {
   readonly elements: number;
-  /** Of these, those that count connections, each CPU for itself. */
+  /** How many of these count connections, with separate counters for each CPU. */
   readonly counting: number;
 }
 
 export interface ClusterSize {
-  /** Services and ready endpoints; of a family each, of dual stack both. */
+  /** Services and ready endpoints, summed over families. A dual-stack service counts twice. */
   readonly services: number;
   readonly endpoints: number;
   readonly rules: ReadonlyMap<IpFamily, ElementCount>;
-  /** CPUs that the kernel keeps counts for. */
+  /** Number of CPUs for which the kernel has counters. */
   readonly cpus: number;
 }
 
 export interface Footprint {
-  /** Of the program at rest, bytes. */
+  /** Memory of the idle program, bytes. */
   readonly resident: number;
-  /** Of the kernel once all is loaded, without clients of affinity and limits, bytes. */
+  /** Memory of the kernel after the load, without clients of affinity and limits, bytes. */
   readonly kernel: number;
-  /** From objects in memory until the kernel has all of it. */
+  /** Time from objects in memory until the kernel has all rules. */
   readonly loadMs: number;
 }
 
 /**
- * Bytes, of `npm run bench -- memory`, the program as the image has it: 88 MB with 100 services of one endpoint, 92 at 1,000 × 10,
- * 122 at 10,000 × 10 and at 5,000 × 50, 140 at 20,000 × 1. By these, 50,000 × 10 take 259 MB, and 249 to 256 were measured. The modules of dist/ take 11 MB more.
+ * Bytes, fitted to `npm run bench -- memory` with the program as in the image: 88 MB for 100 services of one endpoint,
+ * 92 for 1,000 × 10, 122 for 10,000 × 10 and for 5,000 × 50, 140 for 20,000 × 1. The formula gives 259 MB for 50,000 ×
+ * 10, where 249 to 256 were measured. The modules of dist/ need 11 MB more.
  */
 const RESIDENT = { program: 87.5e6, service: 2550, endpoint: 88 } as const;
 /**
- * Bytes, by SUnreclaim and VmallocUsed of /proc/meminfo before and after a load, Linux 6.18: 166 of each of 120,016 elements and 152 of each of 260,016 with
- * IPv4, 196 with IPv6 (test/native/footprint.test.ts measures it again). The sets, chains and rules themselves are the first 0.3 MB.
+ * Bytes, from SUnreclaim and VmallocUsed in /proc/meminfo before and after a load, Linux 6.18. IPv4: 166 for each of
+ * 120,016 elements, and 152 for each of 260,016. IPv6: 196. test/native/footprint.test.ts measures this again. The
+ * sets, chains and rules themselves need 0.3 MB.
  */
 const KERNEL = { rules: 0.3e6, ip: 165, ip6: 195, counter: 16 } as const;
-/** ms, as measured: 617 for 10,000 × 10, 1,821 for 50,000 × 10, 724 for 5,000 × 50, by the least squares of these. */
+/** ms, by least squares from measurements: 617 for 10,000 × 10, 1,821 for 50,000 × 10, 724 for 5,000 × 50. */
 const LOAD = { program: 316, service: 0.0146, element: 0.00129 } as const;
 
 export function footprintOf({ services, endpoints, rules, cpus }: ClusterSize): Footprint {

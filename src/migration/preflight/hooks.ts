@@ -1,4 +1,4 @@
-/** What other programs have on netfilter's hooks, and what of it packets to services meet. */
+/** Checks other programs' chains on netfilter's hooks, as far as they affect packets to services. */
 import { counted } from "../../base/counted.js";
 import type { FirewallLook } from "./node-look.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
@@ -18,29 +18,31 @@ import { type Finding, named, note, of, ok, problem, type Said } from "./finding
 import { isAheadOfMasquerading, isBehindDnat, type MarkUse, markUse } from "./marks.js";
 import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
 
-/** A base chain of another program's, with what its rules lead to; kube-proxy's chains and jumps are not among them. */
+/**
+ * A base chain of another program, with the chains that its rules lead to. kube-proxy's chains and jumps are excluded.
+ */
 export interface ForeignChain {
   readonly ref: TableRef;
   readonly chain: string;
   readonly base: BaseChain;
   /** Rules in it and in the chains that it leads to. */
   readonly rules: number;
-  /** What can accept a packet that comes by: false where nothing but the policy decides. */
+  /** Whether some rule can accept a packet. False if only the policy decides. */
   readonly accepts: boolean;
-  /** Chains with a rule that keeps packets from being tracked. */
+  /** Chains with a rule that exempts packets from tracking. */
   readonly notrack: readonly string[];
-  /** Chains with a rule that has connections pass the hooks by (flowtables). */
+  /** Chains with a rule that makes connections bypass the hooks (flowtables). */
   readonly offload: readonly string[];
   /** Names of the chains that it leads to. */
   readonly leadsTo: readonly string[];
-  /** What rules do with the packet mark, by the chain that they are in. */
+  /** How rules use the packet mark, with the chain of each. */
   readonly marks: readonly (MarkUse & { readonly chain: string })[];
 }
 
-/** nft-proxier's own tables; kube-proxy's has the name of one. */
+/** nft-proxier's own tables. kube-proxy's table has the same name as one of them. */
 const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE, FLOWTABLE_REF.table];
 
-/** Of one base chain more is not read: that would take longer than a look may. */
+/** Maximum number of chains to read from one base chain. More would take too long. */
 const MOST_CHAINS = 500;
 
 /** Rejects with KernelError. */
@@ -57,7 +59,7 @@ export async function readForeignChains(kernel: Kernel, families: readonly IpFam
   return found;
 }
 
-/** The rules that packets meet from a base chain on. */
+/** Walks the rules that packets meet from a base chain on. */
 class Walk {
   readonly #kernel: Kernel;
   readonly #ref: TableRef;
@@ -76,12 +78,12 @@ class Walk {
     const seen = new Set([chain]);
     for (const one of seen) {
       if (seen.size > MOST_CHAINS) {
-        // What was not read may accept.
+        // The unread rules may accept.
         this.#accepts = true;
         break;
       }
       for (const rule of await this.#kernel.rules(this.#ref, one)) {
-        // A set that grows while it is walked is walked to its end.
+        // Iterating a Set also visits elements added meanwhile.
         for (const target of this.#look(rule)) seen.add(target);
       }
     }
@@ -93,7 +95,7 @@ class Walk {
     return { ref: this.#ref, chain, base, rules: this.#rules, accepts: this.#accepts, ...lists };
   }
 
-  /** Takes note of one rule; returns where it leads. */
+  /** Records one rule. Returns the chains that it leads to. */
   #look({ chain, exprs }: RuleInfo): string[] {
     const targets: string[] = [];
     let accepts = false;
@@ -105,7 +107,7 @@ class Walk {
           targets.push(data.chain);
         } else if (data.verdict === "accept" || data.verdict === "queue") accepts = true;
       }
-      // The verdicts of a map are not looked up: any may accept.
+      // The verdicts of a map are not looked up, so any may accept.
       if (expr.type === "lookup" && expr.dreg === 0) accepts = true;
       if (isNotrack(expr)) this.#notrack.add(chain);
       if (expr.type === "flow_offload") this.#offload.add(chain);
@@ -117,14 +119,14 @@ class Walk {
     return targets;
   }
 
-  /** Jumps that go with kube-proxy, and chains that do. */
+  /** Whether a chain disappears with kube-proxy. */
   #isProxys(target: string): boolean {
     const table = IPTABLES_TABLES.find((name) => name === this.#ref.table);
     return table !== undefined && (isEntryChain(table, target) || isOwnChain(table, target));
   }
 }
 
-/** nft's own, or a target of iptables': CT (with --notrack; it may set a zone instead), or the older NOTRACK. */
+/** nft's own statement, or an iptables target: CT (with --notrack; it may set a zone instead), or the older NOTRACK. */
 function isNotrack(expr: Expr): boolean {
   if (expr.type === "notrack") return true;
   if (expr.type !== "opaque" || expr.name !== "target") return false;
@@ -139,7 +141,7 @@ function xtName(data: Uint8Array): string {
 export interface HookFacts {
   readonly mode: ModeFacts;
   readonly chains: readonly ForeignChain[];
-  /** Of the older iptables: chains in nat that are not kube-proxy's, by family. */
+  /** Chains in nat of the older iptables that are not kube-proxy's, by family. */
   readonly legacyNat: readonly { readonly family: IpFamily; readonly chains: readonly string[] }[];
   /** Chains that drop forwarded packets by policy. */
   readonly dropping: readonly DroppingChain[];
@@ -178,8 +180,8 @@ function nameOf({ family, table, chain }: DroppingChain): string {
 }
 
 /**
- * A chain that drops by policy is found by its policy, and by trying packets to services. It is told once: by its policy if that is a problem for
- * all of them; else by the services.
+ * A chain that drops by policy is found both by its policy and by trying packets to services. It is reported once: by
+ * its policy if that affects all packets, otherwise by the services.
  */
 function withoutTwice(
   facts: HookFacts,
@@ -193,7 +195,7 @@ function withoutTwice(
   return { facts: { ...facts, firewalls: { ...firewalls, problems } }, twice };
 }
 
-/** Beside kube-proxy's rules in iptables a rule that drops may be one that goes with them. */
+/** If kube-proxy has rules in iptables, a rule that drops may be one that disappears with them. */
 function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
   if (firewalls === undefined) return [];
   const { problems, check } = firewalls;
@@ -214,7 +216,10 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
   return [...said, note(`other programs may drop packets to services: ${gaps.join("; ")}`)];
 }
 
-/** kube-proxy's iptables mode accepts its own traffic in FORWARD; what nothing else accepts is dropped then. */
+/**
+ * kube-proxy's iptables mode accepts its own traffic in FORWARD. Without it, traffic that no other rule accepts is
+ * dropped.
+ */
 function forwardSaid(found: DroppingChain, { chains, mode }: HookFacts): Said {
   const { family, table, chain, command, hasRules } = found;
   const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
@@ -244,7 +249,10 @@ function inputSaid({ chains, mode }: HookFacts): Said[] {
   });
 }
 
-/** Of all NAT chains the first that rewrites decides; those of a priority that is the same come first, as they were there before. */
+/**
+ * The first NAT chain that rewrites decides. Chains with our priority run first, because they were registered before
+ * ours.
+ */
 function natSaid({ chains, legacyNat }: HookFacts): Said[] {
   const first = chains.filter(
     ({ base, rules }) =>
@@ -286,7 +294,7 @@ function notrackSaid({ ref, chain, base, notrack }: ForeignChain): Said[] {
   ];
 }
 
-/** Packets with the bit are masqueraded at postrouting, whatever program has set it. */
+/** Packets with the bit are masqueraded at postrouting, whichever program has set it. */
 function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number): Said[] {
   const value = (1 << bit) >>> 0;
   const chainsThat = (does: (use: MarkUse) => number): string[] => [
@@ -335,7 +343,7 @@ function bridgeSaid({ bridge, setting, present, command }: SkippingBridge): Said
   );
 }
 
-/** Interfaces that Cilium makes. */
+/** Interfaces that Cilium creates. */
 const CILIUM = ["cilium_host", "cilium_net"];
 
 function ebpfSaid(interfaces: readonly string[]): Said[] {
@@ -348,7 +356,7 @@ function ebpfSaid(interfaces: readonly string[]): Said[] {
   ];
 }
 
-/** By the names that programs give their tables and chains. */
+/** Recognized by the names that programs give their tables and chains. */
 const SOFTWARE: readonly (readonly [name: RegExp, software: string])[] = [
   [/^cali-/, "Calico"],
   [/^CILIUM_|^OLD_CILIUM/, "Cilium"],
@@ -364,7 +372,7 @@ const SOFTWARE: readonly (readonly [name: RegExp, software: string])[] = [
   [/^ufw/, "ufw"],
 ];
 
-/** Whose they are, where a name tells. */
+/** Returns the owners, as far as names show them. */
 function softwareOf(names: readonly string[]): string[] {
   return SOFTWARE.flatMap(([pattern, software]) => (names.some((name) => pattern.test(name)) ? [software] : []));
 }

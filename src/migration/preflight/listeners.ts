@@ -1,21 +1,21 @@
-/** Who listens on this node's TCP ports, as /proc tells it. Nothing here throws. */
+/** Finds who listens on this node's TCP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { endianness } from "node:os";
 import { join } from "node:path";
 import { formatAddress } from "../../base/ip.js";
 
 export interface Listener {
-  /** Canonical; "0.0.0.0" and "::" for all. */
+  /** Canonical. "0.0.0.0" and "::" mean all addresses. */
   readonly address: string;
   readonly port: number;
-  /** Inode of the socket: what /proc/PID/fd links to. */
+  /** Inode of the socket, which /proc/PID/fd links to. */
   readonly inode: string;
 }
 
 /** TCP_LISTEN of net/tcp_states.h, as the tables print it. */
 const LISTEN = "0A";
 
-/** Of this network namespace: /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
+/** Reads this network namespace's /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
 export async function readListeners(root = "/"): Promise<Listener[]> {
   const texts = await Promise.all(
     ["tcp", "tcp6"].map((name) => readFile(join(root, "proc/self/net", name), "latin1").catch(() => "")),
@@ -28,12 +28,15 @@ function listenerOf(line: string): Listener | undefined {
   const [, address = "", port = ""] = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local) ?? [];
   if (state !== LISTEN || address === "") return undefined;
   const bytes = Buffer.from(address, "hex");
-  // Words of 32 bits are printed as numbers.
+  // The kernel prints 32-bit words as numbers.
   if (endianness() === "LE") bytes.swap32();
   return { address: formatAddress(bytes), port: Number.parseInt(port, 16), inode };
 }
 
-/** Name and number of the process that has the socket open; undefined: none that this /proc shows, or lets us look at. */
+/**
+ * Returns name and number of the process that has the socket open. Returns undefined if this /proc does not show one or
+ * denies access.
+ */
 export async function processWith(inode: string, root = "/"): Promise<{ pid: number; name: string } | undefined> {
   const pids = (await readdir(join(root, "proc")).catch(() => [])).filter((name) => /^\d+$/.test(name));
   for (const pid of pids) {

@@ -1,9 +1,12 @@
-/** What other programs' rules do with the packet mark, and whether the bit that asks for masquerading is among it. */
+/** Analyzes how other programs' rules use the packet mark, and whether they use the masquerade bit. */
 import { endianness } from "node:os";
 import { BitwiseOp, Hook, MetaKey, Priority } from "../../netlink/constants.js";
 import type { BaseChain, Expr } from "../../netlink/kernel.js";
 
-/** Bits of the mark that a rule sets, clears and looks at. Where its value is not known beforehand (a stored mark), all that it writes count as cleared. */
+/**
+ * Bits of the mark that a rule sets, clears and tests. If the written value is unknown (a stored mark), all bits
+ * written count as cleared.
+ */
 export interface MarkUse {
   readonly sets: number;
   readonly clears: number;
@@ -13,13 +16,13 @@ export interface MarkUse {
 const ALL = 0xffffffff;
 const LITTLE_ENDIAN = endianness() === "LE";
 
-/** A register with (mark & kept) ^ flipped; undefined in its place: what the rule does not take from the mark. */
+/** A register with (mark & kept) ^ flipped. Registers that do not come from the mark have no entry. */
 interface MarkValue {
   readonly kept: number;
   readonly flipped: number;
 }
 
-/** Undefined: the rule has nothing to do with it. */
+/** Returns undefined if the rule does not use the mark. */
 export function markUse(exprs: readonly Expr[]): MarkUse | undefined {
   const marks = new Map<number, MarkValue>();
   let [sets, clears, tests] = [0, 0, 0];
@@ -28,7 +31,7 @@ export function markUse(exprs: readonly Expr[]): MarkUse | undefined {
     clears |= ~kept & ~flipped;
   };
   const test = (bits: number): void => {
-    // A look at the whole mark is about its value, not about a bit of it.
+    // A test of the whole mark is about its value, not about single bits.
     if (bits !== ALL) tests |= bits;
   };
   for (const expr of exprs) {
@@ -83,22 +86,25 @@ const RESTORE = 2;
 
 interface Compat {
   readonly name: string;
-  /** mark and mask; of CONNMARK ctmark, ctmask, nfmask. */
+  /** mark and mask; for CONNMARK: ctmark, ctmask, nfmask. */
   readonly words: readonly number[];
-  /** Behind the words. */
+  /** Follows the words. */
   readonly mode: number;
 }
 
-/** Revisions whose layout is known (struct xt_mark_tginfo2, xt_mark_mtinfo1, xt_connmark_tginfo1 and 2), with their words. */
+/**
+ * Revisions with a known layout (struct xt_mark_tginfo2, xt_mark_mtinfo1, xt_connmark_tginfo1 and 2), with their number
+ * of words.
+ */
 const LAYOUTS: Readonly<Record<string, { readonly revisions: readonly number[]; readonly words: number }>> = {
   "match mark": { revisions: [1], words: 2 },
   "target MARK": { revisions: [2], words: 2 },
   "target CONNMARK": { revisions: [1, 2], words: 3 },
 };
-/** NFTA_TARGET_NAME, _REV and _INFO, and the same of a match (linux/netfilter/nf_tables_compat.h). */
+/** NFTA_TARGET_NAME, _REV and _INFO, which have the same values for a match (linux/netfilter/nf_tables_compat.h). */
 const [NAME, REVISION, INFO] = [1, 2, 3];
 
-/** A match or target of iptables-nft that is about marks. */
+/** Parses a match or target of iptables-nft that uses marks. */
 function compatOf(kind: string, data: Uint8Array): Compat | undefined {
   const attributes = new Map<number, Buffer>();
   const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
@@ -123,13 +129,13 @@ function wordOf(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
 }
 
-/** Whether what a chain does to the mark reaches our postrouting, where the bit is looked at. */
+/** Whether a chain's changes to the mark are seen by our postrouting, which tests the bit. */
 export function isAheadOfMasquerading({ hook, priority }: BaseChain): boolean {
   if (hook === Hook.postrouting) return priority < Priority.srcnat;
   return hook === Hook.prerouting || hook === Hook.output || hook === Hook.forward;
 }
 
-/** Whether it comes behind our DNAT, which sets the bit. */
+/** Whether the chain runs after our DNAT, which sets the bit. */
 export function isBehindDnat({ hook, priority }: BaseChain): boolean {
   return hook === Hook.forward || hook === Hook.postrouting || priority > Priority.dstnat;
 }

@@ -1,4 +1,4 @@
-/** Which of kube-proxy's modes has rules on this node, and what becomes of each. */
+/** Finds which of kube-proxy's modes has rules on this node, and what happens to each. */
 import { counted } from "../../base/counted.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { TableFlag } from "../../netlink/constants.js";
@@ -11,47 +11,47 @@ import type { IpFamily } from "../../base/ip.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 
-/** kube-proxy's chain with a rule for each node port, in nat; in filter for each one of health checks. */
+/** kube-proxy's chain with a rule for each node port in nat, and for each health-check node port in filter. */
 const NODE_PORTS = "KUBE-NODEPORTS";
 
-/** A table with the name of kube-proxy's. */
+/** A table with the same name as kube-proxy's. */
 export interface ProxyTable {
   readonly family: IpFamily;
-  /** By the maps in it. */
+  /** Determined from the maps in it. */
   readonly whose: "ours" | "kube-proxy's" | "unknown";
-  /** Netlink port of the program that keeps others from changing it. */
+  /** Netlink port of the program that prevents others from changing it. */
   readonly owner?: number;
-  /** Node ports in it. */
+  /** Number of node ports in it. */
   readonly nodePorts: number;
 }
 
 export interface ModeFacts {
   readonly tables: readonly ProxyTable[];
-  /** What is kube-proxy's in the tables of iptables-nft. */
+  /** kube-proxy's chains in the tables of iptables-nft. */
   readonly iptables: readonly TableCleanup[];
-  /** Rules of its chain KUBE-NODEPORTS in nat there: none means that it serves no node port. */
+  /** Number of rules in its chain KUBE-NODEPORTS in nat. 0 means that it serves no node port. */
   readonly iptablesNodePorts: number;
-  /** The same in the older iptables; undefined: it cannot be read. */
+  /** The same in the older iptables. Undefined if it cannot be read. */
   readonly legacyNodePorts: number | undefined;
-  /** Rules of KUBE-NODEPORTS in filter of iptables-nft: node ports for health checks, which it accepts. */
+  /** Number of rules in KUBE-NODEPORTS in filter of iptables-nft, which accept health-check node ports. */
   readonly healthCheckRules: number;
-  /** Families for which `handover` has left a copy that serves. */
+  /** Families for which `handover` has left an active copy. */
   readonly handover: readonly IpFamily[];
-  /** In the older iptables, and IPVS. */
+  /** Leftovers in the older iptables and in IPVS. */
   readonly foreign: readonly ForeignLeftover[];
 }
 
-/** The modes that have rules here; several where one was left behind. */
+/** The modes that have rules here. There are several if one was left behind. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
 
-/** How many rules a chain has in a table of the older iptables. Asked only for tables that are there. */
+/** Returns the number of rules in a chain of a table of the older iptables. Called only for tables that exist. */
 export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
 
 export interface ModeOptions extends ForeignOptions {
   readonly legacyRules?: ReadLegacyRules;
 }
 
-/** `kernel` undefined: nf_tables is not to be asked, so it has no rules. Rejects with KernelError. */
+/** @param kernel undefined if nf_tables must not be asked; it has no rules then. Rejects with KernelError. */
 export async function readMode(
   kernel: Kernel | undefined,
   families: readonly IpFamily[],
@@ -106,7 +106,7 @@ async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "n
   return count;
 }
 
-/** Both families': a kernel without IPv6 has no table of it. */
+/** Sums over both families. A kernel without IPv6 has no such table for it. */
 async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Promise<number | undefined> {
   let count = 0;
   for (const family of IP_FAMILIES) {
@@ -115,27 +115,27 @@ async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Pr
     try {
       count += await legacyRules(family, "nat", NODE_PORTS);
     } catch {
-      // The table is named as one that cannot be read.
+      // The table is reported elsewhere as unreadable.
       return undefined;
     }
   }
   return count;
 }
 
-/** In the order in which packets meet them. */
+/** In the order in which packets meet their rules. */
 export function modesOf({ tables, iptables, foreign }: ModeFacts): Mode[] {
   const ipvs = foreign.some(({ kind }) => kind === "ipvs");
   const legacy = foreign.some(({ kind }) => kind === "iptables-legacy");
   return [
     ...(tables.some(({ whose }) => whose === "ours") ? (["nft-proxier"] as const) : []),
     ...(tables.some(({ whose }) => whose === "kube-proxy's") ? (["nftables"] as const) : []),
-    // IPVS mode has chains in iptables as well.
+    // IPVS mode also has chains in iptables.
     ...(!ipvs && (iptables.length > 0 || legacy) ? (["iptables"] as const) : []),
     ...(ipvs ? (["ipvs"] as const) : []),
   ];
 }
 
-/** Whether kube-proxy serves, or has served, by rules that nft-proxier does not continue. */
+/** Whether kube-proxy serves, or has served, with rules that nft-proxier does not continue. */
 export function isOtherMode(modes: readonly Mode[]): boolean {
   return modes.includes("iptables") || modes.includes("ipvs");
 }

@@ -1,23 +1,26 @@
 /**
- * Which of the kernel modules that the rules need are there. Looked at before anything is asked of nf_tables: a request alone makes the
- * kernel load what it has on disk, and a look is to change nothing.
+ * Checks which of the required kernel modules are available. This runs before any request to nf_tables, because a
+ * request makes the kernel load modules from disk, and a check must change nothing.
  */
 import { readdir, readFile } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
 import { type Finding, named, note, of, ok, problem } from "./finding.js";
 
-/** on disk: would be loaded with its first use; unknown: not loaded, and where modules are listed cannot be seen. */
+/** on disk: would be loaded at its first use. unknown: not loaded, and the list of modules is not visible. */
 export type ModuleState = "loaded" | "built in" | "on disk" | "missing" | "unknown";
 
 export interface ModuleFacts {
-  /** False: this kernel has no modules, or loads no more of them: nothing is loaded by asking. */
+  /** False if this kernel has no modules or does not load more, so that requests load nothing. */
   readonly loads: boolean;
   readonly states: ReadonlyMap<string, ModuleState>;
 }
 
 const NF_TABLES = "nf_tables";
-/** Of the rules of services, by the expression or chain type that each has (net/netfilter, net/ipv4/netfilter, net/ipv6/netfilter). */
+/**
+ * Modules for the rules of services, by the expression or chain type that each provides (net/netfilter,
+ * net/ipv4/netfilter, net/ipv6/netfilter).
+ */
 const FOR_RULES: readonly string[] = [
   NF_TABLES,
   "nf_conntrack",
@@ -33,10 +36,10 @@ const FOR_RULES: readonly string[] = [
 const FOR_IPV6: readonly string[] = ["nft_fib_ipv6", "nft_reject_ipv6"];
 const NETLINK = "nf_conntrack_netlink";
 
-/** Where distributions and `kubectl debug node`, which has the node's root at /host, keep modules. */
+/** Directories of modules in distributions and in `kubectl debug node`, which mounts the node's root at /host. */
 const DIRECTORIES = ["lib/modules", "usr/lib/modules", "host/lib/modules", "host/usr/lib/modules"];
 
-/** Never throws: what cannot be read is not known. */
+/** Never throws. What cannot be read counts as unknown. */
 export async function readModules(ipv6: boolean, root = "/", kernelRelease = release()): Promise<ModuleFacts> {
   const names = [...FOR_RULES, ...(ipv6 ? FOR_IPV6 : []), NETLINK];
   const read = (file: string): Promise<string | undefined> => readFile(join(root, file), "utf8").catch(() => undefined);
@@ -62,12 +65,12 @@ export async function readModules(ipv6: boolean, root = "/", kernelRelease = rel
   return { loads: loaded !== undefined && !disabled, states: new Map(names.map((name) => [name, stateOf(name)])) };
 }
 
-/** Files have hyphens where names have underscores, or not. */
+/** Module files may have hyphens where names have underscores. */
 function fileOf(name: string, end: string): RegExp {
   return new RegExp(`/${name.replaceAll("_", "[_-]")}\\.ko${end}`, "m");
 }
 
-/** Whether asking the kernel about its tables loads nothing. */
+/** Whether a request about the kernel's tables loads nothing. */
 export function mayRead({ loads, states }: ModuleFacts): boolean {
   return !loads || isThere(states.get(NF_TABLES));
 }

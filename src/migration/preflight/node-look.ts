@@ -1,4 +1,6 @@
-/** What of this node keeps packets from services although the rules are in force. Looked at when a status is asked for. */
+/**
+ * Checks what on this node keeps packets from services although the rules are active. Runs when a status is requested.
+ */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { checkFirewalls, type Obstacle, type ServicePacket } from "../../tools/explain/firewalls.js";
@@ -19,16 +21,19 @@ import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from 
 import type { FirewallStatus, StatusProblem } from "../../observe/status-report.js";
 
 export interface NodeLook {
-  /** Absent: no connection tracker is loaded. */
+  /** Absent if no connection tracker is loaded. */
   readonly conntrack?: ConntrackFill;
-  /** Absent: no other program has rules in the way of services' packets, or they cannot be read, which is a problem. */
+  /**
+   * Absent if no other program has rules that service packets pass, or if the rules cannot be read, which is reported
+   * as a problem.
+   */
   readonly firewalls?: FirewallStatus;
   readonly problems: readonly StatusProblem[];
 }
 
-/** What is served, as packets that must pass. */
+/** The served services, as packets that must pass. */
 export interface ServedPackets {
-  /** Those that have endpoints. */
+  /** Families that have endpoints. */
   readonly families: readonly IpFamily[];
   /** "namespace/name" of all services. */
   readonly services: Iterable<string>;
@@ -37,16 +42,15 @@ export interface ServedPackets {
 
 export interface NodeLookOptions {
   readonly kernel: RoutedKernel;
-  /** Reads the older iptables; absent: it is not looked at. */
+  /** Reads the older iptables. Absent if they are not checked. */
   readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyLayout">;
   /** Bit of the packet mark that our rules set, 0 to 31. */
   readonly masqueradeBit: number;
 }
 
-/** A check of the firewalls may take this share of the time between two of them: a younger one is told again. */
+/** Maximum share of time for firewall checks. A more recent result is repeated. */
 const SHARE = 0.1;
 
-/** Looks when a status is asked for. */
 export class NodeWatch {
   readonly #options: NodeLookOptions;
   #firewalls: { readonly told: Promise<FirewallLook>; goodUntil: number } | undefined;
@@ -91,7 +95,7 @@ export class NodeWatch {
   }
 }
 
-/** Copies that `handover` left. Never rejects: a kernel that cannot be read is another problem. */
+/** Reports copies that `handover` left. Never rejects: an unreadable kernel is reported elsewhere. */
 export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]> {
   const problems = Object.entries(FAMILY_NAMES).map(async ([family, name]): Promise<StatusProblem[]> => {
     const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
@@ -108,7 +112,7 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
 }
 
 export interface FirewallProblem extends StatusProblem {
-  /** "ip filter FORWARD": the chain whose policy it is. Absent: a rule drops the packets. */
+  /** The chain of the policy: "ip filter FORWARD". Absent if a rule drops the packets. */
   readonly policyOf?: string;
 }
 
@@ -146,7 +150,7 @@ function legacyProblem(found: DroppingChain): StatusProblem {
   return { what: droppingText(found, true), remedy: keptRemedy(found.command) };
 }
 
-/** Of one kind, this many services are named, and of all kinds so many are told. */
+/** Maximum number of services to name for one obstacle, and of obstacles to report. */
 const NAMED = 3;
 const MOST_OBSTACLES = 10;
 
@@ -169,7 +173,7 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
   const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${counted(more, "more service")}` : "");
   const why = rule === undefined ? "by policy" : `by rule ${rule}`;
   const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}: ${why}`;
-  // Ahead of the translation no rule can tell that a packet is a service's but by its address.
+  // Before the translation, a rule can recognize a service's packet only by its address.
   const remedy =
     hook === "prerouting" && direction === "original"
       ? "accept services' addresses in that firewall's configuration"

@@ -1,4 +1,4 @@
-/** What the cluster's objects would come to on this node. Pure. */
+/** Checks the effect of the cluster's objects on this node. Pure. */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -6,15 +6,15 @@ import type { Problem, ServedCounts, ServicePortView } from "../../model/service
 import type { ServiceModel } from "../../model/service-model.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 
-/** What was read of objects, or why none was. */
+/** The objects that were read, or why there are none. */
 export type ObjectFacts =
   | {
       readonly problems: readonly Problem[];
       readonly lostClaims: readonly Problem[];
       readonly unbalanced: readonly Problem[];
-      /** Manifests of which nothing can be read. */
+      /** Manifests that cannot be read at all. */
       readonly missing: readonly string[];
-      /** Other problems of manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
+      /** Other problems in manifests: "web.yaml: Service default/web: spec.externalIps: unknown field". */
       readonly ignored: readonly string[];
       readonly counts: readonly (ServedCounts & { readonly family: IpFamily })[];
       readonly serviceCIDRs: readonly string[];
@@ -47,7 +47,7 @@ export function objectFacts(
   };
 }
 
-/** Of one kind so many are named. */
+/** Maximum number of names for one kind of problem. */
 const MOST_NAMED = 10;
 
 export function checkObjects(facts: ObjectFacts): Finding[] {

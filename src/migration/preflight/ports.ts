@@ -1,4 +1,4 @@
-/** Whether the addresses of the health and metrics servers can be had when kube-proxy is gone. Pure. */
+/** Checks whether the addresses of the health and metrics servers will be free when kube-proxy is gone. Pure. */
 import { parseAddress } from "../../base/ip.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { isLoopback, isUnspecified, type LocalAddress } from "../../node/facts.js";
@@ -9,13 +9,13 @@ export interface PortFacts {
   readonly config: Pick<ProxyConfig, "healthzBindAddress" | "metricsBindAddress" | "bindAddressHardFail">;
   readonly listeners: readonly (Listener & { readonly process?: { readonly pid: number; readonly name: string } })[];
   readonly local: readonly LocalAddress[];
-  /** kube-proxy, or nft-proxier, has rules here: a listener that cannot be named is likely its. */
+  /** kube-proxy or nft-proxier has rules here, so an unknown listener is likely theirs. */
   readonly proxyHere: boolean;
 }
 
 const FIELDS = ["healthzBindAddress", "metricsBindAddress"] as const;
 
-/** Those with one of the configured ports at an address that collides. */
+/** Returns listeners on one of the configured ports, at an address that conflicts. */
 export function colliding(config: PortFacts["config"], listeners: readonly Listener[]): Listener[] {
   return FIELDS.flatMap((field) => listeners.filter((listener) => collides(config[field], listener)));
 }
@@ -56,7 +56,7 @@ function ofField(field: (typeof FIELDS)[number], { config, listeners, local, pro
   return [note(what, "`ss -ltnp` on the node shows who has it")];
 }
 
-/** As `comm` has it. */
+/** The name as in /proc/PID/comm. */
 function isProxy(name: string): boolean {
   return name === "kube-proxy" || name === "nft-proxier";
 }

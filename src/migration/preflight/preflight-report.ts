@@ -1,9 +1,9 @@
-/** A report on a node, for people and for programs. */
+/** A report on a node, as text, JSON or YAML. */
 import { counted } from "../../base/counted.js";
 import { columns, linesText } from "../../base/columns.js";
 import { type Finding, type Level, LEVELS } from "./finding.js";
 
-/** Version of the report in JSON and YAML: fields may be added to it, none changes or goes. */
+/** Version of the report in JSON and YAML. Fields may be added, but none may change or be removed. */
 export const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "PreflightReport" } as const;
 
 export interface PreflightReport {
@@ -12,9 +12,9 @@ export interface PreflightReport {
   readonly nodeName: string;
   readonly version: string;
   readonly kernel: string;
-  /** No finding is a problem, of what was checked. */
+  /** Whether none of the findings is a problem. Covers only what was checked. */
   readonly ready: boolean;
-  /** What was not checked; empty: everything was. */
+  /** Checks that were not made. Empty if all were. */
   readonly unchecked: readonly string[];
   readonly findings: readonly Finding[];
 }

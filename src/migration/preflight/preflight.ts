@@ -1,4 +1,4 @@
-/** Looks at this node as it is, and says what would change with nft-proxier. Nothing here writes, loads or sends anything. */
+/** Inspects this node and reports what would change with nft-proxier. Nothing here writes, loads or sends anything. */
 import { access, constants, readdir, readFile } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
@@ -52,7 +52,7 @@ import { checkPorts, colliding, type PortFacts } from "./ports.js";
 import { checkServiceCIDRs } from "./service-cidrs.js";
 import { checkTrial, countElements, tryRules } from "./trial.js";
 
-/** The kernel with what it tells of the older iptables. */
+/** The kernel, with access to the older iptables. */
 export type PreflightKernel = Kernel & {
   readonly legacyChains: ReadLegacyChains;
   readonly legacyRules: ReadLegacyRules;
@@ -63,22 +63,22 @@ export type PreflightKernel = Kernel & {
 export interface PreflightOptions {
   readonly reading: ConfigReading;
   readonly nodeName: string;
-  /** This node's object; undefined: not there to be looked at. */
+  /** This node's object. Undefined if it was not available. */
   readonly node: V1Node | undefined;
   readonly objects: ObjectFacts;
   readonly families: KernelFamilies;
   readonly modules: ModuleFacts;
-  /** Undefined: asking would make the kernel load nf_tables. */
+  /** Undefined if a request would make the kernel load nf_tables. */
   readonly kernel: PreflightKernel | undefined;
-  /** False: trying the rules would make the kernel load modules. */
+  /** False if trying the rules would make the kernel load modules. */
   readonly mayTry: boolean;
-  /** Addresses of interfaces, where the kernel is not asked. */
+  /** Addresses of interfaces, in case the kernel is not asked. */
   readonly local: readonly LocalAddress[];
-  /** Where /proc and /sys are; default "/". */
+  /** Directory that contains /proc and /sys. Default "/". */
   readonly root?: string;
 }
 
-/** Problems first. Rejects with KernelError where the kernel cannot be asked. */
+/** Returns problems first. Rejects with KernelError if the kernel cannot be asked. */
 export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   const { reading, objects, modules, kernel, root = "/" } = options;
   const families = options.families.families;
@@ -111,7 +111,7 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   ]);
 }
 
-/** Without the VIPs that kube-proxy's IPVS mode gives the node: no node port answers there. */
+/** Excludes VIPs that kube-proxy's IPVS mode gives the node, because node ports are not served there. */
 async function localAddresses(kernel: Kernel): Promise<LocalAddress[]> {
   const all = (await kernel.addresses()).filter(({ interfaceName }) => interfaceName !== IPVS_INTERFACE);
   const texts = new Map(all.map(({ family, address }) => [formatAddress(address), family]));
@@ -148,7 +148,7 @@ async function portFacts(
   return { config, listeners, local, proxyHere: modesOf(mode).length > 0 };
 }
 
-/** Its version, its families, and what of it decides over packets beside rules. */
+/** Checks the kernel's version, its families, and settings other than rules that affect packets. */
 async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): Promise<Finding[]> {
   const old = oldKernelWarning();
   const findings = of("kernel", "version", old === undefined ? ok(`Linux ${release()}`) : note(old));
@@ -163,7 +163,7 @@ async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): 
   return findings;
 }
 
-/** Where node ports answer, by family. */
+/** Where node ports are served, by family. */
 type FamilyPlaces = readonly { readonly family: IpFamily; readonly places: NodePortPlaces }[];
 
 function optionsFor(
@@ -176,7 +176,7 @@ function optionsFor(
   return rulesetOptions(loaded.config, facts, family, nodePorts);
 }
 
-/** Of the cluster's services, where they were read. */
+/** For the cluster's services, if they were read. */
 async function footprintFindings(
   { objects, reading }: PreflightOptions,
   facts: NodeFacts,
@@ -191,7 +191,7 @@ async function footprintFindings(
   return checkFootprint({ services: sum("services"), endpoints: sum("endpoints"), rules, cpus: cpus().length });
 }
 
-/** Networks of this node in the ServiceCIDRs, where these were read. */
+/** Compares networks of this node with the ServiceCIDRs, if these were read. */
 async function serviceCIDRFindings(
   { objects, reading, node, root = "/" }: PreflightOptions,
   facts: NodeFacts,
@@ -205,7 +205,7 @@ async function serviceCIDRFindings(
   return checkServiceCIDRs({ serviceCIDRs, overlaps, views });
 }
 
-/** The rules as this node would get them, tried. */
+/** Tries the rules as this node would get them. */
 async function rulesFindings(
   { kernel, mayTry, objects, reading, families }: PreflightOptions,
   facts: NodeFacts,
@@ -259,7 +259,7 @@ async function hookFindings(kernel: PreflightKernel | undefined, options: HookOp
   return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
 }
 
-/** The older iptables is looked at with the chains that drop by policy. */
+/** The chains that drop by policy already cover the older iptables. */
 async function firewallLook(
   kernel: PreflightKernel,
   objects: ObjectFacts,
@@ -279,7 +279,7 @@ async function firewallLook(
   );
 }
 
-/** Only where the table is there: the kernel makes one that is asked for. */
+/** Reads only a table that exists, because the kernel creates a table that is asked for. */
 async function readLegacyNat(
   kernel: PreflightKernel,
   family: IpFamily,
@@ -288,6 +288,6 @@ async function readLegacyNat(
   const tables = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
   if (!tables.split("\n").includes("nat")) return { family, chains: [] };
   const chains = await kernel.legacyChains(family, "nat");
-  // kubelet's own are of no consequence here.
+  // kubelet's own chains do not matter here.
   return { family, chains: chains.filter((chain) => !isOwnChain("nat", chain) && !/^KUBE-(?!ROUTER)/.test(chain)) };
 }

@@ -1,4 +1,7 @@
-/** ServiceCIDRs that overlap networks of pods and nodes: in kube-proxy's older modes these work, with nftables they do not. Pure. */
+/**
+ * Finds ServiceCIDRs that overlap networks of pods and nodes. These work in kube-proxy's older modes, but not with
+ * nftables. Pure.
+ */
 import { type IpFamily, parseCIDR } from "../../base/ip.js";
 import { endpointsInside } from "../../objects/endpoint-list.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
@@ -24,7 +27,7 @@ export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDR
   return of("objects", "service-cidrs", ...(said.length > 0 ? said : [ok(fine)]));
 }
 
-/** "namespace/name" of services with an endpoint in a ServiceCIDR. */
+/** Returns "namespace/name" of services with an endpoint in a ServiceCIDR. */
 function servicesInside(serviceCIDRs: readonly string[], views: ServiceCIDRFacts["views"]): string[] {
   const prefixes = serviceCIDRs.flatMap((text) => parseCIDR(text) ?? []);
   const names = new Set<string>();

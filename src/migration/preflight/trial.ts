@@ -1,4 +1,4 @@
-/** The rules as this node would get them, given to the kernel in a transaction that it checks and rolls back. */
+/** Tries the rules that this node would get, in a transaction that the kernel checks and rolls back. */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { EndpointBalance } from "../../model/balance/endpoint-balance.js";
@@ -12,26 +12,31 @@ import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../ta
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";
 
-/** Of a table that never is: no other program's, as a batch that adds to an existing one would meet what is in it. */
+/**
+ * A table name that no program uses, because a batch that adds to an existing table would conflict with its content.
+ */
 const TRIAL_TABLE = "nft-proxier-preflight";
 
-/** More is not sent: a listener to nf_tables anywhere on the host costs the kernel a page or two for each element of a transaction. */
+/**
+ * Maximum number of elements to send. A listener to nf_tables anywhere on the host costs the kernel a page or two for
+ * each element of a transaction.
+ */
 const MOST_ELEMENTS = 16_384;
 
-/** What one family came to. */
+/** The result for one family. */
 export interface TrialResult {
   readonly family: IpFamily;
-  /** Undefined: not probed, or the kernel does not say. */
+  /** Undefined if not probed, or if the kernel does not say. */
   readonly rejectInPrerouting: boolean | undefined;
   readonly elementCounters: boolean | undefined;
-  /** Of the rules that every node has, then of those that services bring with them. */
+  /** The rules that every node has, then those for services. */
   readonly skeleton: Attempt;
   readonly services: Attempt;
 }
 
 export type Attempt =
   | { readonly outcome: "accepted"; readonly objects: ApplyResult["operations"] }
-  /** What of it, in the kernel's order, and the kernel's words. */
+  /** The rejected objects in the kernel's order, and the kernel's message. */
   | { readonly outcome: "refused"; readonly reason: string; readonly faults: readonly string[] }
   | { readonly outcome: "too large"; readonly elements: number }
   | { readonly outcome: "not made" };
@@ -40,11 +45,14 @@ export interface TrialOptions {
   readonly kernel: Kernel;
   readonly family: IpFamily;
   readonly options: RulesetOptions;
-  /** By service; empty: made-up ones, with all that brings rules of its own. */
+  /** By service. If empty, made-up services that use every kind of rule are tried. */
   readonly services: ReadonlyMap<string, readonly ServicePortView[]>;
 }
 
-/** Leaves nothing behind: the ruleset's generation is the same before and after. Rejects with KernelError where the kernel cannot be asked. */
+/**
+ * Leaves no trace: the ruleset's generation is the same before and after. Rejects with KernelError if the kernel cannot
+ * be asked.
+ */
 export async function tryRules({ kernel, family, options, services }: TrialOptions): Promise<TrialResult> {
   const { rejectPrerouting: rejectInPrerouting, elementCounters } = await probeRuleFeatures(kernel, family);
   const full: RulesetOptions = {
@@ -59,7 +67,7 @@ export async function tryRules({ kernel, family, options, services }: TrialOptio
   return { family, rejectInPrerouting, elementCounters, skeleton, services: withServices };
 }
 
-/** How many map elements the rules have with these services, which no kernel is asked. */
+/** Counts the map elements of the rules for these services, without asking a kernel. */
 export async function countElements({
   family,
   options,
@@ -120,10 +128,10 @@ async function attempt(
   }
 }
 
-/** A kernel in which there is no table yet, and none ever comes to be. */
+/** A kernel in which no table exists or is ever created. */
 class TrialKernel {
   readonly kernel: Kernel;
-  /** Elements of a transaction that was not sent; 0: none was too large. */
+  /** Number of elements in a transaction that was too large to send; 0 if none was. */
   tooLarge = 0;
 
   constructor(kernel: Kernel) {
@@ -139,7 +147,7 @@ class TrialKernel {
   }
 }
 
-/** Without anything in it, and without a word of what happens. */
+/** An empty kernel that reports no events. */
 function emptyKernel(commit: Kernel["commit"]): Kernel {
   const none = <T>(): Promise<T[]> => Promise.resolve([]);
   const notHere = (): Promise<never> => Promise.reject(new Error("a trial reads and hears nothing"));
@@ -160,13 +168,16 @@ function emptyKernel(commit: Kernel["commit"]): Kernel {
   };
 }
 
-/** Documentation's addresses (RFC 5737, RFC 3849): nothing is sent there, and nothing of it is ever in force. */
+/** Documentation addresses (RFC 5737, RFC 3849). Nothing is sent to them, and the rules never become active. */
 const ADDRESSES = {
   ip: ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "198.51.100.0/24"],
   ip6: ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5", "2001:db8:1::/48"],
 } as const;
 
-/** Ports with all that brings rules of its own: node ports, both policies, source ranges, affinity, none or a lost endpoint, slots. */
+/**
+ * Ports that use every kind of rule: node ports, both policies, source ranges, affinity, no endpoint or a lost one,
+ * slots.
+ */
 function madeUp(family: IpFamily): ServicePortView[] {
   const [vip, external, balancer, one, two, range] = ADDRESSES[family];
   const endpoints = EndpointList.of(family, [
@@ -202,7 +213,10 @@ function madeUp(family: IpFamily): ServicePortView[] {
   ];
 }
 
-/** Of what is refused, so much is said, and so many characters of the kernel's words, which begin with the first of it. */
+/**
+ * Maximum number of rejected objects to report, and of characters from the kernel's message, which begins with the
+ * first of them.
+ */
 const MOST_FAULTS = 3;
 const MOST_REASON = 240;
 
