@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Brings a checkout from nothing to ready: Debian packages, npm packages with the pinned Node, the addon, dist/.
+ * Prepares a new checkout: Debian packages, npm packages with the pinned Node, the addon, dist/.
  *
  *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [--no-addon] [-- SCRIPT ARGS...]
  *
@@ -8,11 +8,11 @@
  * --lint  also the C++ formatter and linter
  * --browser  also Chromium, for the status page's tests
  * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
- * --no-addon  without compiling the addon, for what does not load it
- * --      when all is in place, run SCRIPT with the pinned Node and exit with its code
+ * --no-addon  without compiling the addon, for scripts that do not load it
+ * --      when everything is ready, run SCRIPT with the pinned Node and exit with its code
  *
- * Plain JavaScript without dependencies: it runs on whatever Node (>= 18) the machine has, before anything is
- * installed. Each step looks first and does nothing when it finds its work done.
+ * Plain JavaScript without dependencies, because it runs with the machine's own Node (>= 18) before anything is
+ * installed. Each step does nothing if its work is already done.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -27,7 +27,7 @@ const binDirectory = path.join(root, "node_modules", ".bin");
 const pinnedNode = path.join(binDirectory, "node");
 const stamps = path.join(root, "build", "stamps");
 
-/** What the machine must have, the Debian package that brings it, and what it is for. */
+/** The commands that the machine must have, with their Debian packages and purposes. */
 const requirements = [
   { package: "g++", command: "c++", for: "compiling the addon" },
   { package: "make", command: "make", for: "compiling the addon" },
@@ -46,20 +46,20 @@ const known = ["--format", "--lint", "--asan", "--browser", "--no-addon"];
 
 let worked = false;
 
-/** One progress line. */
+/** Prints a progress line. */
 function say(text) {
   worked = true;
   console.log(`bootstrap: ${text}`);
 }
 
-/** Ends the run with a reason and, where there is one, the exact command that a person can run instead. */
+/** Exits with a reason and, if there is one, the exact command to run instead. */
 function fail(reason, command) {
   console.error(`bootstrap: ${reason}`);
   if (command !== undefined) console.error(`\nRun this, then start again:\n\n    ${command}\n`);
   process.exit(1);
 }
 
-/** Does the work of one step, and says how long it took. */
+/** Does the work of one step, and prints how long it took. */
 function step(text, work) {
   say(`${text} ...`);
   const start = Date.now();
@@ -67,7 +67,7 @@ function step(text, work) {
   say(`${text}: done in ${((Date.now() - start) / 1000).toFixed(1)} s`);
 }
 
-/** Directories that hold administrators' commands are not on every user's PATH. */
+/** Adds the directories of administrators' commands, which are not on every user's PATH. */
 function searchPath() {
   const directories = (process.env.PATH ?? "").split(path.delimiter).filter((directory) => directory !== "");
   return [...directories, "/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -85,8 +85,8 @@ function isCommand(name) {
 }
 
 /**
- * The environment of everything that we start: the pinned Node first on PATH, and without npm's own configuration,
- * which node-gyp would take for its options (a configured `nodedir` beats the one on the command line).
+ * The environment of all child processes. The pinned Node is first on PATH, and npm's own configuration is removed.
+ * node-gyp would treat that as its options, and a configured `nodedir` overrides the one on the command line.
  */
 function childEnvironment() {
   const environment = {};
@@ -98,7 +98,7 @@ function childEnvironment() {
   return environment;
 }
 
-/** Runs a command quietly; its output is shown only if it fails. */
+/** Runs a command, and shows its output only if it fails. */
 function run(command, args, options = {}) {
   const result = spawnSync(command, args, {
     cwd: root,
@@ -127,7 +127,7 @@ function missingRequirements(list) {
   return list.filter(({ command, file }) => (command ? !isCommand(command) : !fs.existsSync(file)));
 }
 
-/** Installs what is missing with apt-get, as root or through a sudo that asks for no password. */
+/** Installs missing packages with apt-get, as root or through a sudo without password. */
 function ensurePackages(list) {
   const missing = missingRequirements(list);
   if (missing.length === 0) return;
@@ -145,7 +145,7 @@ function ensurePackages(list) {
   const isRoot = process.getuid() === 0;
   if (!isRoot && !run("sudo", ["-n", "true"]).ok)
     fail("installing packages needs root (or a sudo without password)", byHand);
-  // sudo drops the environment, so what apt needs of it goes through env(1).
+  // sudo drops the environment, so env(1) sets the variables that apt needs.
   const prefix = [...(isRoot ? [] : ["sudo", "-n"]), "env", "DEBIAN_FRONTEND=noninteractive"];
   const apt = (args) => run(prefix[0], [...prefix.slice(1), ...args]);
   step(`installing Debian packages: ${packages.join(" ")}`, () => {
@@ -173,8 +173,8 @@ function readJson(file) {
 }
 
 /**
- * Whether node_modules holds what package-lock.json asks for: npm leaves a copy of what it installed there, written last.
- * Optional packages are for one platform each, so of those only the pinned Node is asked for.
+ * Whether node_modules matches package-lock.json. npm writes a copy of what it installed there as its last step. Each
+ * optional package is for one platform, so only the pinned Node is checked among those.
  */
 function npmPackagesInPlace() {
   const wanted = readJson(path.join(root, "package-lock.json"))?.packages;
@@ -190,7 +190,7 @@ function npmPackagesInPlace() {
 
 function ensureNpmPackages() {
   if (npmPackagesInPlace()) return;
-  // npm tells its scripts where it is itself; outside of npm, the one on PATH has to do.
+  // npm tells its scripts where it is. Outside of npm, use the one on PATH.
   const npmScript = process.env.npm_execpath;
   const [command, prefix] = npmScript?.endsWith(".js") ? [process.execPath, [npmScript]] : ["npm", []];
   step("installing npm packages, with the pinned Node (npm ci)", () => {
@@ -206,7 +206,7 @@ function ensureNpmPackages() {
   }
 }
 
-/** All files under the given paths, relative to the root, sorted. */
+/** Returns all files under the given paths, relative to the root, sorted. */
 function filesUnder(...paths) {
   const found = [];
   const visit = (relative) => {
@@ -218,7 +218,7 @@ function filesUnder(...paths) {
   return found.sort((a, b) => (a < b ? -1 : 1));
 }
 
-/** A digest of files' names and contents, and of what else decides the outcome of a step. */
+/** A digest of files' names and contents, and of anything else that affects the outcome of a step. */
 function digest(files, ...extra) {
   const hash = createHash("sha256");
   for (const file of files)
@@ -234,7 +234,7 @@ function packageVersion(name) {
   return readJson(path.join(root, "node_modules", name, "package.json"))?.version;
 }
 
-/** Does a step unless its stamp holds the digest of these inputs and its outputs are there. */
+/** Does a step, unless its stamp has the digest of these inputs and its outputs exist. */
 function unlessStamped(name, inputs, outputs, work) {
   const stamp = path.join(stamps, name);
   const missing = () => outputs.find((output) => !fs.existsSync(output));
@@ -247,7 +247,8 @@ function unlessStamped(name, inputs, outputs, work) {
 }
 
 /**
- * Compiles the addon, and the one that only tests load, in `directory`/build. Not `node-gyp rebuild`: that removes build/ whole, and our stamps with it.
+ * Compiles the addon, and the one that only tests load, in `directory`/build. Does not use `node-gyp rebuild`, which
+ * removes all of build/ with our stamps.
  */
 function buildAddon(directory, gypArguments) {
   const gyp = path.join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
@@ -268,7 +269,7 @@ function addonInputs() {
   );
 }
 
-/** The shipped addon and the tests' own, as node-gyp leaves them in a directory. */
+/** The paths of the shipped addon and of the tests' own, as node-gyp creates them in a directory. */
 function addonsIn(directory) {
   return ["nft_proxier.node", "nft_proxier_test.node"].map((file) => path.join(directory, "build", "Release", file));
 }
@@ -279,7 +280,7 @@ function ensureAddon() {
   });
 }
 
-/** node-gyp always builds in ./build, so the sanitized twin gets a directory that shares our sources. */
+/** node-gyp always builds in ./build, so the sanitized addon gets a directory that shares our sources. */
 function ensureSanitizedAddon() {
   const directory = path.join(root, "build-asan");
   unlessStamped("addon-asan", addonInputs(), addonsIn(directory), () => {
@@ -294,7 +295,7 @@ function ensureSanitizedAddon() {
   });
 }
 
-/** tsc leaves the output of a source that is gone; a stale module must not stay importable. */
+/** tsc keeps the output of deleted sources, but a stale module must not remain importable. */
 function removeOrphans(dist) {
   for (const file of filesUnder(dist)) {
     const source = file.replace(/^dist\//, "src/").replace(/(\.d\.ts|\.js|\.js\.map)$/, ".ts");
@@ -322,7 +323,9 @@ function ensureDist() {
   });
 }
 
-/** Becomes, as far as Node can, the given script: same terminal, signals passed on, same exit code. */
+/**
+ * Runs the given script in place of this process, as far as Node can: same terminal, forwarded signals, same exit code.
+ */
 function become(args) {
   const child = spawn(pinnedNode, args, { cwd: root, stdio: "inherit", env: childEnvironment() });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));

@@ -1,5 +1,6 @@
 /**
- * Puts the status page together: src/daemon/page/page.html with its style and script in it, so that a browser asks for nothing else.
+ * Assembles the status page: src/daemon/page/page.html with its style and script included, so that a browser loads
+ * nothing else.
  *
  *   node deploy/page.mjs FILE
  */

@@ -1,6 +1,7 @@
 /**
- * `npm run demo`: what this is for, within a minute. A node, pods and an outside client as network namespaces; the real
- * proxier on the manifests of deploy/examples; real requests. Exits with 1 if a single request failed.
+ * `npm run demo` shows the purpose of nft-proxier within a minute: a node, pods and an outside client as network
+ * namespaces, the real proxier with the manifests of deploy/examples, and real requests. Exits with 1 if any request
+ * fails.
  */
 import { once } from "node:events";
 import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -31,7 +32,10 @@ interface Slice {
 
 let failed = 0;
 
-/** Edits web.yaml as a person or a ConfigMap would: a new file in the place of the old. Returns when, ms since the epoch. */
+/**
+ * Edits web.yaml as a person or a ConfigMap would, by replacing the file. Returns the time of the edit, ms since the
+ * epoch.
+ */
 function setEndpoints(directory: string, pods: readonly Pod[]): number {
   const file = path.join(directory, "web.yaml");
   const documents = parseAllDocuments(readFileSync(file, "utf8")).map((document) => document.toJS() as Slice);
@@ -51,7 +55,7 @@ function setEndpoints(directory: string, pods: readonly Pod[]): number {
   return edited;
 }
 
-/** Sends requests and draws who answered. */
+/** Sends requests and draws the share of each pod. */
 async function spread(from: Namespace, who: string, what: string, url: string): Promise<void> {
   const answers = await new Load(from, url, REQUESTS).finished();
   failed += answers.failures.length;
@@ -125,7 +129,7 @@ function total(counts: Readonly<Record<string, number>>): number {
   return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }
 
-/** What anybody on the node sees of it: a few lines of what is many more. */
+/** Shows a few lines of the ruleset, as any user on the node sees it. */
 async function showRuleset(lab: Lab): Promise<void> {
   heading("What nft sees of it on the node");
   const { stdout } = await lab.node.run(["nft", "list", "table", "ip", "kube-proxy"]);
@@ -142,7 +146,7 @@ async function showRuleset(lab: Lab): Promise<void> {
   for (const element of elements) say(`    ${element}`);
 }
 
-/** What an operator asks at night: `services`, `explain` and `status`, of the daemon that runs. */
+/** Asks the running daemon what an operator would: `services`, `explain` and `status`. */
 async function ask(lab: Lab, pod: Pod): Promise<void> {
   heading("What the daemon answers");
   const questions = [["services", "demo/web"], ["explain", "tcp", pod.address.ip, `${CLUSTER_IP.ip}:80`], ["status"]];
@@ -154,7 +158,7 @@ async function ask(lab: Lab, pod: Pod): Promise<void> {
   }
 }
 
-/** The same of live packets: three requests, each a connection whose first packet is traced. */
+/** Traces live packets: three requests, each a connection whose first packet is traced. */
 async function trace(lab: Lab, pod: Pod): Promise<void> {
   const words = ["trace", "demo/web", "--count", "3"];
   say(`$ nft-proxier ${words.join(" ")}`);
@@ -179,7 +183,7 @@ async function trace(lab: Lab, pod: Pod): Promise<void> {
   await shown;
 }
 
-/** Keeps all of it up, with requests, until Ctrl-C. */
+/** Keeps everything running, with requests, until Ctrl-C. */
 async function offerPage(lab: Lab): Promise<void> {
   const socket = path.join(mkdtempSync(path.join(tmpdir(), "nft-proxier-page-")), "page.sock");
   const relay = path.join(import.meta.dirname, "relay.mjs");
@@ -189,7 +193,7 @@ async function offerPage(lab: Lab): Promise<void> {
   say("In another terminal of this machine, as the same user:");
   say(`    node deploy/demo/relay.mjs 8080 ${socket}`);
   say("and in a browser: http://127.0.0.1:8080/status. Ctrl-C here ends all of it.");
-  // A terminal's Ctrl-C comes to every process of the demo, and from each to the next: more than once.
+  // Every process of the demo receives the terminal's Ctrl-C and forwards it, so the signal arrives more than once.
   await new Promise((resolve) => process.on("SIGINT", resolve).on("SIGTERM", resolve));
   await load.stop().catch(() => undefined);
   child.kill("SIGTERM");

@@ -1,9 +1,9 @@
 /**
- * A pod of the demo: an HTTP server that says its name.
+ * A pod of the demo: an HTTP server that returns its name.
  *
  *   node pod.ts NAME PORT ADDRESS...
  *
- * Prints "ready" when it listens on all addresses. On SIGTERM it finishes the requests that it has, and ends.
+ * Prints "ready" when it listens on all addresses. On SIGTERM it finishes its current requests and exits.
  */
 import { createServer } from "node:http";
 

@@ -1,4 +1,4 @@
-/** What the demo draws: headings and bars, in colour on a terminal only. */
+/** Prints the demo's headings and bars, in colour only on a terminal. */
 const colour = process.stdout.isTTY && process.env["NO_COLOR"] === undefined;
 const WIDTH = 36;
 
@@ -14,7 +14,7 @@ export function say(text: string): void {
   console.log(`  ${text}`);
 }
 
-/** A spread over pods, one bar each, sorted by name. */
+/** Draws a distribution over pods, one bar each, sorted by name. */
 export function bars(counts: Readonly<Record<string, number>>): void {
   const most = Math.max(1, ...Object.values(counts));
   for (const [name, count] of Object.entries(counts).toSorted(([a], [b]) => (a < b ? -1 : 1))) {
@@ -23,7 +23,7 @@ export function bars(counts: Readonly<Record<string, number>>): void {
   }
 }
 
-/** A count that ought to be zero. */
+/** Formats a count that should be zero. */
 export function failures(count: number): string {
   return count === 0 ? paint(32, "0 failed") : paint(31, `${count} failed`);
 }

@@ -12,16 +12,15 @@ const root = path.resolve(import.meta.dirname, "..", "..");
 const program = (name: string): string => path.join(import.meta.dirname, name);
 
 export const PORT = 8080;
-/** The program. */
 export const MAIN = path.join(root, "dist", "main.js");
 
-/** What a program prints, once it was started with a pipe. */
+/** Returns the output of a program that was started with a pipe, by line. */
 export function lines(stream: Readable | null): AsyncIterable<string> {
   if (stream === null) throw new Error("the program was started without a pipe");
   return createInterface({ input: stream });
 }
 
-/** Starts a pod's server and resolves when it listens. */
+/** Starts a pod's server. Resolves when it listens. */
 export async function startPod(pod: Pod): Promise<ChildProcess> {
   const command = [process.execPath, program("pod.ts"), pod.name, String(PORT), pod.address.ip, pod.address.ip6];
   const child = pod.namespace.spawn(command, { stdio: ["ignore", "pipe", "inherit"] });
@@ -29,14 +28,14 @@ export async function startPod(pod: Pod): Promise<ChildProcess> {
   throw new Error(`pod ${pod.name} did not start`);
 }
 
-/** Ends a pod as a kubelet does: it may finish what it is at. */
+/** Stops a pod as kubelet does: it may finish its current requests. */
 export async function stopPod(child: ChildProcess): Promise<void> {
   const ended = once(child, "exit");
   child.kill("SIGTERM");
   await ended;
 }
 
-/** Requests that go on until `stop`; what each pod's first answer was, is known on the way. */
+/** Sends requests until `stop`, and records when each pod first answers. */
 export class Load {
   readonly #child: ChildProcess;
   readonly #first = new Map<string, number>();
@@ -48,18 +47,18 @@ export class Load {
     this.#done = this.#read();
   }
 
-  /** When this pod answered first, ms since the epoch. */
+  /** Returns when this pod answered first, ms since the epoch. */
   firstAnswer(pod: string): number | undefined {
     return this.#first.get(pod);
   }
 
-  /** Lets the requests that are under way finish. */
+  /** Stops after the current requests are complete. */
   async stop(): Promise<Answers> {
     this.#child.stdin?.end();
     return this.#done;
   }
 
-  /** Resolves when all requests are answered, of a load that has a count. */
+  /** Resolves when all requests are answered. Only for a load with a count. */
   finished(): Promise<Answers> {
     return this.#done;
   }
@@ -74,7 +73,7 @@ export class Load {
   }
 }
 
-/** A line of the proxier's log, as far as the demo reads it. */
+/** A line of the proxier's log, with the fields that the demo reads. */
 export interface LogLine {
   /** RFC 3339. */
   readonly ts: string;
@@ -92,9 +91,12 @@ export class ProxierProcess {
   readonly log: LogLine[] = [];
   #ended: string | undefined;
 
-  /** @param page with kube-proxy's ports, the status page on the metrics port; else `run`, which listens on nothing. */
+  /**
+   * @param page whether to use kube-proxy's ports, with the status page on the metrics port. Otherwise runs `run`,
+   * which listens on nothing.
+   */
   constructor(node: Namespace, manifests: string, config: string, page: boolean) {
-    // Each write is logged.
+    // This makes it log each write.
     const own = page ? ["--hostname-override=node-a", "-v=2"] : ["run", "--log-level", "debug"];
     const command = [process.execPath, MAIN, ...own, "--manifests", manifests, "--config", config];
     this.#child = node.spawn(command, { stdio: ["ignore", "inherit", "pipe"] });
@@ -102,7 +104,10 @@ export class ProxierProcess {
     void this.#read();
   }
 
-  /** The first line that satisfies `wanted` from the given position of the log on; rejects if it does not come. */
+  /**
+   * Returns the first line that satisfies `wanted`, from the given position of the log on. Rejects if there is none in
+   * time.
+   */
   async line(wanted: (line: LogLine) => boolean, from: number, timeoutMs = 10_000): Promise<LogLine> {
     const deadline = Date.now() + timeoutMs;
     for (;;) {
@@ -114,7 +119,7 @@ export class ProxierProcess {
     }
   }
 
-  /** The first write of a family to the kernel that was logged from this position on. */
+  /** Returns the first logged write of a family, from the given position of the log on. */
   synced(family: string, from: number): Promise<LogLine> {
     return this.line((line) => line.msg === "synced" && line.family === family, from);
   }

@@ -1,9 +1,9 @@
 /**
- * Records `npm run demo` as an SVG image of a terminal that scrolls as the output came: docs/images/demo.svg.
+ * Records `npm run demo` as an SVG image of a terminal that scrolls in real time: docs/images/demo.svg.
  *
  *   node deploy/demo/record.ts FILE
  *
- * Needs `script` of util-linux, because the demo uses colours on a terminal only.
+ * Needs `script` from util-linux, because the demo uses colours only on a terminal.
  */
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -15,17 +15,17 @@ interface Line {
   readonly at: number;
 }
 
-/** Rows that are visible at a time. */
+/** Number of visible rows. */
 const ROWS = 30;
 const COLUMNS = 122;
 const ROW_HEIGHT = 17;
 const COLUMN_WIDTH = 7.2;
 const MARGIN = 12;
-/** Longest pause between two lines, seconds: nothing happens for longer while requests are sent. */
+/** Longest pause between two lines, seconds. The pauses while requests are sent are shortened to it. */
 const LONGEST_PAUSE = 0.8;
-/** Time to read the first screen and the last one, and each section before the next heading, seconds. */
+/** Time to read the first and the last screen, and each section before the next heading, seconds. */
 const READING = 4;
-/** SGR codes of deploy/demo/print.ts. */
+/** SGR codes that deploy/demo/print.ts uses. */
 const CLASSES: Readonly<Record<string, string>> = { "1": "b", "31": "r", "32": "g", "36": "c" };
 const HEADING = "\u001B[1m";
 const LAST = `${HEADING}Done`;
@@ -39,7 +39,7 @@ const [file] = process.argv.slice(2);
 if (file === undefined) throw new Error("usage: node deploy/demo/record.ts FILE");
 writeFileSync(file, drawing(paced(await record())));
 
-/** Records the demo's output, beginning with its first heading. Rejects if the demo fails. */
+/** Records the demo's output from its first heading on. Rejects if the demo fails. */
 async function record(): Promise<Line[]> {
   const child = spawn("script", ["-qefc", "npm run demo", "/dev/null"], { stdio: ["ignore", "pipe", "inherit"] });
   const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
@@ -53,7 +53,7 @@ async function record(): Promise<Line[]> {
   return lines;
 }
 
-/** Without a kernel's local version, which only this machine has. */
+/** Removes the kernel's local version, which is specific to this machine. */
 function shortened(text: string): string {
   return text.trimEnd().replace(/(Linux \d+\.\d+\.\d+)-\S+/, "$1");
 }
@@ -62,7 +62,7 @@ function now(): number {
   return performance.now() / 1000;
 }
 
-/** With pauses that a reader can follow. The lines of the first screen are all there from the beginning. */
+/** Adds pauses that a reader can follow. The first screen is visible from the start. */
 function paced(lines: readonly Line[]): Line[] {
   let at = 0;
   return lines.map(({ text, at: real }, i) => {
@@ -96,7 +96,7 @@ function drawing(lines: readonly Line[]): string {
   ].join("\n");
 }
 
-/** Marks up the colours of a line. */
+/** Converts the colours of a line to markup. */
 function coloured(line: string): string {
   return line
     .split("\u001B[")

@@ -1,19 +1,19 @@
 /**
- * The demo's clients: sends requests, each on a connection of its own, and counts who answered.
+ * The demo's clients: sends requests, each on its own connection, and counts the answers of each pod.
  *
  *   node requests.ts URL COUNT        COUNT requests
- *   node requests.ts URL until-told   as many as go, a pause between them, until stdin ends
+ *   node requests.ts URL until-told   as many as possible, with a pause between them, until stdin ends
  *
- * Prints a line "first NAME MS" at the first answer of each pod (MS since the epoch), and at the end one line of JSON.
+ * Prints a line "first NAME MS" at the first answer of each pod (MS since the epoch), and one line of JSON at the end.
  */
 import { get } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** What one run of requests came to. */
+/** The result of one run. */
 export interface Answers {
   /** Answers by pod. */
   readonly counts: Record<string, number>;
-  /** What went wrong, one text for each request that got no answer. */
+  /** Errors, one text for each request without an answer. */
   readonly failures: string[];
 }
 

@@ -1,10 +1,11 @@
 /**
- * What the image runs: dist/ and the packages that it imports as a few files, without what is never loaded.
+ * Bundles the files for the image: dist/ and the packages that it imports, without code that is never loaded.
  *
  *   node deploy/image/bundle.mjs DIRECTORY
  *
- * DIRECTORY gets dist/, package.json and licenses.txt. From dist/chunks/daemon.cjs snapshot.mjs makes the startup snapshot. Of @kubernetes/client-node
- * alone, 2 of 65 MB are ever reached. Names stay as they are, so that stack traces and profiles can be read; line numbers are the bundle's.
+ * Writes dist/, package.json and licenses.txt to DIRECTORY. snapshot.mjs makes the startup snapshot from
+ * dist/chunks/daemon.cjs. Of @kubernetes/client-node, for example, only 2 of 65 MB are ever reached. Names are kept, so
+ * that stack traces and profiles are readable; line numbers are those of the bundle.
  */
 import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
@@ -14,21 +15,23 @@ import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
 
-/** Loaded only if credentials need it (src/objects/kubernetes/library-credentials.ts): 2 MB. */
+/** Loaded only if credentials need it (src/objects/kubernetes/library-credentials.ts), because it takes 2 MB. */
 const LIBRARY = "@kubernetes/client-node";
 const LIBRARY_ENTRY = "client-node";
 
-/** Exports the one class that is used. */
+/** Exports only the one class that is used. */
 const libraryEntry = {
   name: "library-entry",
   resolveId: (source) => (source === LIBRARY_ENTRY ? path.join(root, "dist", `${LIBRARY_ENTRY}.js`) : undefined),
   load: (id) => (id.endsWith(`/dist/${LIBRARY_ENTRY}.js`) ? `export { KubeConfig } from "${LIBRARY}";` : undefined),
 };
 
-/** The modules under src/cli/ that a daemon loads by import(); the others are for commands, which start from files. */
+/**
+ * The modules under src/cli/ that a daemon loads with import(). The others are for commands, which start from files.
+ */
 const FOR_DAEMONS = /\/cli\/(?:flag-config|proxy|serve|cleanup)\.js$/;
 
-/** Fits the modules for the startup snapshot (src/snapshot.ts), in which there is no import(). */
+/** Adapts the modules to the startup snapshot (src/snapshot.ts), in which import() does not work. */
 const forSnapshot = {
   name: "for-snapshot",
   resolveId(source, importer, { kind }) {
@@ -54,12 +57,15 @@ const forSnapshot = {
   },
 };
 
-/** The folder of the package that a module belongs to, from "node_modules/"; undefined: our own. */
+/**
+ * Returns the folder of the package that a module belongs to, from "node_modules/" on. Returns undefined for our own
+ * modules.
+ */
 function packageOf(module) {
   return /^.*\/(node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(module)?.[1];
 }
 
-/** Licences ask to be passed on with what they are for. */
+/** Collects the packages' licenses, which must be distributed with them. */
 function licensesOf(packages) {
   return packages
     .map((folder) => {
@@ -89,17 +95,17 @@ const { output } = await bundle.write({
   dir: path.join(target, "dist"),
   format: "esm",
   entryFileNames: "[name].js",
-  // As deep as our modules in dist/ are: they find package.json and the addon from where they are.
+  // At the same depth as our modules in dist/, because they find package.json and the addon relative to themselves.
   chunkFileNames: "chunks/[name]-[hash].js",
   comments: false,
 });
 
 const daemon = await rolldown({ ...shared, input: path.join(root, "dist", "snapshot.js"), plugins: [forSnapshot] });
-// Not minified: an uncaught error prints the source line that it comes from.
+// Not minified, because an uncaught error prints its source line.
 const generated = await daemon.generate({ format: "cjs", codeSplitting: false, comments: false });
 const [{ code }] = generated.output;
 if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a program from a snapshot cannot do");
-// V8 keeps a text with one character above U+00FF as two bytes for each.
+// Escape these characters: V8 stores a text with a single character above U+00FF with two bytes for each.
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 

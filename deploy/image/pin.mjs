@@ -1,9 +1,11 @@
 /**
- * Pins the images that deploy/Dockerfile builds on by the digests that their registries have for them now, both architectures in one.
+ * Pins the base images of deploy/Dockerfile to the current digests in their registries. A digest covers both
+ * architectures.
  *
  *   node deploy/image/pin.mjs [DOCKERFILE]
  *
- * Needs docker with buildx, and the registries. What it writes is to be committed: the same build a year later starts from the same images.
+ * Needs docker with buildx, and access to the registries. Commit the result, so that a build a year later starts from
+ * the same images.
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -11,7 +13,7 @@ import path from "node:path";
 
 const [file = path.resolve(import.meta.dirname, "../Dockerfile")] = process.argv.slice(2);
 
-/** The digest of the image's index, from its registry. */
+/** Returns the digest of the image's index from its registry. */
 function digestOf(image) {
   const format = ["--format", "{{.Manifest.Digest}}"];
   const digest = execFileSync("docker", ["buildx", "imagetools", "inspect", image, ...format], { encoding: "utf8" });

@@ -3,14 +3,15 @@
  *
  *   node deploy/image/snapshot.mjs DIRECTORY
  *
- * DIRECTORY is where the program will be, because the snapshot contains its path, and has what bundle.mjs makes. dist/chunks/daemon.cjs becomes daemon.blob,
- * which the Node that made it can read, and no other version: node --snapshot-blob DIRECTORY/daemon.blob DIRECTORY/dist/main.js [FLAG...].
+ * DIRECTORY contains the output of bundle.mjs. It must be the final path of the program, because the snapshot contains
+ * it. Replaces dist/chunks/daemon.cjs by daemon.blob, which only the same version of Node can read: node
+ * --snapshot-blob DIRECTORY/daemon.blob DIRECTORY/dist/main.js [FLAG...].
  */
 import { execFileSync } from "node:child_process";
 import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
-/** Node's modules that V8 cannot serialize. A process loads them when it first uses them. */
+/** Node's modules that V8 cannot serialize. A process loads them on first use. */
 export const AFTER_START = ["http", "https", "tls", "cluster"];
 
 function makeSnapshot(directory) {
@@ -22,7 +23,7 @@ function makeSnapshot(directory) {
   rmSync(script);
 }
 
-/** Node's own modules that loading AFTER_START brings. */
+/** Returns Node's own modules that AFTER_START loads. */
 function loadedAfterStart() {
   const loaded = (names) => {
     const print = `${names.map((name) => `require("${name}");`).join("")}console.log(process.moduleLoadList.join("\\n"))`;
@@ -34,9 +35,9 @@ function loadedAfterStart() {
 }
 
 /**
- * The snapshot with the compiled code of these modules of Node's alone. Node adds the code of all of its modules, 5 MB that a process holds in memory.
- * The file ends with a list (src/node_snapshotable.cc, SnapshotData::ToFile): its length, and for each module its name and its code, each with its
- * length before it; lengths are eight bytes.
+ * Returns the snapshot with the compiled code of only these Node modules. Node adds the code of all its modules, 5 MB
+ * that a process keeps in memory. The file ends with a list (src/node_snapshotable.cc, SnapshotData::ToFile): its
+ * length, then the name and code of each module. Each is preceded by its length; lengths have eight bytes.
  */
 function withCodeOf(data, names) {
   const length = (at) => (at + 8 <= data.length && data.readUInt32LE(at + 4) === 0 ? data.readUInt32LE(at) : -1);

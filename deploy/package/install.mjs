@@ -1,7 +1,7 @@
 /**
- * What `npm install nft-proxier` runs: nothing is done where a prebuilt addon loads; else the addon is compiled, which needs a
- * C++ compiler, make, python3 and the headers of libnftnl and libmnl. With `--ignore-scripts` nothing is compiled, and the
- * prebuilt addon is used all the same.
+ * `npm install nft-proxier` runs this. It does nothing if a prebuilt addon loads. Otherwise it compiles the addon,
+ * which needs a C++ compiler, make, python3 and the headers of libnftnl and libmnl. With `--ignore-scripts` nothing is
+ * compiled, but the prebuilt addon is used all the same.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -16,7 +16,7 @@ function libc() {
   return process.report.getReport().header.glibcVersionRuntime === undefined ? "musl" : "glibc";
 }
 
-/** Why the prebuilt addon does not serve here; undefined: it does. */
+/** Returns why the prebuilt addon does not work here, or undefined if it does. */
 function whyNotPrebuilt() {
   const platform = `linux-${process.arch}-${libc()}`;
   const file = path.join(root, "prebuilds", platform, "nft_proxier.node");

@@ -1,13 +1,16 @@
 /**
- * Builds the addon for every platform that the package serves without a compiler: prebuilds/linux-{x64,arm64}-{glibc,musl}/.
+ * Builds the addon for each platform that the package supports without a compiler:
+ * prebuilds/linux-{x64,arm64}-{glibc,musl}/.
  *
  *   node deploy/package/prebuild.ts [PLATFORM...]
  *
- * Zig (deploy/package/zig, from the npm registry) is the C++ compiler: it crosses to all four, with its C++ runtime linked in, and
- * needs no glibc newer than Node's own (2.28). libnftnl and libmnl are Debian's, beside the addon and found there first (RUNPATH $ORIGIN),
- * so that an installation needs no libraries: they ask for nothing newer than glibc 2.14. On musl, whose loader takes libraries that were linked
- * against glibc, two checked printf functions are all that they miss: musl.c has them.
- * A platform whose sources and tools are unchanged is not built again, and of one that is, only the sources that a change affects.
+ * The C++ compiler is Zig (deploy/package/zig, from the npm registry). It cross-compiles for all four with its C++
+ * runtime linked in. The result needs no glibc newer than Node's own (2.28).
+ * libnftnl and libmnl come from Debian and are placed beside the addon, where they are found first (RUNPATH $ORIGIN),
+ * so an installation needs no libraries. They need no glibc newer than 2.14. musl's loader accepts libraries linked
+ * against glibc; they only lack two checked printf functions, which musl.c provides.
+ * A platform whose sources and tools are unchanged is not built again. Otherwise only the sources that a change affects
+ * are compiled.
  */
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -17,12 +20,12 @@ import { CrossCompiler, filesUnder, mirror } from "./cross-compiler.ts";
 
 const root = path.resolve(import.meta.dirname, "..", "..");
 const cache = path.join(root, "build", "prebuild");
-/** Copies of all that the compiler reads. */
+/** Copies of everything that the compiler reads. */
 const sources = path.join(cache, "sources");
 
 interface Platform {
   readonly zig: string;
-  /** Debian's names. */
+  /** Names that Debian uses. */
   readonly architecture: string;
   readonly triplet: string;
 }
@@ -38,7 +41,7 @@ const platforms: Readonly<Record<string, Platform>> = {
   "linux-arm64-musl": { ...arm64, zig: "aarch64-linux-musl" },
 };
 
-/** Platforms at the same time. Each compiles on all cores, and links on one. */
+/** Number of platforms to build at the same time. Each compiles on all cores and links on one. */
 const AT_ONCE = 2;
 
 /** As in binding.gyp. */
@@ -56,7 +59,10 @@ const LIBRARIES = ["libnftnl.so.11", "libmnl.so.0"];
 const debianRoot = ({ architecture }: Platform): string => path.join(cache, architecture, "root");
 const debianLibraries = (platform: Platform): string => path.join(debianRoot(platform), "usr/lib", platform.triplet);
 
-/** Where headers and sources come from, and which of them are read. Of Debian's only these: the C library's headers are the compiler's. */
+/**
+ * The origins of headers and sources, with a pattern for the files to use. Of Debian's files only these are used,
+ * because the compiler has the C library's headers.
+ */
 function origins(platform: Platform): readonly (readonly [from: string, to: string, wanted: RegExp])[] {
   const { architecture } = platform;
   return [
@@ -72,7 +78,7 @@ function origins(platform: Platform): readonly (readonly [from: string, to: stri
   ];
 }
 
-/** A digest of everything that decides what the addon becomes: as it is now, or of the copies that are compiled. */
+/** A digest of everything that affects the addon: of the current files, or of the copies that are compiled. */
 function digest(name: string, platform: Platform, of: "origins" | "copies"): string {
   const hash = createHash("sha256").update(`${name} ${JSON.stringify(platform)}`);
   const add = (label: string, file: string): unknown =>
@@ -100,7 +106,7 @@ function isBuilt(name: string): boolean {
   return readFileSync(stamp, "utf8") === digest(name, platforms[name], "origins");
 }
 
-/** Brings Debian's libraries and headers for the architecture, and copies of all that is compiled. */
+/** Fetches Debian's libraries and headers for the architecture, and copies everything that is compiled. */
 function prepareSources(platform: Platform): void {
   const packages = ["libnftnl11", "libmnl0", "libnftnl-dev", "libmnl-dev"];
   const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
@@ -116,7 +122,7 @@ async function build(name: string, zig: CrossCompiler): Promise<void> {
   const addon = addonOf(name);
   const directory = path.dirname(addon);
   console.log(`compiling the addon for ${name}`);
-  // Whatever ends this build early, its remains are not taken for the result of an earlier one.
+  // If this build ends early, its remains must not look like the result of an earlier one.
   rmSync(stampOf(name), { force: true });
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(directory, { recursive: true });

@@ -1,12 +1,12 @@
 /**
- * What `npm pack` and `npm publish` run before and after: the package holds the library alone.
+ * `npm pack` and `npm publish` run this before and after, because the package contains only the library.
  *
  *   node deploy/package/prepare.mjs           builds dist/ and prebuilds/, and writes the published package.json
- *                                             NFT_PROXIER_PLATFORMS="linux-x64-glibc …": for these platforms alone
- *   node deploy/package/prepare.mjs --after   puts the checkout's own package.json back
+ *                                             NFT_PROXIER_PLATFORMS="linux-x64-glibc …": only for these platforms
+ *   node deploy/package/prepare.mjs --after   restores the checkout's own package.json
  *
- * The checkout's package.json is that of the program: client-node, zod and the pinned Node are no business of the library's users.
- * dist/.npmignore keeps out all that the two entry points do not import.
+ * The checkout's package.json is that of the program; the library's users do not need client-node, zod and the pinned
+ * Node. dist/.npmignore excludes everything that the two entry points do not import.
  */
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
@@ -22,18 +22,18 @@ function run(command, ...args) {
   if (status !== 0) throw new Error(`${command} ${args.join(" ")} failed${error ? `: ${error.message}` : ""}`);
 }
 
-/** Puts the checkout's package.json back, from the last run or from one that was interrupted. */
+/** Restores the checkout's package.json, also after an interrupted run. */
 function restore() {
   if (fs.existsSync(saved)) fs.renameSync(saved, manifestFile);
 }
 
-/** What modules import: relative paths as they are, packages by name. */
+/** Returns the imports of a module: relative paths unchanged, packages by name. */
 function importsOf(file) {
   const text = fs.readFileSync(file, "utf8");
   return [...text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"([^"]+)"/g)].map(([, name]) => name);
 }
 
-/** Files under dist/ that the entry points need, with their types; packages that they import. */
+/** Returns the files under dist/ that the entry points need, with their types, and the packages that they import. */
 function reachable(entries) {
   const files = new Set();
   const packages = new Set();
@@ -62,7 +62,7 @@ function writeIgnoreFile(files) {
   fs.writeFileSync(path.join(dist, ".npmignore"), others.map((file) => `/${file}\n`).join(""));
 }
 
-/** The addon is compiled against node-addon-api where no prebuilt one serves. */
+/** Used to compile the addon if no prebuilt one works. */
 const dependencies = ["node-addon-api"];
 
 function publishedManifest(manifest, packages) {

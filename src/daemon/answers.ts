@@ -1,4 +1,4 @@
-/** What operators are answered: in the log when a signal asks, on the control socket, on the status page. */
+/** Answers to operators: in the log on a signal, on the control socket, and on the status page. */
 import { servesLocalhost } from "../config/node-port-addresses.js";
 import type { IpFamily } from "../base/ip.js";
 import { countKernelEntries } from "./control/kernel-entries.js";
@@ -26,21 +26,21 @@ import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";
 
-/** What is asked about. */
+/** The parts that answers are about. */
 export interface AnsweredParts {
   readonly proxier: Proxier;
-  /** Undefined: objects come from manifests. */
+  /** Undefined if objects come from manifests. */
   readonly cluster: Cluster | undefined;
   readonly observation: Observation;
   readonly ports: readonly ServedPort[];
   readonly overlaps: Pick<ServiceCIDRCheck, "problems">;
 }
 
-/** Paths that are not answered before the first write. */
+/** Paths that have no answer before the first write. */
 const ABOUT_SERVICES: readonly string[] = ["services", "table", "endpoints", "owner"];
 const NOTHING_WRITTEN = "it has written no rules since its start (`nft-proxier status` says why)";
 
-/** Names and addresses of all services are for this node's users alone, unless it is asked for. */
+/** By default, names and addresses of all services are only for this node's users. */
 export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {
   if (node === undefined || config.metricsBindAddress === "") return false;
   return asked ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
@@ -48,7 +48,7 @@ export function showsPage({ config, node, statusPage: asked }: DaemonOptions): b
 
 export class Answers {
   readonly board: StatusBoard;
-  /** Of the status page; undefined: there is none. */
+  /** Handler of the status page. Undefined if there is none. */
   readonly page: HttpHandler | undefined;
   readonly #options: DaemonOptions;
   readonly #parts: AnsweredParts;
@@ -67,7 +67,7 @@ export class Answers {
     proxier.observe(this.board);
     const services = this.#countServices();
     this.#route = (path) => {
-      // Before the first write the model may be empty, while the kernel serves what an earlier run wrote.
+      // Before the first write, the model may be empty while the kernel still serves the rules of an earlier run.
       const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
       if (isEarly) return Promise.resolve(new NotReady(NOTHING_WRITTEN));
       return services.route(path, this.board) ?? this.board.route(path);
@@ -79,11 +79,11 @@ export class Answers {
     });
   }
 
-  /** Never rejects: what cannot be listened on is logged. */
+  /** Never rejects. Logs a failure to listen. */
   async start(): Promise<void> {
     const { controlSocket, log } = this.#options;
     if (controlSocket === undefined) return;
-    // The status page has no such route: what it tells is for who may open the socket.
+    // The status page lacks this route, because its answer is only for users who may open the socket.
     const route: Route = (path) => {
       return path.join("/") === "diagnosis" ? this.#diagnosis() : this.#route(path);
     };
@@ -143,7 +143,7 @@ export class Answers {
     return statusPage({ answers: this.#route, history, explain });
   }
 
-  /** Services with their connections, for metrics and for those who ask. */
+  /** Counts services' connections, for metrics and answers. */
   #countServices(): ServiceBoard {
     const { clock, serviceCounters, connectionSeries: series } = this.#options;
     const { families } = this.#options.families;

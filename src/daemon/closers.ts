@@ -1,4 +1,4 @@
-/** What is to be closed at the end, in reverse order of its opening; one that fails keeps none of the others open. */
+/** Closes what was opened, in reverse order. A failure does not keep the others open. */
 export class Closers {
   readonly #closers: (() => void | Promise<void>)[] = [];
 
@@ -6,7 +6,7 @@ export class Closers {
     this.#closers.push(close);
   }
 
-  /** Rejects with the first failure, after everything was tried. */
+  /** Rejects with the first failure after trying all. */
   async close(): Promise<void> {
     let failure: { error: unknown } | undefined;
     for (const close of this.#closers.splice(0).toReversed()) {

@@ -1,4 +1,7 @@
-/** The API server's side of the daemon: where objects come from and where Events go. Loaded by import(), because manifests need none of it. */
+/**
+ * The daemon's connection to the API server: the source of objects and the target of Events. Loaded with import(),
+ * because manifests do not need it.
+ */
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { EventRecorder, EventText } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
@@ -9,7 +12,7 @@ import { KubernetesEventRecorder } from "../objects/kubernetes/event-recorder.js
 import type { ShrunkList } from "../objects/kubernetes/reflector.js";
 import { KubernetesSource } from "../objects/kubernetes/source.js";
 
-/** For Events that wait when the program ends, ms: less than the whole end may take. */
+/** How long to wait for pending Events when the program ends, ms. Less than the limit of the whole shutdown. */
 const EVENTS_GRACE_MS = 200;
 
 export interface Cluster {
@@ -17,9 +20,9 @@ export interface Cluster {
   /** URL of the API server. */
   readonly server: string;
   readonly events: EventRecorder;
-  /** What the server says it is ("v1.36.0"); undefined: it does not. */
+  /** The server's version ("v1.36.0"). Undefined if it does not report one. */
   version(): Promise<string | undefined>;
-  /** Closes the connections; after the source has stopped. */
+  /** Closes the connections. Call it after the source has stopped. */
   close(): Promise<void>;
 }
 
@@ -28,13 +31,15 @@ export interface ClusterOptions {
   readonly nodeName: string;
   readonly metrics: Metrics;
   readonly log: Logger;
-  /** As the decoder's option. */
+  /** Passed to the decoder. */
   readonly onPod?: (address: string, pod: string) => void;
-  /** As the source's option. */
+  /** Passed to the source. */
   readonly deniedIsFinal?: boolean;
 }
 
-/** Nothing is sent before the source is started. Rejects with a ConnectionSettingsError when the settings cannot be used. */
+/**
+ * Sends nothing before the source is started. Rejects with a ConnectionSettingsError if the settings cannot be used.
+ */
 export async function openCluster(options: ClusterOptions): Promise<Cluster> {
   const { config, nodeName, metrics, log, onPod, deniedIsFinal = false } = options;
   const { allowExternalIPs } = config;

@@ -8,7 +8,7 @@ import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";
 
 export interface ConntrackOptions {
-  /** Made with `trackReleased`. */
+  /** Created with `trackReleased`. */
   readonly proxier: Proxier;
   readonly families: readonly IpFamily[];
   readonly log: Logger;
@@ -20,12 +20,15 @@ export interface FollowOptions extends ConntrackOptions {
   readonly gcInterval?: GcInterval;
 }
 
-/** A table of a million entries is read in a second or two; twice, and three times where services have gone. */
+/**
+ * Time limit, ms. Reading a table of a million entries takes a second or two. It is read twice, or three times if
+ * services have gone.
+ */
 const ONCE_MS = 30_000;
 
 /**
- * Keeps the connection tracking table in line with the services. Returns how to end it; a kernel without ctnetlink is a
- * warning: services work, connections to endpoints that are gone hang longer.
+ * Keeps the connection tracking table in line with the services. Returns a function that stops it. If the kernel has no
+ * ctnetlink, logs a warning: services work, but connections to endpoints that are gone hang longer.
  */
 export async function followConntrack(options: FollowOptions): Promise<() => Promise<void>> {
   const { metrics, gcInterval = "adaptive" } = options;
@@ -37,8 +40,8 @@ export async function followConntrack(options: FollowOptions): Promise<() => Pro
 }
 
 /**
- * The same for a program that writes once: stale entries go when the rules of their family are in. Returns what waits for
- * that, half a minute at most, and ends it. Never rejects.
+ * Does the same for a program that writes once: deletes stale entries when the rules of their family are committed.
+ * Returns a function that waits for that, half a minute at most, and then stops. Never rejects.
  */
 export async function reconcileOnce(options: ConntrackOptions): Promise<() => Promise<void>> {
   const opened = await open(options, {});

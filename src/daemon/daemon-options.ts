@@ -18,32 +18,35 @@ export interface DaemonOptions {
   /** The log's last lines, for a bug report. */
   readonly logTail?: LogTail;
   readonly version: string;
-  /** Objects instead of an API server's. */
+  /** Replace the objects of an API server. */
   readonly manifests: ManifestSource | undefined;
-  /** An incomplete reading of the manifests may change a table that is in force. */
+  /** Whether an incomplete reading of the manifests may change an active table. */
   readonly allowIncomplete: boolean;
   /**
-   * The program has the node to itself, as kube-proxy does: it listens on the configured addresses, brings system
-   * settings up to the configuration and removes what kube-proxy's other modes left. With what the metrics port shows of the
-   * configuration. Undefined: nothing is touched but the tables and stale connections, and nothing listens.
+   * Set if the program has the node to itself, as kube-proxy does. It then listens on the configured addresses, adjusts
+   * system settings to the configuration, and removes what kube-proxy's other modes left. Contains what the metrics
+   * port shows of the configuration. Undefined: change only the tables and stale connections, and listen on nothing.
    */
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
-  /** Keep other processes from changing the tables while it runs. */
+  /** Whether to prevent other processes from changing the tables while it runs. */
   readonly ownTable: boolean;
-  /** Whether the metrics port has the status page. Default: where it listens on loopback. */
+  /** Whether the metrics port has the status page. Default: only if that port listens on loopback. */
   readonly statusPage?: boolean;
-  /** Which connections are counted. */
+  /** Connections to count. */
   readonly serviceCounters: ServiceCounters;
   /** See ConnectionMetricsOptions.series. */
   readonly connectionSeries?: number;
-  /** Interfaces between which established connections skip the rules; absent: none, and what a run before left is removed. */
+  /**
+   * Interfaces between which established connections skip the rules. Absent: none, and a flowtable from an earlier run
+   * is removed.
+   */
   readonly flowtable?: readonly string[];
-  /** Where `status` and `services` ask; absent: nowhere. */
+  /** Path of the socket for `status` and `services`. Absent: none. */
   readonly controlSocket?: string;
-  /** Of the connection tracking table, in the background. Default "adaptive". */
+  /** Interval of the background garbage collection of connection tracking. Default "adaptive". */
   readonly gcInterval?: GcInterval;
-  /** Resolves when it is to end. */
+  /** Resolves when the daemon must end. */
   readonly ended: Promise<void>;
-  /** Has the function called whenever the log is to say how things stand. */
+  /** Registers a function to call when the status must be logged. */
   readonly onStatusRequest: (say: () => void) => void;
 }

@@ -1,12 +1,12 @@
 /**
- * The whole program at work:
+ * The daemon as a whole:
  *
  *     source ─→ reading gate ─→ node gate ─→ proxier ─→ kernel
  *              (of manifests)     │ Node                    │ what happened
  *                                 ▼                         ▼
  *               health, metrics, health checks of services, connection tracking, leftovers of kube-proxy
  *
- * It ends with the first of: a signal (0), a node or configuration that needs a new start (1).
+ * It ends after a signal (exit code 0), or after a change of the node or configuration that requires a restart (1).
  */
 import type { V1Node } from "@kubernetes/client-node";
 import type { StatusBoard } from "./control/status.js";
@@ -38,8 +38,9 @@ import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import type { DaemonOptions } from "./daemon-options.js";
 
 /**
- * Serves until `ended`. Returns the exit code. Rejects when it cannot begin: settings of the API server's connection that
- * cannot be used, a directory that cannot be read, with `bindAddressHardFail` an address that cannot be had.
+ * Serves until `ended`. Returns the exit code. Rejects if it cannot start because the API server's connection settings
+ * are unusable or a directory cannot be read. With `bindAddressHardFail`, an address that is not available is also an
+ * error.
  */
 export async function runDaemon(options: DaemonOptions): Promise<number> {
   const closers = new Closers();
@@ -54,7 +55,7 @@ class Daemon {
   readonly #options: DaemonOptions;
   readonly #closers: Closers;
   readonly #observation: Observation;
-  /** Once there is something to be shown. */
+  /** Set when there is something to show. */
   #page: HttpHandler | undefined;
   #ports: readonly ServedPort[] = [];
 
@@ -132,7 +133,7 @@ class Daemon {
     return proxier;
   }
 
-  /** Everything that follows what the proxier does. */
+  /** Starts everything that follows the proxier's work. */
   async #follow(proxier: Proxier, events: EventRecorder, board: StatusBoard): Promise<void> {
     const { nodeName, kernel, log, node, gcInterval } = this.#options;
     const { families } = this.#options.families;
@@ -161,7 +162,7 @@ class Daemon {
     const flowtable = new Flowtable({ kernel, log, interfaces, onFailure });
     this.#closers.add(() => flowtable.close());
     board.ask(() => flowtableProblems(flowtable));
-    // Services' first write does not wait for it.
+    // The services' first write does not wait for this.
     void flowtable.start();
   }
 
@@ -203,7 +204,7 @@ class Daemon {
     proxier.observe(leftovers);
   }
 
-  /** Where a table is in force, the first write waits for a complete reading of the manifests. */
+  /** If a table is active, the first write waits for a complete reading of the manifests. */
   async #behindReading(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
     const { kernel, families, log, allowIncomplete } = this.#options;
     const inForce = (): Promise<boolean> => tableInForce(kernel, families.families);
@@ -233,7 +234,7 @@ class Daemon {
     const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
     proxier.readAhead();
-    // The first lists of an API server may take forever; a directory that cannot be read is an end.
+    // The first lists of an API server may take forever, but an unreadable directory ends the program.
     const unusable = source.start(sink).then(async () => {
       const version = await cluster?.version();
       if (version !== undefined) this.#observation.metrics.setKubernetesVersion(version);

@@ -1,4 +1,4 @@
-/** What `kubectl describe` shows of this program: Events on the Node, and on Services that its kernel refuses. */
+/** Events that `kubectl describe` shows: on the Node, and on Services that its kernel rejects. */
 import type { EventRecorder, EventSubject } from "../base/events.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { serviceFields } from "../base/logger.js";
@@ -9,14 +9,14 @@ export class KubernetesEvents implements ProxierObserver {
   readonly #node: EventSubject;
   readonly #uidOf: (service: string) => string;
 
-  /** @param uidOf metadata.uid of "namespace/name", by which `kubectl describe` finds Events; "": not known. */
+  /** @param uidOf metadata.uid of "namespace/name", which `kubectl describe` needs to find Events; "" if unknown. */
   constructor(events: EventRecorder, nodeName: string, uidOf: (service: string) => string) {
     this.#events = events;
     this.#node = { kind: "Node", name: nodeName };
     this.#uidOf = uidOf;
   }
 
-  /** As kube-proxy, so that the Node's Events tell when its proxier started. */
+  /** Uses kube-proxy's action, so that the Node's Events show when its proxier started. */
   started(): void {
     this.#events.record(this.#node, { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" });
   }

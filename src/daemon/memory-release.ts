@@ -1,20 +1,21 @@
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 
-/** Operations of a write that leave so much behind that it is worth giving back. */
+/** Minimum number of operations in a write after which memory is released. */
 const LARGE = 10_000;
-/** Quiet after a large write, ms: what follows it at once belongs to it. */
+/** Quiet time after a large write, ms. A write within it counts as part of it. */
 const QUIET_MS = 500;
 
 /**
- * Has memory given back to the system once things are quiet after a large write, or a full comparison with the kernel: V8 collects
- * when much is allocated, and so would keep what reading everything has left as long as little happens.
+ * Returns memory to the system when things are quiet after a large write or a full comparison with the kernel. V8
+ * collects garbage only when much is allocated. Without this, it would keep the memory from reading everything as long
+ * as little happens.
  */
 export class MemoryRelease implements ProxierObserver {
   readonly #release: () => Promise<void>;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
 
-  /** `release` never rejects, or it does not matter. */
+  /** @param release must not reject, or its rejection must not matter. */
   constructor(release: () => Promise<void>) {
     this.#release = release;
   }
@@ -28,7 +29,7 @@ export class MemoryRelease implements ProxierObserver {
     this.#timer.unref();
   }
 
-  /** Resolves when nothing is released any more. */
+  /** Resolves when no release is running or will follow. */
   async close(): Promise<void> {
     clearTimeout(this.#timer);
     await this.#running;

@@ -11,10 +11,13 @@ import { watchingSize } from "./service-count.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 
-/** Writes that follow the first: the tail of a list that shrank, services that the kernel refused (31 s in all), and not endlessly. */
+/**
+ * Maximum number of writes after the first: the rest of a list that shrank, and services that the kernel rejected (31 s
+ * in all).
+ */
 const FOLLOW_UPS = 5;
 
-/** After a write that the kernel refused, and that may end with the table written from scratch. */
+/** Wait after a write that the kernel rejected, ms. The table may then be written from scratch. */
 const RETRY_MS = 100;
 
 const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the tables in force";
@@ -28,16 +31,20 @@ export type OnceOptions = Pick<
 };
 
 /**
- * Writes both families once. Returns the exit code: 0 when everything that the manifests say is in force; 1 when the kernel refused
- * something, something of the manifests could not be served (unless `allowIncomplete`), or the node is none that the configuration can
- * serve. Nothing is written on an incomplete reading where a table is in force. Rejects when the source cannot be read.
+ * Writes both families once. Returns 0 if everything in the manifests is active. Returns 1 in these cases:
+ *
+ * - the kernel rejected something;
+ * - something in the manifests could not be served (unless `allowIncomplete`);
+ * - the configuration cannot serve this node.
+ *
+ * Writes nothing after an incomplete reading if a table is active. Rejects if the source cannot be read.
  */
 export async function writeOnce(options: OnceOptions): Promise<number> {
   const { source, families, ...rest } = options;
   const proxier = new Proxier({ ...rest, families: families.families, trackReleased: true });
   const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });
   const fatal = Promise.withResolvers<NodeError>();
-  // Nothing is written until everything is in.
+  // Write nothing until everything has been read.
   const sink = { ...watchingSize(proxier), flush: () => undefined };
   const overlaps = new ServiceCIDRCheck({ ...rest, families: families.families, proxier });
   const onNode = (node: V1Node): void => void (overlaps.node = node);
@@ -63,7 +70,6 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
 
 interface OnceEnd {
   readonly code: number;
-  /** Logs the last line. */
   say(): void;
 }
 
@@ -77,7 +83,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
     return { code: 1, say: () => log.error({ ...shortfall, ignored, hint: HINT }, NOTHING_WRITTEN) };
   }
   const { ok, quarantined } = await write(proxier);
-  // What the kernel refused has been said.
+  // The kernel's rejections have already been logged.
   if (!ok) return { code: 1, say: () => undefined };
   for (const family of families) await endFormerHandover({ kernel, log }, family);
   const ignored = countIgnored(reading) + quarantined;
@@ -87,7 +93,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   return { code, say: () => log.info(fields, "rules in force") };
 }
 
-/** `quarantined`: services that the kernel refuses in some family. */
+/** @returns `quarantined`: number of services that the kernel rejects in some family. */
 async function write(proxier: Proxier): Promise<{ readonly ok: boolean; readonly quarantined: number }> {
   for (let round = 0; ; round++) {
     const { ok, families } = await proxier.sync();

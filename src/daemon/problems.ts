@@ -1,4 +1,4 @@
-/** What parts of the daemon know to be wrong with them, as `status` says it. Nothing of it is kept: parts are asked on request. */
+/** Problems that parts of the daemon report for `status`. Nothing is stored; parts are asked on request. */
 import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
@@ -9,7 +9,7 @@ import type { ServiceHealth } from "../observe/service-health.js";
 import type { ManifestSource } from "../objects/manifests/source.js";
 import type { Cluster } from "./cluster.js";
 
-/** Of one kind of problem, this many are named; how many more there are is said. */
+/** Maximum number of names for one kind of problem. The count of the others is reported. */
 const NAMED = 10;
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {

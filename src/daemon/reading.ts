@@ -1,6 +1,6 @@
 /**
- * What an incomplete reading of manifests may do to a table that is in force: nothing. A file that does not parse, or an object with a
- * field that cannot be served, would otherwise take out of service what the tables of the last start still serve.
+ * Keeps an incomplete reading of manifests from changing an active table. Otherwise, a file that does not parse or an
+ * object with an invalid field would take services down that the tables of the last start still serve.
  */
 import type { Kernel } from "../netlink/kernel.js";
 import type { ServiceModel } from "../model/service-model.js";
@@ -10,34 +10,35 @@ import { TABLE_NAME } from "../ruleset/names.js";
 import type { ManifestSource } from "../objects/manifests/source.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 
-/** Of what is missing, this much is named: every problem has a line of its own in the log. */
+/** Maximum number of missing items to name. Every problem also has its own line in the log. */
 const MAX_NAMED = 5;
-/** A reading that became complete must stay complete for so long, ms: files that are copied in come one after the other. */
+/** How long a complete reading must stay complete, ms, because copied files arrive one after the other. */
 const SETTLE_MS = 500;
 
-/** While it waits for a complete reading: between two looks whether there still is a table to wait for, ms. */
+/** Interval between checks that there still is a table to wait for, ms. */
 const LOOK_MS = 1000;
 
-/** Manifests and what was understood of them. */
+/** Manifests, and what the model understood of them. */
 export interface Reading {
   readonly source: Pick<ManifestSource, "gaps" | "problems">;
   readonly model: Pick<ServiceModel, "problems" | "lostClaims">;
 }
 
-/** What a reading lacks, for the log. */
+/** The incomplete parts of a reading, for the log. */
 export interface Shortfall {
-  /** Files of which something cannot be read. */
+  /** Files with parts that cannot be read. */
   readonly files?: readonly string[];
-  /** Objects of which something cannot be served: "Service default/web: spec.clusterIP". */
+  /** Objects with parts that cannot be served: "Service default/web: spec.clusterIP". */
   readonly objects?: readonly string[];
-  /** "no manifest": the directory holds no object at all. */
+  /** "no manifest": the directory contains no objects. */
   readonly empty?: string;
 }
 
 /**
- * What a reading lacks; undefined when it is complete. What is skipped by rule (other kinds, ExternalName, headless services, addresses that none can have) and what
- * two objects claim, so that one of them has it, is not missing.
- * @param mayBeEmpty a directory without any object lacks nothing.
+ * Returns what a reading lacks, or undefined if it is complete. Objects skipped by rule are not missing: other kinds,
+ * ExternalName, headless services, addresses that no service can have. An address that two objects claim is not missing
+ * either, because one of them has it.
+ * @param mayBeEmpty whether a directory without objects is complete.
  */
 export function shortfallOf({ source, model }: Reading, mayBeEmpty: boolean): Shortfall | undefined {
   const { files, empty } = source.gaps();
@@ -56,12 +57,12 @@ function named(all: readonly string[]): readonly string[] {
   return all.length <= MAX_NAMED ? all : [...all.slice(0, MAX_NAMED), `and ${all.length - MAX_NAMED} more`];
 }
 
-/** How many things of the manifests are not served as they are written, duplicates and lost claims included. */
+/** Returns how many parts of the manifests are not served as written, including duplicates and lost claims. */
 export function countIgnored({ source, model }: Reading): number {
   return source.problems().length + [...model.problems()].length + [...model.lostClaims()].length;
 }
 
-/** Whether the kernel holds a table of ours, or of kube-proxy's. */
+/** Whether the kernel has a table of ours or of kube-proxy. */
 export async function tableInForce(kernel: Pick<Kernel, "tables">, families: readonly IpFamily[]): Promise<boolean> {
   const tables = await Promise.all(families.map((family) => kernel.tables(family)));
   return tables.flat().some(({ table }) => table === TABLE_NAME);
@@ -69,18 +70,18 @@ export async function tableInForce(kernel: Pick<Kernel, "tables">, families: rea
 
 export interface ReadingGateOptions {
   readonly reading: Reading;
-  /** A table is in force that an incomplete reading must not change. */
+  /** Whether an active table exists that an incomplete reading must not change. */
   readonly mustBeComplete: boolean;
-  /** Whether that is still so. May reject: then it is taken to be. */
+  /** Whether the table is still active. A rejection counts as yes. */
   readonly inForce: () => Promise<boolean>;
   readonly log: Logger;
-  /** How long a reading that became complete must stay so, ms. Default 500. */
+  /** How long a complete reading must stay complete, ms. Default 500. */
   readonly settleMs?: number;
 }
 
 /**
- * Between a manifest source and the rest: passes on objects, but `synced`, which lets the first write happen, only with a complete
- * reading, where that is asked for. Edits are followed meanwhile.
+ * Sits between a manifest source and the rest, and passes on objects. If required, it holds back `synced`, which allows
+ * the first write, until the reading is complete. Edits are still followed meanwhile.
  */
 export class ReadingGate implements ObjectSink {
   readonly #sink: ObjectSink;
@@ -88,7 +89,7 @@ export class ReadingGate implements ObjectSink {
   #state: "reading" | "waiting" | "open" | "stopped" = "reading";
   #settled: NodeJS.Timeout | undefined;
   #look: NodeJS.Timeout | undefined;
-  /** What was last said to be missing. */
+  /** The missing items that were last logged. */
   #said = "";
 
   constructor(sink: ObjectSink, options: ReadingGateOptions) {
@@ -124,7 +125,7 @@ export class ReadingGate implements ObjectSink {
     }, this.#options.settleMs ?? SETTLE_MS);
   }
 
-  /** Ends the waiting; nothing is let through by it any more. */
+  /** Stops waiting. Nothing is let through after that. */
   stop(): void {
     if (this.#state !== "open") this.#state = "stopped";
     clearTimeout(this.#settled);
@@ -136,7 +137,9 @@ export class ReadingGate implements ObjectSink {
     this.#look.unref();
   }
 
-  /** Tables that another process deletes meanwhile are nothing to wait for: then something is better than nothing. */
+  /**
+   * If another process deletes the tables meanwhile, there is no reason to wait: serving a part is better than nothing.
+   */
   async #lookForTables(): Promise<void> {
     const inForce = await this.#options.inForce().catch(() => true);
     if (this.#state !== "waiting") return;
@@ -153,7 +156,7 @@ export class ReadingGate implements ObjectSink {
     this.#sink.synced();
   }
 
-  /** Whether something is missing that must not be; says what, when that is something else than last. */
+  /** Whether required parts are missing. Logs them if they differ from the last time. */
   #waits(): boolean {
     const { reading, mustBeComplete, log } = this.#options;
     const shortfall = shortfallOf(reading, !mustBeComplete);

@@ -1,4 +1,4 @@
-/** What the outside is shown: metrics, health, and the ports that serve them. */
+/** The daemon's interfaces to the outside: metrics, health, and the ports that serve them. */
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { HealthCheck } from "../model/service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
@@ -16,13 +16,13 @@ import type { Clock } from "../table/table-exports.js";
 export interface ObservationOptions {
   readonly config: ProxyConfig;
   readonly families: readonly IpFamily[];
-  /** Whose Node the API server must have; undefined: there is no API server. */
+  /** The Node that the API server must have. Undefined if there is no API server. */
   readonly nodeName: string | undefined;
   readonly version: string;
   readonly clock: Clock;
 }
 
-/** Metrics and health: kept whether a port serves them or not. */
+/** Metrics and health. Kept even if no port serves them. */
 export class Observation {
   readonly metrics: Metrics;
   readonly health: ProxyHealth;
@@ -47,11 +47,11 @@ export interface ServerOptions {
   readonly version: string;
   /** What the metrics port shows of the configuration. */
   readonly pages: { readonly configz: unknown; readonly flagz: string };
-  /** Absent: there is none. */
+  /** Absent if there is no status page. */
   readonly statusPage?: HttpHandler;
 }
 
-/** The health port and the metrics port, as far as they are configured. Nothing is listened on yet. */
+/** Returns the health port and the metrics port, if configured. Does not listen yet. */
 export function configuredPorts(options: ServerOptions, { metrics, health }: Observation): ServedPort[] {
   const { config, nodeName, events, log, version, pages, statusPage } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
@@ -66,7 +66,7 @@ export function configuredPorts(options: ServerOptions, { metrics, health }: Obs
   return servers;
 }
 
-/** The ports on which load balancers ask about services. */
+/** Returns the ports on which load balancers check services. */
 export function serviceHealth(
   { nodeName, events, log }: Pick<ServerOptions, "nodeName" | "events" | "log">,
   { metrics, health }: Observation,

@@ -1,4 +1,4 @@
-/** Tells of ServiceCIDRs that overlap networks of this node: in the log when it begins, and in each status. */
+/** Reports ServiceCIDRs that overlap networks of this node: in the log when an overlap appears, and in each status. */
 import { counted } from "../base/counted.js";
 import type { V1Node } from "@kubernetes/client-node";
 import type { Logger } from "../base/logger.js";
@@ -11,9 +11,9 @@ import { findOverlaps, type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../n
 import type { Proxier } from "../proxier/proxier.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 
-/** Routes come without an event that is listened to: they are read again after so long, ms, if something is written. */
+/** Interval after which a write makes routes be read again, ms, because we receive no events for routes. */
 const RECHECK_MS = 60_000;
-/** Overlaps to name. */
+/** Maximum number of overlaps to name. */
 const MOST_NAMED = 10;
 
 export interface ServiceCIDRCheckOptions {
@@ -25,18 +25,18 @@ export interface ServiceCIDRCheckOptions {
     localAddresses: Proxier["localAddresses"];
   };
   readonly log: Logger;
-  /** Where /proc is; default "/". */
+  /** Directory that contains /proc. Default "/". */
   readonly root?: string;
 }
 
 export class ServiceCIDRCheck implements ProxierObserver {
   readonly #options: ServiceCIDRCheckOptions;
   #node: V1Node | undefined;
-  /** The lists that were last checked: the model makes new ones when they change. */
+  /** The lists of the last check. The model creates new lists when they change. */
   #checked: readonly (readonly string[])[] = [];
   #checkedAt = -Infinity;
   #checking: Promise<void> | undefined;
-  /** What the log last said. */
+  /** The overlaps that were last logged. */
   #said = "";
 
   constructor(options: ServiceCIDRCheckOptions) {
@@ -48,12 +48,12 @@ export class ServiceCIDRCheck implements ProxierObserver {
     this.#checkedAt = -Infinity;
   }
 
-  /** Told when the Node, its addresses or those of its interfaces have changed. */
+  /** Called when the Node, its addresses or those of its interfaces have changed. */
   nodePortAddresses(): void {
     this.#checkedAt = -Infinity;
   }
 
-  /** After a write: looks at nothing but whether there is something to check. */
+  /** Called after a write. Checks only if something may have changed. */
   synced(): void {
     const lists = this.#serviceCIDRs();
     const same = lists.every((list, i) => list === this.#checked[i]);
@@ -65,7 +65,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     });
   }
 
-  /** Logs what overlaps, if it differs from what was said last. Never rejects. */
+  /** Logs the overlaps if they differ from those last logged. Never rejects. */
   async check(): Promise<void> {
     const { log } = this.#options;
     try {
@@ -81,7 +81,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     }
   }
 
-  /** As things stand now. Never rejects. */
+  /** Returns the current overlaps. Never rejects. */
   async problems(): Promise<StatusProblem[]> {
     const overlaps = await this.#find().catch((): Overlap[] => []);
     const problems = overlaps.map(({ what }) => ({ what: `${what}: ${OVERLAP_EFFECT}`, remedy: OVERLAP_REMEDY }));

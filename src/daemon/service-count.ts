@@ -2,7 +2,10 @@ import { MANY_SERVICES, setUpForManyServices } from "../base/runtime.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { ObjectSink } from "../objects/object-sink.js";
 
-/** Hands everything on to the proxier, and sets V8 up for many services once there are: each port of a service is as much work as a service. */
+/**
+ * Passes everything on to the proxier, and configures V8 for many services once there are many. Each port of a service
+ * counts, because it is as much work as a service.
+ */
 export function watchingSize(proxier: Proxier, setUpForMany = setUpForManyServices): Required<ObjectSink> {
   let many = false;
   return {

@@ -1,4 +1,4 @@
-/** How things stand, in the log: one line when the rules are first in force, and one whenever it is asked for. */
+/** Logs the status: one line when the rules first become active, and one on each request. */
 import { release } from "node:os";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
@@ -8,9 +8,8 @@ import type { ProxierObserver, QuarantineReport, SyncReport } from "../proxier/o
 
 export interface StatusLogOptions {
   readonly log: Logger;
-  /** Of this program. */
   readonly version: string;
-  /** The families that are served. */
+  /** The served families. */
   readonly families: readonly IpFamily[];
   readonly model: Pick<ServiceModel, "counts">;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs">;
@@ -23,7 +22,7 @@ interface Written {
 
 export class StatusLog implements ProxierObserver {
   readonly #options: StatusLogOptions;
-  /** Families whose rules are in force, with what was written up to then. */
+  /** Families with active rules, with the objects written up to then. */
   readonly #inForce = new Map<IpFamily, Written>();
   readonly #quarantined: Readonly<Record<IpFamily, Set<string>>> = { ip: new Set(), ip6: new Set() };
   #said = false;
@@ -53,7 +52,7 @@ export class StatusLog implements ProxierObserver {
     this.#quarantined[family].delete(service);
   }
 
-  /** Logs how things stand now. */
+  /** Logs the current status. */
   say(): void {
     const { families, health, log, version } = this.#options;
     const perFamily = families.map((family) => {

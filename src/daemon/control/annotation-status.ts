@@ -1,4 +1,4 @@
-/** What a service's annotations have come to, as an operator asks for it. */
+/** The effect of a service's annotations, for operators. */
 import { type Balance } from "../../objects/balance.js";
 import { slotsIn } from "../../model/balance/endpoint-balance.js";
 import type { Limits } from "../../objects/limits.js";
@@ -6,14 +6,14 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
 
-/** What of a service's record the views do not have: there it is what each endpoint gets. */
+/** Settings of a service that its views lack, because they have only the result for each endpoint. */
 export interface AskedFor {
-  /** As the annotations have it, whether or not it is in force. */
+  /** As in the annotations, whether or not it is active. */
   readonly balance?: Pick<Balance, "weights">;
   readonly drainSeconds: number;
 }
 
-/** Empty for a service without annotations, as nearly all are. */
+/** Returns an empty object for a service without annotations, as nearly all are. */
 export function annotationStatus(
   family: IpFamily,
   view: ServicePortView,

@@ -1,8 +1,8 @@
-/** What a service's annotations have come to, in the annotations' own words. Runs in the browser, too. */
+/** Describes the effect of a service's annotations in their own terms. Also runs in the browser. */
 import { counted } from "../../base/counted.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
 
-/** A line for each kind of annotation that is in force; none, as nearly always. */
+/** Returns a line for each kind of active annotation. Nearly always there is none. */
 export function annotationTexts({ balance, limits, drainSeconds }: ServicePortStatus): string[] {
   return [
     ...(balance === undefined ? [] : [`balance: ${balanceText(balance)}`]),
@@ -11,7 +11,7 @@ export function annotationTexts({ balance, limits, drainSeconds }: ServicePortSt
   ];
 }
 
-/** "consistent,weights,limits,drain": which of them are; "-": none. */
+/** Returns the active kinds, such as "consistent,weights,limits,drain", or "-" if there are none. */
 export function annotationWords({ balance, limits, drainSeconds }: ServicePortStatus): string {
   const words = [
     ...(balance?.mode === "consistent" ? ["consistent"] : []),

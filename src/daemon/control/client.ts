@@ -1,16 +1,18 @@
-/** Asks the daemon on its socket. */
+/** Sends requests to the daemon's socket. */
 import { isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
 import { API_VERSION } from "../../observe/status-report.js";
 
-/** An import would have Node read every property of the module, and load what is behind each. */
+/** Not an import, because Node would read every property of the module and load the modules that they need. */
 const { connect } = process.getBuiltinModule("node:net");
 
 const TIMEOUT_MS = 5_000;
 
-/** No daemon answers there, or it has not written any rules yet; the message says why, and what to do. */
+/** No daemon answers, or it has not written any rules yet. The message says why, and what to do. */
 export class DaemonAway extends Error {
   override readonly name = "DaemonAway";
-  /** The kernel may be read instead. False if the caller may not ask the daemon, or if it answers with an error. */
+  /**
+   * Whether the kernel may be read instead. False if the caller may not ask the daemon, or if it answers with an error.
+   */
   readonly absent: boolean;
 
   constructor(message: string, absent: boolean, options?: ErrorOptions) {
@@ -19,14 +21,14 @@ export class DaemonAway extends Error {
   }
 }
 
-/** The daemon answered that there is no such thing. */
+/** The daemon answered that the object does not exist. */
 export class NotFound extends Error {
   override readonly name = "NotFound";
 }
 
 /**
- * @param path below "/v1/", each word as it is.
- * @returns the answer, as one of the types of observe/status-report.ts. Rejects with DaemonAway or NotFound.
+ * @param path below "/v1/", as unencoded words.
+ * @returns the answer, as one of the types in observe/status-report.ts. Rejects with DaemonAway or NotFound.
  */
 export async function ask(socketPath: string, ...path: readonly string[]): Promise<unknown> {
   const chunks: Buffer[] = [];
@@ -39,8 +41,8 @@ export async function ask(socketPath: string, ...path: readonly string[]): Promi
 }
 
 /**
- * Asks for a list, and calls `onItems` with some of its items at a time: they need not be in memory together.
- * @returns the answer without the items. Rejects as `ask` does; items may have come by then.
+ * Requests a list, and calls `onItems` with a few of its items at a time, so that they need not be in memory together.
+ * @returns the answer without the items. Rejects as `ask` does, possibly after some items.
  */
 export async function askForItems(
   socketPath: string,
@@ -48,7 +50,7 @@ export async function askForItems(
   onItems: (items: readonly unknown[]) => void,
 ): Promise<object> {
   let head: object | undefined;
-  // As jsonParts() writes it.
+  // The format of jsonParts().
   const lines = new Lines((line) => {
     if (head === undefined) head = withoutItems(JSON.parse(`${line}]}`) as object);
     else onItems(JSON.parse(`[${line.startsWith(",") ? line.slice(1) : line}]`) as readonly unknown[]);
@@ -58,7 +60,7 @@ export async function askForItems(
   throw cutShort(socketPath);
 }
 
-/** Returns the answer if it is of the version that this program reads. Throws DaemonAway. */
+/** Returns the answer if it has the version that this program reads. Throws DaemonAway otherwise. */
 export function ofThisVersion<T>(answer: T, socketPath: string): T {
   const version: unknown = isFields(answer) ? answer["apiVersion"] : undefined;
   if (version === API_VERSION) return answer;
@@ -75,7 +77,7 @@ function cutShort(socketPath: string, cause?: unknown): DaemonAway {
   return new DaemonAway(`the daemon at ${socketPath} did not answer to the end`, false, { cause });
 }
 
-/** Bytes to lines. */
+/** Splits bytes into lines. */
 class Lines {
   readonly #onLine: (line: string) => void;
   #chunks: Buffer[] = [];
@@ -84,7 +86,7 @@ class Lines {
     this.#onLine = onLine;
   }
 
-  /** What came behind the last line. */
+  /** The text after the last line. */
   get rest(): string {
     return Buffer.concat(this.#chunks).toString();
   }
@@ -105,8 +107,8 @@ class Lines {
 const HEAD_END = "\r\n\r\n";
 
 /**
- * One request of HTTP/1.0, whose answer ends with the connection. Not by node:http, which takes longer to load than all else that a
- * command does. Rejects with DaemonAway or NotFound where the answer is not 200.
+ * Sends one HTTP/1.0 request, whose answer ends with the connection. It does not use node:http, which takes longer to
+ * load than everything else in a command. Rejects with DaemonAway or NotFound if the status is not 200.
  */
 function exchange(socketPath: string, path: readonly string[], onBody: (chunk: Buffer) => void): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -151,7 +153,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
   });
 }
 
-/** The reason is the server's (NotReady). */
+/** Formats the server's reason (NotReady). */
 function notReady(socketPath: string, body: Buffer): string {
   const { error } = JSON.parse(body.toString()) as { readonly error: string };
   return `the daemon at ${socketPath} cannot tell yet: ${error}.`;

@@ -1,4 +1,4 @@
-/** What happened to the tables: repairs, refusals, takeovers, of which there are a few a day where all is well. */
+/** Recent events of the tables: repairs, rejections, takeovers. On a healthy node there are a few a day. */
 import type { Logger } from "../../base/logger.js";
 import type { StatusEvent } from "../../observe/status-report.js";
 
@@ -8,7 +8,7 @@ export class EventRing {
   readonly #events: StatusEvent[] = [];
   readonly #now: () => number;
 
-  /** @param now Unix ms. */
+  /** @param now returns Unix time, ms. */
   constructor(now: () => number) {
     this.#now = now;
   }

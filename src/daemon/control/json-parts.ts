@@ -1,11 +1,17 @@
-/** Answers as JSON, in pieces between which the event loop gets its turns: 10,000 services as one text hold it for 30 ms. */
+/**
+ * Writes answers as JSON in pieces, with turns for the event loop in between. 10,000 services as one text would block
+ * it for 30 ms.
+ */
 import { TakingTurns } from "../../base/time-slice.js";
 
-/** A list whose items are made while it is sent: all at once they would be memory that the next collection has to look through. */
+/**
+ * A list whose items are created while it is sent. All at once, they would be memory that the next garbage collection
+ * must scan.
+ */
 export class PiecewiseList {
   /**
-   * @param head what is beside the items.
-   * @param pieces items, as many at a time as take a few ms to make and to write.
+   * @param head the fields other than the items.
+   * @param pieces items, as many at a time as take a few ms to create and write.
    */
   constructor(
     readonly head: object,
@@ -13,13 +19,16 @@ export class PiecewiseList {
   ) {}
 }
 
-/** All lists of the process: each would hold the event loop for a few ms in each of its turns. */
+/** Shared by all lists of the process, because each blocks the event loop for a few ms in each turn. */
 const turns = new TakingTurns();
 
-/** Items of a list that is there already which are written in one piece. */
+/** Number of items of an existing list to write in one piece. */
 const PIECE = 256;
 
-/** One text; of a list many, each of which but the last ends a line, so that who reads it can begin before its end. */
+/**
+ * Yields the JSON as one text, or a list as many. Each of these except the last ends a line, so that a reader can start
+ * before the end.
+ */
 export async function* jsonParts(body: unknown): AsyncGenerator<string> {
   if (body instanceof PiecewiseList) return yield* listParts(body.head, body.pieces);
   if (!isList(body)) return yield JSON.stringify(body);

@@ -12,7 +12,7 @@ const SERVING: readonly string[] = [
   ...FORMER_SERVICE_MAPS,
 ];
 
-/** VIPs and node ports in the family's table; 0 without one. Rejects with KernelError. */
+/** Returns the number of VIPs and node ports in the family's table, or 0 if there is none. Rejects with KernelError. */
 export async function countKernelEntries(
   kernel: Pick<Kernel, "tables" | "sets" | "elements">,
   family: IpFamily,
@@ -21,7 +21,7 @@ export async function countKernelEntries(
   if (!(await kernel.tables(family)).some(({ table }) => table === TABLE_NAME)) return 0;
   const sets = (await kernel.sets(ref)).filter(({ set }) => SERVING.includes(set));
   let entries = 0;
-  // One after the other: they need not be in memory together.
+  // Read one after the other, so that they are not in memory together.
   for (const set of sets) entries += (await kernel.elements(ref, set)).count;
   return entries;
 }

@@ -1,4 +1,4 @@
-/** Asking whose an address and port are. */
+/** The question for the owner of an address and port. */
 import type { Addressed } from "../../tools/explain/packet-report.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
@@ -7,16 +7,16 @@ export interface OwnerQuestion {
   readonly family: IpFamily;
   readonly protocol: Protocol;
   readonly port: number;
-  /** "": a node port. */
+  /** "" for a node port. */
   readonly address: string;
 }
 
-/** The words of the path, below "/v1/". */
+/** Returns the words of the path below "/v1/". */
 export function ownerPath({ family, protocol, destination, destinationPort }: Addressed): readonly string[] {
   return ["owner", family, protocol.toUpperCase(), String(destinationPort), destination];
 }
 
-/** Undefined: it is another path. */
+/** Returns undefined for any other path. */
 export function ownerQuestion(path: readonly string[]): OwnerQuestion | undefined {
   const [what, family, protocol, port, address = "", ...more] = path;
   if (what !== "owner" || more.length > 0 || (family !== "ip" && family !== "ip6")) return undefined;

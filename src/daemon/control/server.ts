@@ -1,6 +1,6 @@
 /**
- * The daemon's socket: JSON over HTTP on a unix socket that root alone may open. Nothing is computed before a request, and no request
- * can change anything: GET alone.
+ * The daemon's socket: JSON over HTTP on a unix socket that only root may open. It computes nothing before a request.
+ * No request can change anything, because only GET is allowed.
  */
 import type { Stats } from "node:fs";
 import { chmod, lstat, mkdir, readdir, rename, rm } from "node:fs/promises";
@@ -14,19 +14,19 @@ import { ConnectionLimit } from "../../observe/http-server.js";
 import { jsonParts } from "./json-parts.js";
 import { isDefaultName } from "./socket-path.js";
 
-/** Answers a path below "/v1/". Returns undefined if there is no such path; the promise may be of a NotReady. */
+/** Answers a path below "/v1/". Returns undefined if there is no such path. The promise may resolve to a NotReady. */
 export type Route = (path: readonly string[]) => Promise<unknown> | undefined;
 
-/** The answer of a route that cannot answer yet: 503, with the reason. Clients then read what the kernel holds. */
+/** The answer of a route that cannot answer yet: 503, with the reason. Clients then read the kernel's rules instead. */
 export class NotReady {
   constructor(readonly reason: string) {}
 }
 
-/** Commands are few, and each is done in a second. */
+/** Commands are few, and each takes at most a second. */
 const MAX_CONNECTIONS = 16;
 const REQUEST_TIMEOUT_MS = 5_000;
 const MAX_HEADER_BYTES = 4_096;
-/** How often the daemon checks that its socket is there, ms: one lstat. */
+/** Interval between checks that the socket exists, ms. A check is one lstat. */
 const CHECK_MS = 2_000;
 
 export class ControlServer {
@@ -37,10 +37,10 @@ export class ControlServer {
   #check: NodeJS.Timeout | undefined;
   #checking: Promise<void> | undefined;
   readonly #checkMs: number;
-  /** What the path named when it was made. */
+  /** The file at the path when the socket was created. */
   #socket: Stats | undefined;
 
-  /** @param checkMs how often to check that the socket is there. */
+  /** @param checkMs interval between checks that the socket exists. */
   constructor(path: string, route: Route, log: Logger, checkMs = CHECK_MS) {
     this.#path = path;
     this.#checkMs = checkMs;
@@ -49,14 +49,17 @@ export class ControlServer {
     this.#server = createGatedServer(limits, new ConnectionLimit(MAX_CONNECTIONS), (request, response) => {
       answer(request, response, route).catch((error: unknown) => {
         log.error({ err: error, url: request.url }, "control request failed");
-        // Half an answer must not look like a whole one.
+        // A truncated answer must not look complete.
         if (response.headersSent) response.destroy();
         else send(response, 500, { error: reasonOf(error) });
       });
     });
   }
 
-  /** Never rejects: a node on which the socket cannot be made is served all the same, and the log says what is missing. */
+  /**
+   * Never rejects. If the socket cannot be created, the node is served all the same, and the log reports what is
+   * missing.
+   */
   async start(): Promise<void> {
     try {
       await this.#listen();
@@ -64,7 +67,7 @@ export class ControlServer {
       this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
       this.#checkLater();
       this.#log.debug({ path: this.#path }, "control socket open");
-      // Elsewhere such names may be another program's.
+      // In other directories, such names may belong to another program.
       if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
     } catch (error) {
       const level = error instanceof NotASocket ? "error" : "info";
@@ -103,7 +106,7 @@ export class ControlServer {
     this.#check.unref();
   }
 
-  /** Makes the socket again when its file was removed. Whatever else stands there now stays. Never rejects. */
+  /** Creates the socket again if its file was removed. Any other file in its place stays. Never rejects. */
   async #restore(): Promise<void> {
     try {
       if ((await statOf(this.#path)) !== undefined) return;
@@ -122,14 +125,16 @@ export class ControlServer {
     await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
     const there = await statOf(this.#path);
     if (there !== undefined && !there.isSocket()) throw new NotASocket();
-    // A socket that a killed daemon left refuses; one that answers is another daemon's, which keeps it.
+    // A socket that a killed daemon left refuses connections. One that answers belongs to another daemon, which keeps
+    // it.
     if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
-    // Under another name first: Node removes the name that it listened on when it closes, whatever has that name by then.
+    // Use another name first: when Node closes the socket, it removes the name that it listened on, whatever has that
+    // name by then.
     const name = join(dirname(this.#path), `.${process.pid}`);
     await rm(name, { force: true });
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
-      // No other user can open it before its mode is set.
+      // No other user may open it before its mode is set.
       const before = process.umask(0o177);
       this.#server.listen(name, () => {
         this.#server.off("error", reject);
@@ -143,7 +148,7 @@ export class ControlServer {
   }
 }
 
-/** The path names something that another program may need. */
+/** The path has a file that another program may need. */
 class NotASocket extends Error {
   constructor() {
     super(
@@ -152,7 +157,7 @@ class NotASocket extends Error {
   }
 }
 
-/** Undefined: there is nothing. */
+/** Returns undefined if there is no file. */
 async function statOf(path: string): Promise<Stats | undefined> {
   try {
     return await lstat(path);
@@ -166,7 +171,7 @@ async function isAnswered(path: string): Promise<boolean> {
   return (await answerTo(path)) === "connected";
 }
 
-/** "connected", or the code of the error: ECONNREFUSED of a socket that nothing listens on. */
+/** Returns "connected", or the error code: ECONNREFUSED if nothing listens on the socket. */
 async function answerTo(path: string): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createConnection(path);
@@ -179,12 +184,12 @@ async function answerTo(path: string): Promise<string | undefined> {
   });
 }
 
-/** A socket that is younger may be one whose daemon does not listen on it yet, ms. */
+/** Minimum age for removal, ms. The daemon of a younger socket may not listen yet. */
 const STALE_MS = 60_000;
 
 /**
- * Removes sockets that killed daemons of other network namespaces left in this directory: those with a name of this program's own that refuse. Never
- * rejects.
+ * Removes sockets that killed daemons of other network namespaces left in this directory: those with one of our names
+ * that refuse connections. Never rejects.
  */
 export async function removeStaleSockets(directory: string, log: Logger, staleMs = STALE_MS): Promise<void> {
   try {
@@ -211,10 +216,10 @@ async function answer(request: IncomingMessage, response: ServerResponse, route:
   await sendParts(response, body);
 }
 
-/** A reader that takes nothing for so long has gone away, ms. */
+/** A reader that takes nothing for this long is considered gone, ms. */
 const STALLED_MS = 10_000;
 
-/** What is made waits until the reader has taken what was made before. */
+/** Each part waits until the reader has taken the parts before it. */
 async function sendParts(response: ServerResponse, body: unknown): Promise<void> {
   response.writeHead(200, { "content-type": "application/json" });
   response.setTimeout(STALLED_MS, () => response.destroy());
@@ -236,7 +241,7 @@ function drained(response: ServerResponse): Promise<void> {
   });
 }
 
-/** The words below "/v1/"; undefined: it is not there, or not to be decoded. */
+/** Returns the words below "/v1/". Returns undefined if the URL is not below it or cannot be decoded. */
 function pathOf(url: string): readonly string[] | undefined {
   const words = url.split("?", 1)[0].split("/").slice(1);
   if (words.shift() !== "v1") return undefined;

@@ -1,7 +1,7 @@
 import { readlinkSync } from "node:fs";
 import { join } from "node:path";
 
-/** Of root alone; a mount where the root file system is read-only. */
+/** Only for root. Must be a mount if the root file system is read-only. */
 const DIRECTORY = "/run/nft-proxier";
 
 /** Whether a file's name is that of some daemon's default socket. */
@@ -10,8 +10,9 @@ export function isDefaultName(name: string): boolean {
 }
 
 /**
- * Where the daemon of this network namespace answers. One namespace has one table, and so one daemon; the namespace's inode number tells
- * those of a machine apart, and a command that is run in a namespace finds the daemon that serves it.
+ * Returns the path of the daemon's socket in this network namespace. A namespace has one table, and so one daemon. The
+ * namespace's inode number makes the path unique on the machine, and a command run in a namespace finds the daemon that
+ * serves it.
  */
 export function defaultSocketPath(directory = DIRECTORY): string {
   const inode = /\d+/.exec(readlinkSync("/proc/self/ns/net"))?.[0] ?? "0";

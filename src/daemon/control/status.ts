@@ -1,4 +1,4 @@
-/** The daemon's status: what observers were told, for the commands that ask. */
+/** The daemon's status, collected as an observer and reported to commands. */
 import { counted } from "../../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
@@ -34,9 +34,9 @@ import {
   type StatusReport,
 } from "../../observe/status-report.js";
 
-/** What another process did to a table is a problem for so long after it has been undone, ms: it may do it again. */
+/** How long an undone change of another process remains a problem, ms, because it may happen again. */
 const RECENT_MS = 60_000;
-/** Of one kind of problem, this many are named; how many more there are is said. */
+/** Maximum number of names for one kind of problem. The count of the others is reported. */
 const NAMED = 10;
 
 export interface StatusBoardOptions {
@@ -49,26 +49,31 @@ export interface StatusBoardOptions {
     "counts" | "dirtyServices" | "services" | "eachView" | "lostClaims" | "unbalanced" | "problems"
   >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
-  /** How the node stands beside the rules; default: nothing is looked at. */
+  /** Checks facts of the node other than rules. Default: no check. */
   readonly lookAtNode?: (served: ServedPackets) => Promise<NodeLook>;
-  /** A health port is served (healthzBindAddress). Default false. */
+  /** Whether a health port is served (healthzBindAddress). Default false. */
   readonly servesHealthz?: boolean;
-  /** Undefined: there is no API server. */
+  /** Undefined if there is no API server. */
   readonly api?: () => ApiStatus | undefined;
-  /** VIPs and node ports that the kernel has of an earlier run; asked before a family's first write. Default: not known. */
+  /**
+   * Returns the number of VIPs and node ports that the kernel has from an earlier run. Called before a family's first
+   * write. Default: unknown.
+   */
   readonly kernelEntries?: (family: IpFamily) => Promise<number>;
-  /** How many objects and fields of manifests are ignored, beside those that the model knows of. Default: none. */
+  /**
+   * Returns the number of ignored objects and fields in manifests, besides those that the model counts. Default: none.
+   */
   readonly ignoredInManifests?: () => number;
-  /** What this kernel lacks. Default: nothing. */
+  /** Features that this kernel lacks. Default: none. */
   readonly missingFeatures?: () => Promise<readonly string[]>;
-  /** Unix ms. */
+  /** Unix time, ms. */
   readonly now?: () => number;
 }
 
-/** A part of the daemon that knows what is wrong with it. Called for each status, so it must be cheap. */
+/** A part of the daemon that knows its own problems. Called for each status, so it must be cheap. */
 export type ProblemSource = () => Iterable<StatusProblem>;
 
-/** A part of the daemon that has something under way. As cheap as a ProblemSource. */
+/** A part of the daemon that may have work in progress. Must be as cheap as a ProblemSource. */
 export type NoteSource = () => Iterable<string>;
 
 export class StatusBoard implements ProxierObserver, ServiceStates {
@@ -91,17 +96,17 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#events = new EventRing(this.#now);
   }
 
-  /** One more part that knows of problems; those of parts that are added first come first. */
+  /** Adds a source of problems. The first source's problems are listed first. */
   ask(source: ProblemSource): void {
     this.#sources.push(source);
   }
 
-  /** One more part that may have something under way. */
+  /** Adds a source of notes. */
   remark(source: NoteSource): void {
     this.#noteSources.push(source);
   }
 
-  /** Logs what happened, oldest first. */
+  /** Logs the events, oldest first. */
   say(log: Logger): void {
     this.#events.say(log);
   }
@@ -126,7 +131,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   repaired({ family, by, changes, found, ms }: RepairReport): void {
     const told = changes.length > 0 ? changes : found;
     this.#lastRepair = { at: this.#now(), family, by, changes: told, ms };
-    // The contention has been noted once, and there may be many repairs.
+    // The contention has already been recorded, and there may be many repairs.
     if (this.#contended !== undefined) return;
     const who = by.length > 0 ? by.join(", ") : "another process";
     this.#note(
@@ -177,7 +182,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#inForce.has(family);
   }
 
-  /** No rules have been written since the start: the kernel may still serve what an earlier run wrote. */
+  /** Whether no rules have been written since the start. The kernel may still serve the rules of an earlier run. */
   get writtenNothing(): boolean {
     return this.#inForce.size === 0;
   }
@@ -186,7 +191,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#quarantined[family].get(service);
   }
 
-  /** "/v1/status" and "/v1/events" (observe/status-report.ts); undefined: it is another path. */
+  /** Answers "/v1/status" and "/v1/events" (observe/status-report.ts). Returns undefined for any other path. */
   readonly route = (path: readonly string[]): Promise<unknown> | undefined => {
     const [what] = path;
     if (path.length !== 1) return undefined;
@@ -248,7 +253,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return reason === undefined ? { code: 200 } : { code: 503, reason };
   }
 
-  /** Where node ports answer; undefined: not known yet. */
+  /** Returns where node ports are served, or undefined if that is not known yet. */
   nodePortsOf(family: IpFamily): NodePortStatus | undefined {
     return this.#nodePorts.get(family);
   }
@@ -261,7 +266,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#events.note(type, message);
   }
 
-  /** Worst first. */
+  /** Returns the worst problems first. */
   #problems(look: NodeLook | undefined): StatusProblem[] {
     const ofParts = this.#sources.flatMap((source) => [...source()]);
     return [
@@ -274,7 +279,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     ];
   }
 
-  /** Nothing of it is computed before it is looked at. */
+  /** Computed lazily. */
   #served(): ServedPackets {
     const { families, model } = this.#options;
     return {
@@ -284,7 +289,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     };
   }
 
-  /** Of a service: one for each port and endpoint port, and each network that has endpoints. */
+  /** Yields a service's packets: one for each combination of port, endpoint port and network with endpoints. */
   *#packets(service: string): Iterable<ServicePacket> {
     for (const family of this.#options.families) {
       for (const view of this.#options.model.eachView(family, service)) yield* packetsOf(family, view);
@@ -310,7 +315,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     }
   }
 
-  /** What other processes did lately. */
+  /** Reports recent changes by other processes. */
   *#disturbed(): Iterable<StatusProblem> {
     const repair = this.#lastRepair;
     const now = this.#now();
@@ -359,7 +364,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       };
   }
 
-  /** However many there are, the event loop gets its turns. */
+  /** Yields to the event loop, because there may be many. */
   async #ignored(): Promise<{ readonly count: number; readonly problems: readonly StatusProblem[] }> {
     const { model } = this.#options;
     const slice = new TimeSlice();
