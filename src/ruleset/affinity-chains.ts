@@ -1,7 +1,8 @@
 /**
- * ClientIP affinity as rules. A service port has a set of clients, filled by the packets themselves, and for each of its lists a chain with
- * a rule for each endpoint. What those lead to are elements of shared maps (sticky-numbers.ts says how, and why the rules are not one
- * as well): no chain or set is an endpoint's own, as the kernel looks sets up by walking the list of all that the table has.
+ * ClientIP affinity as rules. A service port has a set of clients, which packets fill themselves. For each of its lists it has
+ * a chain with a rule for each endpoint. These rules use elements of shared maps; sticky-numbers.ts explains how, and why a
+ * single rule is not enough. No endpoint has its own chain or set, because the kernel finds a set by walking the list of all
+ * sets in the table.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
@@ -15,14 +16,15 @@ import { goto, jump, markForMasquerade, rule } from "./statements.js";
 import { listsInUse, NUMBERED, numberOf, numbersOf } from "./sticky-numbers.js";
 
 /**
- * Clients that a service port remembers: spoofed ones can make it no more. A multiple of 65,536 on purpose: the kernel reserves buckets
- * for the last 16 bits of a set's size (rhashtable_params.nelem_hint), a megabyte for 65,535 and nothing for this.
+ * Maximum number of clients remembered per service port, so that spoofed addresses cannot exceed it. It is a multiple of 65,536
+ * on purpose. The kernel reserves buckets for the last 16 bits of a set's size (rhashtable_params.nelem_hint): a megabyte for
+ * 65,535, and nothing for this size.
  */
 const MAX_CLIENTS = 2 ** 20;
 
 const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
 
-/** The set and the chains of a service port with affinity; of others none. */
+/** The set and the chains of a service port with affinity; empty for others. */
 export function affinityObjects(state: ServicePortState): OwnObject[] {
   const { view, sticky } = state;
   if (sticky === undefined) return [];
@@ -52,7 +54,7 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
   return objects;
 }
 
-/** Those that lead a client to its endpoint, if it has one in this list: in an order that does not depend on that of events. */
+/** Rules that lead a client to its endpoint, if that is in this list. Their order does not depend on the order of events. */
 function knownRules(sticky: Sticky, list: EndpointList, clients: string, remember: string): Rule[] {
   const isKnown: Statement = { match: "in-set", key: CLIENT_KEY, set: clients };
   return byAddress(list).map((index) =>
@@ -61,9 +63,9 @@ function knownRules(sticky: Sticky, list: EndpointList, clients: string, remembe
 }
 
 /**
- * Remembers the client, also when the set is full, and rewrites to the endpoint whose number the packet has, if that is in this list. The last rules
- * are for packets that are under way while the list shrinks: they run these rules, but look up in the new generation of the maps, where what
- * they drew may be gone. At the first index there is always one.
+ * Remembers the client. Then, even if the set is full, rewrites to the endpoint with the packet's number, if that is in this
+ * list. The last rules are for packets in flight while the list shrinks. They run these rules, but look up in the new
+ * generation of the maps, where their endpoint may be gone. The first index always has an endpoint.
  */
 function rememberRules(list: number, view: ServicePortView, clients: string, rewrite: string): Rule[] {
   const timeoutMs = view.affinitySeconds * 1000;

@@ -1,4 +1,4 @@
-/** Which service an operation was about that the kernel refused. */
+/** Finds the service of an operation that the kernel rejected. */
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FaultyObject } from "../table/table-exports.js";
 import { describeServiceKey } from "./keys.js";
@@ -9,26 +9,26 @@ import type { ServiceExpander } from "./service.js";
 import type { ServicePortState } from "./service-port-state.js";
 
 export interface Attribution {
-  /** "namespace/name"; absent: no service's own, or not to be told. */
+  /** "namespace/name"; absent if it belongs to no single service, or is unknown. */
   readonly service?: string;
-  /** What was refused and why, in words. */
+  /** The rejected operation and the reason, in words. */
   readonly what: string;
 }
 
-/** Sets whose keys begin with a service's address, protocol and port, or its protocol and node port. */
+/** Sets whose keys begin with a service's address, protocol and port, or with its protocol and node port. */
 const SERVICE_KEYED = /^(services|nodeports|endpoints|nodeport-endpoints|no-endpoint|firewall-ips|reset|limited)(-|$)/;
 
 function elementId(set: string, key: Uint8Array): string {
   return `${set} ${Buffer.from(key.buffer, key.byteOffset, key.byteLength).toString("latin1")}`;
 }
 
-/** The element, if it is about one, and the chain or set. */
+/** IDs of the element, if the fault is about one, and of the chain or set. */
 function idsOf({ set, key, chain }: FaultyObject): string[] {
   const element = set === undefined || key === undefined ? [] : [elementId(set, key)];
   return [...element, chain ?? set ?? ""];
 }
 
-/** The first service that is found to have an object is its owner. One walk over the services, however many faults there are. */
+/** The first service found with an object is its owner. Walks over the services once, however many faults there are. */
 export function attribute(
   faults: readonly FaultyObject[],
   services: Iterable<readonly [service: string, ports: readonly ServicePortState[]]>,
@@ -65,7 +65,7 @@ export function attribute(
   });
 }
 
-/** Keys are told apart by their lengths, and a node port's with an index is as long as a VIP's of IPv4 without. */
+/** Keys are distinguished by length, and a node port's key with an index is as long as an IPv4 VIP's without one. */
 function withoutIndex(set: string, key: Uint8Array): Uint8Array {
   return set === SetName.nodePortEndpoints ? key.subarray(0, -4) : key;
 }

@@ -1,7 +1,8 @@
 /**
- * What the maps of services have counted. The NAT hooks see the first packet of each connection alone, so that an element of a map counts
- * the connections that it was found for. A packet passes `services` again where it was not rewritten the first time (skeleton.ts), which
- * shows only where policy Local has nothing for it: of such a VIP or node port the lists behind count, each packet in one of them.
+ * Connections counted by the maps of services. The NAT hooks only see the first packet of each connection, so each element
+ * counts the connections that it was found for. A packet that was not rewritten passes `services` a second time (skeleton.ts).
+ * This only affects the count if policy Local has no endpoint for the packet. For such a VIP or node port the two lists after
+ * it count instead, because each packet is found in only one of them.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
@@ -14,19 +15,19 @@ import type { ElementSets } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
-/** Since the elements came; as of the last reading. */
+/** Counted since the elements were created, as of the last reading. */
 export interface PortConnections {
   readonly portName: string;
   readonly port: number;
   readonly protocol: string;
   readonly connections: number;
-  /** The same as of the reading before that. */
+  /** `connections` as of the previous reading. */
   readonly before: number;
-  /** By "address port": since the endpoint stands where it does in the service's lists. Absent: they are not counted. */
+  /** Keyed by "address port". Counted since the endpoint took its place in the service's lists. Absent if not counted. */
   readonly endpoints?: ReadonlyMap<string, number>;
 }
 
-/** What a service's ports have counted, each when it is asked for. */
+/** Counts of a service's ports, computed on demand. */
 export type PortCounts = (port: Pick<ServicePortView, "portName" | "protocol">) => PortConnections | undefined;
 
 export function connectionsOf(

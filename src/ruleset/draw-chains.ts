@@ -1,6 +1,6 @@
 /**
- * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them: one for each kind of list, shard and N in
- * use, shared by all services with such a list.
+ * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them. There is one chain for each kind
+ * of list, shard and N in use, shared by all services with such a list.
  */
 import type { ElementSet, Field, Statement, TableDeclarations } from "../table/table-exports.js";
 import { packNumber } from "./keys.js";
@@ -11,24 +11,31 @@ import { goto, markForMasquerade, resetPriority } from "./statements.js";
 import { Uses } from "./uses.js";
 
 /**
- * A large map has a draw chain for each count from 1 to this, whether a list has that count or not. When a rule in a new chain names a map, the kernel
- * validates every element of the map, which takes 4 to 9 ms for 31,000 elements; so these chains are made while the map is empty or small.
+ * A large map has a draw chain for each count from 1 to this, even if no list has that count. When a rule in a new chain names
+ * a map, the kernel validates every element of the map, which takes 4 to 9 ms for 31,000 elements. So these chains are created
+ * while the map is empty or small.
  */
 const SPARE_COUNTS = 16;
-/** A map with more elements is large. The kernel walks a smaller one faster than we can make the chains, which take 0.1 ms of CPU each. */
+/**
+ * A map with more elements is large. The kernel walks a smaller one faster than we can create the chains, which take 0.1 ms of
+ * CPU each.
+ */
 const LARGE_MAP = 1024;
 
-/** The list value, without a count, of what service ports with affinity draw. They bring rules of their own with each count, so they have no spares. */
+/**
+ * The list value, without a count, for draws of service ports with affinity. They need rules of their own for each count, so
+ * they have no spares.
+ */
 const AFFINITY = packList({ kind: "sticky", count: 0, shard: 0, nodePort: false });
 
-/** The chains for short lists of one kind in one map. */
+/** The chains for short lists of one kind in one map, created in advance. */
 interface Spares {
   /** Their list value, without a count. */
   readonly list: number;
   readonly map: ElementSet;
   /** Number of elements that have such a list. */
   lists: number;
-  /** List values whose chains stay while the map is large. */
+  /** List values whose chains stay as long as the map is large. */
   readonly kept: Set<number>;
 }
 
@@ -37,7 +44,7 @@ export class DrawChains {
   readonly #sets: ElementSets;
   /** Number of uses of each value, by elements and by spares. A value that marks also uses its twin. */
   readonly #uses = new Uses<number>();
-  /** By list value without a count; lists that mark have that of their twins. */
+  /** Keyed by list value without a count. Lists that mark share the spares of their twins. */
   readonly #spares = new Map<number, Spares>();
   #masqueradeBit: number;
 
@@ -52,7 +59,7 @@ export class DrawChains {
     for (const list of Array.from(this.#uses.present.keys(), unpackList)) if (list.kind === "masq") this.#declare(list);
   }
 
-  /** One more element has this value (packList): there is a chain for it from now on. */
+  /** Counts one more element with this value (packList), and creates its chain if it is new. */
   use(value: number): void {
     this.#add(value);
     const spares = this.#sparesOf(value);
@@ -61,14 +68,17 @@ export class DrawChains {
     if (spares.kept.size > 0) this.#keep(spares, withCount(spares.list, countOf(value)));
   }
 
-  /** One element fewer has this value. */
+  /** Counts one element fewer with this value. */
   release(value: number): void {
     this.#uses.release(value);
     const spares = this.#sparesOf(value);
     if (spares !== undefined) spares.lists--;
   }
 
-  /** Declares the spare chains of maps that have become large, and gives up those of maps that no longer are. Call it before each write. */
+  /**
+   * Declares the spare chains of maps that have become large, and releases those of maps that are no longer large. Call it
+   * before each write.
+   */
   updateSpares(): void {
     for (const spares of this.#spares.values()) {
       const { lists, map, kept } = spares;
@@ -80,11 +90,11 @@ export class DrawChains {
     }
   }
 
-  /** Drops chains that nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. */
+  /** Drops chains that have been unused for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
     for (const [value, since] of this.#uses.takeOverdue(now, forMs)) {
       const list = unpackList(value);
-      // The chain stays for as long.
+      // The element goes after a grace period, and the chain stays as long.
       this.#sets.dispatch.delete(packNumber(value), true);
       this.#table.removeChain(drawChainName(list));
       if (list.kind === "masq") this.#uses.release(drawnBy(value), since);
@@ -118,8 +128,8 @@ export class DrawChains {
   }
 
   /**
-   * A table that an earlier version wrote may have a full map without these chains. To add all of them would hold up other commits, so each one comes
-   * with the first list of its count, and stays.
+   * A table written by an earlier version may have a full map without these chains. Adding all of them would delay other
+   * commits. So each is added with the first list of its count, and stays.
    */
   #fill(spares: Spares): void {
     const cheap = spares.map.kernelSize <= 2 * LARGE_MAP;
@@ -152,8 +162,9 @@ export class DrawChains {
 }
 
 /**
- * The list value of the chain that draws: one which marks goes on to its twin. Two chains that draw would name the endpoints' map twice, and the kernel
- * looks at each rule that names a map for every element it adds there, and at each element for every rule.
+ * The list value of the chain that draws. A chain that marks continues in its twin. If both drew, both would name the
+ * endpoints' map. For every element added to a map, the kernel checks each rule that names it; for every such rule, it checks
+ * each element.
  */
 function drawnBy(value: number): number {
   const list = unpackList(value);
@@ -166,7 +177,7 @@ function drawNumber(count: number): Statement {
 }
 
 const HASHED = { "source-ip": ["saddr"], "source-ip-port": ["saddr", "sport"] } as const;
-/** Any, but the same on every node, and in every version: "nftp". */
+/** An arbitrary value, but the same on every node and in every version: "nftp". */
 const SEED = 0x6e667470;
 
 function drawFrom({ kind, count, shard, nodePort, slots }: ListValue): Statement {

@@ -1,6 +1,6 @@
 /**
- * Packed keys and data of the shared maps: every field padded to 4 bytes, network byte order, but for indices and
- * list values, which packets have in host order. One instance holds scratch buffers that are valid until its next call.
+ * Packed keys and data of the shared maps. Every field is padded to 4 bytes, in network byte order, except indices and list
+ * values, which are in host order as in packets. One instance contains scratch buffers, which are valid until its next call.
  */
 import { endianness } from "node:os";
 import { formatAddress, type IpFamily, packAddress } from "../base/ip.js";
@@ -19,8 +19,8 @@ function portWord(port: number): number {
 }
 
 /**
- * The key of one VIP or node port, with its two lengths: as such, and followed by a number: an index, or a list value.
- * `service` is address . protocol . port (node ports: protocol . port).
+ * The key of one VIP or node port, in two lengths: alone, and followed by an index or list value. `service` is address .
+ * protocol . port (for node ports: protocol . port).
  */
 export class ServiceKey {
   readonly service: Uint8Array;
@@ -33,7 +33,7 @@ export class ServiceKey {
     this.#index = new Uint32Array(this.indexed.buffer, bytes);
   }
 
-  /** The same key with this number; the buffer is shared with `service` and reused. */
+  /** The key followed by this number. The buffer is shared with `service`, and reused. */
   at(index: number): Uint8Array {
     this.#index[0] = index;
     return this.indexed;
@@ -43,7 +43,7 @@ export class ServiceKey {
 export class KeyPacker {
   readonly addressBytes: number;
   readonly #vip: ServiceKey;
-  /** The address that `#vip` has in it: the ports of a service have theirs in common. */
+  /** The address in `#vip`, which is the same for all ports of a service. */
   #vipAddress = "";
   readonly #nodePort = new ServiceKey(8);
   readonly #address: Uint8Array;
@@ -78,7 +78,7 @@ export class KeyPacker {
     return this.#nodePort;
   }
 
-  /** Data of the endpoint maps, address . port of each, one behind the other as words. Valid until the next call. */
+  /** Data of the endpoint maps: address . port of each endpoint in sequence, as words. Valid until the next call. */
   endpoints(list: EndpointList): Int32Array {
     const width = this.addressBytes / 4;
     if (list.length * (width + 1) > this.#list.length) this.#list = new Int32Array(list.length * (width + 1) * 2);
@@ -91,7 +91,7 @@ export class KeyPacker {
     return into;
   }
 
-  /** Tells the index of the endpoint that such data is of; -1: none of the list. */
+  /** Returns a function that finds the index of the endpoint with such data, or -1 if the list does not have it. */
   finder(list: EndpointList): (data: Uint8Array | undefined) => number {
     const width = this.addressBytes / 4 + 1;
     const all = this.endpoints(list);
@@ -116,7 +116,10 @@ const NUMBERS = [new Uint32Array(1), new Uint32Array(1)];
 const NUMBER_BYTES = NUMBERS.map((number) => new Uint8Array(number.buffer));
 let turn = 0;
 
-/** A list value, an endpoint's number or the Table's of a verdict: 4 bytes, host order. Valid until the next call but one, so that two make a key and its data. */
+/**
+ * A list value, an endpoint's number or the Table's number of a verdict: 4 bytes, host order. Valid for one further call, so
+ * that two results can be a key and its data.
+ */
 export function packNumber(value: number): Uint8Array {
   turn ^= 1;
   NUMBERS[turn][0] = value;
@@ -130,22 +133,22 @@ export function unpackNumber(bytes: Uint8Array): number {
 const PAIR = new Uint32Array(2);
 const PAIR_BYTES = new Uint8Array(PAIR.buffer);
 
-/** Two such numbers, one behind the other. Valid until the next call. */
+/** Two such numbers in sequence. Valid until the next call. */
 export function packNumbers(first: number, second: number): Uint8Array {
   PAIR[0] = first;
   PAIR[1] = second;
   return PAIR_BYTES;
 }
 
-/** What a packed service key says: a VIP and port, or (address "") a node port. */
+/** Content of a packed service key: a VIP and port, or (address "") a node port. */
 export interface ServiceClaim {
   readonly address: string;
-  /** Undefined: none of those that services have. */
+  /** Undefined if no Service can have the protocol. */
   readonly protocol: Protocol | undefined;
   readonly port: number;
 }
 
-/** Reads a key of `ServiceKey.service`'s layout. */
+/** Reads a key in the layout of `ServiceKey.service`. */
 export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceClaim {
   const addressBytes = family === "ip" ? 4 : 16;
   const vip = key.length >= addressBytes + 8;

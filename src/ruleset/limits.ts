@@ -1,10 +1,12 @@
 /**
- * Limits of connections. The maps `limited-services` and `limited-nodeports` give a service port a number, `limits` leads from that to a chain: one for each
- * set of limits in use, shared by all that have the same. What is counted stands in sets that packets fill, by number, and by number and client. All of
- * it comes with the first service that asks for limits.
+ * Limits of connections. The maps `limited-services` and `limited-nodeports` give a service port a number. The map `limits`
+ * leads from the number to a chain: there is one chain for each distinct set of limits, shared by all service ports with the
+ * same limits. Packets fill the counting sets, which have as key the number, or the number and the client. The first service
+ * with limits creates all of this.
  *
- * A number stands for one service port with one set of limits: elements keep the limit that they began with, so that other limits count
- * anew. All this is in the NAT hooks, which see the first packet of a connection alone.
+ * A number stands for one service port with one set of limits. Elements keep the limit that they were created with, so changed
+ * limits need a new number and start counting from 0. All this is in the NAT hooks, which only see the first packet of a
+ * connection.
  */
 import { createHash } from "node:crypto";
 import type { Limits } from "../objects/limits.js";
@@ -17,9 +19,12 @@ import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./set
 import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
 import { Uses } from "./uses.js";
 
-/** Clients that are counted at a time: further clients are not limited. A multiple of 65,536, as of MAX_CLIENTS in affinity-chains.ts. */
+/**
+ * Number of clients counted at a time; further clients are not limited. It is a multiple of 65,536 for the same reason as
+ * MAX_CLIENTS in affinity-chains.ts.
+ */
 const MAX_COUNTED = 2 ** 18;
-/** A client that has not come for so long has its burst again in any case, ms. */
+/** Minimum time after which an inactive client is forgotten, ms. It has its whole burst again by then. */
 const MIN_RATE_TIMEOUT = 10_000;
 const UNIT_MS = { second: 1000, minute: 60_000, hour: 3_600_000 } as const;
 
@@ -28,13 +33,13 @@ const OVER = { reject: "over-limit-reject", drop: "over-limit-drop" } as const;
 const OF_SERVICE = ["priority"] as const;
 const OF_CLIENT = ["priority", "saddr"] as const;
 
-/** A service port's limits, and the number that they are counted by. */
+/** A service port's limits, and its number. */
 export interface PortLimits {
   readonly limits: Limits;
   readonly number: number;
 }
 
-/** "limit-1000-c10-r5s20-reject": 1,000 connections, 10 and 5 a second (20 at once) of each client. */
+/** "limit-1000-c10-r5s20-reject": 1,000 connections; per client 10, and 5 a second with a burst of 20. */
 export function limitChain({ connections, clientConnections, rate, action }: Limits): string {
   const parts = [
     ...(connections > 0 ? [String(connections)] : []),
@@ -44,18 +49,18 @@ export function limitChain({ connections, clientConnections, rate, action }: Lim
   return `limit-${parts.join("-")}-${action}`;
 }
 
-/** The chains, with the sets that they count in, and the maps that lead to them. */
+/** The chains, their counting sets, and the maps that lead to them. */
 export class LimitChains {
   readonly #table: TableDeclarations;
   readonly #family: IpFamily;
   readonly #sets: ElementSets;
-  /** Of each chain, by service ports. */
+  /** Uses of each chain by service ports. */
   readonly #uses = new Uses<string>();
   #rejects: boolean;
 
   /**
-   * @param sets gets the maps while a service asks for limits.
-   * @param rejects the kernel knows `reject` in prerouting; else what is over a limit is dropped.
+   * @param sets has the maps as long as a service has limits.
+   * @param rejects the kernel supports `reject` in prerouting. Otherwise, connections over a limit are dropped.
    */
   constructor(table: TableDeclarations, family: IpFamily, sets: ElementSets, rejects: boolean) {
     this.#table = table;
@@ -69,19 +74,19 @@ export class LimitChains {
     if (this.#uses.present.size > 0) this.#declareOver();
   }
 
-  /** With the number that the service port had, or one that no other has: the same after a restart, but where two hashes are alike. */
+  /** Keeps the service port's number, or assigns an unused one. It is the same after a restart, unless two hashes are equal. */
   numbered(view: ServicePortView, limits: Limits, former: PortLimits | undefined): PortLimits {
     const chain = limitChain(limits);
     if (former !== undefined && limitChain(former.limits) === chain) return { limits, number: former.number };
     const parts = [view.service, view.portName, view.protocol, chain];
     let number = createHash("sha256").update(JSON.stringify(parts)).digest().readUInt32LE();
     const isTaken = (): boolean => this.#sets.limits?.has(packNumber(number)) === true;
-    // 0 and all ones have names of their own in nft.
+    // nft prints 0 and all ones as names.
     while (number === 0 || number === 0xffffffff || isTaken()) number = (number + 1) >>> 0;
     return { limits, number };
   }
 
-  /** One more service port leads to the chain: it is there from now on. */
+  /** Counts one more service port that leads to the chain, and declares the chain if it is new. */
   use(limits: Limits): void {
     const name = limitChain(limits);
     if (!this.#uses.add(name)) return;
@@ -94,8 +99,8 @@ export class LimitChains {
   }
 
   /**
-   * Drops what nothing has led to for `forMs`, by default a while. `now`: ms, monotonic. The rules that look in the maps have gone by then
-   * (on-demand.ts): the maps have been empty for no less.
+   * Drops chains that have been unused for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. The rules that use the maps
+   * have been dropped before (on-demand.ts), because the maps have been empty for at least as long.
    */
   collectUnused(now: number, forMs?: number): void {
     for (const [name] of this.#uses.takeOverdue(now, forMs)) this.#table.removeChain(name);
@@ -126,7 +131,7 @@ export class LimitChains {
   }
 }
 
-/** The client's own limits first: what they refuse does not count for the service. */
+/** Check the client's own limits first: connections that they refuse must not count for the service. */
 function limitRules({ connections, clientConnections, rate, action }: Limits): Rule[] {
   const rules: Rule[] = [];
   const refuse = (over: Statement): void => void rules.push(rule(over, goto(OVER[action])));

@@ -1,43 +1,46 @@
 /**
- * What the maps of services say of a VIP or node port: which list it draws from, how many endpoints that has, and which map holds them.
- * One 32-bit number, which packets carry as their priority from the look-up of the service to the look-up in `dispatch`, and which nft prints
- * as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
+ * The data that the maps of services have for a VIP or node port: the list to draw from, its number of endpoints, and the map
+ * that contains them. It is a 32-bit number. Packets carry it as their priority from the lookup of the service to the lookup in
+ * `dispatch`. nft prints it as a classid, two numbers in hex: `15:3` is kind 1, shard 5, 3 endpoints.
  */
 import type { Balance } from "../objects/balance.js";
 
 /**
- * Which list a draw chain draws from, for whom:
- * `cluster` and `masq` (marks for masquerading first) draw one of N from the cluster list, `local` from the local list.
+ * The list that a draw chain uses: `cluster` and `masq` (which first marks for masquerading) draw one of N from the cluster
+ * list, `local` from the local list.
  */
 export type DrawKind = "cluster" | "masq" | "local";
 
-/** Endpoint maps of VIPs: one large map would take the kernel a walk from its start for every 32 KiB of a dump. */
+/**
+ * Number of endpoint maps for VIPs. For each 32 KiB of a dump, the kernel walks the map from its start, which would take long
+ * for one large map.
+ */
 export const SHARDS = 16;
 
 export interface ListValue {
   readonly kind: DrawKind | "sticky";
-  /** Below 2 ** 23; of slots below 2 ** 16. */
+  /** Below 2 ** 23; for slots below 2 ** 16. */
   readonly count: number;
   /** Below SHARDS; 0 for a node port. */
   readonly shard: number;
   readonly nodePort: boolean;
-  /** What decides which of so many slots (slots.ts) is drawn; absent: they are endpoints, drawn by chance. */
+  /** How one of `count` slots (slots.ts) is drawn. If absent, `count` is of endpoints, and chance decides. */
   readonly slots?: Balance["by"];
 }
 
 const KINDS = ["sticky", "cluster", "masq", "local"] as const;
-/** No VIP has a list of kind 0: it is what the chains of service ports with ClientIP affinity draw from. */
+/** No VIP has a list of kind 0: the chains of service ports with ClientIP affinity draw from it. */
 const KIND_NUMBER: Readonly<Record<ListValue["kind"], number>> = { sticky: 0, cluster: 1, masq: 2, local: 3 };
 const BY_SOURCE = 4;
 /**
- * Set in the value that the map `services` has for a ClusterIP, and in no other value there or in `nodeports`: other addresses have a list that marks, or go
- * by source.
+ * Set in the value that the map `services` has for a ClusterIP, and in no other value of `services` or `nodeports`. Other
+ * addresses have a list that marks, or decide by source.
  */
 export const OF_CLUSTER_IP = 1 << 20;
-/** Added to a list's kind: the service port has ClientIP affinity. */
+/** Added to a list's kind if the service port has ClientIP affinity. */
 const STICKY = 4;
 const NODE_PORT = 8;
-/** The first 8 bits of a list of slots: `8015:400` draws from 1,024 of them. No list has as many endpoints. */
+/** The first 8 bits of a list of slots: `8015:400` draws from 1,024 slots. No list has as many endpoints. */
 const SLOT_DRAWS: readonly (Balance["by"] | undefined)[] = ["source-ip", "source-ip-port", "chance"];
 const FIRST_SLOT_DRAW = 0x80;
 
@@ -51,7 +54,7 @@ export function packList({ kind, count, shard, nodePort, slots }: ListValue): nu
   return pack(KIND_NUMBER[kind], nodePort, shard, draw + count);
 }
 
-/** Of a number that packList gave. */
+/** @param value a result of packList. */
 export function unpackList(value: number): ListValue {
   const kind = (value >>> 20) & 0xf;
   const slots = SLOT_DRAWS[(value >>> 24) - FIRST_SLOT_DRAW];
@@ -67,17 +70,17 @@ export function unpackList(value: number): ListValue {
 /** Bits of a list's kind and shard. */
 const LIST_BITS = 0x00ff0000;
 
-/** The same list with another number of endpoints, below 2 ** 16. Of a number that packList gave, not of slots. */
+/** The same list with another number of endpoints, below 2 ** 16. @param value a result of packList, without slots. */
 export function withCount(value: number, count: number): number {
   return (value & LIST_BITS) | count;
 }
 
-/** How many places the list has; those of slots, and of lists with 2 ** 16 endpoints and more, have high bits as well. */
+/** Number of places in the list. Lists of slots, and lists with 2 ** 16 or more endpoints, also use high bits. */
 export function countOf(value: number): number {
   return (value & ~LIST_BITS) >>> 0;
 }
 
-/** Policy Local from outside: where a packet comes from decides which list it draws from. */
+/** The value for policy Local from outside: the packet's source decides which list it draws from. */
 export function bySource(nodePort: boolean): number {
   return pack(BY_SOURCE, nodePort, 0, 0);
 }
@@ -86,10 +89,10 @@ export function isBySource(value: number): boolean {
   return value === bySource(false) || value === bySource(true);
 }
 
-/** Service ports with ClientIP affinity are told apart by a number below this: their lists are none of ENDPOINT_NUMBERS then. */
+/** Each service port with ClientIP affinity has a number below this limit. It keeps their lists apart from ENDPOINT_NUMBERS. */
 export const STICKY_NUMBERS = 2 ** 26;
 
-/** A list of the service port with ClientIP affinity that has this number. */
+/** List value for a list of the service port with this affinity number. */
 export function stickyList(kind: DrawKind, number: number): number {
   return (((number >>> 20) << 24) | ((KIND_NUMBER[kind] + STICKY) << 20) | (number & 0xfffff)) >>> 0;
 }
@@ -99,7 +102,7 @@ export function isSticky(value: number): boolean {
   return kind > STICKY && kind < NODE_PORT;
 }
 
-/** Endpoints' numbers (sticky-numbers.ts) are these bits, and others behind them: `6b00:0` and up, as nft prints them. */
+/** Endpoints' numbers (sticky-numbers.ts) consist of these bits, followed by others: `6b00:0` and up, as nft prints them. */
 export const ENDPOINT_NUMBERS = { mask: 0xff000000, value: 0x6b000000, count: 2 ** 24 } as const;
 
 /** The shard of a VIP's endpoints: a hash of its packed address, protocol and port. */

@@ -1,66 +1,67 @@
 /**
  * Node ports on this node's loopback addresses, in the kernel, for both families and every protocol, without a system setting.
  *
- * A packet to 127.0.0.1 comes from 127.0.0.1, and the kernel routes neither such a packet out nor its answer in, but by interfaces with
- * `route_localnet`, for everyone on the wire as well (CVE-2020-8558); for ::1 it has no such setting at all. What it judges is the header at the time
- * of routing. So the header alone has an address of this node meanwhile, and the connection is tracked by its own addresses:
+ * A packet to 127.0.0.1 comes from 127.0.0.1. The kernel neither routes such a packet out nor accepts its answer, except on
+ * interfaces with `route_localnet`, which also admits everyone on the network (CVE-2020-8558). For ::1 there is no such setting
+ * at all. The kernel checks the packet's header during routing. So only the header gets an address of this node meanwhile,
+ * while the connection is tracked by its own addresses:
  *
  *     first packet    nat-output               127.0.0.1 → 127.0.0.1:NODEPORT   source := the node's, destination := an endpoint; routed
- *     those behind    filter-output-pre-dnat   the same, as no NAT rule sees them; conntrack rewrites their destination
- *     both            nat-postrouting          masqueraded: conntrack puts the final source in, whatever the header has
+ *     later packets   filter-output-pre-dnat   the same, because no NAT rule sees them; conntrack rewrites their destination
+ *     both            nat-postrouting          masqueraded: conntrack sets the final source, whatever the header contains
  *     answers         nat, prerouting          conntrack: destination := 127.0.0.1, which would not be routed
  *                     localhost-prerouting     destination := the address it came in for; routed to this node
  *                     nat, input               conntrack: source := 127.0.0.1:NODEPORT
  *                     localhost-input          destination := 127.0.0.1; to the socket
  *
- * The answers of an endpoint with an address of this node come over `lo`, which takes them as they are.
+ * Answers of an endpoint that has an address of this node come over `lo`, which accepts them unchanged.
  */
 import type { IpFamily } from "../base/ip.js";
 import type { Match, Rule, Statement } from "../table/table-exports.js";
 import { drop, rule } from "./statements.js";
 import type { LocalhostNodePorts } from "../node/facts.js";
 
-/** Loopback addresses of a family, all of them. */
+/** All loopback addresses of a family. */
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };
 
 const notByLoopback: Match = { match: "interface", direction: "in", name: "lo", negate: true };
 const reply: Match = { match: "ct-direction", direction: "reply" };
 
-/** The source under which the packet is routed. */
+/** Sets the source for routing the packet. */
 export function sourceForRouting({ source }: LocalhostNodePorts): Statement {
   return { action: "set-address", direction: "source", to: source };
 }
 
-/** What base chains do for node ports on loopback. */
+/** Rules in base chains for node ports on loopback. */
 interface LocalhostRules {
-  /** What packets to a loopback address that node ports answer on match; none: there is no such address. */
+  /** Match for packets to a loopback address on which node ports answer. Empty if there is no such address. */
   readonly to: readonly Match[];
-  /** Before DNAT, of what comes in. */
+  /** Before DNAT, for incoming packets. */
   readonly martians: readonly Rule[];
-  /** Before DNAT, of what this node sends: packets of such connections behind their first, which no NAT rule sees. */
+  /** Before DNAT, for packets that this node sends: later packets of such connections, which no NAT rule sees. */
   readonly following: readonly Rule[];
-  /** Of answers, behind conntrack's rewriting and before routing; and on their way to the socket. */
+  /** For answers: after conntrack's rewriting and before routing, and then on the way to the socket. */
   readonly routed: readonly Rule[];
   readonly received: readonly Rule[];
 }
 
 const NONE: LocalhostRules = { to: [], martians: [], following: [], routed: [], received: [] };
 
-/** They stay when the last node port goes: its connections do, too. */
+/** The rules stay after the last node port is gone, because its connections do too. */
 export function localhostRules(family: IpFamily, localhost: LocalhostNodePorts | undefined): LocalhostRules {
   if (localhost === undefined) return NONE;
   const from = { match: "address", direction: "source", nets: [LOOPBACK[family]] } as const;
   const toAny = { ...from, direction: "destination" } as const;
   const to = { ...toAny, nets: localhost.nets };
-  // Other programs' DNAT between loopback addresses is not touched.
+  // Do not touch other programs' DNAT between loopback addresses.
   const elsewhere: Match = { ...from, ct: "reply", negate: true };
   const back = (ct: "original" | "reply", direction: "source" | "destination"): Statement => {
     return { action: "set-address", direction: "destination", to: { ct, direction } };
   };
   return {
     to: [to],
-    // What comes from elsewhere with a loopback address is forged. The kernel drops it by itself as long as `route_localnet` is off, which
-    // kube-proxy's iptables mode leaves on; with IPv6 always.
+    // A packet from elsewhere with a loopback address is forged. For IPv6 the kernel always drops it. For IPv4 it only does
+    // while `route_localnet` is off, and kube-proxy's iptables mode leaves that on.
     martians: family === "ip" ? [rule(toAny, notByLoopback, drop), rule(from, notByLoopback, drop)] : [],
     following: [
       rule(

@@ -1,8 +1,8 @@
 /**
- * Names inside the table. Those that kube-proxy uses too are its own, with its types and flags, so that either program
- * can start on the other's table. The rest it must not take for its own: it flushes and then deletes every chain with a "/"
- * in its name, and deletes every set whose name begins with `affinity-`. Where an element of a map that it does not know
- * still goes to such a chain, the kernel refuses, and kube-proxy tries again with every sync, for ever.
+ * Names inside the table. Names that kube-proxy also uses have its types and flags, so that either program can start on the
+ * other's table. kube-proxy must not mistake the other names for its own. It flushes and then deletes every chain with a "/" in
+ * its name, and deletes every set whose name begins with `affinity-`. If an element of a map unknown to it still leads to such
+ * a chain, the kernel rejects the deletion. kube-proxy then retries with every sync, forever.
  */
 import { createHash } from "node:crypto";
 import { portId } from "../model/targets.js";
@@ -11,10 +11,10 @@ import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */
 export const TABLE_NAME = "kube-proxy";
-/** The table's comment, kube-proxy's as well. */
+/** The table's comment, which is kube-proxy's as well. */
 export const TABLE_COMMENT = "rules for kube-proxy";
 
-/** Of the copy that `handover` leaves (src/migration/handover/); no program that we know of has a table of this name. */
+/** Name of the copy that `handover` leaves (src/migration/handover/). No program that we know uses this table name. */
 export const HANDOVER_TABLE = "nft-proxier-handover";
 
 export const SetName = {
@@ -43,10 +43,10 @@ export const SetName = {
   limits: "limits",
 } as const;
 
-/** Maps of VIPs and of node ports that kube-proxy has, and that we had in their place once: verdict maps. */
+/** Names of kube-proxy's verdict maps of VIPs and node ports. Earlier versions of this program used them too. */
 export const FORMER_SERVICE_MAPS: readonly string[] = ["service-ips", "service-nodeports"];
 
-/** The map of the endpoints of VIPs in this shard. */
+/** Name of the map with the endpoints of this shard's VIPs. */
 export function endpointsName(shard: number): string {
   return `endpoints-${shard.toString(16)}`;
 }
@@ -62,7 +62,7 @@ export const ChainName = {
   natPostrouting: "nat-postrouting",
   services: "services",
   served: "served",
-  // kube-proxy empties chains of these names as it starts, so that it can delete `nodeport-ips`.
+  // kube-proxy flushes chains with these names when it starts, so that it can delete `nodeport-ips`.
   nodeCheck: "nodeport-endpoints-check",
   serviceCheck: "service-endpoints-check",
   reject: "reject-chain",
@@ -75,12 +75,15 @@ export const ChainName = {
   localhostInput: "localhost-input",
 } as const;
 
-/** Local lists of a service use the indices from here on, cluster lists those below: more than a node can hold in memory. */
+/**
+ * Local lists of a service use indices from here on, cluster lists those below. A node cannot hold that many endpoints in
+ * memory.
+ */
 export const LOCAL_INDEX_BASE = 2 ** 24;
 
 /**
- * Chain that draws one of `count` endpoints of a shard; node ports have twins of their own, their key has no address. Of kind "sticky":
- * that draws an endpoint's number, for the chains of service ports with affinity.
+ * Name of the chain that draws one of `count` endpoints of a shard. Node ports have separate chains, because their key has no
+ * address. A chain of kind "sticky" draws an endpoint's number, for the chains of service ports with affinity.
  */
 export function drawChainName({ kind, count, shard, nodePort, slots }: ListValue): string {
   if (kind === "sticky") return `sticky-draw-${count}`;
@@ -88,7 +91,7 @@ export function drawChainName({ kind, count, shard, nodePort, slots }: ListValue
   return nodePort ? `np-${how}-${count}` : `${how}-${count}-${shard.toString(16)}`;
 }
 
-/** Longest chain and set name that we make; the kernel takes 255 bytes. */
+/** Longest chain or set name that we make; the kernel accepts 255 bytes. */
 const NAME_LIMIT = 200;
 const PLAIN_NAME = /^[a-z0-9][a-z0-9._-]*$/;
 
@@ -100,14 +103,14 @@ function hashOf(parts: readonly string[]): string {
   return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, 10);
 }
 
-/** A number from the hash that the names of the service port's own chains and sets begin with: its first 7 digits. */
+/** A number from the first 7 digits of the hash that begins the names of the service port's own chains and sets. */
 export function portHash(view: ServicePortView): number {
   return Number.parseInt(hashOf(portParts(view)).slice(0, 7), 16);
 }
 
 /**
  * Unique, printable base for the names of a service port's own chains and sets: 10 characters of hash (40 bits), then the
- * readable name. Names from the API are not trusted as text: one with unusual characters, or too long, is skipped.
+ * readable name. Names from the API are not trusted as text: a name with unusual characters, or a long one, is left out.
  */
 function ownName(parts: readonly string[]): string {
   const text = parts.join("_").toLowerCase();
@@ -115,23 +118,23 @@ function ownName(parts: readonly string[]): string {
   return PLAIN_NAME.test(text) && text.length <= NAME_LIMIT - hash.length ? `${hash}-${text}` : hash;
 }
 
-/** nft prints at most this much comment. */
+/** Longest comment that nft prints. */
 const COMMENT_BYTES = 128;
 
-/** Who a chain belongs to, as its comment; nothing for a name that nft could not print. */
+/** Comment that names the owner of a chain. Empty for a name that nft could not print. */
 export function ownComment(view: ServicePortView): { comment?: string } {
   const id = portId(view);
   return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
 }
 
-/** Of the chains and the set of a service port's own. */
+/** Names of the chains and the set that belong to a service port. */
 export function ownNames(view: ServicePortView) {
   const parts = portParts(view);
   const base = ownName(parts);
   return {
-    /** Of the load-balancer IPs that no other service guards too. */
+    /** For load-balancer IPs that no other service guards. */
     firewall: `source-ranges-${base}`,
-    /** Of a VIP that other services guard too. */
+    /** For a VIP that other services guard too. */
     sharedFirewall: (address: string) => `source-ranges-${ownName([...parts, "shared", address.replaceAll(":", ".")])}`,
     draw: { cluster: `sticky-cluster-${base}`, masq: `sticky-masq-${base}`, local: `sticky-local-${base}` },
     remember: { cluster: `sticky-cluster-remember-${base}`, local: `sticky-local-remember-${base}` },

@@ -1,10 +1,11 @@
 /**
- * Rules that only some clusters need, for source ranges say, are not there until a map that they look in has elements: every first packet
- * of a connection would pay for them, and every later one for those that ask whether it is the first.
+ * Rules that only some clusters need, for example for source ranges. They are left out until a map that they use has elements.
+ * Otherwise, every first packet of a connection would pay for them, and every later packet for the check whether it is the
+ * first.
  *
- * They come in the transaction of the first element. A packet that is under way then runs the former rules, and what it looks up is of the new
- * generation: so this is for maps alone whose elements decide on packets that would otherwise fare as before they were there, and not for
- * what leads on what another map has found.
+ * They come in the transaction of the first element. A packet in flight then runs the former rules, but looks up in the new
+ * generation of the maps. So this is only for maps whose elements decide on packets that would otherwise be treated as before.
+ * It is not for rules that continue the result of another map.
  */
 import type { ElementSets } from "./sets.js";
 import { Uses } from "./uses.js";
@@ -22,11 +23,11 @@ const ROLES = [
 
 export type OnDemandRole = (typeof ROLES)[number];
 
-/** Maps whose rules are there. */
+/** Maps whose rules exist. */
 export type InUse = Pick<ReadonlyMap<OnDemandRole, unknown>, "has">;
 
 export class RulesOnDemand {
-  /** Of each map's rules, by the map while it has elements. */
+  /** A map uses its rules as long as it has elements. */
   readonly #uses = new Uses<OnDemandRole>();
   readonly #sets: ElementSets;
 
@@ -38,7 +39,10 @@ export class RulesOnDemand {
     return this.#uses.present;
   }
 
-  /** After elements were put: what they need is to be in force no later than they are. True: other rules are in use. */
+  /**
+   * Call it after elements were put: their rules must be active no later than they are. Returns true if the rules in use
+   * changed.
+   */
   ensure(): boolean {
     const before = this.#uses.present.size;
     for (let i = 0; i < ROLES.length; i++) {
@@ -47,7 +51,10 @@ export class RulesOnDemand {
     return this.#uses.present.size > before;
   }
 
-  /** Drops rules whose maps have been empty for `forMs`, by default a while. `now`: ms, monotonic. True: other rules are in use. */
+  /**
+   * Drops rules whose maps have been empty for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. Returns true if the rules
+   * in use changed.
+   */
   collectUnused(now: number, forMs?: number): boolean {
     for (const role of ROLES) if (!this.#isFilled(role)) this.#uses.release(role);
     return [...this.#uses.takeOverdue(now, forMs)].length > 0;

@@ -1,4 +1,7 @@
-/** What a service port declares for itself, for the two rare things that constant rules cannot do: source ranges, and ClientIP affinity. */
+/**
+ * Objects that a service port declares for itself, for two rare features that constant rules cannot provide: source ranges and
+ * ClientIP affinity.
+ */
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
 import type { Rule } from "../table/table-exports.js";
@@ -12,7 +15,7 @@ type Guard = SharedGuard["sources"][number];
 
 const NONE: readonly never[] = Object.freeze([]);
 
-/** The chains and sets that `state` needs for itself, those that others lead to first. Most service ports need none. */
+/** The chains and sets that belong to `state`, in an order in which targets come first. Most service ports need none. */
 export function ownObjects(state: ServicePortState): readonly OwnObject[] {
   const { view } = state;
   if (view.sourceRanges === undefined && view.guards === undefined && view.affinitySeconds === 0) return NONE;
@@ -26,8 +29,8 @@ export function ownObjects(state: ServicePortState): readonly OwnObject[] {
 }
 
 /**
- * Chains that guard addresses, with what these are and whose source ranges let packets in. Every claimant of an address does, or none gets
- * through: one that others guard too has a chain to itself.
+ * Chains that guard addresses, with these addresses and the source ranges that allow packets. If several services claim an
+ * address, the ranges of all of them must allow a packet. So a shared address has a separate chain.
  */
 export function firewallsOf(view: ServicePortView) {
   const { sourceRanges, loadBalancerIPs, guards = NONE } = view;
@@ -48,8 +51,8 @@ function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
 }
 
 /**
- * Networks that may reach the load-balancer IPs. The load-balancer IPs themselves are allowed when a range contains the node's
- * IP: where the VIP is a local address, the node's own requests to it have the VIP as their source.
+ * Networks that may reach the load-balancer IPs. If a range contains the node's IP, the load-balancer IPs themselves are
+ * allowed too. If the VIP is a local address, the node's own requests to it have the VIP as source.
  */
 function sourceNets({ sourceRanges, loadBalancerIPs }: Guard, nodeIP: string | undefined): readonly string[] {
   if (nodeIP === undefined) return sourceRanges;

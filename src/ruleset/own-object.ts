@@ -3,7 +3,7 @@ import type { SkeletonOptions } from "./skeleton.js";
 
 export type OwnChainOptions = Pick<SkeletonOptions, "family" | "masqueradeBit" | "nodeIP">;
 
-/** A chain or set of a service port's own; what is in it is not made unless it is declared. */
+/** A chain or set that belongs to one service port. Its content is only built when it is declared. */
 export interface OwnObject {
   readonly kind: "chain" | "set";
   readonly name: string;

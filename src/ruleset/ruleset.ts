@@ -1,6 +1,6 @@
 /**
- * The desired table of one family: service port views in, desired elements and chains out. A change of one service touches
- * that service's elements alone; nothing here grows with the cluster.
+ * The desired table of one family: takes service port views, and declares elements and chains. A change of one service only
+ * touches that service's elements; nothing here grows with the cluster.
  */
 import { arrange, IndexAssigner } from "../model/balance/indices.js";
 import { assignSlots, isBalanced, prepareSlots, type SlottedPort } from "../model/balance/slot-assigner.js";
@@ -28,7 +28,7 @@ import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./sk
 
 export type { RulesetOptions };
 
-/** What a service has in the table, to come back to. */
+/** A service's state in the table, which can be restored. */
 export type ServiceState = readonly ServicePortState[];
 
 const NOTHING: ServiceState = Object.freeze([]);
@@ -37,12 +37,15 @@ function namesIn(state: ServiceState): Set<string> {
   return new Set(state.flatMap(ownObjects).map(({ name }) => name));
 }
 
-/** Ports from which on an index is faster than a search for each. */
+/** Number of ports from which on an index is faster than searches. */
 const INDEXED_PORTS = 16;
 
 type PortName = Pick<ServicePortView, "portName" | "protocol">;
 
-/** Tells where the port that a view is of stands among `ports`; -1: it is new. The last of several. `at`: where it most often is. */
+/**
+ * Returns a function that finds a view's port among `ports`; -1 if it is new. If there are several, it returns the last. @param
+ * at its most likely position.
+ */
 function finderIn(ports: ServiceState): (port: PortName, at?: number) => number {
   const isAt = (at: number, { portName, protocol }: PortName): boolean =>
     at < ports.length && ports[at].view.portName === portName && ports[at].view.protocol === protocol;
@@ -56,12 +59,12 @@ function finderIn(ports: ServiceState): (port: PortName, at?: number) => number 
 }
 
 /**
- * Elements that one service may have in a family: twice as many as a cluster of 50,000 services with ten endpoints each. They take some 100 MB of memory here, and
- * as much in the kernel.
+ * Maximum number of elements per service and family: twice as many as a cluster of 50,000 services with ten endpoints each.
+ * They take about 100 MB of memory here, and as much in the kernel.
  */
 const MAX_ELEMENTS = 2 ** 20;
 
-/** Throws RangeError where the views come to more elements than one service may have. Slots have a limit of their own. */
+/** Throws RangeError if the views need more elements than one service may have. Slots have a separate limit. */
 function checkSize(views: readonly ServicePortView[]): void {
   let elements = 0;
   for (const { externalIPs, loadBalancerIPs, nodePort, clusterEndpoints, localEndpoints } of views) {
@@ -75,14 +78,14 @@ function checkSize(views: readonly ServicePortView[]): void {
   );
 }
 
-/** Elements of a piece, and ports, unless one port has more: each pause costs as much as a port that hardly changes. */
+/** Elements and ports of a piece, unless one port has more elements. Each pause costs as much as a port that hardly changes. */
 const LEAST_PIECE = 16;
 const MOST_PORTS = 16;
 
-/** A chain or set of a port's own costs the kernel about as much as so many elements. */
+/** A chain or set of a single port costs the kernel about as much as this many elements. */
 const OWN_OBJECT = 64;
 
-/** About how many elements a service port has. */
+/** Approximate number of elements of a service port. */
 function weightOf(state: ServicePortState): number {
   const { view, cluster, local, slots } = state;
   const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
@@ -90,18 +93,21 @@ function weightOf(state: ServicePortState): number {
   return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
 }
 
-/** Returns about how many elements the state has. */
+/** Approximate number of elements of the state. */
 export function elementsOf(state: ServiceState): number {
   return state.reduce((sum, port) => sum + weightOf(port), 0);
 }
 
-/** Asked as the turn of a port comes. */
+/** Options evaluated when a port's turn comes. */
 export interface PieceOptions {
-  /** Slots of the views, as `prepare` told. */
+  /** Slots of the views, from `prepare`. */
   readonly prepared?: readonly SlottedPort[];
-  /** False: addresses of the view have passed to another service since, and must not be taken back. The port stays as it was. */
+  /**
+   * Returns false if addresses of the view have passed to another service meanwhile, and must not be taken back. The port then
+   * stays unchanged.
+   */
   readonly isCurrent?: (view: ServicePortView) => boolean;
-  /** False: what the view had is not to go yet. The port stays, beside what it is to have. */
+  /** Returns false if the view's former elements must stay for now. They then stay beside the new ones. */
   readonly mayGo?: (view: ServicePortView) => boolean;
 }
 
@@ -112,7 +118,7 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
 };
 
 export interface FamilyRulesetParts {
-  /** Where the numbers of endpoints with affinity begin; by default anywhere, see StickyNumbers. */
+  /** First number for endpoints with affinity; random by default, see StickyNumbers. */
   readonly firstNumber?: number;
 }
 
@@ -151,7 +157,7 @@ export class FamilyRuleset {
     this.#replaceNodePortIPs();
   }
 
-  /** Takes other options over; services that depend on them are declared again. */
+  /** Applies other options, and declares the affected objects of services again. */
   setOptions(options: RulesetOptions): void {
     this.#options = { ...options, family: this.family };
     this.#declare();
@@ -161,22 +167,22 @@ export class FamilyRuleset {
     this.#limits.rejects = options.rejectInPrerouting !== false;
   }
 
-  /** Packets to these networks that no service has are dropped. */
+  /** Drops packets to addresses of these networks that no service has. */
   setServiceCIDRs(cidrs: readonly string[]): void {
     this.#sets.serviceCIDRs.replaceNets(cidrs);
     this.#declare();
   }
 
-  /** Declares those that the kernel's table has, once it has been read. */
+  /** Keeps the networks in the kernel's table, once it has been read. */
   keepServiceCIDRs(): void {
     this.#sets.serviceCIDRs.keepLeftovers();
     this.#declare();
   }
 
   /**
-   * Declares exactly these views of `service` ("namespace/name"); none: it is gone. Throws RangeError for what cannot be expressed; then
-   * nothing has changed.
-   * @param prepared slots of them, as `prepare` told.
+   * Declares exactly these views of `service` ("namespace/name"), or removes it if there are none. Throws RangeError if they
+   * cannot be expressed; then nothing has changed.
+   * @param prepared slots of the views, from `prepare`.
    */
   update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     checkSize(views);
@@ -189,9 +195,10 @@ export class FamilyRuleset {
   }
 
   /**
-   * The same in pieces, which tell how many elements they were about: what is desired in between may be written. Each port has what it had or what it is to have,
-   * and nothing goes before all that is to come has come, so that an address that passes from one port to another is served all the while. Returns false if
-   * the service was updated or restored by other calls meanwhile. Throws RangeError as `update`: then the service has some of each.
+   * Like `update`, in pieces. Each yields its approximate number of elements, and the desired state may be written in between.
+   * Each port has either its former or its new elements. Nothing is removed before everything new is added, so an address that
+   * passes from one port to another is served all the time. Returns false if other calls updated or restored the service
+   * meanwhile. Throws RangeError like `update`; then the service has some of both.
    */
   *updateInPieces(
     service: string,
@@ -205,9 +212,10 @@ export class FamilyRuleset {
     // Names of own objects that stay.
     const kept = new Set<string>();
     const after: ServicePortState[] = [];
-    // By place in `before`: it does not go.
+    // Indexed like `before`: 1 if the port stays.
     const stays = new Uint8Array(before.length);
-    // What the service has: all that it had, and what has come so far; then what came, and what has not gone yet.
+    // The service's present state. First it contains the whole former state and the new ports added so far. Later it contains
+    // the new ports, and those not yet removed.
     const present = [...before];
     const isOver = (): boolean => this.#ports.get(service) !== present;
     this.#ports.set(service, present);
@@ -247,7 +255,7 @@ export class FamilyRuleset {
       yield 0;
       if (isOver()) return false;
     }
-    // What goes is at the end from here on.
+    // From here on, the ports to remove are at the end.
     let end = 0;
     for (const state of after) present[end++] = state;
     for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
@@ -262,7 +270,10 @@ export class FamilyRuleset {
     return true;
   }
 
-  /** Brings a port to a state that differs in endpoints alone. Returns how many elements that changes, each deleted and added. */
+  /**
+   * Changes a port to a state with different endpoints only. Returns the number of element operations: one deletion and one
+   * addition per changed element.
+   */
   #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
     let changed = 0;
     this.#expander.expandLists(state, {
@@ -278,7 +289,10 @@ export class FamilyRuleset {
     return 2 * changed;
   }
 
-  /** Gives views their places, one after the other; `former` is the port that a view is of, `others` are those that have theirs. */
+  /**
+   * Returns a function that assigns places to the endpoints of one view after another. Its `former` is the view's former port,
+   * and `others` are ports that are done.
+   */
   #ordering(
     before: ServiceState,
     prepared: readonly SlottedPort[] = [],
@@ -308,24 +322,24 @@ export class FamilyRuleset {
     };
   }
 
-  /** Does ahead what the next `update`, which is to be of these views, would hold up other work for. Undefined: there is nothing of the kind. */
+  /** Precomputes slow work for the next `update`, which must use these views. Returns undefined if there is none. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
     return prepareSlots(views, this.state(service));
   }
 
-  /** About how many elements the service has here. */
+  /** Approximate number of the service's elements here. */
   sizeOf(service: string): number {
     return elementsOf(this.state(service));
   }
 
-  /** What the service has here, as the last update or restore of it left it; changes while it is updated in pieces. */
+  /** The service's state after the last update or restore. It changes during an update in pieces. */
   state(service: string): ServiceState {
     return this.#ports.get(service) ?? NOTHING;
   }
 
   /**
-   * Whether the kernel holds all elements of the service as they are desired. False also if the service has chains or sets of its own: these are not
-   * compared.
+   * Whether the kernel has all elements of the service as desired. Also returns false if the service has chains or sets of its
+   * own, because these are not compared.
    */
   isInKernel(service: string): boolean {
     let differs = false;
@@ -346,7 +360,7 @@ export class FamilyRuleset {
     });
   }
 
-  /** Declares of the service exactly what `state` once said, endpoint by endpoint. Of ports that it has alike nothing is done. */
+  /** Declares exactly an earlier `state` of the service, endpoint by endpoint. Skips ports that are the same in both. */
   restore(service: string, state: ServiceState): void {
     const before = this.state(service);
     const had = new Set(before);
@@ -358,8 +372,8 @@ export class FamilyRuleset {
   }
 
   /**
-   * The state that went had put its data into elements that other services, or other ports of the same service, still have. These elements get their own data
-   * back. It may look at every service, because it runs after a refusal only.
+   * The removed state had put its data into elements that other services, or other ports of the same service, still use.
+   * Restores their data. It may visit every service, because it only runs after the kernel rejected something.
    */
   #giveBack(came: ServiceState, went: ServiceState): void {
     const keys = new Set<string>();
@@ -387,7 +401,9 @@ export class FamilyRuleset {
     }
   }
 
-  /** @param came ports of `after`; `went`: the former ones that are none of them. Throws RangeError: then nothing has changed. */
+  /**
+   * @param came new ports in `after`. @param went former ports that are not in it. Throws RangeError; then nothing has changed.
+   */
   #replace(service: string, after: ServiceState, came: ServiceState, went: ServiceState): void {
     try {
       this.#declareOwn(came);
@@ -398,7 +414,7 @@ export class FamilyRuleset {
       throw error;
     }
     for (let i = 0; i < came.length; i++) this.#expander.expand(came[i], this.#adding);
-    // In this order: what both have stays, and so does what has passed to another service since.
+    // Remove after adding, so that common elements stay, and so do elements that another service has taken over meanwhile.
     for (let i = 0; i < went.length; i++) this.#expander.expand(went[i], this.#removing);
     this.#removeOwn(went, namesIn(after));
     if (this.#onDemand.ensure()) this.#declare();
@@ -419,7 +435,10 @@ export class FamilyRuleset {
     }
   }
 
-  /** What the kernel's table serves though no service asks for it: left by an earlier run, or by the table taken over. */
+  /**
+   * VIPs and node ports that the kernel serves although no service asks for them, from an earlier run or from the table taken
+   * over.
+   */
   leftoverClaims(): ServiceClaim[] {
     const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
     const claims: ServiceClaim[] = [];
@@ -429,12 +448,12 @@ export class FamilyRuleset {
     return claims;
   }
 
-  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
+  /** Number of node ports (with protocol) that answer on loopback, because they have an endpoint. */
   get localhostNodePorts(): number {
     return this.#options.localhost === undefined ? 0 : this.#sets.nodePorts.size;
   }
 
-  /** What the service's ports have counted, as of the last reading of the table's counters. */
+  /** Counts of the service's ports, as of the last reading of the table's counters. */
   connections(service: string): PortCounts {
     if (this.#counters === "off") return () => undefined;
     const ports = this.state(service);
@@ -445,21 +464,22 @@ export class FamilyRuleset {
     };
   }
 
-  /** Declares chains that later changes need, while the kernel makes them cheaply. Call it before each write. */
+  /** Declares chains that later changes need, while they are cheap for the kernel. Call it before each write. */
   updateSpares(): void {
     this.#draws.updateSpares();
   }
 
-  /** Drops chains and rules that nothing has needed for `forMs`, by default a while. `now`: ms, monotonic. */
+  /** Drops chains and rules that have been unused for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. */
   collectUnused(now: number, forMs?: number): void {
     this.#draws.collectUnused(now, forMs);
-    // The rules that look in the maps of limits before these.
+    // Drop the rules that use the maps of limits before the maps.
     if (this.#onDemand.collectUnused(now, forMs)) this.#declare();
     this.#limits.collectUnused(now, forMs);
   }
 
   /**
-   * Whom each refused operation was about. `former`: states that services have left, whose elements a deletion may be about.
+   * Finds the service that each rejected operation was about. @param former states that services have left. A deletion may be
+   * about their elements.
    */
   attribute(
     faults: readonly FaultyObject[],
@@ -480,12 +500,12 @@ export class FamilyRuleset {
     for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
   }
 
-  /** After a restart: the order in which the kernel's table, perhaps written by an earlier run, holds a list. */
+  /** The order of a list in the kernel's table, which an earlier run may have written. Used after a restart. */
   #orderInKernel(view: ServicePortView, kind: ListKind): EndpointList {
     const desired = endpointsOf(view, kind);
     if (desired.length === 0) return desired;
     const { set, key, base } = this.#kernelList(view, kind);
-    // Most lists stand there just as they are desired: told without building anything.
+    // Most lists are there in the desired order, which this detects without building anything.
     if (set.kernelValue(key.at(base)) === undefined) return desired;
     if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
     const stood = this.#stoodInKernel(view)(kind);
@@ -495,7 +515,7 @@ export class FamilyRuleset {
     );
   }
 
-  /** Where endpoints of the view stand in the kernel's table. */
+  /** Positions of the view's endpoints in the kernel's table. */
   #stoodInKernel(view: ServicePortView): Stood {
     return (kind) => {
       const { set, key, base } = this.#kernelList(view, kind);
@@ -504,7 +524,10 @@ export class FamilyRuleset {
     };
   }
 
-  /** Where the kernel's table has a list of the view, by the first of its addresses that draws from that. Valid until the next key is packed. */
+  /**
+   * Place of a list of the view in the kernel's table, found by the first address that draws from it. Valid until the next key
+   * is packed.
+   */
   #kernelList(view: ServicePortView, kind: ListKind) {
     const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
     const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
@@ -526,7 +549,7 @@ export class FamilyRuleset {
     limits: (limits) => this.#limits.use(limits),
   };
 
-  /** Puts elements that are retained. */
+  /** Puts elements that are already retained. */
   readonly #putting: Expansion = {
     ...NOTHING_EXPANDED,
     element: (set, key, data) => void set.put(key, data),
@@ -535,8 +558,9 @@ export class FamilyRuleset {
   };
 
   /**
-   * A packet under the old verdict may still draw an index, so that its element goes after a grace period; and one that was sent to an
-   * endpoint of this node asks at postrouting whether it came from there: unmasqueraded it would be dropped, and its connection with it.
+   * A packet that found the old list value may still draw an index, so its element goes after a grace period. A hairpin element
+   * also stays for a while: a packet sent to an endpoint of this node checks at postrouting whether it came from there. Without
+   * masquerading, it would be dropped, and its connection would fail.
    */
   readonly #removing: Expansion = {
     element: (set, key) => set.release(key, set.spec.deferLeftovers === true),

@@ -3,24 +3,24 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { PortLimits } from "./limits.js";
 
-/** A service port with what the table has to remember of it between changes. */
+/** A service port, with the state that the table must remember between changes. */
 export interface ServicePortState {
   readonly view: ServicePortView;
   /** Endpoint at each index of the cluster list. */
   readonly cluster: EndpointList;
   /** Endpoint at each index of the local list (index LOCAL_INDEX_BASE + i in the maps). */
   readonly local: EndpointList;
-  /** Which endpoint of the two lists stands in each slot, where the view asks for a balance. */
+  /** Endpoint in each slot of the two lists, if the view has a balance. */
   readonly slots?: Slots;
-  /** Where the view asks for limits. */
+  /** Set if the view has limits. */
   readonly limits?: PortLimits;
-  /** With affinity: what its clients are remembered with. */
+  /** Set for affinity: identifies the service port and its endpoints to clients. */
   readonly sticky?: Sticky;
 }
 
-/** What a service port with affinity is known by in the maps. */
+/** The numbers of a service port with affinity in the maps. */
 export interface Sticky {
-  /** Tells its lists from others': see stickyList. */
+  /** Identifies its lists: see stickyList. */
   readonly list: number;
   readonly endpoints: ReadonlyMap<number | string, number>;
 }

@@ -1,6 +1,6 @@
 /**
- * One service port, expanded into the elements that serve it. Pure: the same state always gives the same elements, so
- * that a change is the difference between two expansions.
+ * Expands one service port into its elements. Pure: the same state always yields the same elements, so that a change is the
+ * difference between two expansions.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { Verdict } from "../netlink/kernel.js";
@@ -16,7 +16,10 @@ import { firewallsOf } from "./own-chains.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { Expansion } from "./expansion.js";
 
-/** Whether the elements of the two differ in the data of endpoints alone, and in hairpins. Asked of tens of thousands: without a loop over fields. */
+/**
+ * Whether the elements of the two states only differ in data of endpoints, and in hairpins. Called for tens of thousands of
+ * ports, so it avoids a loop over fields.
+ */
 export function differInEndpoints(before: ServicePortState, after: ServicePortState): boolean {
   const [a, b] = [before.view, after.view];
   if (b.affinitySeconds > 0 || b.balance !== undefined || b.limits !== undefined) return false;
@@ -48,14 +51,14 @@ export class ServiceExpander {
   readonly #keys: KeyPacker;
   readonly #table: TableDeclarations;
 
-  /** @param sets those for limits are there once an Expansion's `limits` has been told of limits. */
+  /** @param sets the ones for limits exist once an Expansion's `limits` has been called. */
   constructor(table: TableDeclarations, sets: ElementSets, keys: KeyPacker) {
     this.#table = table;
     this.#sets = sets;
     this.#keys = keys;
   }
 
-  /** Tells `to` every element that `state` asks for. */
+  /** Passes all elements of `state` to `to`. */
   expand(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     const keys = this.#keys;
@@ -72,7 +75,7 @@ export class ServiceExpander {
     this.expandHairpins(state, to);
   }
 
-  /** Tells `to` which list each address draws from, and the endpoints of the lists. */
+  /** Passes the list of each address, and the endpoints of the lists, to `to`. */
   expandLists(state: ServicePortState, to: Expansion): void {
     const { view } = state;
     forEachAddress(view, this.#keys, (key, roles, isExternal) => {
@@ -82,13 +85,13 @@ export class ServiceExpander {
     });
   }
 
-  /** Tells `to` the elements of endpoints that may draw themselves. */
+  /** Passes the elements of endpoints that may draw themselves to `to`. */
   expandHairpins({ view, cluster, local }: ServicePortState, to: Expansion): void {
     this.#hairpins(view, cluster, isDrawnByRemotePods(view), to);
     this.#hairpins(view, local, false, to);
   }
 
-  /** Where a packet comes from decides on its list. */
+  /** Policy Local: a packet's source decides on its list. */
   #serveLocally(state: ServicePortState, key: ServiceKey, roles: AddressRoles, to: Expansion): void {
     const { view, cluster, local } = state;
     if (local.length === 0) to.element(this.#sets[roles.noEndpoints], key.service, this.#refusal(view));
@@ -104,13 +107,13 @@ export class ServiceExpander {
   }
 
   /**
-   * Of the addresses that have an endpoint: a client that is refused for want of one has not used up its rate when there is one again. With policy Local
-   * either list will do: which of the two a packet draws from is known behind the limits alone.
+   * Only for addresses with an endpoint: connections rejected for want of an endpoint must not use up a client's rate. With
+   * policy Local, an endpoint in either list is enough, because the limits come before the choice of the list.
    */
   #limit(state: ServicePortState, { limits, number }: PortLimits, to: Expansion): void {
     const { view, local } = state;
     to.limits(limits);
-    // A state that was left may outlive the maps.
+    // A service may still have a former state after its maps are gone.
     if (this.#sets.limits === undefined) return;
     to.element(this.#sets.limits, packNumber(number), this.#verdict({ verdict: "jump", chain: limitChain(limits) }));
     forEachAddress(view, this.#keys, (key, { limited }, isExternal) => {
@@ -122,7 +125,10 @@ export class ServiceExpander {
     });
   }
 
-  /** Says in `into` which list the key draws from, and what stands in that; with affinity all VIPs and the node port have it in common (sticky-numbers.ts). */
+  /**
+   * Puts the key's list value into `into`, and the list's places into the endpoint map. With affinity, all VIPs and the node
+   * port share the list (sticky-numbers.ts).
+   */
   #list(
     state: ServicePortState,
     key: ServiceKey,
@@ -158,8 +164,8 @@ export class ServiceExpander {
   }
 
   /**
-   * Endpoints that may draw themselves. Every packet of an endpoint on this node comes by here. One of another node mostly draws there: listing
-   * those of all services would double the elements, in one set.
+   * Endpoints that may draw themselves. All packets of an endpoint on this node pass here, but an endpoint on another node
+   * usually draws there. Listing the latter for all services would double the elements, in one set.
    */
   #hairpins({ protocol }: ServicePortView, list: EndpointList, remote: boolean, to: Expansion): void {
     if (!remote && list.locals === undefined) return;
@@ -169,7 +175,7 @@ export class ServiceExpander {
   }
 }
 
-/** Policy Local, where a pod of another node draws from the cluster list unmasqueraded at an address of this node. */
+/** Policy Local, if pods of another node can draw from the cluster list, without masquerading, through an address of this node. */
 function isDrawnByRemotePods({
   externalPolicyLocal,
   externalIPs,
@@ -179,7 +185,10 @@ function isDrawnByRemotePods({
   return externalPolicyLocal && (externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0);
 }
 
-/** Tells the key of each VIP and of the node port; valid until the next key is packed. No address is in both lists: the model sees to it. */
+/**
+ * Visits the key of each VIP and of the node port. A key is valid until the next is packed. The model ensures that no address
+ * is in both lists.
+ */
 export function forEachAddress(
   { clusterIP, externalIPs, loadBalancerIPs, nodePort, protocol, port }: ServicePortView,
   keys: KeyPacker,
@@ -191,7 +200,10 @@ export function forEachAddress(
   if (nodePort !== 0) visit(keys.nodePort(protocol, nodePort), OF_NODE_PORTS, true);
 }
 
-/** What all draw from but with externalTrafficPolicy Local. Masquerading of a ClusterIP is the business of the constant chain in front. */
+/**
+ * The list for all sources, without externalTrafficPolicy Local. The constant chain before it decides on masquerading for
+ * ClusterIPs.
+ */
 function kindOf({ internalPolicyLocal }: ServicePortView, isExternal: boolean): DrawKind {
   if (isExternal) return "masq";
   return internalPolicyLocal ? "local" : "cluster";
@@ -201,7 +213,7 @@ function listOf({ cluster, local }: ServicePortState, kind: DrawKind): EndpointL
   return kind === "local" ? local : cluster;
 }
 
-/** What stands in the map: the endpoints, or the slots with an endpoint each. */
+/** Content of the endpoint map: the endpoints, or for slots, the endpoint of each slot. */
 export function placesOf(state: ServicePortState, kind: DrawKind): EndpointList {
   const list = listOf(state, kind);
   return state.slots === undefined ? list : list.pick(state.slots[kind === "local" ? "local" : "cluster"]);

@@ -1,4 +1,4 @@
-/** The sets and maps of the table, which services fill. Those that kube-proxy has too are of the same type as its own. */
+/** The sets and maps of the table, filled by services. Those that kube-proxy also has are of the same type as its own. */
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
 import { unpackNumber } from "./keys.js";
@@ -7,7 +7,7 @@ import { endpointsName, SetName } from "./names.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 type Role = keyof typeof SetName;
-/** Only there where connections are limited (limits.ts). */
+/** These maps only exist if connections are limited (limits.ts). */
 export const LIMIT_ROLES = ["limitedServices", "limitedNodePorts", "limits"] as const satisfies readonly Role[];
 type LimitRole = (typeof LIMIT_ROLES)[number];
 type ConstantRole = Exclude<Role, LimitRole>;
@@ -16,7 +16,7 @@ type ConstantRole = Exclude<Role, LimitRole>;
 export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
   Partial<Record<LimitRole, ElementSet | undefined>> & { readonly endpoints: readonly ElementSet[] };
 
-/** The sets in which VIPs are looked up, and those for node ports; `cluster` and `local` are of policy Local. */
+/** The sets for lookups of VIPs, and those for node ports; `cluster` and `local` are for policy Local. */
 export const OF_VIPS = {
   nodePort: false,
   key: ["daddr", "l4proto", "dport"],
@@ -59,7 +59,7 @@ function verdicts(key: readonly FieldType[], comment: string): Spec {
   return { key, data: "verdict", size: "auto", comment };
 }
 
-/** Whether a VIP's element goes on counting: what it counts is another thing with policy Local. */
+/** Whether a VIP's element keeps its count: with policy Local it counts something else. */
 function carriesCount(before: Uint8Array, after: Uint8Array): boolean {
   return isBySource(unpackNumber(before)) === isBySource(unpackNumber(after));
 }
@@ -72,17 +72,17 @@ export function setSpecs(
   const service = serviceKey(family);
   const nodePort = NODE_PORT_KEY;
   const ofLists = counters === "off" ? {} : { counters: { carries: carriesCount } };
-  /** An element that has another endpoint begins anew. */
+  /** An element that gets another endpoint counts from 0. */
   const ofEndpoints = counters === "endpoint" ? { counters: { carries: () => false } } : {};
   const lists = (key: readonly FieldType[], comment: string): Spec => {
     return { key, data: ["classid"], size: "auto", ...ofLists, comment };
   };
-  /** Of a service's lists: what packets may still draw goes after a grace period. */
+  /** Elements for a service's lists. Elements that packets may still draw are deleted after a grace period. */
   const endpoints = (key: readonly FieldType[], comment: string): Spec => {
     const data: readonly FieldType[] = [address, "inet_service"];
     return { key: [...key, "index"], data, size: "auto", deferLeftovers: true, ...ofEndpoints, comment };
   };
-  /** What is not here is forgotten by all clients, at once. */
+  /** All clients forget a deleted number at once. */
   const numbered: Spec = {
     key: ["classid"],
     data: [address, "inet_service"],
@@ -114,7 +114,8 @@ export function setSpecs(
     nodePorts: lists(nodePort, `90:3 = list 1 of a node port, 3 (hex) endpoints; ${LIST}`),
     nodePortsCluster: lists(nodePort, forPods),
     nodePortsLocal: lists(nodePort, forOthers),
-    // A packet that has found the value before a new start looks here after it. The chain of a service port's own goes at once.
+    // A packet may have found the value before a restart, and use it here afterwards. The chain of a single service port is
+    // deleted at once.
     dispatch: {
       ...verdicts(["classid"], "chain that draws from such a list"),
       deferLeftovers: (key) => !isSticky(unpackNumber(key)),
@@ -147,7 +148,7 @@ export function declareSets(table: TableDeclarations, family: IpFamily, counters
   return Object.fromEntries(declared) as ElementSets;
 }
 
-/** Of the maps that lead to the chains of limits. */
+/** Specs of the maps that lead to the chains of limits. */
 export function limitMapSpecs(family: IpFamily): Readonly<Record<LimitRole, Spec>> {
   const limited = (key: readonly FieldType[]): Spec => {
     return { key, data: ["classid"], size: "auto", comment: "number that connections are limited by" };

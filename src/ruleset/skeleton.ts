@@ -1,6 +1,6 @@
 /**
- * The constant part of the table: base chains, policies, the sets and maps of sets.ts. A service is only elements in the maps
- * (and, where it asks for source ranges or affinity, chains of its own).
+ * The constant part of the table: base chains, policies, and the sets and maps of sets.ts. A service only consists of elements
+ * in the maps, and of chains of its own if it has source ranges or affinity.
  */
 import { Hook, Priority } from "../netlink/constants.js";
 import type { IpFamily } from "../base/ip.js";
@@ -16,24 +16,27 @@ import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule
 
 export interface RulesetOptions {
   readonly masqueradeAll: boolean;
-  /** 0..31. */
+  /** 0 to 31. */
   readonly masqueradeBit: number;
   readonly detector: LocalDetector;
-  /** This node's IP of the family, canonical; absent when it has none. */
+  /** This node's IP of the family, canonical; absent if it has none. */
   readonly nodeIP?: string;
-  /** Addresses that node ports answer on; "all": every local one but loopback, instead of the elements of `nodeport-ips`. */
+  /**
+   * Addresses on which node ports answer. "all": every local address except loopback, instead of the elements of
+   * `nodeport-ips`.
+   */
   readonly nodePortAddresses: "all" | readonly string[];
-  /** Node ports answer on loopback addresses as well; absent: on none. */
+  /** Loopback addresses on which node ports also answer; absent if there are none. */
   readonly localhost?: LocalhostNodePorts;
-  /** The kernel knows `reject` in prerouting (Linux 5.9); default true. */
+  /** The kernel supports `reject` in prerouting (Linux 5.9); default: true. */
   readonly rejectInPrerouting?: boolean;
-  /** Connections that the maps of services count (Linux 5.7), from the beginning on; default "off". */
+  /** Connections that the maps of services count (Linux 5.7). Must be set from the start; default: "off". */
   readonly counters?: ServiceCounters;
 }
 
 export interface SkeletonOptions extends RulesetOptions {
   readonly family: IpFamily;
-  /** The network that all ClusterIPs are in, where it is one. */
+  /** The network that contains all ClusterIPs, if there is exactly one. */
   readonly serviceCIDR?: string;
 }
 
@@ -50,7 +53,7 @@ const listOf = ({ key }: AddressRoles, role: keyof typeof SetName): Statement =>
   map: SetName[role],
 });
 
-/** Policy Local, after the look-up of the list: where the packet comes from decides which one it draws from. */
+/** Policy Local, after the lookup of the list: the packet's source decides which list it draws from. */
 const policyOf = ({ nodePort }: AddressRoles): Rule =>
   rule(
     { match: "priority", value: bySource(nodePort) },
@@ -64,7 +67,7 @@ const base =
   };
 const [filter, nat] = [base("filter"), base("nat")];
 
-/** Empty: nothing tells local traffic. */
+/** Empty if nothing identifies local traffic. */
 function detectorMatch({ detector }: SkeletonOptions, negate: boolean): Match[] {
   switch (detector.kind) {
     case "none":
@@ -80,13 +83,13 @@ function nodePortMatch(options: SkeletonOptions, input: boolean): Statement[] {
   if (options.nodePortAddresses !== "all") return [{ match: "in-set", key: ["daddr"], set: SetName.nodePortIPs }];
   const nets = [LOOPBACK[options.family]];
   const notLoopback: Match = { match: "address", direction: "destination", nets, negate: true };
-  // In input every destination is local already.
+  // In the input hook every destination is local.
   return input ? [notLoopback] : [{ match: "address-type", direction: "destination", type: "local" }, notLoopback];
 }
 
 const ADDRESSES = [OF_VIPS, OF_NODE_PORTS] as const;
 
-/** What a packet has to match before its look-up: of a VIP, the key says all. */
+/** Match before a packet's lookup. For a VIP, the key is enough. */
 function addressMatch(options: SkeletonOptions, { nodePort }: AddressRoles): Statement[] {
   return nodePort ? nodePortMatch(options, false) : [];
 }
@@ -100,8 +103,8 @@ function serviceRules(options: SkeletonOptions, inUse: InUse): Rule[] {
 }
 
 /**
- * For packets to a service. They arrive here right after the look-up that found it, so their priority is its list: packets to no service may have come
- * with any. The list also tells a ClusterIP, which saves looking the address up again.
+ * For packets to a service. They come directly from the lookup that found it, so their priority is its list value. A packet to
+ * no service may have any priority. The list value also identifies a ClusterIP, which saves another lookup of the address.
  */
 function servedRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   const notLocal = detectorMatch(options, true);
@@ -111,11 +114,11 @@ function servedRules(options: SkeletonOptions, inUse: InUse): Rule[] {
     const toClusterIP: Match = { match: "priority", mask: OF_CLUSTER_IP, value: OF_CLUSTER_IP };
     rules.push(rule(...source, toClusterIP, markForMasquerade(options.masqueradeBit)));
   }
-  // `dispatch` cannot lead to the chains that go by source: they use it themselves, and the kernel would see a loop.
+  // `dispatch` cannot lead to the chains that decide by source: they use it themselves, and the kernel would see a loop.
   return [...rules, rule(dispatch), ...addressesInUse(inUse).map(policyOf)];
 }
 
-/** Ahead of TO_SERVICES, as a packet that comes there a second time must not count twice. */
+/** Before TO_SERVICES, because a packet that passes there twice must not count twice. */
 function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return ADDRESSES.filter(({ limited }) => inUse.has(limited)).map((roles) =>
     rule(...addressMatch(options, roles), listOf(roles, roles.limited), verdictOf(["priority"], SetName.limits)),
@@ -123,11 +126,11 @@ function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
 }
 
 /**
- * Rules of both DNAT hooks. They look twice: before Linux 6.17 a lookup that spans a commit may find neither the old nor the
- * new element of a key that is replaced (it has read the old generation, and the old element is unlinked already), and a first
- * packet that is not rewritten leaves its connection unrewritten for good. Microseconds later the new generation is in force.
- * `dnat` ends the evaluation, so that only packets to no service come here a second time; all that is done on the way may be
- * done again. The same on all kernels: stable releases took the mending over, and no version number tells.
+ * Rules of both DNAT hooks. They look up twice. Before Linux 6.17, a lookup during a commit may find neither the old nor the
+ * new element of a replaced key: it still reads the old generation, while the old element is already unlinked. If a first
+ * packet is not rewritten, its connection stays unrewritten for good. Microseconds later, the new generation is active. `dnat`
+ * ends the evaluation, so only packets to no service pass here twice, and every step before it may be repeated. All kernels get
+ * the same rules: stable releases have the fix too, so the version number does not show whether it is present.
  */
 const TO_SERVICES: readonly Rule[] = [
   rule(jump(ChainName.services)),
@@ -135,8 +138,9 @@ const TO_SERVICES: readonly Rule[] = [
 ];
 
 /**
- * externalTrafficPolicy Local: pods draw from the cluster list, the node too but masqueraded, all others from the local list. A list without
- * endpoints is in no map, and the next rule is tried. Each packet that is rewritten is found in one of the two: they count (connection-counts.ts).
+ * externalTrafficPolicy Local: pods draw from the cluster list. The node does too, but masqueraded. All others draw from the
+ * local list. A list without endpoints is in no map, so the next rule applies. Each rewritten packet is found in one of the two
+ * lists, so these count it (connection-counts.ts).
  */
 function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[] {
   const fromPod = detectorMatch(options, false);
@@ -150,9 +154,9 @@ function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[]
 }
 
 /**
- * A segment of a connection that is tracked no more, as its endpoint is gone, to a service that asks for it: answered with
- * a reset here, as the next endpoint's host may drop what it does not know, and an established connection takes no ICMP
- * error as its end. Before DNAT, so that it is the service's address still, and needs no route to it.
+ * Answers a segment of a connection with a reset, if the connection is no longer tracked because its endpoint is gone, and the
+ * service asks for this. The next endpoint's host might drop the unknown segment, and an ICMP error does not end an established
+ * connection. The rule runs before DNAT, so the destination is still the service's address, and needs no route.
  */
 function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return ADDRESSES.filter(({ resets }) => inUse.has(resets)).map((roles) =>
@@ -169,7 +173,8 @@ function postroutingRules(bit: number): Rule[] {
   const value = (1 << bit) >>> 0;
   const { mask: numbers, value: number } = ENDPOINT_NUMBERS;
   return [
-    // DNAT by an endpoint's number has left it on the packet. One that is not translated came with it.
+    // A packet translated by an endpoint's number still has it as priority. An untranslated packet brought its priority with
+    // it.
     rule({ match: "priority", mask: numbers, value: number }, isTranslated, resetPriority),
     rule({ match: "mark", mask: value, value: 0, negate: true }, { action: "xor-mark", value }, masquerade),
     rule(
@@ -180,23 +185,23 @@ function postroutingRules(bit: number): Rule[] {
   ];
 }
 
-/** To the endpoint whose number the packet has; goes on in the chain that it came from when the list has none of that number. */
+/** Rewrites to the endpoint with the packet's number. If the list lacks the number, the packet continues in the calling chain. */
 function numberedRules(map: string): Rule[] {
   return ["tcp", "udp", "sctp"].map((protocol) =>
     rule({ match: "protocol", protocol }, { action: "dnat-map", key: ["priority"], map, data: "address-port" }),
   );
 }
 
-/** Declares the constant chains (again, after an option changed), and those rules on demand that are in use. */
+/** Declares the constant chains (again after an option changed), and the on-demand rules in use. */
 export function declareSkeleton(table: TableDeclarations, options: SkeletonOptions, inUse: InUse): void {
   for (const spec of constantChains(options, inUse)) {
-    // A chain without rules is not there: the hook of a base chain alone costs every packet.
+    // Omit chains without rules: the hook of a base chain alone costs time for every packet.
     if (spec.rules.length === 0) table.removeChain(spec.chain);
     else table.chain(spec);
   }
 }
 
-/** Chains that others jump to come first: a jump to a chain must find it. */
+/** Chains that others jump to come first, because the target of a jump must exist. */
 function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
   const localhost = localhostRules(options.family, options.localhost);
   const onDemand = (role: OnDemandRole, ...rules: readonly Rule[]): readonly Rule[] => (inUse.has(role) ? rules : []);
@@ -213,7 +218,7 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     rule(...nodePortMatch(options, true), noEndpoint),
     ...localhost.to.map((match) => rule(match, noEndpoint)),
   );
-  // Rules for new connections alone stand apart: every other packet pays for them once.
+  // Rules for new connections have separate chains, so that other packets only pay for one check.
   const nodeCheck = { chain: ChainName.nodeCheck, rules: [...noEndpointNodePorts, ...noEndpointServices] };
   const serviceCheck = { chain: ChainName.serviceCheck, rules: [...noEndpointServices, ...clusterIPRules(options)] };
   const toServices = [...limitRules(options, inUse), ...TO_SERVICES];
@@ -240,7 +245,7 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
     filter(ChainName.filterOutput, Hook.output, Priority.filter, leadingTo(serviceCheck, stateNew)),
     nat(ChainName.natPrerouting, Hook.prerouting, Priority.dstnat, toServices),
     filter(ChainName.localhostPrerouting, Hook.prerouting, Priority.dstnat + 10, localhost.routed),
-    // Behind firewalls: many drop what comes to a loopback address from elsewhere.
+    // After firewalls, because many drop packets that come to a loopback address from elsewhere.
     filter(ChainName.localhostInput, Hook.input, Priority.srcnat + 10, localhost.received),
     localhostNodePorts,
     nat(ChainName.natOutput, Hook.output, Priority.dstnat, [...toNodePorts, ...toServices]),
@@ -248,12 +253,15 @@ function constantChains(options: SkeletonOptions, inUse: InUse): ChainSpec[] {
   ];
 }
 
-/** What leads packets that match to the chain, where that is there. */
+/** Jumps to the chain for matching packets, if the chain has rules. */
 function leadingTo({ chain, rules }: ChainSpec, match: Statement): Rule[] {
   return rules.length === 0 ? [] : [rule(match, jump(chain))];
 }
 
-/** From this node alone: what comes in by a wire for a loopback address is no one's. Masqueraded, whichever list it draws from. */
+/**
+ * Only for packets from this node: a packet to a loopback address that arrives from the network belongs to nobody. Masquerades,
+ * whichever list is used.
+ */
 function localhostNodePortRules({ localhost, masqueradeBit }: SkeletonOptions, inUse: InUse): Rule[] {
   if (localhost === undefined || !inUse.has("nodePorts")) return [];
   const found = listOf(OF_NODE_PORTS, "nodePorts");
@@ -261,13 +269,14 @@ function localhostNodePortRules({ localhost, masqueradeBit }: SkeletonOptions, i
     rule(found, markForMasquerade(masqueradeBit), sourceForRouting(localhost), dispatch),
     policyOf(OF_NODE_PORTS),
   ];
-  // Twice, as TO_SERVICES.
+  // Twice, for the same reason as TO_SERVICES.
   return [...rules, ...rules];
 }
 
 /**
- * What no service has of the ClusterIPs. A translated packet goes to an endpoint, which may be an address of a service itself: it is refused
- * then, as it would be with kube-proxy; but outside the network of the ClusterIPs it needs no look-up to tell that it is not.
+ * Rejects or drops packets to ClusterIPs and ports that no service has. A translated packet goes to an endpoint, whose address
+ * may itself be a service's. Then it is rejected, as with kube-proxy. If the address is outside the network of the ClusterIPs,
+ * no lookup is needed.
  */
 function clusterIPRules({ serviceCIDR }: SkeletonOptions): Rule[] {
   const notInCIDR: Match[] =

@@ -1,4 +1,4 @@
-/** Statements that chains in several files have in common. */
+/** Statements used by chains in several files. */
 import type { Rule, Statement } from "../table/table-exports.js";
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });
@@ -8,7 +8,7 @@ export const drop: Statement = { action: "verdict", verdict: { verdict: "drop" }
 export const reject: Statement = { action: "reject" };
 export const reset: Statement = { action: "reject", with: "tcp-reset" };
 
-/** A list value travels as the packet's priority (list-values.ts): from here on it is none again. */
+/** Resets the packet's priority, which had contained a list value (list-values.ts). */
 export const resetPriority: Statement = { action: "set-priority", value: 0 };
 
 /** Sets the masquerade bit on the packet; postrouting clears it and masquerades. */

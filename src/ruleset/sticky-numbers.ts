@@ -1,16 +1,17 @@
 /**
- * ClientIP affinity: packets fill a set for each service port with the client's address and the number of the endpoint that it was sent
- * to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for another. So the
- * elements of `sticky-cluster` and `sticky-local` decide who is remembered: an endpoint that goes takes its number along, all its clients
- * are forgotten in the same transaction, and one that comes back has a new number. The service port's chains (affinity-chains.ts) carry the number
- * as the packet's priority from one look-up to the next.
+ * ClientIP affinity. Packets fill a set for each service port with the client's address and the number of the endpoint that it
+ * was sent to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for
+ * another. So the elements of `sticky-cluster` and `sticky-local` decide which clients are remembered. When an endpoint goes,
+ * its number goes too, and all its clients are forgotten in the same transaction. If it comes back, it gets a new number. The
+ * service port's chains (affinity-chains.ts) carry the number as the packet's priority from one lookup to the next.
  *
- * Not done, though it works and would need no rule for each endpoint: a map from client to number instead of the set (`meta priority set ip saddr
- * map @clients`, `update @clients { ip saddr : meta priority }`). Every nft lists that, but `nft -j` before 1.0.7 has no JSON for the
- * second statement: it warns of each, and 0.9.8 does so amid the JSON. One such map for all service ports is beyond every nft: its key
- * (which service port) and its data (which endpoint) would both have to come from look-ups, and a rule has one priority to carry them.
+ * A map from client to number instead of the set would need no rule for each endpoint (`meta priority set ip saddr map
+ * @clients`, `update @clients { ip saddr : meta priority }`). It works, but it is not used. Every nft lists it, but `nft -j`
+ * before 1.0.7 has no JSON for the second statement. It warns of each one, and 0.9.8 prints the warning amid the JSON. A single
+ * such map for all service ports is impossible. Its key (which service port) and its data (which endpoint) would both have to
+ * come from lookups, and a rule has only one priority to carry them.
  *
- * The last look-up is by the number, so that it is still the packet's priority after DNAT; postrouting takes it off.
+ * The last lookup is by the number, which therefore still is the packet's priority after DNAT; postrouting resets it.
  */
 import { randomInt } from "node:crypto";
 import { arrange, assignIndices } from "../model/balance/indices.js";
@@ -27,10 +28,10 @@ import type { ElementSets } from "./sets.js";
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 
-/** Of each list, the map of its endpoints by their numbers, and the chain that looks there. */
+/** For each list: the map of its endpoints by number, and the chain that uses it. */
 export const NUMBERED = { cluster: "stickyCluster", local: "stickyLocal" } as const;
 
-/** The lists that have endpoints, and that packets to some address of the service port draw from. */
+/** The lists that have endpoints, and from which packets to some address of the service port draw. */
 export function listsInUse(state: ServicePortState): readonly ListKind[] {
   const { clusterIP, internalPolicyLocal, externalPolicyLocal, externalIPs, loadBalancerIPs, nodePort } = state.view;
   const isExternal = externalIPs.length + loadBalancerIPs.length > 0 || nodePort !== 0;
@@ -40,19 +41,19 @@ export function listsInUse(state: ServicePortState): readonly ListKind[] {
   });
 }
 
-/** Of the endpoint at this index of one of the service port's lists. */
+/** Number of the endpoint at this index of one of the service port's lists. */
 export function numberOf({ endpoints }: Sticky, list: EndpointList, index: number): number {
   const number = endpoints.get(list.id(index));
   if (number === undefined) throw new Error(`no number for ${list.address(index)}`);
   return number;
 }
 
-/** From which a number is drawn for the first packet of a client: one of a list's first `count`. */
+/** List value used to draw a number for the first packet of a client: one of a list's first `count`. */
 export function numbersOf(count: number): ListValue {
   return { kind: "sticky", count, shard: 0, nodePort: false };
 }
 
-/** Tells `to` what the maps of all service ports hold of this one. */
+/** Passes this service port's elements in the maps shared by all service ports to `to`. */
 export function expandSticky(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
   const { sticky } = state;
   if (sticky === undefined) return;
@@ -71,20 +72,26 @@ export function expandSticky(state: ServicePortState, sets: ElementSets, keys: K
   }
 }
 
-/** Gives out the numbers: those that endpoints had, as the last state or else the kernel's table tells, and fresh ones. */
+/**
+ * Assigns the numbers. An endpoint keeps its number from the last state, or otherwise from the kernel's table. Others get new
+ * numbers.
+ */
 export class StickyNumbers {
   readonly #sets: ElementSets;
   readonly #keys: KeyPacker;
   #last: number;
 
-  /** @param first by default any, lest a new run gives an endpoint a number that clients remember it by from an earlier life. */
+  /** @param first random by default: otherwise a new run could reuse a number by which clients remember another endpoint. */
   constructor(sets: ElementSets, keys: KeyPacker, first = randomInt(ENDPOINT_NUMBERS.count)) {
     this.#last = first;
     this.#sets = sets;
     this.#keys = keys;
   }
 
-  /** The state of a service port with affinity. `taken`: `Sticky.list` of the same service's other ports; this one's is added. */
+  /**
+   * The state of a service port with affinity. @param taken `Sticky.list` of the same service's other ports; this port's value
+   * is added.
+   */
   order(view: ServicePortView, before: ServicePortState | undefined, taken: Set<number>): ServicePortState {
     const list = before?.sticky?.list ?? this.#list(view, taken);
     taken.add(list);
@@ -105,7 +112,7 @@ export class StickyNumbers {
     return { view, cluster, local, sticky: { list, endpoints } };
   }
 
-  /** The same after a restart, but where two hashes are alike. */
+  /** The same after a restart, unless two hashes are equal. */
   #list(view: ServicePortView, taken: ReadonlySet<number>): number {
     const { stickyDraws } = this.#sets;
     const free = (list: number): boolean =>
@@ -115,7 +122,7 @@ export class StickyNumbers {
     return list;
   }
 
-  /** As the kernel's table, perhaps written by an earlier run, has them in order; adds their numbers to `known`. */
+  /** The endpoints in the order of the kernel's table, which an earlier run may have written. Adds their numbers to `known`. */
   #inKernel(list: number, kind: ListKind, desired: EndpointList, known: Map<number | string, number>): EndpointList {
     const indexOf = this.#keys.finder(desired);
     const stood: number[] = [];

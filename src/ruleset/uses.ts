@@ -1,13 +1,16 @@
-/** How long what nothing needs is kept, ms: a service that comes and goes, or is scaled to and fro, must not write rules each time. */
+/**
+ * How long unused objects are kept, ms. A service that comes and goes, or that is scaled up and down, must not write rules each
+ * time.
+ */
 const UNUSED_MS = 60_000;
 
-/** Chains and the like that are there while something needs them, and a while longer. */
+/** Tracks objects, such as chains, that exist while something needs them, and some time longer. */
 export class Uses<Key> {
   readonly #counts = new Map<Key, number>();
-  /** What nothing needs at present, and since when. */
+  /** Unused objects, and since when. */
   readonly #unused = new Map<Key, number | undefined>();
 
-  /** What is there, needed or not. */
+  /** All existing objects, used or not. */
   get present(): ReadonlyMap<Key, unknown> {
     return this.#counts;
   }
@@ -16,7 +19,7 @@ export class Uses<Key> {
     return (this.#counts.get(key) ?? 0) > 0;
   }
 
-  /** One more needs it. True: it was not there. */
+  /** Adds a use. Returns true if the object is new. */
   add(key: Key): boolean {
     const count = this.#counts.get(key);
     if (count === 0) this.#unused.delete(key);
@@ -24,7 +27,7 @@ export class Uses<Key> {
     return count === undefined;
   }
 
-  /** One fewer needs it. @param since ms, monotonic, when it was the last; by default from when the clock is next looked at. */
+  /** Removes a use. @param since when the last one ended, ms, monotonic. Default: the time of the next `takeOverdue`. */
   release(key: Key, since?: number): void {
     const count = this.#counts.get(key) ?? 0;
     if (count === 0) return;
@@ -32,7 +35,10 @@ export class Uses<Key> {
     if (count === 1) this.#unused.set(key, since);
   }
 
-  /** Takes out what has not been needed for `forMs`, by default a while, and tells since when; also of what is released meanwhile. */
+  /**
+   * Removes objects unused for `forMs`, by default UNUSED_MS, and yields since when. Includes objects released during the
+   * iteration.
+   */
   *takeOverdue(now: number, forMs = UNUSED_MS): Generator<readonly [key: Key, since: number]> {
     for (const [key, since = now] of this.#unused) {
       this.#unused.set(key, since);

@@ -26,7 +26,7 @@ const MORE = "…";
 
 /**
  * Collects the parts of one object that cannot be served. Readers name fields relative to the current list item. So no path is
- * built for valid fields, which used to take most of the time to read an object.
+ * built for valid fields, which would take most of the time to read an object.
  */
 export class FieldProblems {
   #problems: Map<string, string> | undefined;
