@@ -111,8 +111,8 @@ std::string run(lab::Servers& servers, std::istringstream& words) {
   throw std::runtime_error("unknown command " + verb);
 }
 
-/// A thread that is not joined. Made detached: pthread_detach, which std::thread::detach calls, may in glibc read a
-/// thread that has just ended and freed itself.
+/// A thread that is not joined. It is created detached: in glibc, pthread_detach (which std::thread::detach calls) may
+/// read a thread that has just ended and freed itself.
 void runDetached(std::function<void()> work) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -141,7 +141,7 @@ int main() {
   lab::Servers servers;
   std::string line;
   while (std::getline(std::cin, line)) {
-    // A probe takes as long as its timeout: each command has a thread of its own.
+    // A probe takes as long as its timeout, so each command runs on its own thread.
     runDetached([&servers, line] {
       std::istringstream words(line);
       std::string id;
@@ -153,5 +153,5 @@ int main() {
       }
     });
   }
-  _exit(0);  // threads may still be at work
+  _exit(0);  // threads may still be running
 }

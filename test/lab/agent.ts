@@ -1,4 +1,4 @@
-/** The lab's agent (agent.cc) as seen from TypeScript: building it, starting one in a namespace, asking it. */
+/** The lab's agent (agent.cc) in TypeScript: build it, start it in a namespace, send it commands. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { buildProgram } from "./build.ts";
@@ -6,7 +6,7 @@ import { patience } from "./patience.ts";
 
 export type Transport = "tcp" | "udp" | "sctp";
 
-/** How connections ended; see the head of agent.cc. */
+/** Results of connections; see the head of agent.cc. */
 export type Outcome =
   | {
       readonly result: "ok";
@@ -18,7 +18,7 @@ export type Outcome =
       /** The address and port at which the server was reached. */
       readonly at: string;
       readonly atPort: number;
-      /** The server saw the very address and port that the connection was opened from. */
+      /** Whether the server saw the exact address and port that the connection was opened from. */
       readonly sourceKept: boolean;
     }
   | { readonly result: "refused"; readonly count: number }
@@ -29,21 +29,21 @@ export type Outcome =
 
 export interface Probe {
   readonly protocol: Transport;
-  /** Default: what the kernel would choose. */
+  /** Default: the kernel chooses. */
   readonly source?: string;
   readonly destination: string;
   readonly port: number;
-  /** Connections, each from a source port of its own. Default 1. */
+  /** Number of connections, each from its own source port. Default 1. */
   readonly count?: number;
-  /** For each connection, on hardware. Default 1000. */
+  /** Per connection, on hardware. Default 1000. */
   readonly timeoutMs?: number;
-  /** Connections open at once. Default 32. */
+  /** Maximum number of connections open at once. Default 32. */
   readonly concurrency?: number;
-  /** Default: a fresh one for each connection. */
+  /** Default: a new port for each connection. */
   readonly sourcePort?: number;
 }
 
-/** A sender that goes on and on from one socket. */
+/** A sender that keeps sending from one socket. */
 export interface FlowSpec {
   readonly protocol: "udp" | "sctp";
   readonly source: string;
@@ -53,7 +53,7 @@ export interface FlowSpec {
   readonly intervalMs: number;
 }
 
-/** Answers of one server without another's in between. Times are CLOCK_MONOTONIC in ms, as `process.hrtime` has it. */
+/** Consecutive answers of one server. Times are CLOCK_MONOTONIC in ms, like `process.hrtime`. */
 export interface FlowAnswers {
   readonly name: string;
   readonly firstMs: number;
@@ -61,7 +61,7 @@ export interface FlowAnswers {
   readonly count: number;
 }
 
-/** Compiles the agent where it is not up to date. Returns its path. */
+/** Compiles the agent unless it is up to date. Returns its path. */
 export function buildAgent(): string {
   return buildProgram("agent", ["serve.hpp", "probe.hpp", "flow.hpp", "net.hpp"]);
 }
@@ -71,7 +71,7 @@ interface Waiter {
   reject(error: Error): void;
 }
 
-/** One running agent. Commands run at the same time; each promise ends with its own answer. */
+/** One running agent. Commands run concurrently; each promise resolves with the answer to its own command. */
 export class Agent {
   readonly #child: ChildProcess;
   readonly #waiting = new Map<string, Waiter>();
@@ -95,7 +95,7 @@ export class Agent {
     await this.#ask(`serve ${protocol} ${address} ${port} ${name}`);
   }
 
-  /** Never rejects for what happens on the wire; rejects when the question itself cannot be put. */
+  /** Never rejects because of network results; rejects if the command itself cannot be sent. */
   async probe(probe: Probe): Promise<readonly Outcome[]> {
     const { protocol, source = "*", destination, port, count = 1, timeoutMs = 1000 } = probe;
     const { concurrency = 32, sourcePort = 0 } = probe;
@@ -104,7 +104,7 @@ export class Agent {
     return answer["outcomes"] as readonly Outcome[];
   }
 
-  /** Resolves when flows are asked to end: who answered, in order. */
+  /** Resolves when the flows are told to end, with the servers that answered, in order. */
   async flow(spec: FlowSpec): Promise<readonly FlowAnswers[]> {
     const { protocol, source, destination, port, sourcePort, intervalMs } = spec;
     const words = [protocol, source, destination, port, sourcePort, intervalMs];
@@ -112,12 +112,12 @@ export class Agent {
     return answer["answers"] as readonly FlowAnswers[];
   }
 
-  /** All flows are over. */
+  /** Ends all flows. */
   async endFlows(): Promise<void> {
     await this.#ask("endflows");
   }
 
-  /** Resolves when the process is gone. */
+  /** Resolves when the process has exited. */
   async stop(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const ended = new Promise<void>((resolve) => this.#child.once("exit", () => resolve()));

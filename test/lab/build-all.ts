@@ -1,4 +1,4 @@
-/** Compiles what tests of the kernel run beside the program. */
+/** Compiles the programs that kernel tests run beside the daemon. */
 import { buildAgent } from "./agent.ts";
 import { buildHelpers } from "./build.ts";
 

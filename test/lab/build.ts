@@ -1,4 +1,4 @@
-/** Compiling the lab's C++ programs. */
+/** Compiles the lab's C++ programs. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -7,28 +7,31 @@ import { fileURLToPath } from "node:url";
 const HERE = dirname(fileURLToPath(import.meta.url));
 
 const ROOT = join(HERE, "../..");
-/** Headers of Node's API for C++. */
+/** Headers of Node's C++ API. */
 const NODE_HEADERS = [`node_modules/node-linux-${process.arch}/include/node`, "node_modules/node-addon-api"];
 
 /**
- * Compiles `name`.cc unless the program in build/lab is newer than it and the headers that it includes. Returns its path.
+ * Compiles `name`.cc unless the program in build/lab is newer than its sources and headers. Returns the program's path.
  */
 export function buildProgram(name: string, headers: readonly string[] = [], optimize = "-O1"): string {
   return build(name, name, headers, [optimize, "-pthread"]);
 }
 
-/** As `buildProgram`, but a library for LD_PRELOAD. */
+/** Like `buildProgram`, but builds a library for LD_PRELOAD. */
 export function buildLibrary(name: string): string {
   return build(name, `${name}.so`, [], ["-O1", "-shared", "-fPIC"]);
 }
 
-/** As `buildProgram`, but a module for `require`. */
+/** Like `buildProgram`, but builds a module for `require`. */
 export function buildAddon(name: string): string {
   const includes = NODE_HEADERS.flatMap((directory) => ["-isystem", join(ROOT, directory)]);
   return build(name, `${name}.node`, [], ["-shared", "-fPIC", ...includes]);
 }
 
-/** What tests of the tiers that guests run (test/kernels/) need beside the agent: a guest has no compiler, and its image all of these. */
+/**
+ * Helpers of the test tiers that guests run (test/kernels/), besides the agent. A guest has no compiler, so its image contains all of
+ * these.
+ */
 const HELPERS = {
   conntrack: () => buildProgram("conntrack", [], "-O2"),
   flood: () => buildProgram("flood", [], "-O2"),
@@ -54,7 +57,7 @@ function build(name: string, target: string, headers: readonly string[], options
   );
   if (existsSync(binary) && statSync(binary).mtimeMs >= newest) return binary;
   mkdirSync(dirname(binary), { recursive: true });
-  // Renamed into place: test files run side by side, and another may be starting it.
+  // Rename it into place: test files run in parallel, and another may be starting it.
   const fresh = `${binary}.${process.pid}`;
   const flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", ...options];
   const done = spawnSync("c++", [...flags, source, "-o", fresh], { encoding: "utf8" });

@@ -1,6 +1,6 @@
-// Conntrack over bare netlink, without a library: what the addon is measured against.
+// Conntrack over bare netlink, without a library: the baseline for measuring the addon.
 //   conntrack fill COUNT [FIRST]   makes COUNT entries; the table then looks as entryOf() says. Prints {"made":N}.
-//   conntrack dump                 reads them all as cheaply as one can. Prints {"entries":N,"bytes":N,"ms":N}.
+//   conntrack dump                 reads all entries as cheaply as possible. Prints {"entries":N,"bytes":N,"ms":N}.
 #include <arpa/inet.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter/nfnetlink_conntrack.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint8_t kUdp = 17;
 constexpr uint32_t kTimeout = 86400;
-// Acknowledgements of one message must fit the receive buffer that everybody gets.
+// The acknowledgements of one message must fit the default receive buffer.
 constexpr size_t kBatch = 64;
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -44,7 +44,7 @@ class Socket {
   void send(const void* data, size_t length) const {
     if (::send(fd_, data, length, 0) < 0) fail("send", errno);
   }
-  // The length of one datagram, in buffer().
+  // Receives one datagram into buffer() and returns its length.
   int receive() {
     const ssize_t got = recv(fd_, buffer_.data(), buffer_.size(), MSG_TRUNC);
     if (got < 0) fail("recv", errno);
@@ -129,8 +129,8 @@ void putTuple(Message& message, uint16_t type, const Tuple& tuple) {
   message.end(outer);
 }
 
-// Entry i: a client of 10.128.0.0/9 that asks the VIP 10.96.0.0 + i / 100, port 53, and is answered by one of ten
-// endpoints of its own, 10.0.0.0 + i / 100 * 16 + i % 10, port 5353.
+// Entry i: a client of 10.128.0.0/9 that asks VIP 10.96.0.0 + i / 100, port 53. One of the VIP's ten endpoints answers:
+// 10.0.0.0 + i / 100 * 16 + i % 10, port 5353.
 const std::vector<uint8_t>& entryOf(uint32_t i, uint32_t seq) {
   static Message message(0, 0, 0);
   message = Message(IPCTNL_MSG_CT_NEW, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, seq);

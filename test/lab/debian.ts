@@ -1,16 +1,16 @@
 /**
- * Packages of Debian's other releases, unpacked under build/ beside the machine's own. Nothing is installed, and apt works
- * on directories of its own, so the machine's package lists stay as they are.
+ * Packages of other Debian releases, unpacked under build/. Nothing is installed. apt uses directories of its own, so
+ * the machine's package lists do not change.
  */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
 const keyrings = ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
-/** After this long an unpacked suite is fetched again: the newest does not stay the newest. */
+/** An unpacked suite is fetched again after this time, because the newest suite changes. */
 const maxAgeMs = 7 * 24 * 3600_000;
 
-/** Runs to the end and returns what it printed. Throws, with the program's own words, unless it ends with 0. */
+/** Runs a program to its end and returns its output. Throws with the program's own message unless it exits with 0. */
 export function mustRun(
   command: string,
   args: readonly string[],
@@ -28,8 +28,8 @@ export function mustRun(
 }
 
 /**
- * Where this machine gets Debian's archive from, as its own apt is configured; the environment variable DEBIAN_MIRROR
- * names one where apt has none (another distribution).
+ * The machine's Debian archive, as configured for its own apt. The environment variable DEBIAN_MIRROR names one if apt
+ * has none (another distribution).
  */
 function mirror(): string {
   const configured = process.env["DEBIAN_MIRROR"];
@@ -49,7 +49,7 @@ function writeAptConfiguration(directory: string, suite: string, architecture: s
     throw new Error("Debian's archive keys are missing: apt-get install debian-archive-keyring");
   mkdirSync(path.join(directory, "lists", "partial"), { recursive: true });
   mkdirSync(path.join(directory, "cache", "archives", "partial"), { recursive: true });
-  // An empty status file: as nothing is installed, apt downloads every dependency too.
+  // An empty status file: with nothing installed, apt downloads every dependency, too.
   writeFileSync(path.join(directory, "status"), "");
   const source = [`Types: deb`, `URIs: ${mirror()}`, `Suites: ${suite}`, `Components: main`, `Signed-By: ${keyring}`];
   writeFileSync(path.join(directory, "suite.sources"), `${source.join("\n")}\n`);
@@ -61,7 +61,7 @@ function writeAptConfiguration(directory: string, suite: string, architecture: s
     "Dir::State::Status": path.join(directory, "status"),
     "Dir::Cache": path.join(directory, "cache"),
     "Acquire::Languages": "none",
-    // An archived suite's index is past its date; what it holds is signed all the same.
+    // An archived suite's index has expired; its contents are signed all the same.
     "Acquire::Check-Valid-Until": "false",
     "APT::Sandbox::User": "",
     ...(architecture !== undefined && { "APT::Architecture": architecture, "APT::Architectures": architecture }),
@@ -72,25 +72,25 @@ function writeAptConfiguration(directory: string, suite: string, architecture: s
   return file;
 }
 
-/** One suite's archive, as an apt of its own sees it. */
+/** One suite's archive, with a separate apt configuration. */
 export class Archive {
   readonly #env: Readonly<Record<string, string>>;
   readonly #archives: string;
 
-  /** `architecture` by Debian's name ("arm64"); absent: the machine's. */
+  /** `architecture` is Debian's name ("arm64"); absent for the machine's own. */
   constructor(directory: string, suite: string, architecture?: string) {
     this.#env = { APT_CONFIG: writeAptConfiguration(directory, suite, architecture) };
     this.#archives = path.join(directory, "cache", "archives");
     mustRun("apt-get", ["-q", "update"], { env: this.#env });
   }
 
-  /** The packages that this one depends on, one step deep; of alternatives all. */
+  /** Returns the direct dependencies of a package, with all alternatives. */
   dependencies(name: string): readonly string[] {
     const text = mustRun("apt-cache", ["depends", "--no-recommends", "--no-suggests", name], { env: this.#env });
     return [...text.matchAll(/^ [ |]Depends: (\S+)$/gm)].map(([, dependency = ""]) => dependency);
   }
 
-  /** Downloads just these packages. */
+  /** Downloads only these packages. */
   download(names: readonly string[]): void {
     mustRun("apt-get", ["-q", "download", ...names], { env: this.#env, cwd: this.#archives });
   }
@@ -101,7 +101,7 @@ export class Archive {
     mustRun("apt-get", args, { env: this.#env });
   }
 
-  /** Unpacks what was downloaded. */
+  /** Unpacks the downloaded packages. */
   unpack(root: string): void {
     for (const file of readdirSync(this.#archives).filter((name) => name.endsWith(".deb"))) {
       mustRun("dpkg-deb", ["-x", path.join(this.#archives, file), root]);
@@ -110,8 +110,8 @@ export class Archive {
 }
 
 /**
- * Packages of a suite, unpacked into `directory`/root unless that was done within a week. `download` says which. Needs the
- * network; throws with apt's words.
+ * Packages of a suite, unpacked into `directory`/root unless that was done within a week. `download` selects the
+ * packages. Needs the network; throws with apt's message.
  */
 export function unpacked(
   directory: string,

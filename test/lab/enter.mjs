@@ -1,11 +1,11 @@
 #!/usr/bin/env node
 /**
- * Runs a command inside network and mount namespaces of its own, so that nothing it does with links, addresses,
- * nf_tables or `ip netns` reaches the machine: `node test/lab/enter.mjs -- command arguments…`.
+ * Runs a command in new network and mount namespaces, so that its changes to links, addresses, nf_tables or `ip netns`
+ * cannot reach the machine: `node test/lab/enter.mjs -- command arguments…`.
  *
- * As root this is `unshare -n -m`; otherwise, where user namespaces are allowed, `unshare -Urnm`. The exit code is the
- * command's. Everything made inside is gone with the last process in it. Plain JavaScript for Node >= 18, without
- * dependencies: it also runs before anything is installed.
+ * As root this is `unshare -n -m`; otherwise, if user namespaces are allowed, `unshare -Urnm`. The exit code is the
+ * command's. Everything made inside disappears with the last process. Plain JavaScript for Node >= 18 without
+ * dependencies, so it also runs before anything is installed.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync } from "node:fs";
@@ -15,7 +15,7 @@ import { fileURLToPath } from "node:url";
 const SELF = fileURLToPath(import.meta.url);
 const INSIDE = "--inside";
 
-/** The flags of unshare(1) that work here, or the reason why none does. */
+/** Returns the flags of unshare(1) that work here, or the reason why none does. */
 function chooseFlags() {
   const attempts = [];
   if (process.getuid?.() === 0) attempts.push(["-n", "-m", "--propagation", "private"]);
@@ -62,7 +62,7 @@ function must(program, args) {
   process.exit(1);
 }
 
-/** `ip netns` keeps its names in /run/netns: a tmpfs there (or over /run, where the directory is not there to mount on). */
+/** `ip netns` keeps its names in /run/netns: mount a tmpfs there, or over /run if that directory does not exist. */
 function prepare() {
   if (existsSync("/run/netns")) {
     must("mount", ["-t", "tmpfs", "lab", "/run/netns"]);
@@ -73,7 +73,7 @@ function prepare() {
   must("ip", ["link", "set", "lo", "up"]);
 }
 
-/** Runs to the end, hands signals on, and ends as the child ended. */
+/** Runs a program to its end, forwards signals, and ends as the program ended. */
 function become(program, args, env) {
   const child = spawn(program, args, { stdio: "inherit", env });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));

@@ -1,14 +1,14 @@
-// How long the first packets of a connection take from a client's socket to a server's, through a node between them:
-// the first, the second of a connection without an answer yet, and one after an answer.
+// Measures how long the first packets of a connection take from a client's socket to a server's, through a node. It
+// measures the first packet, the second one before any answer, and one after an answer.
 //
 //   first-packet COUNT PATH...     PATH is
 //   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
 //
-// The paths are taken in turns, COUNT times each, so that whatever else the machine does falls on all of them. Each
-// time a new UDP socket in the client's namespace sends two datagrams to one of the destinations (consecutive
-// addresses, drawn at random), has an answer, and sends a third. A veth hands packets on within the send itself, so no
-// scheduler is between the two ends. Prints one line of JSON: for each path and each of the three the quantiles of the
-// time in ns, and how many datagrams did not arrive.
+// The paths take turns, COUNT times each, so that other load on the machine affects all of them. Each turn, a new UDP
+// socket in the client's namespace sends two datagrams to one of the destinations (consecutive addresses, drawn at
+// random), receives an answer, and sends a third. A veth hands packets on within the send itself, so no scheduler is
+// between the two ends. Prints one line of JSON: for each path and each of the three datagrams the quantiles of the
+// time in ns, and the number of lost datagrams.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -68,13 +68,13 @@ uint32_t parseAddress(const std::string& text) {
   return ntohl(address.s_addr);
 }
 
-/// A client's namespace, and the source port that its next connection has: several paths may begin there.
+/// A client's namespace and its next source port. Several paths may begin there.
 struct Client {
   int netns = -1;
   uint16_t nextPort = kFirstPort;
 };
 
-/// What paths share.
+/// State that the paths share.
 struct Ends {
   std::map<std::string, Client> clients;
   /// Sockets, by namespace and port.
@@ -131,7 +131,7 @@ struct Path {
     close(fd);
   }
 
-  /// Whom a server has to answer, and as whom.
+  /// The peer that a server must answer, and the address to answer from.
   struct Peer {
     sockaddr_in address{};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(in_pktinfo))];
@@ -155,7 +155,8 @@ struct Path {
     return arrived;
   }
 
-  /// Whether the client has the answer. It has the interface of the datagram's arrival, which is not the way back.
+  /// Whether the client has received the answer. The datagram's control data names the interface of arrival, which is
+  /// not the way back.
   bool answer(int fd, Peer& peer) {
     for (cmsghdr* part = CMSG_FIRSTHDR(&peer.message); part != nullptr; part = CMSG_NXTHDR(&peer.message, part)) {
       if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_PKTINFO)
@@ -195,7 +196,7 @@ void run(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) paths.emplace_back(argv[i], ends);
   std::mt19937 random(20240229);
   for (int i = 0; i < count; ++i) {
-    // In another order each time: none always comes behind the same one.
+    // Change the order each time, so that no path always follows the same one.
     const size_t offset = random() % paths.size();
     for (size_t j = 0; j < paths.size(); ++j)
       paths[(offset + j) % paths.size()].connectOnce(static_cast<uint32_t>(random()));

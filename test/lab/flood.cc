@@ -1,9 +1,9 @@
-// First packets of new connections, as fast as two threads send them, until stdin ends: flood SOURCE FIRST_DESTINATION
-// DESTINATIONS PORT
+// Sends first packets of new connections as fast as two threads can, until stdin ends:
+//   flood SOURCE FIRST_DESTINATION DESTINATIONS PORT
 //
-// UDP datagrams from all source ports in turn to consecutive addresses, past the sockets of this namespace. A veth
-// hands each on within the send itself, so that nearly all of the time goes to the rules of the node that it meets.
-// Prints how many were sent.
+// Sends UDP datagrams from all source ports in turn to consecutive addresses, bypassing the sockets of this namespace.
+// A veth hands each on within the send itself, so nearly all of the time is spent in the node's rules. Prints the
+// number of packets sent.
 #include <arpa/inet.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>

@@ -1,4 +1,4 @@
-// One flow of the lab's agent: the same packet again and again from one socket, and who answered when.
+// One flow of the lab's agent: repeats a packet from one socket and records the answering servers with times.
 #pragma once
 
 #include <poll.h>
@@ -18,10 +18,10 @@ struct FlowQuery {
   int intervalMs = 10;
 };
 
-/// How often all flows were told to end: those that began before end with the next time.
+/// Number of times that all flows were told to end. A flow ends at the first increase after its start.
 inline std::atomic<int> flowsEnded{0};
 
-/// Times are CLOCK_MONOTONIC, ms: what process.hrtime shows in other processes of this machine.
+/// Times are CLOCK_MONOTONIC in ms, like process.hrtime in other processes of this machine.
 struct FlowAnswers {
   std::string name;
   double firstMs = 0, lastMs = 0;
@@ -48,8 +48,8 @@ class Flow {
       throw std::runtime_error(std::string("flow: ") + std::strerror(errno));
   }
 
-  /// Until flows are told to end. Runs of answers by one server, in order: what is lost, refused or dropped shows as a
-  /// gap.
+  /// Runs until flows are told to end. Returns runs of answers by one server, in order. Lost, refused or dropped
+  /// packets show as a gap.
   std::vector<FlowAnswers> run() {
     const int begun = flowsEnded;
     auto next = Clock::now();
@@ -66,7 +66,7 @@ class Flow {
   }
 
  private:
-  /// A packet that is refused on its way is as good as lost: the next one goes out all the same.
+  /// A packet that is rejected on its way counts as lost; the next one is sent all the same.
   void send() {
     if (sctp_) {
       const auto packet = sctp::handshake(sctp::kInit, query_.source.port(), query_.destination.port(), 0, kTag, "");

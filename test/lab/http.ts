@@ -1,4 +1,6 @@
-/** HTTP from inside a namespace. One process there sends all requests, as starting one for each takes longer than the answer. */
+/**
+ * HTTP from inside a namespace. One process there sends all requests, because starting a process for each takes longer than the answer.
+ */
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Namespace } from "./namespace.ts";
@@ -8,7 +10,7 @@ export interface Answer {
   readonly body: string;
 }
 
-/** Each request has a connection of its own: the server may be another one by then. */
+/** Each request uses a new connection: the server may have been replaced meanwhile. */
 const PROGRAM = `
   const { get } = require("node:http");
   const say = (answer) => console.log(JSON.stringify(answer));
@@ -27,7 +29,7 @@ export class HttpClient {
   readonly #waiting = new Map<number, (answer: Partial<Answer> & { readonly error?: string }) => void>();
   #count = 0;
 
-  /** Ends with the namespace. */
+  /** The process ends with the namespace. */
   constructor(namespace: Namespace) {
     this.#child = namespace.spawn([process.execPath, "-e", PROGRAM], { stdio: ["pipe", "pipe", "inherit"] });
     createInterface({ input: this.#child.stdout! }).on("line", (line) => {
@@ -37,7 +39,7 @@ export class HttpClient {
     });
   }
 
-  /** Rejects where no answer comes: nobody listens there, say. */
+  /** Rejects if no answer comes, for example because nothing listens there. */
   async get(url: string): Promise<Answer> {
     const id = ++this.#count;
     const answered = new Promise<Partial<Answer> & { readonly error?: string }>((resolve) =>

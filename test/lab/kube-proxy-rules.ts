@@ -1,5 +1,5 @@
 /**
- * kube-proxy 1.36's rules in nftables mode, as lines for `nft -f`: what its set-up writes, and what a list of endpoints gets
+ * kube-proxy 1.36's rules in nftables mode, as lines for `nft -f`: its setup, and the rules for a list of endpoints
  * (pkg/proxy/nftables/proxier.go: setupNFTables, syncProxyRules).
  */
 import { createHash } from "node:crypto";
@@ -50,13 +50,13 @@ export function hashed(name: string): string {
 }
 
 export interface SetUp {
-  /** Node ports answer on these. */
+  /** Addresses on which node ports answer. */
   readonly nodeAddresses: "all" | readonly string[];
   readonly clusterCIDR: string;
   readonly serviceCIDR: string;
 }
 
-/** Base chains and all that does not depend on services; whatever its table held of that goes. */
+/** Base chains and everything that does not depend on services. Replaces their former contents. */
 export function setUp(family: Family, { nodeAddresses, clusterCIDR, serviceCIDR }: SetUp): string[] {
   const table = `${family} ${TABLE}`;
   const lines = [`add table ${table} { comment "rules for kube-proxy" ; }`];
@@ -126,7 +126,7 @@ export function setUp(family: Family, { nodeAddresses, clusterCIDR, serviceCIDR 
   return lines;
 }
 
-/** The rule of a service's list: one of the endpoints at random. */
+/** The rule of a service's list: selects one of the endpoints at random. */
 export function drawRule(
   family: Family,
   protocol: Transport,

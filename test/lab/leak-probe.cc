@@ -1,4 +1,4 @@
-// An addon for the leak tests alone: counts what malloc has given out, and leaks when told to, so that a test can see
+// An addon for the leak tests alone. It counts malloc's allocated bytes and leaks on demand, so that a test can prove
 // that leaks are found.
 #include <dlfcn.h>
 #include <malloc.h>
@@ -11,8 +11,8 @@ namespace {
 
 using Counter = size_t (*)();
 
-// Bytes that malloc has given out and that were not given back. AddressSanitizer has a malloc of its own and counts
-// itself; the bare LeakSanitizer has one that does not.
+// Bytes that malloc has allocated and that were not freed. AddressSanitizer has its own malloc and counts itself; the
+// bare LeakSanitizer has a malloc that does not count.
 size_t Allocated() {
   const auto counter = reinterpret_cast<Counter>(dlsym(RTLD_DEFAULT, "__sanitizer_get_current_allocated_bytes"));
   if (counter != nullptr) return counter();
@@ -26,12 +26,12 @@ napi_value AllocatedBytes(napi_env env, napi_callback_info) {
   return result;
 }
 
-// Not inlined, for the report is to name it. What it returns is forgotten.
+// Not inlined, so that the report names it. Its result is dropped on purpose.
 __attribute__((noinline)) void* ProbeLeaks(size_t bytes) { return std::malloc(bytes); }
 
 napi_value Leak(napi_env env, napi_callback_info) {
   constexpr size_t kBytes = 1234;
-  // More than one: a register or the stack may still hold the last.
+  // More than one: a register or the stack may still hold the last one.
   for (int i = 0; i < 100; ++i) *static_cast<volatile char*>(ProbeLeaks(kBytes)) = 1;
   napi_value result = nullptr;
   napi_get_undefined(env, &result);

@@ -1,4 +1,4 @@
-/** Tables of the older iptables in the kernel of a namespace, without its tools. */
+/** Tables of the older iptables in the kernel of a namespace, without the iptables tools. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -9,12 +9,12 @@ import { fileURLToPath } from "node:url";
 import { decodeTable, encodeTable, type LegacyChain, type LegacyFamily, type RawTable } from "./legacy-table.ts";
 import { run } from "./namespace.ts";
 
-/** Without what the site adds, which takes longer than the rest. */
+/** Skip the `site` module, which takes longer than the rest. */
 const PYTHON = ["python3", "-S", fileURLToPath(new URL("legacy-tables.py", import.meta.url))];
-/** What the script ends with where the kernel has no such iptables. */
+/** Exit code of the script if the kernel has no older iptables. */
 const NO_LEGACY = 3;
 
-/** `prefix` is the command that enters the namespace. False where this kernel does not have the older iptables any more. */
+/** `prefix` is the command that enters the namespace. Returns false if this kernel no longer has the older iptables. */
 async function script(prefix: readonly string[], args: readonly string[]): Promise<boolean> {
   const [program, ...rest] = [...prefix, ...PYTHON, ...args];
   const { code, stderr } = await run(program, rest);
@@ -31,7 +31,7 @@ async function withFile<T>(work: (file: string) => Promise<T>): Promise<T> {
   }
 }
 
-/** A table in the form that the script reads: five words for each array of hooks. */
+/** Writes a table in the script's input format: five words for each array of hooks. */
 export function tableFile(family: LegacyFamily, chains: readonly LegacyChain[]): Buffer {
   const { hooks, count, bytes } = encodeTable(family, chains);
   const head = Buffer.from(
@@ -46,7 +46,7 @@ export function tableFile(family: LegacyFamily, chains: readonly LegacyChain[]):
   return Buffer.concat([head, bytes, Buffer.from(new BigUint64Array(numbers).buffer)]);
 }
 
-/** Puts these chains in the place of all that the table has. False where the kernel has no such iptables. */
+/** Replaces the table's contents by these chains. Returns false if the kernel has no such iptables. */
 export async function putLegacyTable(
   prefix: readonly string[],
   family: LegacyFamily,
@@ -59,7 +59,10 @@ export async function putLegacyTable(
   });
 }
 
-/** The table as it is; undefined where the kernel has no such iptables. Makes a table that is not there. */
+/**
+ * Returns the table's current contents. Returns undefined if the kernel has no such iptables. Creates the table if it
+ * does not exist.
+ */
 export async function rawLegacyTable(
   prefix: readonly string[],
   family: LegacyFamily,
@@ -83,7 +86,10 @@ export async function getLegacyTable(
   return raw && decodeTable(family, raw);
 }
 
-/** Adds empty chains to a table. "FORWARD:drop" sets that one's policy instead. False where the kernel has no such iptables. */
+/**
+ * Adds empty chains to a table. "FORWARD:drop" sets the policy of FORWARD instead. Returns false if the kernel has no
+ * such iptables.
+ */
 export async function addLegacyChains(
   prefix: readonly string[],
   family: LegacyFamily,
@@ -100,7 +106,7 @@ export async function addLegacyChains(
   return putLegacyTable(prefix, family, table, chains);
 }
 
-/** Another process holds the lock on the file, which is made, until `release()`. */
+/** Creates the file and locks it in another process until `release()`. */
 export async function holdLock(file: string): Promise<{ release(): Promise<void> }> {
   const holder = spawn(PYTHON[0], [...PYTHON.slice(1), "hold", file], { stdio: ["pipe", "pipe", "inherit"] });
   const ended = once(holder, "exit");

@@ -1,8 +1,8 @@
-// A library to be loaded before a program (LD_PRELOAD) that replaces tables of the older iptables: right before its
-// LEGACY_RACE_TIMES next calls of setsockopt with the option LEGACY_RACE_OPTION (64: IPT_SO_SET_REPLACE, 65:
-// IPT_SO_SET_ADD_COUNTERS) another process, so to say, puts another table in its place: those of the files
-// LEGACY_RACE_TABLES, separated by colons, in turns. They are as test/lab/legacy-tables.py reads them; the kernel's
-// answers are its own.
+// A library to preload (LD_PRELOAD) into a program that replaces tables of the older iptables. It simulates another
+// process that replaces the table right before the program does. It acts on the next LEGACY_RACE_TIMES calls of
+// setsockopt with option LEGACY_RACE_OPTION (64: IPT_SO_SET_REPLACE, 65: IPT_SO_SET_ADD_COUNTERS). The tables come in
+// turns from the files in LEGACY_RACE_TABLES, separated by colons, in the format of test/lab/legacy-tables.py. The
+// kernel's answers are real.
 #include <dlfcn.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
 #include <sys/socket.h>
@@ -44,7 +44,7 @@ std::string NextFile() {
   return files[count++ % files.size()];
 }
 
-// The name is the first thing in all requests.
+// All requests begin with the name.
 void PutOther(int fd, const void* request) {
   std::ifstream file(NextFile(), std::ios::binary);
   const std::vector<char> table{std::istreambuf_iterator<char>(file), {}};

@@ -1,5 +1,5 @@
 /**
- * Rules of the older iptables from the words that nft has for them: as many as kube-proxy's iptables mode and its neighbours need. The
+ * Translates rules in nft's words to rules of the older iptables: those that kube-proxy's iptables mode and its neighbours need. The
  * structs are those of linux/netfilter/xt_*.h and of nf_nat.h.
  */
 import { isIPv6 } from "node:net";
@@ -8,7 +8,7 @@ import { extension, LAYOUT, type LegacyFamily, type LegacyRule, type Target } fr
 const PROTOCOLS = { tcp: 6, udp: 17, sctp: 132 } as const;
 type Protocol = keyof typeof PROTOCOLS;
 
-/** Of ipt_ip and ip6t_ip6. */
+/** Offsets in ipt_ip and ip6t_ip6. */
 const WHERE = {
   ip: { saddr: 0, daddr: 4, smask: 8, dmask: 12, length: 4, protocol: 80, inverse: 83 },
   ip6: { saddr: 0, daddr: 16, smask: 32, dmask: 48, length: 16, protocol: 128, inverse: 132 },
@@ -75,7 +75,7 @@ class Builder {
     const any = [0, 0xffff];
     if (protocol === "tcp") this.match("tcp", 0, Buffer.concat([shorts(...any, port, port), Buffer.alloc(4)]));
     else if (protocol === "udp") this.match("udp", 0, Buffer.concat([shorts(...any, port, port), Buffer.alloc(2)]));
-    // Its destination is first; XT_SCTP_DEST_PORTS.
+    // The destination comes first; XT_SCTP_DEST_PORTS.
     else
       this.match(
         "sctp",
@@ -96,7 +96,7 @@ class Builder {
   }
 
   masquerade(): void {
-    // NF_NAT_RANGE_PROTO_RANDOM_FULLY; for IPv4 in a struct of its own, which begins with how many there are.
+    // NF_NAT_RANGE_PROTO_RANDOM_FULLY; for IPv4 in a struct of its own, which begins with the number of ranges.
     const flags = 1 << 4;
     const ip = this.#family === "ip" ? bytes(20, (data) => data.set(words(1, flags))) : undefined;
     this.extend("MASQUERADE", 0, ip ?? bytes(40, (data) => data.set(words(flags))));
@@ -164,7 +164,7 @@ const WORDS: readonly Words[] = [
   [/^(accept|drop|return)/, (to, [verdict]) => (to.target = { verdict: verdict.toUpperCase() as "DROP" })],
 ];
 
-/** `# …` up to the end of a line is a comment. Throws for words that are not known. */
+/** `# …` up to the end of a line is a comment. Throws if a word is unknown. */
 export function legacyRule(family: LegacyFamily, text: string): LegacyRule {
   const builder = new Builder(family);
   for (let rest = text.trim(); rest !== "";) {

@@ -1,14 +1,14 @@
 /**
- * Tables of the older iptables as chains and rules, to bytes and back: an implementation of its own, to compare the program with.
- * Structs of linux/netfilter/x_tables.h, linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h, 64 bits.
+ * Converts tables of the older iptables between chains with rules and bytes. Independent of the program's implementation, so that tests can
+ * compare the two. Structs of linux/netfilter/x_tables.h, linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h, 64 bits.
  */
 export type LegacyFamily = "ip" | "ip6";
 export type BaseChain = "PREROUTING" | "INPUT" | "FORWARD" | "OUTPUT" | "POSTROUTING";
 
-/** By NF_INET_*. */
+/** Indexed by NF_INET_*. */
 export const BASE_CHAINS: readonly BaseChain[] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/** The built-in chains that the kernel's tables have. */
+/** The built-in chains of the kernel's tables. */
 export const TABLE_CHAINS: Readonly<Record<"nat" | "filter" | "mangle", readonly BaseChain[]>> = {
   nat: ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
   filter: ["INPUT", "FORWARD", "OUTPUT"],
@@ -19,13 +19,13 @@ export type Target =
   | { readonly jump: string }
   | { readonly goto: string }
   | { readonly verdict: "ACCEPT" | "DROP" | "RETURN" }
-  /** None: the next rule comes. */
+  /** No verdict: continue with the next rule. */
   | { readonly next: true }
-  /** An extension's, whole: header and data. */
+  /** A whole extension: header and data. */
   | { readonly extension: string };
 
 export interface LegacyRule {
-  /** What it matches: the entry's first part and the matches behind it, in base64. Default: everything. */
+  /** The entry's first part and its matches, in base64. Default: match everything. */
   readonly match?: string;
   readonly target: Target;
   /** Packets, bytes. */
@@ -34,13 +34,13 @@ export interface LegacyRule {
 
 export interface LegacyChain {
   readonly name: string;
-  /** Of built-in chains alone. */
+  /** Only for built-in chains. */
   readonly policy?: "ACCEPT" | "DROP";
   readonly policyCounters?: readonly [bigint, bigint];
   readonly rules: readonly LegacyRule[];
 }
 
-/** A table as getsockopt and setsockopt carry it. */
+/** A table in the form of getsockopt and setsockopt. */
 export interface RawTable {
   readonly hooks: { readonly valid: number; readonly entry: readonly number[]; readonly underflow: readonly number[] };
   readonly count: number;
@@ -48,13 +48,13 @@ export interface RawTable {
 }
 
 interface Layout {
-  /** Of ipt_entry. */
+  /** Size of ipt_entry. */
   readonly entry: number;
-  /** Where its flags are, its two offsets, its counters. */
+  /** Offsets of its flags, its two offsets and its counters. */
   readonly flags: number;
   readonly offsets: number;
   readonly counters: number;
-  /** "goto" among the flags. */
+  /** The "goto" bit of the flags. */
   readonly goto: number;
 }
 export const LAYOUT: Readonly<Record<LegacyFamily, Layout>> = {
@@ -68,7 +68,7 @@ const ERROR = 64;
 /** -NF_DROP - 1, -NF_ACCEPT - 1 and XT_RETURN. */
 const VERDICTS = { DROP: -1, ACCEPT: -2, RETURN: -5 } as const;
 
-/** Header of a match or target, and room for its data, aligned. */
+/** The header of a match or target, and space for its data, aligned. */
 export function extension(name: string, revision: number, data: Uint8Array): Buffer {
   const size = HEADER + Math.ceil(data.length / 8) * 8;
   const bytes = Buffer.alloc(size);
@@ -94,11 +94,11 @@ function standardTarget(verdict: number): Buffer {
   return bytes;
 }
 
-/** Entries, one behind the other. */
+/** Writes entries one after the other. */
 class Writer {
   readonly #layout: Layout;
   readonly #parts: Buffer[] = [];
-  /** Jumps, whose chain may come later: where the verdict is. */
+  /** Verdict offsets of jumps, whose chain may come later. */
   readonly #jumps: { readonly part: Buffer; readonly at: number; readonly to: string }[] = [];
   readonly #starts = new Map<string, number>();
   offset = 0;
@@ -111,7 +111,7 @@ class Writer {
     return this.#parts.length;
   }
 
-  /** What a user's chain begins with; also the end of a table. */
+  /** The first entry of a user-defined chain; also the end of a table. */
   head(name: string): void {
     this.#entry(Buffer.alloc(this.#layout.entry), errorTarget(name));
     this.#starts.set(name, this.offset);
@@ -152,7 +152,7 @@ class Writer {
   }
 }
 
-/** Built-in chains first, in the order of their hooks. Throws for a jump to no chain. */
+/** Built-in chains come first, in the order of their hooks. Throws if a jump's chain does not exist. */
 export function encodeTable(family: LegacyFamily, chains: readonly LegacyChain[]): RawTable {
   const writer = new Writer(family);
   const hooks = { valid: 0, entry: [0, 0, 0, 0, 0], underflow: [0, 0, 0, 0, 0] };
@@ -171,7 +171,7 @@ export function encodeTable(family: LegacyFamily, chains: readonly LegacyChain[]
   return { hooks, count: writer.count, bytes: writer.end() };
 }
 
-/** Parts of the table's bytes, which change with them. */
+/** Views into the table's bytes: changes show in both. */
 export interface Entry {
   readonly offset: number;
   readonly matches: Buffer;
@@ -195,7 +195,7 @@ export function* entriesOf(family: LegacyFamily, bytes: Buffer): Generator<Entry
 const textAt = (bytes: Buffer, from: number, longest: number): string =>
   bytes.toString("latin1", from, from + longest).replace(/\0.*$/s, "");
 
-/** The chains of a table, in its order. Throws for what encodeTable() would not have written. */
+/** Returns the chains of a table, in order. Throws for bytes that encodeTable() would not have written. */
 export function decodeTable(family: LegacyFamily, { hooks, count, bytes }: RawTable): LegacyChain[] {
   const entries = [...entriesOf(family, bytes)];
   if (entries.length !== count) throw new Error(`${entries.length} entries, said to be ${count}`);
@@ -239,7 +239,7 @@ function decodeRule(family: LegacyFamily, { offset, matches, target }: Entry, st
   const counters = [matches.readBigUInt64LE(at), matches.readBigUInt64LE(at + 8)] as const;
   const goes = (matches[flags] & goto) !== 0;
   const match = Buffer.from(matches);
-  // All that the writer sets, and what the kernel notes for itself (comefrom).
+  // Clear the fields that the writer sets and the kernel's own note (comefrom).
   match.fill(0, offsets, offsets + 8);
   match.fill(0, at, at + 16);
   match[flags] &= ~goto;

@@ -1,6 +1,6 @@
 /**
- * How long a run may take, from the environment variable TEST_LENGTH, which test/run.ts sets: `npm test` is short, `npm run test:nightly`
- * goes on for long, all others are usual.
+ * How long a run may take. test/run.ts sets the environment variable TEST_LENGTH: `npm test` is short, `npm run test:nightly` is long, and
+ * all others are usual.
  */
 const LENGTHS = ["short", "usual", "nightly"] as const;
 
@@ -10,17 +10,17 @@ if (length === undefined) throw new Error(`TEST_LENGTH is ${asked}; it must be o
 
 export const isShort = length === "short";
 
-/** How often to try, how many of something to make, how long to go on. */
+/** Selects a number of attempts, of objects, or a duration. */
 export function atLength<T>(values: { readonly short: T; readonly usual: T; readonly nightly?: T }): T {
   return values[length!] ?? values.usual;
 }
 
-/** In a short run one row of `every`, counted from the first; otherwise all rows. */
+/** In a short run, returns one row of `every`, starting with the first; otherwise all rows. */
 export function someOf<T>(rows: readonly T[], every: number): readonly T[] {
   return isShort ? rows.filter((_, index) => index % every === 0) : rows;
 }
 
-/** Test files, below test/, that a short run ignores. */
+/** Test files, relative to test/, that a short run ignores. */
 export const LONG_FILES: readonly string[] = [
   "conformance/long-lists",
   "packets/change-overs",

@@ -1,4 +1,4 @@
-// An addon: how many bytes of malloc's this process has in use, in all threads.
+// An addon that returns the number of malloc's bytes in use in this process, in all threads.
 #include <malloc.h>
 #include <napi.h>
 

@@ -1,4 +1,4 @@
-/** One named network namespace: running programs in it, and its agent. */
+/** One named network namespace: runs programs in it, and has an agent. */
 import { execFile, spawn, type ChildProcess, type SpawnOptions } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -7,7 +7,7 @@ import { HttpClient } from "./http.ts";
 import { patience } from "./patience.ts";
 
 export interface Finished {
-  /** 128 + the signal's number is not used here: a killed program has code -1. */
+  /** A program killed by a signal has code -1, not 128 + the signal's number. */
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
@@ -20,7 +20,7 @@ export interface RunOptions {
   readonly timeoutMs?: number;
 }
 
-/** Runs to the end, whatever the exit code. Rejects when the program cannot be started. */
+/** Runs to the end, whatever the exit code. Rejects if the program cannot be started. */
 export function run(program: string, args: readonly string[], options: RunOptions = {}): Promise<Finished> {
   return new Promise((resolve, reject) => {
     const child = execFile(
@@ -38,7 +38,7 @@ export function run(program: string, args: readonly string[], options: RunOption
   });
 }
 
-/** As `run`, but rejects unless the program ends with 0. */
+/** Like `run`, but rejects unless the program exits with 0. */
 export async function mustRun(program: string, args: readonly string[], options: RunOptions = {}): Promise<string> {
   const done = await run(program, args, options);
   if (done.code !== 0) throw new Error(`${program} ${args.join(" ")}: exit ${done.code}: ${done.stderr.trim()}`);
@@ -46,14 +46,14 @@ export async function mustRun(program: string, args: readonly string[], options:
 }
 
 /**
- * `ip` for its own work. What is loaded ahead of the programs under test is not of its world: a sanitizer would find the faults
- * of `ip` (Debian 12's copies a string onto itself when it shows routes), and end it.
+ * Runs `ip` without the libraries that are preloaded into the programs under test: a sanitizer would find faults in `ip` itself (Debian
+ * 12's copies a string onto itself when it shows routes) and end it.
  */
 function mustRunIp(args: readonly string[], options: RunOptions = {}): Promise<string> {
   return mustRun("ip", args, { ...options, env: { ...process.env, LD_PRELOAD: undefined } });
 }
 
-/** The parts that we read of what `ip -6 -json` shows of a link, with its addresses, or of a route. */
+/** The fields that we read from `ip -6 -json` output for a link, with its addresses, or for a route. */
 interface Shown {
   readonly ifname?: string;
   readonly flags?: readonly string[];
@@ -63,7 +63,7 @@ interface Shown {
 }
 
 export class Namespace {
-  /** As `ip netns` knows it. */
+  /** Its name in `ip netns`. */
   readonly name: string;
   #agent: Agent | undefined;
   #http: HttpClient | undefined;
@@ -78,13 +78,13 @@ export class Namespace {
     return made;
   }
 
-  /** Several, in one process. */
+  /** Creates several namespaces in one process. */
   static async createAll(names: readonly string[]): Promise<readonly Namespace[]> {
     await mustRunIp(["-batch", "-"], { input: names.map((name) => `netns add ${name}\n`).join("") });
     return names.map((name) => new Namespace(name));
   }
 
-  /** The command that runs what follows it in here. */
+  /** The command that runs its arguments in this namespace. */
   get prefix(): readonly string[] {
     return ["ip", "netns", "exec", this.name];
   }
@@ -97,23 +97,22 @@ export class Namespace {
     return mustRun("ip", ["netns", "exec", this.name, ...command], options);
   }
 
-  /** Lines for `ip -batch`, in one process. */
+  /** Runs lines for `ip -batch` in one process. */
   async ipOnly(lines: readonly string[]): Promise<void> {
     if (lines.length > 0) await mustRunIp(["-n", this.name, "-batch", "-"], { input: lines.join("\n") + "\n" });
   }
 
-  /** As `ipOnly`; the addresses that the lines give are reached when it resolves. */
+  /** Like `ipOnly`, but resolves when the addresses in these lines are reachable. */
   async ip(lines: readonly string[]): Promise<void> {
     await this.ipOnly(lines);
     if (lines.some((line) => line.startsWith("address add ") && line.includes(":"))) await this.addressesReached();
   }
 
   /**
-   * Resolves when every IPv6 address here has its local route, and every link that is up its link-local address.
+   * Resolves when every IPv6 address here has its local route, and every link that is up has its link-local address.
    *
-   * The kernel leaves both to a work queue (addrconf_dad_work, linkwatch_event), `nodad` or not: on a busy machine they
-   * come after `ip` has ended. Until then, packets for such an address leave by the default route, and no neighbour
-   * is asked for on the link.
+   * The kernel leaves both to a work queue (addrconf_dad_work, linkwatch_event), even with `nodad`: on a busy machine they come after `ip`
+   * has ended. Until then, packets for such an address leave by the default route, and no neighbour is resolved on the link.
    */
   async addressesReached(): Promise<void> {
     const limit = performance.now() + patience(30_000);
@@ -140,9 +139,9 @@ export class Namespace {
   }
 
   /**
-   * Settings as sysctl(8) names them; conf/default covers the links that are made later. Those of connection tracking are
-   * missing before the kernel has loaded it, which a rule that is checked makes it do; and where root is root in a user
-   * namespace alone: what is missing is passed over.
+   * Sets sysctls under their sysctl(8) names; conf/default covers links that are created later. Missing settings are ignored. Those of
+   * connection tracking do not exist until the kernel has loaded it (a checked rule makes it do so), or if root is root only in a user
+   * namespace.
    */
   async sysctl(settings: Readonly<Record<string, string | number>>): Promise<void> {
     const lines = Object.entries(settings).flatMap(([key, value]) => {
@@ -154,7 +153,7 @@ export class Namespace {
     await this.mustRun(["sh", "-e"], { input: lines.join("\n") + "\n" });
   }
 
-  /** A program that goes on running; ended by `destroy`, if it has not ended by then. */
+  /** Starts a program that keeps running; `destroy` ends it. */
   spawn(command: readonly string[], options: SpawnOptions = {}): ChildProcess {
     const child = spawn("ip", ["netns", "exec", this.name, ...command], options);
     this.#children.add(child);
@@ -162,13 +161,13 @@ export class Namespace {
     return child;
   }
 
-  /** Started at the first call. */
+  /** Starts the agent at the first call. */
   agent(): Agent {
     this.#agent ??= Agent.start(this.prefix);
     return this.#agent;
   }
 
-  /** Started at the first call. */
+  /** Starts the client at the first call. */
   http(): HttpClient {
     this.#http ??= new HttpClient(this);
     return this.#http;

@@ -93,7 +93,7 @@ class Address {
     return out;
   }
 
-  /// For the socket calls; raw sockets want port 0.
+  /// For the socket calls; raw sockets require port 0.
   socklen_t fill(sockaddr_storage& out, bool withPort = true) const {
     std::memset(&out, 0, sizeof out);
     const uint16_t port = htons(withPort ? port_ : 0);
@@ -129,7 +129,7 @@ class Address {
   std::array<uint8_t, 16> bytes_{};
 };
 
-/// What a server tells: its name, the peer that it saw, the address and port that it was reached at.
+/// A server's reply: its name, the peer that it saw, the address and port at which it was reached.
 inline std::string replyText(const std::string& name, const Address& peer, const Address& local) {
   return name + " " + peer.text() + " " + std::to_string(peer.port()) + " " + local.text() + " " +
          std::to_string(local.port());
@@ -137,8 +137,8 @@ inline std::string replyText(const std::string& name, const Address& peer, const
 
 inline constexpr int kSendAttempts = 50, kSendWaitMs = 100;
 
-/// Sends with a chosen source address (IP_PKTINFO, IPV6_PKTINFO), so that a wildcard socket answers as it was
-/// addressed.
+/// Sends from a given source address (IP_PKTINFO, IPV6_PKTINFO), so that a wildcard socket answers from the address
+/// that the client used.
 inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool withPort, const void* data,
                         size_t size) {
   sockaddr_storage to;
@@ -165,7 +165,7 @@ inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool 
     std::memcpy(&info.ipi6_addr, local.bytes(), 16);
     std::memcpy(CMSG_DATA(header), &info, sizeof info);
   }
-  // A burst of replies can fill the socket's buffer for a moment: what is not sent would look dropped by a rule.
+  // A burst of replies can fill the socket's buffer for a moment. An unsent reply would look as if a rule dropped it.
   for (int attempt = 0;; ++attempt) {
     const ssize_t sent = sendmsg(fd, &message, 0);
     if (sent >= 0 || (errno != EAGAIN && errno != ENOBUFS) || attempt == kSendAttempts) return sent;
@@ -174,7 +174,7 @@ inline ssize_t sendFrom(int fd, const Address& local, const Address& peer, bool 
   }
 }
 
-/// A datagram with the address that it was sent to.
+/// A datagram and the address that it was sent to.
 struct Received {
   std::vector<uint8_t> data;
   Address peer;
@@ -212,14 +212,14 @@ inline std::optional<Received> receive(int fd) {
   return out;
 }
 
-/// Room for bursts: beyond what the system lets any program have, where we may.
+/// Makes room for bursts, beyond the system's limit for other programs if permitted.
 inline void enlargeBuffer(int fd, int forced, int usual) {
   const int size = 4 << 20;
   if (setsockopt(fd, SOL_SOCKET, forced, &size, sizeof size) != 0)
     setsockopt(fd, SOL_SOCKET, usual, &size, sizeof size);
 }
 
-/// Asks for the destination address of what arrives, and lets answers leave from any address that is routed here.
+/// Requests the destination address of arriving packets, and lets answers leave from any address that is routed here.
 inline void wantDestination(int fd, int family) {
   const int on = 1;
   if (family == AF_INET) {
@@ -233,8 +233,8 @@ inline void wantDestination(int fd, int family) {
 
 namespace sctp {
 
-// Many kernels have no SCTP sockets, but all track and translate SCTP: the handshake's first two packets (RFC 9260)
-// over raw sockets are all that is needed to see where an association goes.
+// Many kernels have no SCTP sockets, but all track and translate SCTP. The handshake's first two packets (RFC 9260)
+// over raw sockets suffice to see where an association goes.
 constexpr uint8_t kInit = 1, kInitAck = 2, kAbort = 6;
 constexpr uint16_t kStateCookie = 7;
 constexpr size_t kHeader = 12, kInitChunk = 20;
@@ -259,7 +259,8 @@ inline void put32(std::vector<uint8_t>& out, uint32_t value) {
 inline uint32_t get16(const std::vector<uint8_t>& in, size_t at) { return uint32_t{in[at]} << 8 | in[at + 1]; }
 inline uint32_t get32(const std::vector<uint8_t>& in, size_t at) { return get16(in, at) << 16 | get16(in, at + 2); }
 
-/// The checksum is the CRC of the packet with the field zero, little-endian, over no pseudo header in either family.
+/// The checksum is the packet's CRC with the field set to zero, little-endian, without a pseudo header in either
+/// family.
 inline void seal(std::vector<uint8_t>& packet) {
   const uint32_t crc = crc32c(packet);
   for (size_t i = 0; i < 4; ++i) packet[8 + i] = static_cast<uint8_t>(crc >> (8 * i));
@@ -319,7 +320,7 @@ struct Packet {
   std::string cookie;
 };
 
-/// Nothing for what is no SCTP packet or has a wrong checksum (a receiver drops those silently).
+/// Returns nothing if the bytes are not an SCTP packet or the checksum is wrong (receivers drop those silently).
 inline std::optional<Packet> parse(const std::vector<uint8_t>& in) {
   if (in.size() < kHeader + 4 || !sealed(in)) return std::nullopt;
   Packet out;

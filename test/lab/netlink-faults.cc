@@ -1,6 +1,6 @@
-// What the kernel, signals and other threads may do to a program's netlink sockets, to order. Loaded before Node
-// (LD_PRELOAD) it stands before the C library's calls; loaded again as an addon it takes orders. Only NETLINK_NETFILTER
-// sockets are concerned, and poll().
+// Simulates, on request, what the kernel, signals and other threads may do to a program's netlink sockets. As a library
+// loaded before Node (LD_PRELOAD), it intercepts the C library's calls; loaded again as an addon, it takes orders. It
+// affects only NETLINK_NETFILTER sockets and poll().
 #include <dlfcn.h>
 #include <linux/netlink.h>
 #include <node_api.h>
@@ -15,14 +15,14 @@
 
 namespace {
 
-// kLook: fstat, which is counted and passes.
+// kLook is fstat, which is counted and passes.
 enum Call : uint32_t { kSend, kReceive, kPoll, kLook, kCalls };
 
-// What becomes of a call.
+// Result of an intercepted call.
 enum Fate : uint32_t {
-  kFails,      // with the errno; nothing was done
-  kLoses,      // a datagram is received and thrown away, and the errno is returned
-  kTruncates,  // received into too little room
+  kFails,      // fails with the errno; nothing was done
+  kLoses,      // a datagram is received and discarded, and the errno is returned
+  kTruncates,  // received into too small a buffer
 };
 
 struct Order {
@@ -35,7 +35,7 @@ struct Order {
 
 Order orders[kCalls];
 
-// Takes one from a counter that is not yet 0.
+// Decrements a counter that is not yet 0.
 bool TakeOne(std::atomic<int>* counter) {
   int value = counter->load();
   while (value > 0) {
@@ -72,7 +72,8 @@ ssize_t Fail(Call call) {
   return -1;
 }
 
-// order(call, fate, errno, skip, count): of the calls from now on, `skip` pass and `count` do not.
+// order(call, fate, errno, skip, count): of the calls from now on, the first `skip` pass, and the next `count` are
+// affected.
 napi_value SetOrder(napi_env env, napi_callback_info info) {
   size_t count = 5;
   napi_value arguments[5];
@@ -89,7 +90,7 @@ napi_value SetOrder(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// met(call): how many calls the last order has met.
+// met(call): returns the number of calls that the last order affected.
 napi_value Met(napi_env env, napi_callback_info info) {
   size_t count = 1;
   napi_value argument = nullptr;
@@ -122,7 +123,7 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   if (orders[kReceive].count.load() == 0 || !IsNetfilter(fd)) return next(fd, message, flags);
   const uint32_t fate = orders[kReceive].fate.load();
   if (fate == kFails) return IsMet(kReceive) ? Fail(kReceive) : next(fd, message, flags);
-  // There must be something to lose.
+  // Receive a datagram first, so that there is something to lose.
   const size_t room = message->msg_iov[0].iov_len;
   const socklen_t name = message->msg_namelen;
   ssize_t got = next(fd, message, flags | MSG_PEEK);
@@ -134,10 +135,10 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   return fate == kLoses ? Fail(kReceive) : got;
 }
 
-// One by one, as above.
+// Receives one by one, as above.
 __attribute__((visibility("default"))) int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
                                                     timespec*) {
-  // The kernel keeps an error behind the first datagram for the next call.
+  // The kernel keeps an error that follows the first datagram for the next call.
   static thread_local int kept = 0;
   if (kept != 0) {
     errno = std::exchange(kept, 0);
@@ -161,7 +162,7 @@ __attribute__((visibility("default"))) int poll(pollfd* fds, nfds_t count, int t
   return next(fds, count, timeout);
 }
 
-// The name under which fstat() is called where file offsets have 64 bits, as Node's build has them.
+// The name of fstat() in programs with 64-bit file offsets, such as Node.
 __attribute__((visibility("default"))) int fstat64(int fd, struct stat64* file) {
   static const auto next = Next<int (*)(int, struct stat64*)>("fstat64");
   if (orders[kLook].count.load() > 0 && IsNetfilter(fd)) static_cast<void>(IsMet(kLook));

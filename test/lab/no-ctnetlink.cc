@@ -1,6 +1,5 @@
-// A library to be loaded before a program (LD_PRELOAD) that is to find a kernel without ctnetlink: what it asks of that
-// subsystem goes to one that no kernel has. The kernel's answer is its own, as to any subsystem whose module is
-// missing.
+// A library to preload (LD_PRELOAD) into a program, so that it finds a kernel without ctnetlink: requests to that
+// subsystem go to one that no kernel has. The answer is the kernel's own, as for any subsystem whose module is missing.
 #include <dlfcn.h>
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>

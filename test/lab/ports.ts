@@ -1,16 +1,20 @@
-/** TCP ports for tests that give one up and come back to it, on addresses that they share with everything else of the machine. */
+/**
+ * TCP ports for tests that release a port and bind it again, on addresses shared with everything else on the machine.
+ */
 import { randomInt } from "node:crypto";
 import { createServer } from "node:net";
 
-/** Below the ports that the kernel gives away by itself (net.ipv4.ip_local_port_range), lest it does so a moment later. */
+/**
+ * Below the kernel's ephemeral ports (net.ipv4.ip_local_port_range), so that the kernel does not assign it a moment later.
+ */
 const [FIRST, LAST] = [15_000, 32_767];
-/** Each of vitest's workers has ports of its own. */
+/** Each vitest worker has its own ports. */
 const SHARES = 4;
 const SHARE = Math.floor((LAST - FIRST + 1) / SHARES);
 const first = FIRST + (Number(process.env["VITEST_POOL_ID"] ?? "0") % SHARES) * SHARE;
 let next = randomInt(SHARE);
 
-/** A port that nobody has, and that no other test asks for. */
+/** Returns a port that is free and that no other test requests. */
 export async function freePort(host = "127.0.0.1"): Promise<number> {
   for (let tries = 0; tries < SHARE; tries++) {
     const port = first + (next++ % SHARE);

@@ -1,4 +1,4 @@
-// The asking half of the lab's agent: opens many connections at once and counts how they ended.
+// The client half of the lab's agent: opens many connections at once and counts their results.
 #pragma once
 
 #include <linux/errqueue.h>
@@ -15,20 +15,20 @@ namespace lab {
 
 struct Query {
   std::string protocol;
-  Address source;  ///< port 0: a new one for each connection
+  Address source;  /// < port 0: a new one for each connection
   Address destination;
   int count = 1;
   int timeoutMs = 1000;
   int concurrency = 32;
 };
 
-/// How connections ended: the JSON fields of an outcome, and how many ended so.
+/// Results of connections: the JSON fields of an outcome, and how many connections had it.
 using Tally = std::map<std::string, int>;
 
 using Clock = std::chrono::steady_clock;
 
-/// Source ports are never used twice while the kernel may still track the last connection from one: an old conntrack
-/// entry would decide where a "new" connection goes.
+/// Source ports are never reused while the kernel may still track their last connection: an old conntrack entry would
+/// decide where a "new" connection goes.
 class Ports {
  public:
   static uint16_t next() {
@@ -38,7 +38,7 @@ class Ports {
   }
 
  private:
-  // Many, and none of the usual node ports: one that comes round is to be forgotten by then.
+  // Many ports, without the usual node ports: an entry must have expired before its port is used again.
   static constexpr uint32_t kFirst = 12000, kLast = 65000, kFirstNodePort = 30000, kNodePorts = 3000;
 };
 
@@ -71,7 +71,7 @@ inline void wantErrors(int fd, int family) {
   }
 }
 
-/// An ICMP error from the socket's error queue, with the start of the packet that it is about.
+/// An ICMP error from the socket's error queue, with the start of the packet that caused it.
 struct IcmpError {
   std::string fields;
   std::vector<uint8_t> packet;
@@ -151,7 +151,7 @@ class SocketProbe {
     const socklen_t size = query_.destination.fill(where);
     const int done = connect(flight.fd.get(), reinterpret_cast<sockaddr*>(&where), size);
     if (done != 0 && errno != EINPROGRESS && errno != ECONNREFUSED) return count(failed("connect", errno));
-    // A datagram that a filter drops on its way out fails with EPERM: for us that is silence.
+    // A datagram that a filter drops on its way out fails with EPERM: treat it as silence.
     if (!tcp_ && send(flight.fd.get(), "?", 1, 0) < 0 && errno != EPERM && errno != ECONNREFUSED)
       return count(failed("send", errno));
     flights_.push_back(std::move(flight));
@@ -184,7 +184,7 @@ class SocketProbe {
     flights_ = std::move(open);
   }
 
-  /// The outcome, once there is one.
+  /// Returns the outcome once there is one.
   std::optional<std::string> advance(Flight& flight, short events) const {
     if ((events & POLLERR) != 0) {
       if (const auto icmp = takeIcmpError(flight.fd.get())) return icmp->fields;
@@ -207,7 +207,7 @@ class SocketProbe {
   }
 
   void finish(Flight& flight, const std::string& outcome) {
-    if (tcp_) {  // reset: nothing lingers in TIME_WAIT, here or there
+    if (tcp_) {  // reset: neither end keeps a socket in TIME_WAIT
       const linger now{1, 0};
       setsockopt(flight.fd.get(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
     }
@@ -278,7 +278,7 @@ class SctpProbe {
     }
     int pending = 0;
     socklen_t size = sizeof pending;
-    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &pending, &size);  // else the next receive reports it
+    getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &pending, &size);  // otherwise the next receive reports it
     while (auto got = receive(fd_.get())) take(*got);
     const auto now = Clock::now();
     std::vector<uint16_t> expired;
@@ -287,7 +287,7 @@ class SctpProbe {
     for (const uint16_t port : expired) end(port, "\"result\":\"timeout\"");
   }
 
-  /// The socket sees every SCTP packet that arrives here: only the true reply to one of ours counts.
+  /// The socket sees every SCTP packet that arrives here: count only true replies to our packets.
   void take(Received& got) {
     sctp::stripIpHeader(got);
     const auto packet = sctp::parse(got.data);
@@ -310,7 +310,7 @@ class SctpProbe {
   Tally tally_;
 };
 
-/// The address that the kernel would send from.
+/// Returns the address that the kernel would send from.
 inline Address sourceFor(const Address& destination) {
   const Fd fd(socket(destination.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage where;

@@ -1,4 +1,4 @@
-// The serving half of the lab's agent: one thread, one epoll, any number of TCP, UDP and SCTP servers.
+// The server half of the lab's agent: one thread, one epoll, any number of TCP, UDP and SCTP servers.
 #pragma once
 
 #include <sys/epoll.h>
@@ -20,7 +20,7 @@ class Servers {
     std::thread([this] { loop(); }).detach();
   }
 
-  /// `address` may be "*": every address of both families, as it was addressed.
+  /// `address` may be "*": every address of both families. Answers leave from the address that the client used.
   void serve(const std::string& protocol, const std::string& address, uint16_t port, const std::string& name) {
     if (address == "*") {
       for (const int family : {AF_INET, AF_INET6}) add(protocol, Address::any(family, port), true, name);
@@ -110,7 +110,7 @@ class Servers {
       if (!fd) return;
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &localSize);
       const std::string text = replyText(listener.name, Address::of(peer), Address::of(local));
-      // The reply fits any socket buffer: one send takes it all or the peer is gone.
+      // The reply fits any socket buffer: one send writes all of it, or the peer is gone.
       if (send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) continue;
     }
   }
@@ -127,7 +127,7 @@ class Servers {
     }
   }
 
-  /// An INIT to a served port is answered with an INIT ACK, to any other with an ABORT, as a real stack would.
+  /// Answers an INIT to a served port with an INIT ACK, and to any other port with an ABORT, as a real stack would.
   void answerSctp(const Listener& listener) {
     while (auto got = receive(listener.fd.get())) {
       sctp::stripIpHeader(*got);

@@ -1,16 +1,15 @@
 /**
- * How long the machine stood still: a thread of its own that wakes every few milliseconds notes by how much it came late. Counts
- * whatever the cause: other programs, the host's other machines (also where the host does not tell, so that /proc/stat's
- * steal is 0), a machine that was halted.
+ * Measures how long the machine stood still. A separate thread wakes every few milliseconds and records how late it was. It counts any
+ * cause: other programs, the host's other machines (even if the host does not report steal in /proc/stat), a suspended machine.
  */
 import { Worker } from "node:worker_threads";
 
-/** How often the thread wakes, ns. */
+/** Interval at which the thread wakes, ns. */
 const TICK_NS = 5_000_000n;
-/** Late by up to this is a timer's own, ns. */
+/** Delay that timers have anyway, ns. */
 const OWN_NS = 5_000_000n;
 
-/** Of the shared memory: when the thread last woke, and by how much it was late since it began; ns. */
+/** Fields of the shared memory: time of the thread's last wake-up, and the sum of its delays; ns. */
 const WOKE = 0;
 const LATE = 1;
 
@@ -36,10 +35,10 @@ function start(): BigInt64Array {
   return started;
 }
 
-/** For how long the machine has stood still since the first call, ms; that begins the watch. */
+/** Returns how long the machine has stood still since the first call, in ms. The first call starts the watch. */
 export function standstillMs(): number {
   shared ??= start();
-  // Read before the other, so that nothing is counted twice where the thread wakes in between.
+  // Read this one first, so that nothing is counted twice if the thread wakes in between.
   const late = Atomics.load(shared, LATE);
   const now = process.hrtime.bigint() - Atomics.load(shared, WOKE) - TICK_NS;
   return Number(late + (now > OWN_NS ? now : 0n)) / 1e6;

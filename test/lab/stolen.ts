@@ -1,15 +1,17 @@
-/** What others took of the processors: the machine's host, for other machines of it, and other programs of this one. */
+/**
+ * Measures how much processor time others took: the host for its other machines, and other programs of this machine.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 
 import { standstillMs } from "./standstill.ts";
 
-/** Of each processor since boot, ms: steal of /proc/stat, in ticks of 10 ms. */
+/** Steal time of each processor since boot, ms: from /proc/stat, in ticks of 10 ms. */
 function stolenMs(): number[] {
   const lines = readFileSync("/proc/stat", "latin1").matchAll(/^cpu\d+ (.*)$/gm);
   return Array.from(lines, ([, columns = ""]) => Number(columns.split(" ")[7] ?? "0") * 10);
 }
 
-/** How long a thread has been ready to run and had no core, ms: schedstat's second number (CONFIG_SCHED_INFO). */
+/** How long a thread has been ready to run without a core, ms: schedstat's second number (CONFIG_SCHED_INFO). */
 function waitedMs(task: string): number {
   try {
     return Number(readFileSync(`${task}/schedstat`, "latin1").split(" ")[1] ?? "0") / 1e6;
@@ -18,7 +20,7 @@ function waitedMs(task: string): number {
   }
 }
 
-/** Of every thread of a process, as `waitedMs`; none once it has ended. */
+/** `waitedMs` of every thread of a process; empty once it has ended. */
 function waits(pid: number): [task: string, ms: number][] {
   try {
     const tasks = readdirSync(`/proc/${pid}/task`).map((tid) => `/proc/${pid}/task/${tid}`);
@@ -29,13 +31,13 @@ function waits(pid: number): [task: string, ms: number][] {
 }
 
 /**
- * Begins to watch; what it returns says for how long since the machine stood still, or these processes could not run, as other programs or other machines did, ms: at
- * least as long as the machine stood still, or else the sum of what their threads waited, as each may have waited for the other.
- * Call it now and then: what a thread waited is lost once it has ended.
+ * Starts a watch. The returned function says for how long since then the machine stood still, or other programs or machines kept these
+ * processes from running, in ms. The result is at least the standstill; it is the sum of the threads' waits if that is larger, because the
+ * threads may have waited for one another in turn. Call it now and then: the wait of a thread is lost once it has ended.
  */
 export function watchWithoutCore(...pids: readonly number[]): () => number {
   const before = new Map(pids.flatMap(waits));
-  /** The most that was seen of each thread, since the watch began. */
+  /** The highest value of each thread since the watch began. */
   const waited = new Map<string, number>();
   const stolen = stolenMs();
   const stood = standstillMs();

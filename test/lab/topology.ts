@@ -1,5 +1,5 @@
 /**
- * A small cluster as namespaces, inside the private set that enter.mjs makes:
+ * A small cluster made of namespaces, inside the private set that enter.mjs makes:
  *
  *     pod a, b, …  10.244.0.x ── podN ─┐
  *                                      ├─ node 192.0.2.10 ── out0 ── beyond (the default route: answers for every
@@ -9,8 +9,8 @@
  *     remote node 192.0.2.11,              │           client 198.51.100.x
  *     its pods 10.244.1.x (one namespace) ─┘           (outside the cluster; reaches everything through the node)
  *
- * Every path goes through the node, in both directions, so no reply can take a way on which the connection is unknown.
- * There is no route out. Pods do not masquerade. Addresses come in pairs, IPv4 and IPv6, by the same plan.
+ * Every path goes through the node in both directions, so no reply can bypass the node that tracks the connection. There is no route out.
+ * Pods do not masquerade. Addresses come in pairs, IPv4 and IPv6, with the same plan.
  */
 import { existsSync } from "node:fs";
 
@@ -20,14 +20,14 @@ import { patience } from "./patience.ts";
 export type Family = "ip" | "ip6";
 export const FAMILIES: readonly Family[] = ["ip", "ip6"];
 
-/** One address in each family. */
+/** One address per family. */
 export type AddressPair = Readonly<Record<Family, string>>;
 
 export interface PodOptions {
   readonly name: string;
-  /** On the node or on the remote one. */
+  /** Whether the pod runs on the node or on the remote one. */
   readonly on: "node" | "remote";
-  /** How a pod on the node is joined to it: a veth of its own (`pod0`, `pod1`, …), or a port of the bridge `cbr0`. */
+  /** How a pod is connected to the node: a veth of its own (`pod0`, `pod1`, …), or a port of the bridge `cbr0`. */
   readonly link?: "veth" | "bridge";
 }
 
@@ -47,11 +47,11 @@ export interface Pod {
 export const PLAN = {
   /** The node's own addresses, on eth0. */
   node: { ip: "192.0.2.10", ip6: "2001:db8:1::10" },
-  /** On eth0 as well. */
+  /** Also on eth0. */
   nodeSecond: { ip: "192.0.2.20", ip6: "2001:db8:1::20" },
   /** On eth1, towards the client. */
   nodeOutside: { ip: "198.51.100.1", ip6: "2001:db8:2::1" },
-  /** On the loopback interface, but no loopback address. */
+  /** On the loopback interface, but not a loopback address. */
   nodeOnLoopback: { ip: "192.0.2.77", ip6: "2001:db8:77::1" },
   /** On every pod link and on cbr0. */
   podGateway: { ip: "10.244.0.1", ip6: "fd00:10:244::1" },
@@ -63,7 +63,7 @@ export const PLAN = {
   /** The node's own part of clusterCIDR. */
   podCIDR: { ip: "10.244.0.0/24", ip6: "fd00:10:244::/64" },
   serviceCIDR: { ip: "10.96.0.0/16", ip6: "fd00:10:96::/112" },
-  /** Where load-balancer and external addresses are taken from. */
+  /** Range of load-balancer and external addresses. */
   outsideVIPs: { ip: "203.0.113.0/24", ip6: "2001:db8:cb::/64" },
 } as const;
 
@@ -82,21 +82,21 @@ const COMMON_SYSCTL = {
   "net.ipv4.conf.default.accept_redirects": 0,
   "net.ipv6.conf.all.accept_redirects": 0,
   "net.ipv6.conf.default.accept_redirects": 0,
-  // Addresses work at once; nothing else is on these links.
+  // Addresses work at once; the links have no other users.
   "net.ipv6.conf.all.accept_dad": 0,
   "net.ipv6.conf.default.accept_dad": 0,
   "net.ipv6.conf.default.accept_ra": 0,
-  // A burst waits for its neighbour's address to be known, however slowly this machine gets there.
+  // Keep bursts queued until the neighbour's address is resolved, however slow this machine is.
   "net.ipv4.neigh.default.unres_qlen_bytes": 16 << 20,
   "net.ipv6.neigh.default.unres_qlen_bytes": 16 << 20,
-  // Seconds (3 is the kernel's own) until a neighbour that does not answer counts as unreachable.
+  // Seconds until a neighbour that does not answer counts as unreachable (the kernel's default is 3).
   ...Object.fromEntries(
     ["ipv4", "ipv6"].flatMap((version) =>
       ["mcast_solicit", "ucast_solicit"].map((name) => [`net.${version}.neigh.default.${name}`, patience(3)]),
     ),
   ),
-  // Every reject is sent: of no type the kernel limits ICMP errors to one per second and destination, nor those of a namespace
-  // together. That limit loses one of its first two errors where two CPUs send them at once (icmp_global_allow), however high.
+  // Send every reject: exempt all ICMP types from the limit of one error per second and destination, and from the namespace's total limit.
+  // However high it is, the total limit loses one of its first two errors if two CPUs send them at once (icmp_global_allow).
   "net.ipv4.icmp_ratemask": 0,
   "net.ipv6.icmp.ratemask": "",
   "net.ipv6.icmp.ratelimit": 0,
@@ -124,7 +124,7 @@ export class Lab {
   readonly client: Namespace;
   /** The remote node and its pods. */
   readonly remote: Namespace;
-  /** Behind the node's default route; every service and outside address is local to it. */
+  /** Behind the node's default route. Every service address and outside address is local here. */
   readonly beyond: Namespace;
   readonly pods: readonly Pod[];
   readonly #own: readonly Namespace[];
@@ -139,8 +139,8 @@ export class Lab {
   }
 
   /**
-   * Builds the namespaces, links and routes. Several labs may live side by side.
-   * Throws outside enter.mjs: the machine's own network is never touched.
+   * Builds the namespaces, links and routes. Several labs may coexist. Throws outside enter.mjs, so the machine's own network is never
+   * touched.
    */
   static async create(options: LabOptions): Promise<Lab> {
     if (process.env["NFT_PROXIER_LAB"] !== "1" || !existsSync("/run/netns"))
@@ -158,7 +158,7 @@ export class Lab {
       ),
     );
     const lines = linesFor({ client, remote, beyond }, pods, options);
-    // The node makes all links; the others' ends are in place then.
+    // The node creates all links, so the other ends exist afterwards.
     await node.ipOnly(lines.node);
     await Promise.all([...lines.others].map(([namespace, its]) => namespace.ipOnly(its)));
     await Promise.all(own.map((namespace) => namespace.addressesReached()));
@@ -187,11 +187,11 @@ function podOf({ name, on }: PodOptions, index: number, namespace: Namespace): P
 
 interface Lines {
   readonly node: readonly string[];
-  /** For the other ends of the node's links. */
+  /** Lines for the other ends of the node's links. */
   readonly others: ReadonlyMap<Namespace, readonly string[]>;
 }
 
-/** What makes the links, addresses and routes. */
+/** Returns the commands that create the links, addresses and routes. */
 function linesFor(parts: Pick<Lab, "client" | "remote" | "beyond">, pods: readonly Pod[], options: LabOptions): Lines {
   const { client, remote, beyond } = parts;
   const onRemote = pods.filter(({ on }) => on === "remote");
@@ -239,7 +239,7 @@ function nodeLines({ client, remote, beyond }: Pick<Lab, "client" | "remote" | "
       addressLine(PLAN.nodeOnLoopback[family], bits, "lo"),
       addressLine(OUT.node[family], bits === 32 ? 30 : 126, "out0"),
     ]),
-    // The node speaks as its own address wherever a route leaves it the choice.
+    // The node sends from its own address whenever a route does not decide.
     ...both((f) => [`route add default via ${OUT.beyond[f]} dev out0 src ${PLAN.node[f]}`]),
     `route add 10.244.1.0/24 via ${PLAN.remoteNode.ip} dev eth0`,
     `route add fd00:10:244:1::/64 via ${PLAN.remoteNode.ip6} dev eth0`,
@@ -248,7 +248,7 @@ function nodeLines({ client, remote, beyond }: Pick<Lab, "client" | "remote" | "
   ];
 }
 
-/** The other end of one of the node's links to the outside. */
+/** The other end of one of the node's outside links. */
 function outsideLines(end: {
   readonly address: AddressPair;
   readonly bits: readonly [ip: number, ip6: number];
@@ -264,7 +264,7 @@ function outsideLines(end: {
   ];
 }
 
-/** A pod link's or the bridge's end on the node. Its addresses are what masquerading towards the pods uses. */
+/** The node's end of a pod link or of the bridge. Masquerading towards the pods uses its addresses. */
 function gatewayLines(device: string): string[] {
   return [
     `link set ${device} up`,
@@ -278,7 +278,7 @@ function podLinkLines({ address, namespace }: Pod, { link }: PodOptions, index: 
   const bridged = link === "bridge";
   return [
     `link add ${device} type veth peer name eth0 netns ${namespace.name}`,
-    // With br_netfilter a hairpin connection is bridged back to where it came from.
+    // With br_netfilter, a hairpin connection is bridged back to its origin.
     ...(bridged
       ? [`link set ${device} master cbr0 up`, `link set ${device} type bridge_slave hairpin on`]
       : gatewayLines(device)),
@@ -286,7 +286,7 @@ function podLinkLines({ address, namespace }: Pod, { link }: PodOptions, index: 
   ];
 }
 
-/** Host routes only: pods of one bridge talk through the node too, where their connections are tracked. */
+/** Host routes only: pods of one bridge reach each other through the node, which tracks their connections. */
 function podLines({ address }: Pod): string[] {
   return [
     "link set lo up",

@@ -1,6 +1,6 @@
 /**
- * A double of kube-apiserver 1.36 for tests and benchmarks: its wire protocol over real sockets, with objects that are put
- * and deleted by calls, and failures on demand.
+ * A test double of kube-apiserver 1.36 for tests and benchmarks. It speaks the wire protocol over real sockets; calls put and delete its
+ * objects and make it fail on demand.
  *
  *     const api = await ApiServer.start();                      // http://127.0.0.1:<port>; `tls: {}` for https
  *     api.put({ kind: "Service", metadata: { namespace: "a", name: "b" }, spec: { ... } });
@@ -8,13 +8,15 @@
  *     await writeFile(path, api.kubeconfig());                  // or --master=api.url
  *     await api.stop();
  *
- * What it serves: Services, EndpointSlices, Nodes, ServiceCIDRs and (posted by the client) events.k8s.io/v1 Events. Lists with
- * `limit` and `continue` over one snapshot, label and field selectors, watches with resourceVersion, timeoutSeconds,
- * allowWatchBookmarks and sendInitialEvents, gzip, GET of one object, /version, discovery, health. Objects get uid,
- * creationTimestamp, resourceVersion and managedFields as real ones have; nothing is validated or defaulted.
- * Only what ClusterRole system:node-proxier allows is allowed, unless `allowAll`.
+ * It serves Services, EndpointSlices, Nodes, ServiceCIDRs and (posted by the client) events.k8s.io/v1 Events:
+ * - lists with `limit` and `continue` over one snapshot, label and field selectors;
+ * - watches with resourceVersion, timeoutSeconds, allowWatchBookmarks and sendInitialEvents;
+ * - gzip, GET of one object, /version, discovery, health.
  *
- * What can be done to it (all take effect at once):
+ * Objects get uid, creationTimestamp, resourceVersion and managedFields, as real ones do. Nothing is validated or defaulted. Unless
+ * `allowAll` is set, only the requests that ClusterRole system:node-proxier allows are allowed.
+ *
+ * Ways to interfere (all take effect at once):
  *
  *     api.fail({ resource: "services", verb: "list", times: 2 }, { status: 429, headers: { "Retry-After": "1" } });
  *     api.fail({ verb: "list", continued: true, times: 1 }, { status: 410 });   // or hang, reset, cutAfter, pace
@@ -23,7 +25,7 @@
  *     await api.down(); await api.up();           // connections refused, then the same port again
  *     api.tokens.clear(); api.tokens.add("new");  // Bearer tokens that count; empty: none is needed
  *
- * What it saw: `api.requests` (method, path, query, status) and `api.events`.
+ * Records: `api.requests` (method, path, query, status) and `api.events`.
  */
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from "node:http";
@@ -54,19 +56,19 @@ export type { Watch } from "./watches.ts";
 export interface ApiServerOptions {
   /** Default 127.0.0.1. */
   readonly host?: string;
-  /** Default: a free one. */
+  /** Default: a free port. */
   readonly port?: number;
-  /** Speak TLS. By default a certificate of an authority of its own for `host` and localhost; `api.ca` has the authority's. */
+  /** Use TLS. By default the certificate is for `host` and localhost, issued by a new authority whose certificate is `api.ca`. */
   readonly tls?: Partial<CertificateOptions>;
-  /** Bearer tokens that count. Default: none is needed. A client certificate of the authority counts too. */
+  /** Accepted bearer tokens. Default: no token is needed. A client certificate of the authority is accepted, too. */
   readonly tokens?: readonly string[];
-  /** Allow every verb, for kubectl. Default: only what system:node-proxier allows. */
+  /** Allow every verb, for kubectl. Default: only those of system:node-proxier. */
   readonly allowAll?: boolean;
   /** Give objects managedFields. Default true. */
   readonly managedFields?: boolean;
   /** Time between bookmarks, ms. Default 60,000, as on a real server. */
   readonly bookmarkEveryMs?: number;
-  /** Resources that this server does not know, as older ones: "servicecidrs". */
+  /** Resources that this server does not know, like older servers: "servicecidrs". */
   readonly without?: readonly string[];
 }
 
@@ -75,13 +77,13 @@ export interface SeenRequest {
   readonly path: string;
   readonly query: URLSearchParams;
   readonly headers: IncomingMessage["headers"];
-  /** When it came, ms of performance.now(). */
+  /** Time of arrival, ms of performance.now(). */
   readonly at: number;
-  /** 0 while there is no answer. */
+  /** 0 until there is an answer. */
   status: number;
 }
 
-/** The server compresses what is larger than this. */
+/** The server compresses bodies larger than this. */
 const GZIP_FROM = 128 * 1024;
 const gzipped = promisify(gzip);
 
@@ -110,7 +112,7 @@ export class ApiServer {
     });
     const listener: RequestListener = (request, response) => {
       this.#handle(request, response).catch((error: unknown) => {
-        // A fault in the double itself: visible to the test through the client.
+        // The double itself failed: let the client show it to the test.
         if (response.headersSent) response.destroy();
         else sendStatus(response, statusFor(500, `the double failed: ${String(error)}`));
       });
@@ -153,12 +155,14 @@ export class ApiServer {
     return this.#store.revision;
   }
 
-  /** Events that clients posted, as last patched. */
+  /** Events that clients posted, in their last patched state. */
   get events(): readonly KubeJson[] {
     return this.#store.list(EVENTS).map(({ object }) => object);
   }
 
-  /** A kubeconfig (JSON is YAML) for this server; `user` as in the file, by default the first token. */
+  /**
+   * Returns a kubeconfig (JSON is YAML) for this server. `user` is the file's field; the default is the first token.
+   */
   kubeconfig(user?: Readonly<Record<string, unknown>>): string {
     const [token] = this.tokens;
     const authority = { "certificate-authority-data": Buffer.from(this.ca).toString("base64") };
@@ -177,19 +181,19 @@ export class ApiServer {
     return String(this.#store.put(object).revision);
   }
 
-  /** `name` is "namespace/name", or the name alone. False when there is no such object. */
+  /** `name` is "namespace/name", or only the name. Returns false if there is no such object. */
   delete(kind: string, name: string): boolean {
     return this.#store.delete(kind, name);
   }
 
-  /** Answers that certain requests get from now on; a later call goes before an earlier one. */
+  /** Changes the answers to matching requests from now on. Later calls take precedence. */
   fail(target: FaultTarget, effect: FaultEffect): Fault {
     const fault = new Fault(target, effect);
     this.#faults.unshift(fault);
     return fault;
   }
 
-  /** Open watches, of one resource ("services") or all. */
+  /** Open watches of one resource ("services") or of all. */
   watches(resource?: string): Watch[] {
     return [...this.#watches].filter((watch) => resource === undefined || watch.resource.plural === resource);
   }
@@ -204,12 +208,14 @@ export class ApiServer {
     }
   }
 
-  /** Forgets all history: watches from an earlier resourceVersion and continue tokens get 410. Open watches go on. */
+  /**
+   * Forgets all history: watches from an earlier resourceVersion and continue tokens get 410. Open watches continue.
+   */
   compact(): void {
     this.#store.compact();
   }
 
-  /** Counts resourceVersions on without a change to any object that is served. */
+  /** Increases the resourceVersion without changing any served object. */
   advance(by = 1): void {
     this.#store.advance(by);
   }
@@ -217,7 +223,7 @@ export class ApiServer {
   /** Accepts connections (again), on the same port. */
   async up(): Promise<void> {
     const { host = "127.0.0.1" } = this.#options;
-    // Not one of those that the kernel gives away: it would, while the server is down.
+    // Do not use an ephemeral port: the kernel would assign it to another socket while the server is down.
     const port = (this.#port ??= await freePort(host));
     await new Promise<void>((resolve, reject) => {
       this.#server.once("error", reject);
@@ -231,7 +237,7 @@ export class ApiServer {
     }, this.#options.bookmarkEveryMs ?? 60_000);
   }
 
-  /** Breaks all connections off and refuses new ones. The objects stay. */
+  /** Breaks all connections and refuses new ones. The objects stay. */
   async down(): Promise<void> {
     clearInterval(this.#bookmarks);
     for (const watch of this.#watches) watch.close();

@@ -1,6 +1,6 @@
 /**
- * X.509 certificates for tests, made with node:crypto alone: an authority, servers and clients. ECDSA on P-256, names and
- * dates as asked for, so that tests can have expired ones, ones of other hosts and ones of unknown authorities.
+ * X.509 certificates for tests, made with node:crypto alone: an authority, servers and clients. ECDSA on P-256. Names
+ * and dates are free, so that tests can have expired certificates and those of other hosts or unknown authorities.
  */
 import { generateKeyPairSync, type KeyObject, randomBytes, sign } from "node:crypto";
 import { isIP, isIPv4 } from "node:net";
@@ -15,7 +15,7 @@ export interface Certificate {
 export interface CertificateOptions {
   readonly commonName: string;
   readonly organization?: string;
-  /** Host names and addresses that a server is reached at. */
+  /** Host names and addresses of the server. */
   readonly hosts?: readonly string[];
   /** Default: from yesterday, for ten years. */
   readonly notBefore?: Date;
@@ -82,7 +82,7 @@ const OID = {
   ecdsaWithSha256: oid("2a8648ce3d040302"),
 };
 
-/** UTCTime up to 2049, as RFC 5280 has it. */
+/** UTCTime up to 2049, as RFC 5280 requires. */
 function time(date: Date): Buffer {
   const digits = date.toISOString().replace(/\D/g, "").slice(2, 14);
   return element(0x17, Buffer.from(`${digits}Z`));
@@ -117,7 +117,7 @@ function certificate(
 ): string {
   const now = Date.now();
   const { notBefore = new Date(now - DAY_MS), notAfter = new Date(now + 3650 * DAY_MS) } = options;
-  // The first byte below 0x80 and not 0: a positive number in its shortest form.
+  // The first byte is below 0x80 and not 0: a positive number in its shortest form.
   const serial = Buffer.concat([Buffer.from([0x01]), randomBytes(15)]);
   const toBeSigned = sequence(
     element(0xa0, element(0x02, Buffer.from([2]))),

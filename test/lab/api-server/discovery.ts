@@ -1,4 +1,4 @@
-/** What a client asks before it asks for objects: versions, groups, resources, health. */
+/** Requests that a client makes before it reads objects: versions, groups, resources, health. */
 import { apiVersionOf, groupPath, RESOURCES } from "./resources.ts";
 
 const SERVER_VERSION = {
@@ -9,7 +9,7 @@ const SERVER_VERSION = {
   platform: "linux/amd64",
 };
 
-/** JSON or text for a path that is no resource's; undefined when there is nothing there. */
+/** Returns JSON or text for a path that is not a resource's. Returns undefined if the path is unknown. */
 export function answerDiscovery(path: string): object | string | undefined {
   switch (path) {
     case "/version":

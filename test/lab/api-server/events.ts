@@ -1,10 +1,10 @@
-/** What kube-apiserver checks of a new events.k8s.io/v1 Event (pkg/apis/core/validation/events.go). */
+/** The checks of kube-apiserver on a new events.k8s.io/v1 Event (pkg/apis/core/validation/events.go). */
 import type { KubeJson } from "./resources.ts";
 
 const MICRO_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 
-/** Why it is refused; empty when it is not. */
+/** Returns the reasons to reject the event; empty if it is valid. */
 export function eventFaults(event: KubeJson, namespace: string): string[] {
   const faults: string[] = [];
   const text = (field: string) => (typeof event[field] === "string" ? event[field] : "");

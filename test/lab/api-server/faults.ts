@@ -1,38 +1,38 @@
-/** Answers that a test puts in the place of the right ones. */
+/** Answers that a test substitutes for the right ones. */
 import type { Resource, Verb } from "./resources.ts";
 import type { Pace } from "./wire.ts";
 
-/** Which requests; an absent field: any. */
+/** Selects requests; an absent field matches any. */
 export interface FaultTarget {
   readonly verb?: Verb;
-  /** "services". */
+  /** Example: "services". */
   readonly resource?: string;
-  /** Pages after the first one: true; the first ones: false. */
+  /** True: pages after the first. False: first pages. */
   readonly continued?: boolean;
-  /** How many requests; by default all until `remove`. */
+  /** Number of requests. Default: all until `remove`. */
   readonly times?: number;
-  /** Requests let through first. Default 0. */
+  /** Number of requests to let through first. Default 0. */
   readonly after?: number;
 }
 
 export interface StatusEffect {
   readonly status: number;
-  /** Of the Status object. */
+  /** Message of the Status object. */
   readonly message?: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Instead of a Status object: what a proxy in between sends. */
+  /** Body to send instead of a Status object, as a proxy in between would. */
   readonly body?: string | Buffer;
 }
 
 export type FaultEffect =
   | StatusEffect
-  /** No answer at all. */
+  /** Never answer. */
   | { readonly hang: true }
-  /** The connection is broken off before an answer. */
+  /** Break the connection before an answer. */
   | { readonly reset: true }
-  /** The right answer, broken off after so many bytes of the body. */
+  /** Send the right answer, but break the connection after this many bytes of the body. */
   | { readonly cutAfter: number }
-  /** The right answer, slowly. */
+  /** Send the right answer slowly. */
   | { readonly pace: Pace };
 
 export class Fault {
@@ -47,17 +47,17 @@ export class Fault {
     this.effect = effect;
   }
 
-  /** Requests that it has met. */
+  /** Number of requests that matched. */
   get hits(): number {
     return this.#hits;
   }
 
-  /** Later requests get right answers. */
+  /** Lets later requests get right answers. */
   remove(): void {
     this.#removed = true;
   }
 
-  /** Whether a request is met; counts it. */
+  /** Whether a request matches; counts it. */
   meets(verb: Verb, resource: Resource, query: URLSearchParams): boolean {
     const target = this.#target;
     if (this.#removed || this.#hits >= (target.times ?? Infinity)) return false;

@@ -1,18 +1,18 @@
-/** Lists: whole ones and pages of a snapshot. */
+/** Lists: complete ones and pages of a snapshot. */
 import { apiVersionOf } from "./resources.ts";
 import { type ApiRequest, numberOf, selectionOf } from "./requests.ts";
 import { BadRequest } from "./selectors.ts";
 import { expiredContinue, statusFor, type StatusFields } from "./status.ts";
 import type { Store, Stored } from "./store.ts";
 
-/** Text of the body, or why there is none. */
+/** Text of the body, or the reason why there is none. */
 export type ListAnswer = { readonly body: string } | { readonly status: StatusFields };
 
 interface Token {
   readonly v: "meta.k8s.io/v1";
-  /** -1: whatever there is now. */
+  /** -1: the current contents. */
   readonly rv: number;
-  /** Key of the last object delivered. */
+  /** Key of the last delivered object. */
   readonly start: string;
 }
 
@@ -20,7 +20,7 @@ interface Token {
 export function answerList(store: Store, request: ApiRequest): ListAnswer {
   const { resource, query } = request;
   const selection = selectionOf(request);
-  // "Any version" comes from the watch cache, which knows no pages.
+  // "Any version" is served from the watch cache, which has no pages.
   const limit = query.get("resourceVersion") === "0" ? 0 : (numberOf(query, "limit") ?? 0);
   const text = query.get("continue") ?? "";
   const token = text === "" ? undefined : readToken(text);
@@ -53,7 +53,7 @@ export function answerList(store: Store, request: ApiRequest): ListAnswer {
   return { body: `${head},"items":[${page.map(({ body }) => `{${body}`).join(",")}]}\n` };
 }
 
-/** Position of the first object after a key. */
+/** Returns the index of the first object after a key. */
 function after(all: readonly Stored[], key: string): number {
   let low = 0;
   let high = all.length;
@@ -77,7 +77,7 @@ function readToken(text: string): Token {
   }
 }
 
-/** What a server says that has not seen so new a revision yet. */
+/** The answer of a server that has not yet seen this revision. */
 function tooLarge(asked: number, current: number): StatusFields {
   return {
     ...statusFor(504, `Timeout: Too large resource version: ${asked}, current: ${current}`),

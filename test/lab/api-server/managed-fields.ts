@@ -1,7 +1,7 @@
-/** metadata.managedFields as server-side tracking writes it: the field names of the object once more. */
+/** metadata.managedFields as server-side tracking writes it: it repeats the field names of the object. */
 import type { KubeJson } from "./resources.ts";
 
-/** Lists that are owned as a whole. */
+/** Lists that have one owner as a whole. */
 const ATOMIC = new Set(["endpoints", "addresses", "ports", "cidrs"]);
 
 export function managedFields(apiVersion: string, object: KubeJson): readonly unknown[] {

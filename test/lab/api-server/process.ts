@@ -1,7 +1,7 @@
 /**
- * The double (api-server.ts) as a program of its own, for a network namespace that the test is not in. One JSON object per line:
- * it first prints `{ url, ca, kubeconfig }`, then answers each call `{ id, call, args }` on stdin with `{ id, result }` or
- * `{ id, error }`. argv[2]: ApiServerOptions as JSON. It ends with its stdin.
+ * The double (api-server.ts) as a separate program, for a network namespace that the test is not in. It uses one JSON object per line: it
+ * first prints `{ url, ca, kubeconfig }`, then answers each call `{ id, call, args }` on stdin with `{ id, result }` or `{ id, error }`.
+ * argv[2]: ApiServerOptions as JSON. It ends when its stdin closes.
  */
 import { createInterface } from "node:readline";
 import type { Fault } from "./faults.ts";
@@ -17,7 +17,7 @@ const CALLS = {
   },
   delete: (kind: string, name: string) => server.delete(kind, name),
   fail: (target: FaultTarget, effect: FaultEffect) => void faults.push(server.fail(target, effect)),
-  /** Ends all faults; what hangs already hangs on. */
+  /** Ends all faults; requests that already hang stay so. */
   mend: () => {
     for (const fault of faults.splice(0)) fault.remove();
   },
@@ -25,7 +25,7 @@ const CALLS = {
     for (const watch of await server.watching(resource)) watch.cut({ midLine: true });
   },
   compact: () => server.compact(),
-  /** From now on these tokens count, and no other. */
+  /** Accepts these tokens, and no others, from now on. */
   accept: (tokens: readonly string[]) => {
     server.tokens.clear();
     for (const token of tokens) server.tokens.add(token);

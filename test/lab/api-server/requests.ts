@@ -1,4 +1,4 @@
-/** What a request asks for, read from its method and URL. */
+/** Reads a request's meaning from its method and URL. */
 import { BadRequest, fieldPredicate, labelPredicate, type Predicate } from "./selectors.ts";
 import { groupPath, RESOURCES, type Resource, type Verb } from "./resources.ts";
 
@@ -6,14 +6,14 @@ import { groupPath, RESOURCES, type Resource, type Verb } from "./resources.ts";
 export interface ApiRequest {
   readonly verb: Verb;
   readonly resource: Resource;
-  /** Only objects of this namespace; undefined: all. */
+  /** Only objects of this namespace; undefined for all. */
   readonly namespace: string | undefined;
-  /** Of one object; undefined: the collection. */
+  /** Name of one object; undefined for the collection. */
   readonly name: string | undefined;
   readonly query: URLSearchParams;
 }
 
-/** Undefined when the path is not that of a resource. */
+/** Returns undefined if the path is not that of a resource. */
 export function readRequest(method: string, url: URL): ApiRequest | undefined {
   for (const resource of RESOURCES) {
     const base = `${groupPath(resource)}/`;
@@ -47,14 +47,14 @@ function verbOf(method: string, name: string | undefined, query: URLSearchParams
   }
 }
 
-/** Query parameters of type bool, as Go reads them. */
+/** Parses query parameters of type bool as Go does. */
 export function isTrue(value: string | null): boolean {
   return value === "true" || value === "1";
 }
 
 export interface Selection {
   readonly matches: Predicate;
-  /** Whether there is a selector at all: then a page does not say how many objects follow. */
+  /** Whether there is a selector: then a page does not say how many objects follow. */
   readonly narrowed: boolean;
 }
 
@@ -72,7 +72,7 @@ export function selectionOf(request: ApiRequest): Selection {
   };
 }
 
-/** A resourceVersion or another number of the query; undefined when absent. Throws `BadRequest`. */
+/** Returns a resourceVersion or another number of the query, or undefined if absent. Throws `BadRequest`. */
 export function numberOf(query: URLSearchParams, name: string): number | undefined {
   const text = query.get(name);
   if (text === null || text === "") return undefined;

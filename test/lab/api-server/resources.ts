@@ -1,17 +1,17 @@
-/** The kinds of objects that the double serves, and who may do what with them. */
+/** The kinds of objects that the double serves, and the allowed verbs for each. */
 
 export interface Resource {
   readonly kind: string;
-  /** "services". */
+  /** Example: "services". */
   readonly plural: string;
   readonly group: string;
   readonly version: string;
   readonly namespaced: boolean;
-  /** Field selectors that the real server knows for it, besides metadata.name and metadata.namespace. */
+  /** Field selectors that the real server supports for it, besides metadata.name and metadata.namespace. */
   readonly fields: Readonly<Record<string, (object: KubeJson) => string>>;
 }
 
-/** An object as it goes over the wire, in JSON. */
+/** An object as JSON on the wire. */
 export interface KubeJson {
   readonly apiVersion?: string;
   readonly kind: string;
@@ -73,7 +73,7 @@ export function apiVersionOf(resource: Resource): string {
   return resource.group === "" ? resource.version : `${resource.group}/${resource.version}`;
 }
 
-/** "/api/v1" or "/apis/discovery.k8s.io/v1". */
+/** Returns "/api/v1" or "/apis/discovery.k8s.io/v1". */
 export function groupPath(resource: Resource): string {
   return resource.group === "" ? `/api/${resource.version}` : `/apis/${resource.group}/${resource.version}`;
 }
@@ -84,7 +84,7 @@ export function resourceOfKind(kind: string): Resource {
   return resource;
 }
 
-/** Rules of ClusterRole system:node-proxier (kube-apiserver's bootstrap policy), and nothing else is allowed. */
+/** Rules of ClusterRole system:node-proxier (kube-apiserver's bootstrap policy). Nothing else is allowed. */
 const NODE_PROXIER: Readonly<Record<string, readonly string[]>> = {
   "/services": ["list", "watch"],
   "/nodes": ["get", "list", "watch"],

@@ -1,12 +1,12 @@
-/** Label and field selectors, as far as kube-apiserver's grammar is used by proxies and by kubectl. */
+/** Label and field selectors: the part of kube-apiserver's grammar that proxies and kubectl use. */
 import type { KubeJson, Resource } from "./resources.ts";
 
 export type Predicate = (object: KubeJson) => boolean;
 
-/** What the client asked for cannot be answered: becomes a Status with code 400. */
+/** The request is invalid; becomes a Status with code 400. */
 export class BadRequest extends Error {}
 
-/** `a=b,c!=d,e,!f,g in (h,i),j notin (k)`; "" selects everything. */
+/** Parses `a=b,c!=d,e,!f,g in (h,i),j notin (k)`; "" selects everything. */
 export function labelPredicate(selector: string): Predicate {
   const tests = splitRequirements(selector).map(labelTest);
   return (object) => tests.every((test) => test(object.metadata.labels ?? {}));
@@ -32,12 +32,14 @@ function labelTest(requirement: string): LabelTest {
   return (labels) => (not === "!") !== Object.hasOwn(labels, key);
 }
 
-/** Commas inside parentheses belong to a set. */
+/** A comma inside parentheses is part of a set. */
 function splitRequirements(selector: string): string[] {
   return (selector.match(/(?:[^,(]|\([^)]*\))+/g) ?? []).map((part) => part.trim()).filter((part) => part !== "");
 }
 
-/** `metadata.name=a,spec.clusterIP!=None`; fields that the resource does not support are refused, as the server does. */
+/**
+ * Parses `metadata.name=a,spec.clusterIP!=None`. Rejects fields that the resource does not support, as the server does.
+ */
 export function fieldPredicate(selector: string, resource: Resource): Predicate {
   const tests = splitRequirements(selector).map((requirement) => {
     const comparison = /^([^=!]+)(==|=|!=)(.*)$/.exec(requirement);

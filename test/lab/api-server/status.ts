@@ -1,11 +1,11 @@
-/** Failures as kube-apiserver words them: metav1.Status. */
+/** Failures in kube-apiserver's words: metav1.Status. */
 
 export interface StatusFields {
   readonly code: number;
   readonly reason: string;
   readonly message: string;
   readonly details?: Readonly<Record<string, unknown>>;
-  /** A token to go on with, in metadata. */
+  /** Token for the next page, in metadata. */
   readonly continue?: string;
 }
 
@@ -31,7 +31,7 @@ const MESSAGES: Readonly<Record<number, string>> = {
   504: "Timeout: request did not complete within the allotted duration",
 };
 
-/** What a code usually comes with. */
+/** The usual reason and message for a code. */
 export function statusFor(code: number, message?: string): StatusFields {
   return { code, reason: REASONS[code] ?? "", message: message ?? MESSAGES[code] ?? `answered with ${code}` };
 }

@@ -1,29 +1,29 @@
-/** Objects, their revisions and their history, as etcd and the watch cache hold them together. */
+/** Objects, their revisions and their history, like etcd and the watch cache together. */
 import { randomUUID } from "node:crypto";
 import { managedFields } from "./managed-fields.ts";
 import { apiVersionOf, type KubeJson, type Resource, resourceOfKind } from "./resources.ts";
 
-/** One version of an object. Its text is made once, however many clients it goes to. */
+/** One version of an object. Its text is made once for all clients. */
 export interface Stored {
   readonly resource: Resource;
-  /** "namespace/name", or the name alone. */
+  /** "namespace/name", or only the name. */
   readonly key: string;
   readonly revision: number;
   readonly object: KubeJson;
-  /** JSON of all but kind and apiVersion, without the opening brace: as an item of a list. */
+  /** The item's JSON in a list: without kind, apiVersion and the opening brace. */
   readonly body: string;
 }
 
-/** One change. `before` is absent when the object was created, `now` when it was deleted. */
+/** One change. `before` is absent if the object was created, `now` if it was deleted. */
 export interface Change {
   readonly revision: number;
   readonly before: Stored | undefined;
   readonly now: Stored | undefined;
-  /** The last state under the revision of the deletion, as DELETED events carry it. */
+  /** The last state with the revision of the deletion, as in DELETED events. */
   readonly gone: Stored | undefined;
 }
 
-/** Changes kept of one resource; the watch cache of a server keeps at most 102,400. */
+/** Number of changes kept per resource; a server's watch cache keeps at most 102,400. */
 const HISTORY = 102_400;
 
 class Shelf {
@@ -31,14 +31,14 @@ class Shelf {
   history: Change[] = [];
   /** Changes up to this revision are forgotten. */
   forgotten = 0;
-  /** Contents in order of their keys; undefined when a change made it stale. */
+  /** Contents sorted by key; undefined after a change. */
   sorted: readonly Stored[] | undefined;
-  /** Contents at the revisions that lists in pages were begun at. */
+  /** Contents at the revisions at which paged lists began. */
   readonly snapshots = new Map<number, readonly Stored[]>();
 }
 
 export interface StoreOptions {
-  /** Give objects metadata.managedFields, as every real one has. */
+  /** Whether to give objects metadata.managedFields, as real ones have. */
   readonly managedFields: boolean;
 }
 
@@ -73,7 +73,7 @@ export class Store {
     return now;
   }
 
-  /** False when there is no such object. */
+  /** Returns false if there is no such object. */
   delete(kind: string, key: string): boolean {
     const resource = resourceOfKind(kind);
     const shelf = this.#shelf(resource);
@@ -89,24 +89,24 @@ export class Store {
     return this.#shelf(resource).objects.get(key);
   }
 
-  /** Contents now, in order of their keys. */
+  /** Returns the current contents, sorted by key. */
   list(resource: Resource): readonly Stored[] {
     const shelf = this.#shelf(resource);
     shelf.sorted ??= [...shelf.objects.values()].sort((a, b) => (a.key < b.key ? -1 : 1));
     return shelf.sorted;
   }
 
-  /** Keeps the contents of now for later pages. */
+  /** Keeps the current contents for later pages. */
   keepSnapshot(resource: Resource): void {
     this.#shelf(resource).snapshots.set(this.#revision, this.list(resource));
   }
 
-  /** Contents at a revision that a snapshot was kept of; undefined when it is compacted away. */
+  /** Returns the contents at a revision with a snapshot. Returns undefined if it is compacted. */
   snapshot(resource: Resource, revision: number): readonly Stored[] | undefined {
     return this.#shelf(resource).snapshots.get(revision);
   }
 
-  /** Changes after a revision; undefined when some of them are forgotten. */
+  /** Returns the changes after a revision. Returns undefined if some of them are forgotten. */
   since(resource: Resource, revision: number): readonly Change[] | undefined {
     const shelf = this.#shelf(resource);
     if (revision < shelf.forgotten) return undefined;
@@ -114,12 +114,12 @@ export class Store {
     return first < 0 ? [] : shelf.history.slice(first);
   }
 
-  /** The revision that the oldest change still known follows. */
+  /** Returns the revision before the oldest known change. */
   oldest(resource: Resource): number {
     return this.#shelf(resource).forgotten;
   }
 
-  /** Forgets all history and every snapshot, as etcd's compaction and a restart of the server together do. */
+  /** Forgets all history and every snapshot, like etcd's compaction plus a restart of the server. */
   compact(): void {
     for (const shelf of this.#shelves.values()) {
       shelf.history = [];
@@ -128,7 +128,7 @@ export class Store {
     }
   }
 
-  /** Counts revisions on, as writes to objects that are not served do. */
+  /** Increases the revision, as writes to objects that are not served do. */
   advance(by: number): void {
     this.#revision += by;
   }
@@ -164,7 +164,7 @@ export class Store {
   }
 }
 
-/** The same state under another revision, as events carry what a client does not see any more. */
+/** The same state under another revision, for events about an object that a client no longer sees. */
 export function atRevision(before: Stored, revision: number): Stored {
   const { object } = before;
   const metadata = { ...object.metadata, resourceVersion: String(revision) };
@@ -181,7 +181,7 @@ export function keyOf(resource: Resource, object: KubeJson): string {
   return resource.namespaced ? `${namespace ?? "default"}/${name}` : name;
 }
 
-/** Times in metadata have whole seconds. */
+/** Timestamps in metadata have whole seconds. */
 function secondsNow(): string {
   return `${new Date().toISOString().slice(0, 19)}Z`;
 }

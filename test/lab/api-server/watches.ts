@@ -1,4 +1,4 @@
-/** Watches: events of one resource to one client, and what can be done to the stream. */
+/** Watches: events of one resource for one client, and ways to disturb the stream. */
 import { apiVersionOf, type Resource } from "./resources.ts";
 import { type ApiRequest, isTrue, numberOf, selectionOf } from "./requests.ts";
 import type { Predicate } from "./selectors.ts";
@@ -6,12 +6,12 @@ import { expiredWatch, statusFor, statusObject, type StatusFields } from "./stat
 import { atRevision, type Change, type Store, type Stored } from "./store.ts";
 import type { Wire } from "./wire.ts";
 
-/** Server's own limit when the client names none, s: 30 to 60 minutes on a real one. */
+/** Default time limit if the client sets none, in s; a real server uses 30 to 60 minutes. */
 const DEFAULT_TIMEOUT_S = 1800;
 
 type EventType = "ADDED" | "MODIFIED" | "DELETED";
 
-/** An open watch, for a test to interfere with. */
+/** An open watch that a test can disturb. */
 export class Watch {
   readonly resource: Resource;
   readonly query: URLSearchParams;
@@ -21,7 +21,7 @@ export class Watch {
   readonly #bookmarks: boolean;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Sends what the client asked to begin with. Throws `BadRequest`. */
+  /** Sends the initial events that the client asked for. Throws `BadRequest`. */
   constructor(store: Store, request: ApiRequest, wire: Wire) {
     this.resource = request.resource;
     this.query = request.query;
@@ -35,7 +35,7 @@ export class Watch {
     return this.#wire.open;
   }
 
-  /** Returns whether the watch goes on: not when its revision is forgotten. */
+  /** Returns false if the watch cannot start because its revision is forgotten. */
   begin(): boolean {
     const { query, resource } = this;
     const from = numberOf(query, "resourceVersion") ?? 0;
@@ -59,7 +59,7 @@ export class Watch {
     return true;
   }
 
-  /** A change of any resource: goes out when it is one of what the client selected. */
+  /** Sends a change of any resource if the client selected it. */
   change({ revision, before, now, gone }: Change): void {
     const was = before !== undefined && before.resource === this.resource && this.#matches(before.object);
     const is = now !== undefined && now.resource === this.resource && this.#matches(now.object);
@@ -67,7 +67,7 @@ export class Watch {
     else if (was) this.#send("DELETED", gone ?? atRevision(before, revision));
   }
 
-  /** What the server knows of, without a change. Does nothing when the client did not ask for bookmarks. */
+  /** Reports the server's current revision. Does nothing if the client did not ask for bookmarks. */
   bookmark(annotations?: Readonly<Record<string, string>>): void {
     if (!this.#bookmarks) return;
     const metadata = { resourceVersion: String(this.#store.revision), creationTimestamp: null, annotations };
@@ -75,37 +75,37 @@ export class Watch {
     this.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);
   }
 
-  /** An ERROR event, after which the server ends the stream. */
+  /** Sends an ERROR event, after which the server ends the stream. */
   error(status: StatusFields | number): void {
     const fields = typeof status === "number" ? statusFor(status) : status;
     this.raw(`${JSON.stringify({ type: "ERROR", object: statusObject(fields) })}\n`);
     this.end();
   }
 
-  /** Sends bytes as they are. */
+  /** Sends bytes unchanged. */
   raw(text: string): void {
     this.#wire.write(text);
   }
 
-  /** Ends the stream in order, as the server does when the time is over. */
+  /** Ends the stream normally, as the server does after the time limit. */
   end(): void {
     this.close();
     this.#wire.end();
   }
 
-  /** Breaks the connection off, with `midLine` in the middle of an event. */
+  /** Breaks the connection, with `midLine` in the middle of an event. */
   cut({ midLine = false }: { readonly midLine?: boolean } = {}): void {
     if (midLine) this.raw('{"type":"MODIFIED","object":{"kind":"');
     this.close();
     this.#wire.cut();
   }
 
-  /** From here on nothing arrives any more, and nothing says why: a dead link. */
+  /** Stops sending without closing the connection: a dead link. */
   stall(): void {
     this.#wire.stall();
   }
 
-  /** Forgets the timer; called when the client is gone. */
+  /** Clears the timer; called when the client has disconnected. */
   close(): void {
     clearTimeout(this.#timer);
   }

@@ -1,4 +1,4 @@
-/** One response on its way to the client, and what can be done to it on the way. */
+/** One response on its way to the client, and ways to disturb it. */
 import type { ServerResponse } from "node:http";
 
 export interface Pace {
@@ -11,7 +11,7 @@ export interface Pace {
 export class Wire {
   readonly #response: ServerResponse;
   readonly #pace: Pace | undefined;
-  /** What a slow wire has not sent yet. */
+  /** Bytes that a slow wire has not sent yet. */
   #waiting: Buffer[] = [];
   #timer: NodeJS.Timeout | undefined;
   #stalled = false;
@@ -33,24 +33,24 @@ export class Wire {
     else this.#trickle(Buffer.from(text));
   }
 
-  /** The regular end of the body. */
+  /** Ends the body normally. */
   end(): void {
     this.#ending = true;
     if (this.#stalled) return;
     if (this.#waiting.length === 0) this.#response.end();
   }
 
-  /** Sends nothing any more, and does not close either: a peer behind a dead link. */
+  /** Stops sending and does not close the connection: a peer behind a dead link. */
   stall(): void {
     this.#stalled = true;
     clearTimeout(this.#timer);
   }
 
-  /** Breaks the connection off after what was written. */
+  /** Breaks the connection after the written bytes. */
   cut(): void {
     this.#ending = true;
     const { socket } = this.#response;
-    // What was written goes out first; the body's end is missing.
+    // Send the written bytes first; only the body's end is missing.
     if (socket === null) this.#response.destroy();
     else socket.end(() => socket.destroy());
   }
