@@ -1,4 +1,4 @@
-/** ClientIP affinity: sticky over every way in, renewed, expiring, bound to the list, and kept from run to run. */
+/** ClientIP affinity: sticky over every way in, renewed, expiring, bound to the endpoint list, and kept across restarts. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
@@ -72,7 +72,7 @@ async function apply(given: readonly ServiceSpec[]): Promise<void> {
   await cluster.apply(given.flatMap((service) => serviceObjects(cluster.lab, service)));
 }
 
-/** Which pods answer `connections` connections of one client. */
+/** Returns the pods that answer `connections` connections of one client. */
 async function answers(from: string, to: Target, family: Family, protocol: Transport, connections = 6) {
   const { namespace, address } = cluster.source(from);
   const outcomes = await namespace.agent().probe({
@@ -81,14 +81,14 @@ async function answers(from: string, to: Target, family: Family, protocol: Trans
     destination: to.address[family],
     port: to.port,
     count: connections,
-    // One after the other: of packets that arrive at once, each may find the client unknown and draw for it.
+    // One after the other: of packets that arrive at once, each may find the client unknown and draw an endpoint for it.
     concurrency: 1,
     timeoutMs: 10_000,
   });
   return new Set(outcomes.map((o) => (o.result === "ok" ? o.name : JSON.stringify(o))));
 }
 
-/** The one pod that each client sticks to; throws when a client got more than one. */
+/** Returns the one pod that each client sticks to. Throws if a client got more than one. */
 async function choices(to: Target, family: Family, protocol: Transport, connections?: number): Promise<string[]> {
   return Promise.all(
     clientNames.map(async (name) => {
@@ -102,7 +102,7 @@ async function choices(to: Target, family: Family, protocol: Transport, connecti
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe("the first draw", () => {
-  // 24 clients of each way in, one connection each, of three endpoints: 144 draws.
+  // 24 clients on each way in, one connection each, three endpoints: 144 draws.
   test("is of all endpoints alike", async () => {
     const pods = (
       await Promise.all(
@@ -145,13 +145,13 @@ describe("sticky", () => {
 });
 
 /**
- * All clients at one service: sticky past its timeout while they keep coming, drawn anew once they stayed away. A machine that
- * stands still keeps them away too: they begin anew.
+ * All clients at one service: they stick beyond the timeout while they keep coming, and draw again after they stayed away. If the machine
+ * stands still, that keeps clients away too: the check starts again.
  */
 async function renewThenExpire(family: Family, protocol: Transport, triesLeft = 5): Promise<void> {
   let came = performance.now();
   const first = await choices(clusterIP(brief), family, protocol, 1);
-  // Past the timeout of the first connection, in steps that are well below it.
+  // Beyond the timeout of the first connection, in steps that are well below it.
   for (let step = 0; step < 4; step++) {
     await sleep((SHORT * 1000) / 2.5);
     const comes = performance.now();
@@ -161,13 +161,13 @@ async function renewThenExpire(family: Family, protocol: Transport, triesLeft = 
     expect(now).toEqual(first);
     came = comes;
   }
-  // All of 24 clients drawing what they had, of three: once in 3 × 10¹¹.
+  // The chance that all 24 clients draw the same of three endpoints again is one in 3 × 10¹¹.
   await sleep(SHORT * 1000 + 700);
   expect(await choices(clusterIP(brief), family, protocol, 1)).not.toEqual(first);
 }
 
 describe("the timeout", () => {
-  // All six at once: the test sleeps most of its time.
+  // All six run at once: the test sleeps most of its time.
   test("every new connection renews it; it ends when none came", async () => {
     await Promise.all(COMBINATIONS.map(([family, protocol]) => renewThenExpire(family, protocol)));
   });
@@ -222,7 +222,7 @@ describe("from run to run", () => {
       for (const [client, pod] of had.entries())
         if (pod === "r1") expect(["a", "b", "r2"]).toContain(after[combination][client]);
         else expect(after[combination][client]).toBe(pod);
-    // Back again, it does not get them back.
+    // When the endpoint is back, it does not get its clients back.
     await apply(services);
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)))).toEqual(after);
   });
@@ -234,7 +234,8 @@ describe("from run to run", () => {
     await apply(services);
     const after = (await Promise.all(COMBINATIONS.map(([f, p]) => choices(nodePort(returning), f, p)))).flat();
     const drew = after.filter((_, i) => before[i] === "r1");
-    // A quarter of the clients had it, and draw one of four: fewer than that is once in 10⁴, all of them drawing it again never.
+    // A quarter of the clients had r1, and each draws one of four endpoints. Fewer clients than this happens once in 10⁴ runs; that all
+    // draw r1 again practically never happens.
     expect(drew.length).toBeGreaterThanOrEqual(before.length / 36);
     expect(drew.some((pod) => pod !== "r1")).toBe(true);
     expect(after.filter((_, i) => before[i] !== "r1")).toEqual(before.filter((pod) => pod !== "r1"));

@@ -1,6 +1,7 @@
 /**
- * In a cluster, as kubeadm starts kube-proxy: the image's command, from the startup snapshot, kube-proxy's command line and files (at another place), an
- * API server over TLS that asks for the service account's token. What the API server says reaches packets, whatever happens to the API server.
+ * In a cluster, as kubeadm starts kube-proxy: the image's command, from the startup snapshot, with kube-proxy's command line and files (in
+ * another place), and an API server over TLS that requires the service account's token. Packets follow the API server's objects, whatever
+ * happens to the API server.
  */
 import type { ChildProcess } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -58,7 +59,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** kubeadm's ConfigMap, but for the place of the files and the second family's cluster CIDR. Returns the command line. */
+/** Writes kubeadm's ConfigMap, with other file paths and the second family's cluster CIDR. Returns the command line. */
 async function kubeadmFiles(): Promise<string[]> {
   const at = (name: string): string => join(directory, name);
   await writeFile(at("ca.crt"), api.ca);
@@ -88,7 +89,7 @@ function put(...manifests: readonly Manifest[]): Promise<void> {
   return api.call("put", manifests as unknown as readonly KubeJson[]);
 }
 
-/** The row comes true within `limitMs`. */
+/** Waits until the row holds, at most `limitMs`. */
 async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
   const start = performance.now();
   for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
@@ -119,7 +120,7 @@ test("a watch event reaches packets, and loses no connection", async () => {
     }
   });
   expect(failures).toEqual([]);
-  // All changes can be through within a second.
+  // All changes may be done within a second.
   expect(connections).toBeGreaterThan(30);
 });
 
@@ -281,7 +282,7 @@ test("without the API server nothing changes; what changed meanwhile is caught u
   expect(await checkRow(cluster, row)).toEqual([]);
   await put(...objects({ ...late, endpoints: ["r2"] }));
   await api.call("delete", "Service", "default/web");
-  // What the watches missed is history by now: only a new list tells.
+  // The history no longer contains what the watches missed: only a new list shows it.
   await api.call("compact");
   // The kubelet renews the token every hour.
   await writeFile(join(directory, "token"), "second-token\n");

@@ -1,4 +1,4 @@
-/** Annotation nft-proxier.dev/drain-seconds: what becomes of open connections while their endpoint terminates. */
+/** Annotation nft-proxier.dev/drain-seconds: how open connections end while their endpoint terminates. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { eventually } from "../lab/eventually.ts";
@@ -53,7 +53,7 @@ function spec(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = 
   return { name: "chat", n: 1, endpoints, metadata: { annotations }, ...more };
 }
 
-/** TCP on the echo server's port. */
+/** The service uses TCP on the echo server's port. */
 async function apply(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = {}): Promise<number> {
   const objects = serviceObjects(cluster.lab, spec(endpoints, { protocols: ["tcp"], ...more })).map((object) =>
     object["kind"] === "Service"
@@ -94,10 +94,10 @@ describe("TCP", () => {
     const began = await apply([terminating(serving), "r1"]);
     expect(await say(connections, "still")).toEqual(all(connections, "still"));
     await until(began + DRAIN_SECONDS * 500);
-    // Another change of the service does not begin the time anew.
+    // Another change of the service does not restart the drain time.
     await apply([terminating(serving), "r1", "b"]);
     const half = await say(connections, "half");
-    // A machine that stands still cannot be early.
+    // Skip the check if the machine stood still: the test itself is then late.
     if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(all(connections, "half"));
     await until(began + DRAIN_SECONDS * 1000);
     await eventually(async () =>
@@ -159,14 +159,14 @@ test.each(someOf([true, false], 2))(
     const began = performance.now();
     await until(began + DRAIN_SECONDS * 400);
     await tracked.conntrack.settled(patience(10_000));
-    // SCTP associations that are shut down go by themselves after 3 s.
+    // SCTP associations that are shut down disappear by themselves after 3 s.
     const udp = ways.length * 2;
     if (performance.now() < began + DRAIN_SECONDS * 900) expect(await flows()).toBeGreaterThanOrEqual(udp);
-    // New ones have gone elsewhere all the while.
+    // New connections have gone to other endpoints all the while.
     const fresh = await answers(cluster, { to: ways[0], family: "ip", protocol: "udp", source, count: 20 });
     expect([...fresh.keys()]).toEqual(["r1"]);
     await eventually(async () => expect(await flows()).toBe(0));
-    // The program drains from before `put` returned.
+    // The program starts draining before `put` returns.
     expect(performance.now() - began).toBeGreaterThanOrEqual(DRAIN_SECONDS * 1000 - 200);
   },
 );

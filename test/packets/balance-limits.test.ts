@@ -1,4 +1,7 @@
-/** Annotations that limit connections: just as many get through as they say, by all ways in together, and nobody else notices. */
+/**
+ * Annotations that limit connections: over all ways in together, exactly as many connections as allowed get through, and other services are
+ * not affected.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
@@ -21,7 +24,7 @@ import { someOf } from "../lab/length.ts";
 
 const ECHO_PORT = 9999;
 const PODS = ["a", "r1"];
-/** Their connections stay in the table when they have been answered. */
+/** Connections of these protocols stay in the table after the answer. */
 const LASTING: readonly Transport[] = ["udp", "sctp"];
 const COMBINATIONS = FAMILIES.flatMap((family) => LASTING.map((protocol) => [family, protocol] as const));
 
@@ -45,7 +48,7 @@ const local: ServiceSpec = {
   external: "Local",
   internal: "Local",
 };
-/** Policy Local, and no endpoint here. */
+/** Policy Local, without an endpoint on this node. */
 const far: ServiceSpec = {
   ...limited("far", 12, { "rate-per-client": "3/hour burst 6" }),
   endpoints: ["r1"],
@@ -80,7 +83,7 @@ async function apply(given: readonly ServiceSpec[]): Promise<void> {
 
 interface Tally {
   served: number;
-  /** By what the others were told. */
+  /** The other connections, counted by result. */
   readonly others: Record<string, number>;
 }
 
@@ -206,7 +209,7 @@ test.for(someOf(FAMILIES, 2))("a rate does not count what is refused for want of
   const found = await tally([clusterIP(none)], 8, from(family, "udp"));
   await apply(services);
   expect(found.served).toBe(6);
-  // What has been counted stays so while the endpoints are away.
+  // The count is kept while the endpoints are away.
   await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
   const again = await tally([loadBalancer(none)], 4, from(family, "udp"));
   await apply(services);
@@ -218,7 +221,7 @@ test("turned on while it serves, and off again", async () => {
   expect((await serve()).served).toBe(12);
   const { metadata } = few;
   await apply(services.map((service) => (service === later ? { ...later, metadata: metadata ?? {} } : service)));
-  // Those that were open before are not counted.
+  // Connections that were open before are not counted.
   expect((await serve()).served).toBe(7);
   expect((await serve()).served).toBe(0);
   await apply(services);

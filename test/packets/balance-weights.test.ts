@@ -1,4 +1,4 @@
-/** Annotation nft-proxier.dev/weights: chi-squared over real connections, by every way in. */
+/** Annotation nft-proxier.dev/weights: chi-squared over real connections, over every way in. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { FAMILIES, PLAN } from "../lab/topology.ts";
@@ -73,7 +73,7 @@ for (const [what, to, weights] of cases) {
       expect([...counts.keys()].sort()).toEqual(pods);
       const drawn = pods.map((pod) => counts.get(pod) ?? 0);
       expect(weightedSpreadProbability(drawn, Object.values(weights))).toBeGreaterThan(UNLIKELY);
-      // It is a test that can fail: an even spread is not like this.
+      // The check can fail: an even spread does not fit the weights.
       expect(
         weightedSpreadProbability(
           drawn,

@@ -1,4 +1,7 @@
-/** Annotation nft-proxier.dev/balance: a client has the same endpoint by every way in, on every node, whoever else comes and goes. */
+/**
+ * Annotation nft-proxier.dev/balance: a client gets the same endpoint over every way in, on every node, regardless of other clients and
+ * endpoints.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
@@ -68,7 +71,7 @@ async function apply(on: Cluster, given: readonly ServiceSpec[]): Promise<string
 const changed = (service: ServiceSpec, by: Partial<ServiceSpec>): readonly ServiceSpec[] =>
   services.map((one) => (one === service ? { ...one, ...by } : one));
 
-/** The one pod that each client gets, four times; throws when one gets two. */
+/** Returns the one pod that each client gets in four tries. Throws if a client gets two. */
 async function choices(to: Target, family: Family, protocol: Transport, on = cluster): Promise<string[]> {
   return inParallel(CLIENTS, 16, async (source) => {
     const pods = [...(await answers(on, { to, family, protocol, source, count: 4 })).keys()];
@@ -167,7 +170,7 @@ describe("two nodes", () => {
   beforeAll(async () => {
     other = await Cluster.create();
     await addClients(other, CLIENTS);
-    // With a past: endpoints came in another order, one at a time, and some of them went again.
+    // A node with a history: endpoints came one at a time in another order, and some left again.
     for (const endpoints of [["r2"], ["b", "r2"], ["r1", "a", "c"], ALL.toReversed()])
       await apply(
         other,
@@ -195,7 +198,7 @@ describe("two nodes", () => {
     const [here, there] = await Promise.all([ask(cluster), ask(other)]);
     expect(there).toEqual(here);
     expect([...new Set(here)].sort()).toEqual(ALL);
-    // Of five endpoints in 256 slots, none beyond 1.15 of its share: 59 of them, 23 %.
+    // With five endpoints in 256 slots, none gets more than 1.15 of its share: 59 slots, 23 %.
     for (const pod of ALL) {
       const share = here.filter((name) => name === pod).length / TUPLES;
       expect(share).toBeGreaterThan(0.12);

@@ -1,6 +1,6 @@
 /**
- * The rights that the pods in deploy/ have are enough: their capabilities and no other, and nothing that could be written
- * to. What needs more is said in the log, and keeps nothing from working.
+ * The pods in deploy/ have enough rights: only their capabilities, and nothing writable. Features that need more are
+ * logged, and do not stop the rest from working.
  */
 import type { V1DaemonSet } from "@kubernetes/client-node";
 import { readFileSync } from "node:fs";
@@ -27,7 +27,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** What starts a program as root in a container with these capabilities and a read-only file system. */
+/** The command that starts a program as root in a container with these capabilities and a read-only file system. */
 function container(): readonly string[] {
   const bounding = ["-all", ...(capabilities?.add ?? []).map((name) => `+${name.toLowerCase()}`)].join(",");
   const rights = ["setpriv", `--bounding-set=${bounding}`, "--inh-caps=-all", "--no-new-privs"];

@@ -1,6 +1,6 @@
 /**
- * Changing over, in and back, with 1,000 open connections and thousands of new ones a second: none is lost. IPVS and the older iptables have
- * their own tests.
+ * Changing proxiers, in both directions, with 1,000 open connections and thousands of new ones a second: none is lost. IPVS and the older
+ * iptables have their own tests.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -19,7 +19,7 @@ import { iptablesTables } from "./support/iptables-mode.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
-/** Between kube-proxy's removal of our table and its own rules. */
+/** Time between kube-proxy's removal of our table and its own rules. */
 const KUBE_PROXY_STARTS_MS = patience(1000);
 
 let cluster: Cluster;
@@ -40,12 +40,12 @@ const daemons: ChildProcess[] = [];
 afterEach(async () => {
   await endAll("SIGKILL");
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
-  // A connection that was opened past all rules and then tracked in its midst stays in the table for days, untranslated; the test after, once it
-  // comes to its source port, would go where it went.
+  // A connection opened while no rules were loaded, and tracked only later, stays in the table untranslated for days. If the next test
+  // reuses its source port, it would follow that entry.
   expect((await cluster.command(["conntrack", "delete", "--all"])).code).toBe(0);
 });
 
-/** Serving, with its rules in force. */
+/** Starts the daemon and waits until its rules are active. */
 async function start(): Promise<void> {
   const daemon = cluster.start(run);
   daemons.push(daemon);
@@ -69,7 +69,7 @@ async function nft(input: string): Promise<void> {
 const iptables = (services?: readonly ServiceSpec[]): string =>
   FAMILIES.map((family) => iptablesTables(cluster.lab, family, services)).join("");
 
-/** kube-proxy starts in iptables mode: it removes the table of its nftables mode, then it lists services, then it writes. */
+/** kube-proxy starts in iptables mode: it removes the table of its nftables mode, lists services, and then writes rules. */
 async function iptablesModeStarts(): Promise<void> {
   await nft(FAMILIES.map((family) => `delete table ${family} kube-proxy\n`).join(""));
   await sleep(KUBE_PROXY_STARTS_MS);

@@ -1,4 +1,7 @@
-/** Several services claim one address: who has it, whom it passes to, and whose source ranges guard it, while it runs. */
+/**
+ * Several services claim one address: which one has it, which one inherits it, and whose source ranges guard it, while
+ * the daemon runs.
+ */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
@@ -22,7 +25,7 @@ import {
 } from "./support/objects.ts";
 import { checkRow, type Expected, type Row } from "./support/rows.ts";
 
-/** Addresses that both services have as load-balancer IPs, beside their own. */
+/** Addresses that both services have as load-balancer IPs, besides their own. */
 const SHARED = target("the shared LB IP", loadBalancerAddress(50), 80);
 const RANGES = ["198.51.100.0/24", "2001:db8:2::/64"];
 const TO_A = { pods: ["a"], masq: true } as const;
@@ -56,7 +59,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** The file of these services, whole at once. */
+/** Replaces the file of these services in one step. */
 async function put(file: string, ...services: readonly ServiceSpec[]): Promise<void> {
   await write(
     file,
@@ -85,7 +88,7 @@ function lines(message: string): Record<string, unknown>[] {
   return all.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === message);
 }
 
-/** "default/green from default/blue", as they came. */
+/** Returns "default/green from default/blue" in the order logged. */
 const passed = (): string[] =>
   lines("addresses taken over from another service").map(
     ({ namespace, service, from, total }) =>
@@ -93,7 +96,7 @@ const passed = (): string[] =>
   );
 const clashes = (): unknown[] => lines("ignored").map(({ object, reason }) => [object, reason]);
 
-/** The row comes true. */
+/** Waits until the row holds. */
 async function becomes(from: Row["from"], to: Row["to"], wanted: Expected): Promise<void> {
   const row: Row = { rule: "", from, to, expect: wanted };
   const begin = performance.now();
@@ -129,11 +132,11 @@ describe("blue/green", () => {
     await becomes("client", loadBalancer(green([])), TO_B);
     expect(passed()).toEqual(["default/blue from default/green: 6"]);
     for (const { transactions } of lines("synced").slice(former, former + 2)) {
-      // A chain for a list like blue's, which nothing leads to yet, goes ahead.
+      // A chain for a list like blue's, which nothing refers to yet, may be written first in a transaction of its own.
       expect([1, 2]).toContain(transactions);
     }
 
-    // What changes nothing of it is told to nobody.
+    // A change that does not affect the claim is not reported.
     await put("green", green(["b", "r1"]));
     await becomes("client", loadBalancer(green([])), { pods: ["b", "r1"], masq: true });
     await becomes("client", SHARED, TO_A);

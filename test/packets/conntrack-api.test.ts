@@ -1,4 +1,4 @@
-/** `nft-proxier conntrack` where an API server tells the services: names, garbage, and what is refused. */
+/** `nft-proxier conntrack` with services from an API server: names, garbage, and rejected input. */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,7 +28,7 @@ let cluster: Cluster;
 let api: Api;
 let directory: string;
 const at = (name: string): string => join(directory, name);
-/** An entry for every way to each service. */
+/** One entry for every way to each service. */
 let entries = 0;
 
 beforeAll(async () => {
@@ -73,7 +73,7 @@ function kubeconfig(token: string): string {
   });
 }
 
-/** The endpoints say which pod they are, as they do in a cluster. */
+/** The endpoints name their pods, as in a cluster. */
 function objects(service: ServiceSpec): Manifest[] {
   const targetRef = { kind: "Pod", namespace: "default", name: `${service.name}-0` };
   return serviceObjects(cluster.lab, service).map((object) =>
@@ -92,7 +92,7 @@ async function conntrack(...words: readonly string[]) {
   return { code, stderr, lines: stdout.split("\n").filter((line) => line !== "") };
 }
 
-/** What is in the table, whoever's. */
+/** Number of entries left in the table, including those of others. */
 async function left(): Promise<number> {
   return Number((await conntrack("count", "-p", "udp")).lines[0]);
 }

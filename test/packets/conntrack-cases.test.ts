@@ -1,4 +1,4 @@
-/** The table of cases (test/unit/conntrack/cases.ts) on the kernel: its entries are made there, and what is left is looked up. */
+/** The table of cases (test/unit/conntrack/cases.ts) on the kernel: the test creates the entries there and checks which are left. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { DELETED } from "../../src/conntrack/reconcile/decide.ts";
@@ -27,7 +27,7 @@ async function fill(): Promise<void> {
   }
 }
 
-/** Names of the cases whose entries are there, in order. */
+/** Names of the cases whose entries exist, in order. */
 async function left(): Promise<string[]> {
   const found: number[] = [];
   await table.dump({}, (entries) => {

@@ -1,4 +1,4 @@
-/** `nft-proxier conntrack` on a node with real flows: what a person, a pipe and a script see. */
+/** `nft-proxier conntrack` on a node with real flows: the output for a person, a pipe and a script. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -46,7 +46,7 @@ async function apply(manifests: Parameters<Cluster["apply"]>[0]): Promise<void> 
   args = await cluster.write(manifests);
 }
 
-/** Endpoints say which pod they are, as they do in a cluster. */
+/** Endpoints name their pods, as in a cluster. */
 function objects(services: readonly ServiceSpec[]) {
   return services.flatMap((service) =>
     serviceObjects(cluster.lab, service).map((object) =>
@@ -68,7 +68,7 @@ async function conntrack(...words: readonly string[]) {
   return { code, stderr, lines: stdout.split("\n").filter((line) => line !== "") };
 }
 
-/** What must have gone well. */
+/** Runs a command that must succeed. */
 async function fine(...words: readonly string[]): Promise<string[]> {
   const { code, stderr, lines } = await conntrack(...words);
   expect([code, stderr]).toEqual([0, ""]);
@@ -177,7 +177,7 @@ test("beside a daemon, list --service, count --by service and gc ask it", async 
       ["gc", "--dry-run"],
     ]) {
       const [asked, read] = [await conntrack(...words, "--socket", socket), await conntrack(...words, ...args)];
-      // Time left differs from one second to the next.
+      // The remaining time differs from one second to the next.
       const told = ({ code, stderr, lines }: typeof asked) => [
         code,
         stderr,
@@ -186,7 +186,7 @@ test("beside a daemon, list --service, count --by service and gc ask it", async 
       expect([words, told(asked)]).toEqual([words, told(read)]);
       if (words[0] !== "gc") expect(asked.lines.length).toBeGreaterThan(1);
     }
-    // A slice without its Service may name an endpoint, which the daemon does not tell.
+    // A slice without its Service may name an endpoint; the daemon does not report it.
     const established = await conntrack("gc", "--dry-run", "--orphans", "-p", "tcp", "--socket", socket);
     expect([established.code, established.stderr]).toEqual([1, expect.stringContaining("established connections")]);
     expect((await conntrack("gc", "--dry-run", "--orphans", "--socket", socket)).code).toBe(0);
@@ -260,7 +260,7 @@ test("watch shows connections as they come and go, until it is told to end", asy
   await apply(objects([web, dns]));
   const watch = cluster.start(["conntrack", "watch", "-o", "json", "-p", "udp", ...args], "pipe");
   const lines = linesOf(watch);
-  // Subscribed when it shows anything at all.
+  // Once it prints anything, it has subscribed.
   const { namespace, address } = cluster.source("client");
   const probe = {
     protocol: "udp",

@@ -1,4 +1,4 @@
-/** `nft-proxier conntrack` on the kernel's own entries, of every protocol and of TCP in every state: orphans above all. */
+/** `nft-proxier conntrack` on the kernel's own entries, of every protocol and of TCP in every state: mainly orphans. */
 import { Registry } from "prom-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
@@ -21,7 +21,7 @@ import {
 import { Tracked } from "./support/tracked.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
-/** Of TCP: no service has its endpoint; what is meant to become of it. */
+/** TCP entries whose endpoint no service has, with their expected treatment. */
 const SPENT = ["SYN_SENT", "SYN_SENT2", "SYN_RECV", "LAST_ACK", "TIME_WAIT", "CLOSE"];
 const HALF_CLOSED = ["FIN_WAIT", "CLOSE_WAIT"];
 const STATES = [...SPENT, ...HALF_CLOSED, "ESTABLISHED"];
@@ -47,7 +47,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** In each family: what is served, what is others', what is stale, and of TCP an orphan in each state. */
+/** In each family: entries of served endpoints, of others, stale ones, and a TCP orphan in each state. */
 beforeEach(async () => {
   await table.deleteMatching({});
   for (const family of FAMILIES) {
@@ -73,7 +73,7 @@ async function conntrack(...words: readonly string[]) {
   return { code, stderr, lines: stdout.split("\n").filter((line) => line !== "") };
 }
 
-/** Source ports of what is left of a protocol in a family. */
+/** Source ports of the remaining entries of a protocol in a family. */
 async function left(protocol: Proto, family: "ip" | "ip6" = "ip"): Promise<number[]> {
   const ports: number[] = [];
   await table.dump({ family, protocol: NUMBERS[protocol] }, (entries) => {
@@ -242,7 +242,10 @@ describe("of a service that is gone", () => {
   const old: ServiceSpec = { name: "old", n: 2, endpoints: ["a"], protocols: ["udp"] };
   const PORTS = [24_000, 24_001];
 
-  /** Flows by the ClusterIP and the node port of a service that the kernel's tables have, and the manifests no more. */
+  /**
+   * Flows through the ClusterIP and the node port of a service that is in the kernel's tables but no longer in the
+   * manifests.
+   */
   async function flows(): Promise<void> {
     await cluster.apply([...serviceObjects(cluster.lab, web), ...serviceObjects(cluster.lab, old)]);
     for (const family of FAMILIES) {
@@ -285,7 +288,9 @@ describe("in the background", () => {
     await cluster.node.run(["nft", "delete", "table", "ip", "one-port"]);
   });
 
-  /** A SYN of the client's to the pod that finds no free port for its translated source: its entry cannot be put in. */
+  /**
+   * Sends a SYN from the client to the pod for which no translated source port is free: its entry cannot be inserted.
+   */
   async function failInsertion(): Promise<void> {
     const pod = cluster.lab.pod("a").address.ip;
     const rule = `ip daddr ${pod} tcp dport ${POD_PORT} snat to ${PLAN.node.ip}:${SNAT_PORT}`;

@@ -1,4 +1,4 @@
-/** Node ports at all addresses of the node: connections of local programs over loopback are theirs, unless node ports answer there. */
+/** Node ports at all addresses of the node: connections of local programs over loopback belong to them, unless node ports answer there. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -42,7 +42,7 @@ test("an entry to a node port's number on loopback stays when the endpoint is re
   expect(before.map((ids) => ids.length)).toEqual([1, 1]);
   const passed = tracked.reports.length;
   await tracked.apply(serviceObjects(cluster.lab, moving("b")));
-  // Each family's pass over the change, and the one behind it.
+  // Each family's pass over the change, and the next one.
   for (const start = performance.now(); tracked.reports.length < passed + 2 * FAMILIES.length; await sleep(20)) {
     if (performance.now() - start > patience(20_000)) throw new Error("no pass");
   }
@@ -61,7 +61,7 @@ test("where node ports answer on loopback, entries there go with their endpoint 
   await tracked.apply(serviceObjects(cluster.lab, moving("a")));
   const destinations = ["127.0.0.1", "127.0.0.2", "::1"];
   const ask = async (): Promise<string[]> => {
-    // Each from the same port again, that it is one connection as long as its entry lasts.
+    // Each probe reuses its port, so that it is one connection as long as its entry lasts.
     const probes = destinations.map((destination, index) =>
       cluster.node.agent().probe({ protocol: "udp", destination, port, sourcePort: 40_001 + index }),
     );
@@ -69,7 +69,7 @@ test("where node ports answer on loopback, entries there go with their endpoint 
       .flat()
       .map((outcome) => (outcome.result === "ok" ? outcome.name : outcome.result));
   };
-  // What a program had on loopback before is the service's from now on.
+  // Connections that a program had on loopback now go to the service.
   await expect.poll(ask).toEqual(["a", "a", "a"]);
   await tracked.apply(serviceObjects(cluster.lab, moving("b")));
   await expect.poll(ask).toEqual(["b", "b", "b"]);

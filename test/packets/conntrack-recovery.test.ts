@@ -1,4 +1,4 @@
-/** Senders that go on from one socket reach the new endpoint soon after theirs is replaced; nobody else's flow is touched. */
+/** Senders that keep sending from one socket reach the new endpoint soon after theirs is replaced. No other flow is touched. */
 import { writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -15,13 +15,13 @@ import { atLength } from "../lab/length.ts";
 const UNRELATED = atLength({ short: 2_000, usual: 10_000 });
 const INTERVAL_MS = patience(10);
 const GOAL_MS = patience(50);
-/** Where half of the replacements must have been noticed: 16 ms on a quiet machine, 55 with fifteen programs to two cores. */
+/** Limit for half of the replacements: 16 ms were measured on a quiet machine, 55 ms with fifteen programs on two cores. */
 const BUSY_MS = patience(250);
-/** Where every replacement must have been noticed, be the machine ever so busy. */
+/** Limit for every replacement, however busy the machine is. */
 const LIMIT_MS = patience(2000);
-/** Many: on a busy machine some are disturbed. */
+/** Many, because some are disturbed on a busy machine. */
 const REPLACEMENTS = atLength({ short: 3, usual: 10 });
-/** Between them: each sender follows one before the next comes. */
+/** Pause between replacements: each sender has followed one before the next comes. */
 const PAUSE_MS = LIMIT_MS + patience(200);
 
 let cluster: Cluster;
@@ -59,7 +59,7 @@ function send(from: string, to: Target, protocol: "udp" | "sctp", family: Family
   return { name: `${family} ${protocol} ${from} → ${to.name}`, answers };
 }
 
-/** A flow by its tuples and id: one that was made anew has another. */
+/** Identity of a flow: its tuples and id. A recreated entry has another id. */
 const identity = ({ id, original, reply }: { id: number; original: object; reply: object }): string =>
   JSON.stringify([id, original, reply]);
 
@@ -94,8 +94,8 @@ test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow
   }
   const report = process.env["RECOVERY_REPORT"];
   if (report !== undefined) writeFileSync(report, JSON.stringify(Object.fromEntries(delays)));
-  // A processor that others keep busy delays some (`npm run bench -- conntrack` tells the longest); none longer than LIMIT_MS.
-  // That the machine stood still may have delayed one by all of it, half of them by a fifth of it or each by a tenth.
+  // A busy processor delays some (`npm run bench -- conntrack` reports the longest), but none longer than LIMIT_MS. If the machine stood
+  // still, that may have delayed one by all of the time, half of them by a fifth of it, or each by a tenth.
   expect([...delays].filter(([, times]) => Math.min(...times) > GOAL_MS + stood / REPLACEMENTS)).toEqual([]);
   expect([...delays].filter(([, times]) => median(times) > BUSY_MS + (2 * stood) / REPLACEMENTS)).toEqual([]);
   expect([...delays].filter(([, times]) => Math.max(...times) > LIMIT_MS + stood)).toEqual([]);
@@ -108,7 +108,7 @@ function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? Number.NaN;
 }
 
-/** Real flows: to a pod itself, and to a service that nothing happens to. */
+/** Real flows: to a pod itself, and to an unchanged service. */
 async function makeUnrelated(): Promise<void> {
   const { namespace, address } = cluster.source("client");
   const targets = FAMILIES.flatMap((family) => [

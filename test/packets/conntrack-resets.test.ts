@@ -1,4 +1,4 @@
-/** Established TCP connections to an endpoint that is gone, of services that ask for a reset and of those that do not. */
+/** Established TCP connections to an endpoint that is gone, of services with and without resets. */
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -19,7 +19,7 @@ import { Tracked } from "./support/tracked.ts";
 import { someOf } from "../lab/length.ts";
 
 const ECHO_PORT = 9999;
-/** A reset takes a round trip; what takes longer is a busy machine. Without one the client waits for 15 minutes. */
+/** A reset takes a round trip, longer only on a busy machine. Without a reset the client waits for 15 minutes. */
 const RESET_MS = 20_000;
 
 let cluster: Cluster;
@@ -76,7 +76,7 @@ async function apply(...args: Parameters<typeof spec>): Promise<void> {
   await tracked.conntrack.idle();
 }
 
-/** A connection by every way there is, from a pod, from outside and from the node itself, in both families. */
+/** Opens a connection on every way in, from a pod, from outside and from the node itself, in both families. */
 async function connect(ways = everyWay(spec(["a"])), sources = ["b", "client", "node"]) {
   const made = sources.flatMap((from) =>
     ways.flatMap((to) =>
@@ -90,7 +90,7 @@ async function connect(ways = everyWay(spec(["a"])), sources = ["b", "client", "
   return Promise.all(made);
 }
 
-/** What each says to a word: the word itself, an error's code, or "" for silence. */
+/** The answer of each connection to a word: the word itself, an error's code, or "" for silence. */
 async function answers(
   connections: Awaited<ReturnType<typeof connect>>,
   word: string,

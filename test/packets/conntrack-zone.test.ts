@@ -1,4 +1,4 @@
-/** Packets that another program puts into a conntrack zone, as nodes with VRFs or tenants do. */
+/** Packets that another program assigns to a conntrack zone, as on nodes with VRFs or tenants. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
@@ -33,7 +33,7 @@ afterAll(async () => {
 const moving = (endpoint: string): ServiceSpec => ({ name: "moving", n: 1, endpoints: [endpoint] });
 
 let sourcePort = 22_000;
-/** Whose answers a client sees that sends from one socket on. */
+/** Returns the servers that answer a client which keeps sending from one socket. */
 function send(family: "ip" | "ip6", to: ReturnType<typeof clusterIP>): Promise<readonly FlowAnswers[]> {
   const { namespace, address } = cluster.source("client");
   const spec = { protocol: "udp", port: to.port, destination: to.address[family], intervalMs: INTERVAL_MS } as const;

@@ -1,6 +1,6 @@
 /**
- * Tables that are corrupted at random by `nft`, under traffic: within two seconds every service works again, and the tables are as they were.
- * `CORRUPTION_SEED` repeats a run, `CORRUPTIONS` says how many there are.
+ * Tables that `nft` corrupts at random, under traffic: within two seconds every service works again and the tables are restored.
+ * `CORRUPTION_SEED` repeats a run; `CORRUPTIONS` sets the number.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -31,7 +31,7 @@ const sticky: ServiceSpec = { name: "sticky", n: 3, endpoints: ["b", "r1"], affi
 const ranged: ServiceSpec = { name: "ranged", n: 4, endpoints: ["c"], ranges: ["198.51.100.0/24", "2001:db8:2::/64"] };
 const empty: ServiceSpec = { name: "empty", n: 5, endpoints: [] };
 
-/** Who asks what, and how that must end. */
+/** A connection and its expected result. */
 interface Asked {
   readonly from: string;
   readonly to: Target;
@@ -59,7 +59,7 @@ let log = "";
 const said = (message: string, from = 0): number => log.slice(from).split(`"msg":"${message}`).length - 1;
 const REBUILT = "table deleted and written from scratch";
 
-/** What is in the tables, but for what packets put there; in no order. */
+/** The contents of the tables without entries that packets add, unordered. */
 async function listing(): Promise<string> {
   const { stdout } = await cluster.node.run(["nft", "-s", "list", "ruleset"]);
   const text = stdout.replaceAll(/(set sticky-clients\S+ \{[^}]*?)elements = \{[^}]*\}/g, "$1");
@@ -71,7 +71,7 @@ async function listing(): Promise<string> {
     .join("\n");
 }
 
-/** What is in the tables once a start has removed what it leaves for packets under way. */
+/** The contents of the tables after a start has removed objects that it keeps for packets in flight. */
 async function settled(): Promise<string> {
   const began = performance.now();
   for (let before = await listing(); ;) {
@@ -83,7 +83,7 @@ async function settled(): Promise<string> {
   }
 }
 
-/** How the connections ended: "ok" if a pod answered. */
+/** Results of the connections: "ok" if a pod answered. */
 async function ask(family: Family, { from, to }: Pick<Asked, "from" | "to">, count: number): Promise<string[]> {
   const { namespace, address } = cluster.source(from);
   const outcomes = await namespace.agent().probe({
@@ -107,7 +107,7 @@ async function wrong(family: Family, asked: Asked): Promise<string | undefined> 
   return bad === undefined ? undefined : `${family} ${asked.from} → ${asked.to.name}: ${bad}`;
 }
 
-/** The lines that the others lack, a repeated one as many times as they lack it. */
+/** Lines that `others` lacks, each as often as it is missing. */
 function without(lines: readonly string[], others: readonly string[]): string[] {
   const left = new Map<string, number>();
   for (const line of others) left.set(line, (left.get(line) ?? 0) + 1);
@@ -118,7 +118,7 @@ function without(lines: readonly string[], others: readonly string[]): string[] 
   });
 }
 
-/** What does not work, or is not as it was; undefined: nothing. */
+/** Describes what does not work or has changed. Returns undefined if everything is fine. */
 async function fault(wanted: string): Promise<string | undefined> {
   const now = (await listing()).split("\n");
   const before = wanted.split("\n");
@@ -129,7 +129,7 @@ async function fault(wanted: string): Promise<string | undefined> {
   return answers.find((answer) => answer !== undefined);
 }
 
-/** Ms until everything works and has been asked. */
+/** Time until everything works and was checked, ms. */
 async function recovered(wanted: string, began: number): Promise<number> {
   for (;;) {
     const what = await fault(wanted);
@@ -208,7 +208,7 @@ describe("a fault that the kernel does not let us undo in the usual way", () => 
 });
 
 test("a fault that the planner does not know has the table written from scratch, also at a start and with --once", async () => {
-  // Without the flag the program takes bound chains for chains like any other, and the kernel refuses to delete them.
+  // Without the flag, the program takes bound chains for ordinary ones, and the kernel refuses to delete them.
   const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "netlink/nft-kernel.js")).href;
   const blind = `import { NftKernel } from ${JSON.stringify(kernel)};
     const { chains } = NftKernel.prototype;
@@ -231,7 +231,7 @@ test("a fault that the planner does not know has the table written from scratch,
   const before = await draw();
   expect(before).toHaveLength(1);
   for (let times = 1; times <= atLength({ short: 1, usual: 3 }); times++) {
-    // Repairs may use a tenth of a processor: one that comes at once would have to wait for that.
+    // Repairs may use a tenth of a processor: an immediate second repair would have to wait for that budget.
     if (times > 1) await sleep(patience(4000));
     const offset = log.length;
     await nft(BOUND);
@@ -295,7 +295,7 @@ test(
         (refused.size > 0 ? `; by nft refused at least once: ${[...refused.keys()].join(", ")}` : ""),
     );
     expect(late).toEqual([]);
-    // Whatever this kernel or nft lacks, most of it must have been done.
+    // Most kinds must have been applied, whatever this kernel or nft lacks.
     expect(done.size).toBeGreaterThan(Math.min(CORRUPTIONS / 6, 15));
     await end();
   },
@@ -315,7 +315,7 @@ longTest("the ruleset flushed every two seconds is away for a small share of the
   };
   const askOn = async (): Promise<void> => {
     while (!stop.signal.aborted) {
-      // Without rules the node itself answers there, as fast as a pod does.
+      // Without rules, the node itself answers as fast as a pod does.
       const ends = await ask("ip", { from: "client", to: nodePort(web) }, 20);
       asked += ends.length;
       away += ends.filter((end) => end !== "ok").length;

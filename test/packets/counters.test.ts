@@ -1,4 +1,4 @@
-/** Connections of services, counted by the kernel, whatever happens to the tables meanwhile. */
+/** Connections per service, counted by the kernel, whatever happens to the tables meanwhile. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
@@ -26,10 +26,10 @@ import { longTest } from "../support/long.ts";
 
 const SERVICES = 50;
 const CONNECTIONS = atLength({ short: 2_000, usual: 10_000 });
-/** To each service at a time: what changes meanwhile comes between them. */
+/** Connections to each service per round; changes happen between rounds. */
 const AT_ONCE = 10;
 
-/** Every fifth has policy Local, every seventh affinity. */
+/** Every fifth service has policy Local, every seventh has affinity. */
 function specs(endpoints: readonly string[]): ServiceSpec[] {
   return Array.from({ length: SERVICES }, (_, i) => ({
     name: `web-${i + 1}`,
@@ -42,7 +42,7 @@ function specs(endpoints: readonly string[]): ServiceSpec[] {
   }));
 }
 const services = specs(["a", "b"]);
-/** Policy Local and no endpoint here: packets from outside are dropped. */
+/** Policy Local and no endpoint on this node: packets from outside are dropped. */
 const far: ServiceSpec = {
   name: "far",
   n: 60,
@@ -78,7 +78,7 @@ afterAll(async () => {
 const objects = (list: readonly ServiceSpec[]) =>
   [...list, far].flatMap((service) => serviceObjects(cluster.lab, service));
 
-/** In place of what the daemon reads, in one step. */
+/** Replaces the daemon's input in one step. */
 async function edit(list: readonly ServiceSpec[]): Promise<void> {
   const [, manifests = ""] = args;
   const items = [nodeObject(), serviceCIDRObject(), ...objects(list)];
@@ -104,14 +104,14 @@ async function list(): Promise<readonly ServicePortStatus[]> {
   return (JSON.parse(stdout) as ServiceList).items;
 }
 
-/** By service. A reading is good for a second. */
+/** Counts by service. The daemon caches a reading for a second. */
 async function counted(): Promise<Record<string, number | undefined>> {
   return Object.fromEntries((await list()).map(({ name, connections }) => [name, connections]));
 }
 
 let opened: Record<string, number | undefined> = { far: 0 };
 
-/** Connections to all services' ClusterIPs, load-balancer IPs or node ports, in turns, from a client outside and a pod. */
+/** Opens connections to all services' ClusterIPs, load-balancer IPs or node ports, in turns, from an outside client and a pod. */
 async function connect(round: number): Promise<void> {
   const ways: readonly ((service: ServiceSpec) => Target)[] = [clusterIP, loadBalancer, nodePort];
   const way = ways[round % ways.length];
@@ -132,7 +132,10 @@ async function connect(round: number): Promise<void> {
 }
 
 const ROUNDS = CONNECTIONS / SERVICES / AT_ONCE;
-/** A count is read right before the commit of the element that goes on from there. Here each commit replaces the elements of all services. */
+/**
+ * A counter is read right before the commit that replaces its element, so packets in between are lost. Here each commit replaces the
+ * elements of all services.
+ */
 const MOST_LOST = CONNECTIONS / 100;
 
 test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through scaling, a kill and a repair`, async () => {
@@ -156,7 +159,7 @@ test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through 
   }
   await stop();
   expect(scaled).toBeGreaterThan(3);
-  // A reading is good for a second.
+  // The daemon caches a reading for a second.
   await sleep(patience(1500));
   const counts = await counted();
   const lost = services.map(({ name }) => (opened[name] ?? 0) - (counts[name] ?? 0));
@@ -214,7 +217,7 @@ longTest("--service-counters=off and back: one transaction each, no connection f
   }
 });
 
-/** What the daemon says of the first transactions that it sent. */
+/** Returns the log line of a family's first transactions. */
 function firstWrite(family: string): unknown {
   const lines = log.split("\n").filter((line) => line.startsWith("{"));
   return lines.map((line) => JSON.parse(line) as Record<string, unknown>).find((line) => line["family"] === family);

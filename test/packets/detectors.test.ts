@@ -1,4 +1,4 @@
-/** What counts as local traffic: the detectors, none at all, and masqueradeAll; and the masquerade mark. */
+/** Local traffic: the detectors, no detector, and masqueradeAll; and the masquerade mark. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { Cluster } from "./support/cluster.ts";
@@ -53,7 +53,7 @@ const toEdge = (rule: string, from: Row["from"], pods: readonly string[], masq: 
   to: externals(edge),
   expect: { pods, masq },
 });
-/** True under every detector. */
+/** Holds with every detector. */
 const ALWAYS: readonly Row[] = [
   {
     rule: "external addresses with policy Cluster are always rewritten",
@@ -177,7 +177,7 @@ describe("by interface name prefix", () => {
   );
 });
 
-/** Counts packets by their mark in prerouting after DNAT's priority, and once postrouting is through. */
+/** Counts packets by their mark in prerouting after DNAT's priority, and after postrouting. */
 const MARKS = `table inet marks {
   chain before {
     type filter hook prerouting priority -200

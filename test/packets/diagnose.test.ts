@@ -1,4 +1,4 @@
-/** `diagnose`: one file with what a bug report needs, and nothing that opens a door. */
+/** `diagnose`: one archive with everything that a bug report needs, and no secrets. */
 import { once } from "node:events";
 import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -24,7 +24,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** Its files, by name. */
+/** The archive's files, by name. */
 async function unpacked(archive: string): Promise<ReadonlyMap<string, string>> {
   const into = await mkdtemp(join(directory, "unpacked-"));
   await mustRun("tar", ["-xzf", archive, "-C", into]);
@@ -59,7 +59,7 @@ test("with a daemon in a cluster: all of it, and no secret", async () => {
   const daemon = cluster.start(["--config", join(directory, "config.json"), "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () => expect((await cluster.command(["status", "--socket", socket])).code).toBe(0));
-  // It says why it is refused, and what it was refused with must not be in what it says.
+  // The archive says why access is denied, but must not contain the rejected credentials.
   await api.call("accept", ["another"]);
   await api.call("cut", "services");
   await eventually(async () =>

@@ -1,4 +1,4 @@
-/** Which endpoints: readiness, terminating fall-backs, topology hints, and how slices make up a service. */
+/** Selection of endpoints: readiness, terminating fall-backs, topology hints, and how slices make up a service. */
 import { afterAll, beforeAll, describe } from "vitest";
 
 import { Cluster } from "./support/cluster.ts";
@@ -78,7 +78,7 @@ const localAllLeaving: ServiceSpec = {
 const early: ServiceSpec = {
   name: "early",
   n: 12,
-  // The controller reports ready for such a service; the flag itself says nothing to a node.
+  // The controller reports such endpoints as ready; the flag itself means nothing to a node.
   spec: { publishNotReadyAddresses: true },
   endpoints: [
     { pod: "a", ready: true, serving: false },
@@ -191,7 +191,7 @@ const repeated: ServiceSpec = { name: "repeated", n: 41, endpoints: [] };
 const strangers: ServiceSpec = { name: "strangers", n: 42, endpoints: [] };
 const twoPorts: ServiceSpec = { name: "two-ports", n: 43, endpoints: [] };
 
-/** Services whose slices are not what a controller writes for a plain service. */
+/** Services whose slices differ from those that a controller writes for a plain service. */
 function sliceObjects(cluster: Cluster): Manifest[] {
   const { lab } = cluster;
   return FAMILIES.flatMap((family) => {
@@ -202,7 +202,7 @@ function sliceObjects(cluster: Cluster): Manifest[] {
     return [
       slice("merged", "one", ["a"]),
       slice("merged", "two", ["b", "r1"]),
-      // The one that is not terminating wins, whichever comes first.
+      // The endpoint that is not terminating wins, in either order.
       slice("repeated", "one", [{ pod: "a", ...leaving }, "a", "r1"]),
       slice("repeated", "two", ["a", { pod: "r1", ...leaving }]),
       slice("strangers", "good", ["a"]),
@@ -220,7 +220,7 @@ function sliceObjects(cluster: Cluster): Manifest[] {
           { name: "sctp", protocol: "TCP", port: 8080 },
         ],
       },
-      // The addresses are of one family, the slice says that it is of the other.
+      // The addresses are of one family, but the slice claims the other.
       { ...slice("strangers", "mixed", ["b"]), addressType: family === "ip" ? "IPv6" : "IPv4" },
       { ...slice("strangers", "second", []), endpoints: [{ addresses: [addressOf("a"), addressOf("b")] }] },
       { ...slice("strangers", "bad", []), endpoints: [{ addresses: ["no-address"] }, { addresses: [] }] },
@@ -262,7 +262,7 @@ beforeAll(async () => {
     twoPortService,
     ...sliceObjects(cluster),
   ];
-  // Some of the slices cannot be served as they are written.
+  // Some of the slices cannot be served as written.
   await cluster.apply(objects, configuration(), false, ["--allow-incomplete"]);
 });
 afterAll(async () => {

@@ -1,8 +1,8 @@
 /**
- * Changes without end from an API server, with traffic: services that always keep one endpoint lose no connection, neither by the
- * changes nor by restarts, `kill -9` included. After a flushed ruleset connections may fail until it is repaired, and are counted.
+ * Endless changes from an API server, under traffic: services that always keep one endpoint lose no connection, neither through changes nor
+ * through restarts, `kill -9` included. After a flushed ruleset, connections may fail until it is repaired; these are counted.
  *
- * Short here; `npm run test:endurance` sets the environment for two minutes on 5,000 services.
+ * The run is short here; `npm run test:endurance` sets the environment for two minutes on 5,000 services.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -38,9 +38,9 @@ const KILLS = setting("KILLS", 1);
 const FLUSHES = setting("FLUSHES", 1);
 /** Changes per second. */
 const RATE = setting("RATE", 1000);
-/** One change in so many is about the services under load. */
+/** Every EVERY-th change affects the services under load. */
 const EVERY = 20;
-/** Beyond the addresses of the packet tests' own services. */
+/** The first number beyond the addresses of the packet tests' own services. */
 const FIRST = 2000;
 
 const steady: ServiceSpec = { name: "steady", n: 1, endpoints: ["a"] };
@@ -102,7 +102,7 @@ function nextChange(): readonly unknown[] {
   return [makeSlice(FIRST + i, [i, i + SERVICES, (2 + (n % 7)) * SERVICES + i].slice(n % 2))];
 }
 
-/** Changes at RATE until `work` is done. Returns how many there were a second. */
+/** Makes changes at RATE until `work` is done. Returns the number of changes per second. */
 async function whileChanging(work: () => Promise<void>): Promise<number> {
   const stop = new AbortController();
   const started = performance.now();

@@ -1,4 +1,4 @@
-/** `explain` looks around: what beside the rules decides over a packet is said, as this node has it. */
+/** `explain` also reports settings of this node beside the rules that decide about a packet. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -57,7 +57,7 @@ const notesOf = async (...words: readonly string[]): Promise<readonly string[]> 
 test("where all is well there is nothing to note but that open connections stay", async () => {
   const { verdict, notes, steps } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
   expect(verdict).toBe("endpoint");
-  // Rules of a chain look the same up again and again: it is told once.
+  // A chain's rules may repeat a check; it is reported once.
   expect(new Set(steps.map((step) => JSON.stringify(step))).size).toBe(steps.length);
   expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
 });
@@ -88,7 +88,7 @@ test("connections that are open decide instead of the rules", async () => {
     const a = cluster.lab.pod("a").address.ip;
     for (const sourcePort of [1001, 1002]) await table.create(entryTo({ ...shared, sourcePort, endpoint: a }));
     await table.create(entryTo({ ...shared, sourcePort: 1003, endpoint: GONE.ip }));
-    // Neither open yet, nor open any more.
+    // One is not open yet, the other is already closed.
     await table.create(entryTo({ ...shared, sourcePort: 1004, endpoint: a, state: "SYN_SENT" }));
     await table.create(entryTo({ ...shared, sourcePort: 1005, endpoint: a, state: "TIME_WAIT" }));
     const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
@@ -99,7 +99,7 @@ test("connections that are open decide instead of the rules", async () => {
       { address: a, port: 8080, count: 2 },
       { address: GONE.ip, port: 8080, count: 1 },
     ]);
-    // Another client's are none of this one's.
+    // Entries of other clients do not matter to this one.
     expect(await explain("tcp", PLAN.clientSecond.ip, `${VIP}:80`)).not.toHaveProperty("open");
   } finally {
     await table.close();
@@ -108,7 +108,7 @@ test("connections that are open decide instead of the rules", async () => {
 
 test("no route, no forwarding, a strict rp_filter", async () => {
   const a = cluster.lab.pod("a").address.ip;
-  // A sanitizer that is loaded ahead would find the faults of `ip route show`, and end it.
+  // Unset the preloaded sanitizer: it would find the faults of `ip route show` and end it.
   const show = ["env", "-u", "LD_PRELOAD", "ip", "route", "show", `${a}/32`];
   const route = (await cluster.lab.node.mustRun(show)).trim().split(/\s+/);
   await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${a}/32`]);
@@ -120,10 +120,10 @@ test("no route, no forwarding, a strict rp_filter", async () => {
     const notes = told.notes.join("\n");
     expect(notes).toMatch(new RegExp(`^there is no route to ${a}$`, "m"));
     expect(notes).toMatch(/^net\.ipv4\.ip_forward is 0/m);
-    // Without the interface it is not known whether the filter drops it, but the others do.
+    // Without the interface, `explain` cannot know whether this filter drops the packet, but the others do drop it.
     const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:80`, "--socket", socket]);
     expect(stdout.split("\n")[0]).toMatch(/does not arrive: net\.ipv4\.ip_forward is 0: this node forwards no packets/);
-    // What this node sends itself is not forwarded.
+    // Packets that this node sends itself are not forwarded.
     const own = await explain("tcp", PLAN.node.ip, `${VIP}:80`);
     expect(own.obstacle).toBe(`there is no route to ${a}`);
   } finally {

@@ -1,4 +1,6 @@
-/** `explain` beside other programs' rules: what it says is what the packet then meets, or it says that it does not know. */
+/**
+ * `explain` beside other programs' rules: its answer is what the packet then meets, or it says that it does not know.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
 import { NftKernel } from "../../src/netlink/nft-kernel.ts";
@@ -60,7 +62,7 @@ async function explained(sent: Sent): Promise<Explanation> {
   return explainPacket(kernel, { ...packet, destinationPort: port });
 }
 
-/** What the packet meets, in the words of an explanation. */
+/** What the packet meets, in the form of an explanation. */
 async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["verdict"]> {
   const { destination, port } = addressOf(sent);
   const { namespace, address } = cluster.source(sent.from);
@@ -73,7 +75,7 @@ async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["ve
   return outcome.atPort === port ? "untouched" : "redirected";
 }
 
-/** With these rules in the kernel: what was said, and what was not as it was said. */
+/** Loads these rules into the kernel. Returns the explanation, and its differences from reality. */
 async function compare(
   rules: string,
   sent: Sent,
@@ -82,7 +84,7 @@ async function compare(
   await nft(rules);
   try {
     const said = await explained(sent);
-    // Nothing was claimed.
+    // "unknown" claims nothing.
     if (said.verdict === "unknown") return { said, wrong: undefined };
     const seen = await met(sent, said.verdict === "dropped");
     const agrees = said.verdict === seen;
@@ -94,9 +96,9 @@ async function compare(
   }
 }
 
-/** What `explain` speaks of is the first packet: those after it pass. */
+/** `explain` describes the first packet only: later ones pass. */
 const REPLIES = "ct state established accept";
-/** One statement a line, as nft 1.0.6 wants it. */
+/** One statement per line, as nft 1.0.6 requires. */
 const table = (name: string, ...parts: readonly string[]): string =>
   `table inet ${name} {\n${parts.join("\n").replaceAll("; ", "\n").replaceAll("{ type", "{\ntype")}\n}\n`;
 const chain = (base: string, ...rules: readonly string[]): string => {
@@ -257,7 +259,10 @@ describe("rules at other hooks", () => {
   });
 });
 
-/** An attribute of netlink; a match or target of iptables as nft_compat has it (linux/netfilter/nf_tables_compat.h). */
+/**
+ * An attribute of netlink; a match or target of iptables in the form of nft_compat
+ * (linux/netfilter/nf_tables_compat.h).
+ */
 function attribute(type: number, data: Uint8Array): Buffer {
   const bytes = Buffer.alloc((data.length + 7) & ~3);
   bytes.writeUInt16LE(4 + data.length, 0);
@@ -274,7 +279,7 @@ function xt(kind: "match" | "target", name: string, revision: number, info: Uint
   return { type: "opaque", name: kind, data: new Uint8Array(Buffer.concat(parts)) };
 }
 const words = (...values: readonly number[]): Uint8Array => new Uint8Array(Uint32Array.from(values).buffer);
-/** struct xt_conntrack_mtinfo3, of states alone. */
+/** struct xt_conntrack_mtinfo3, with states only. */
 function connectionStates(mask: number, inverted = false): Uint8Array {
   const info = Buffer.alloc(168);
   info.writeUInt16LE(1 | (1 << 13), 146);

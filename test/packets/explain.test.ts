@@ -1,4 +1,4 @@
-/** `explain` says of a packet what the wire then shows: verdict, endpoints and masquerading, for every way in and every kind of service. */
+/** `explain` predicts what the wire then shows: verdict, endpoints and masquerading, for every way in and every kind of service. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
 import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
@@ -75,7 +75,7 @@ async function explained({ from, to, family, protocol }: Case): Promise<Explanat
   return explainPacket(kernel, { family, protocol, source, destination, ...ports, inInterface: "" });
 }
 
-/** As a row of the packet tests expects it. */
+/** Converts an explanation to the form that a row of the packet tests expects. */
 function expectedOf({ verdict, endpoints }: Explanation, family: Family): Expected {
   switch (verdict) {
     case "rejected":
@@ -104,7 +104,7 @@ const targets = (): readonly Target[] => [
   target("an unallocated ClusterIP", { ip: "10.96.200.200", ip6: "fd00:10:96::c8c8" }, 80),
 ];
 
-/** Where the node's own programs reach node ports. */
+/** Targets at which the node's own programs reach node ports. */
 const onLoopback = (): readonly Target[] => {
   const second = { ip: "127.0.0.2", ip6: "::1" };
   return [
@@ -113,10 +113,10 @@ const onLoopback = (): readonly Target[] => {
   ];
 };
 
-/** Packets under way: most of what a dropped one takes is waiting. */
+/** Concurrent packets: a dropped one spends most of its time waiting. */
 const AT_ONCE = 12;
 
-/** What was explained, so that it shows when some of it never came up. */
+/** Explanations seen, so that the test notices if one of them never occurred. */
 const seen = new Map<string, number>();
 
 async function compare(from: string, family: Family, to: readonly Target[]): Promise<string[]> {
@@ -145,7 +145,7 @@ async function compare(from: string, family: Family, to: readonly Target[]): Pro
 }
 
 describe.each(someOf(SOURCES, 3))("from %s", (from) => {
-  // In a short run one family each, in turns.
+  // A short run tests one family for each source, in turns.
   test.for(isShort ? [FAMILIES[SOURCES.indexOf(from) % 2]] : FAMILIES)(
     "%s: every service in every way, as the wire shows it",
     async (family) => {

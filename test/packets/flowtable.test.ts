@@ -1,4 +1,4 @@
-/** `--flowtable`: established connections to services skip the rules, and nothing else about them changes. */
+/** `--flowtable`: established connections to services bypass the rules, and nothing else about them changes. */
 import { randomBytes } from "node:crypto";
 import { release } from "node:os";
 import type { ChildProcess } from "node:child_process";
@@ -25,7 +25,10 @@ import {
 } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
 
-/** In the tests' own network namespace, and rolled back. Of kernels for which the program has none it is not asked. */
+/**
+ * Checks in the tests' own network namespace and rolls back. Not called for kernels for which the program uses no
+ * flowtable.
+ */
 async function hasFlowtables(): Promise<boolean> {
   if (!isAtLeast(release(), [6, 4]) || isAtLeast(release(), [6, 14])) return false;
   const kernel = await NftKernel.open();
@@ -42,7 +45,7 @@ const supported = await hasFlowtables();
 
 const ECHO_PORT = 9999;
 const OFFLOADED = 1 << 14;
-/** More packets than a connection has before it is offloaded. */
+/** More packets than a connection needs before it is offloaded. */
 const WORDS = 12;
 const INTERFACES = "eth0,eth1,pod*,cbr0";
 const RESETS = { "nft-proxier.dev/reset-removed-endpoints": "true" };
@@ -258,7 +261,7 @@ where(`with a flowtable${because}`, () => {
     await eventually(() => expect(flowtable.devices).not.toContain("podrenamed"));
     expect(await table()).not.toMatch(/podnew|podlast|podrenamed/);
     expect(await say(connections, "still")).toEqual(all(connections, "still"));
-    // A link that was gone as it was to be added may have been refused, and said so.
+    // The program may have logged a rejected link that disappeared while being added.
     lines.splice(0);
   });
 

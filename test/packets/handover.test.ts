@@ -1,6 +1,7 @@
 /**
- * `handover`: a copy of what is in force serves new connections while no other rules do, as kube-proxy's iptables mode removes our table a second
- * before its own rules are there; what is translated already it passes by; with its time limit it ends, by the kernel alone.
+ * `handover`: a copy of the active rules serves new connections while no other rules do, because kube-proxy's iptables mode removes our
+ * table a second before its own rules are loaded. The copy ignores packets that are already translated. The kernel alone ends it after its
+ * time limit.
  */
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -48,21 +49,21 @@ const guarded: ServiceSpec = {
   name: "guarded",
   n: 6,
   endpoints: ["r1"],
-  // Several, so that the rule has a set of its own.
+  // Several ranges, so that the rule has a set of its own.
   ranges: [
     ...["198.51.100.0/25", "0.0.0.0/8", "10.0.0.0/9", "192.0.2.128/25", "203.0.113.0/24", "240.0.0.0/4"],
     ...["2001:db8:2::/65", "2001:db8:1:0:8000::/65", "2001:db8:ffff::/48"],
   ],
 };
 const inside: ServiceSpec = { name: "inside", n: 7, endpoints: ["c", "r2"], internal: "Local" };
-/** Its pod answers what it is sent. */
+/** Its pod echoes what it receives. */
 const lasting: ServiceSpec = { name: "lasting", n: 8, endpoints: ["e"] };
 const SERVICES = [lasting, web, edge, empty, sticky, guarded, inside];
 
 const ours = (): Promise<Finished> =>
   cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
 
-/** The same, quicker: what is rendered, as nft loads it. */
+/** The same, but quicker: nft loads the rendered rules. */
 let rendered: string | undefined;
 async function oursAgain(): Promise<void> {
   if (rendered === undefined) {
@@ -76,7 +77,7 @@ async function oursAgain(): Promise<void> {
 const handover = (...args: readonly string[]): Promise<Finished> => cluster.command(["handover", ...args]);
 const tables = async (): Promise<string> => cluster.node.mustRun(["nft", "list", "tables"]);
 
-/** As kube-proxy's iptables mode does at its start. */
+/** Removes tables as kube-proxy's iptables mode does when it starts. */
 async function removeTables(): Promise<void> {
   const input = FAMILIES.map((family) => `delete table ${family} kube-proxy\n`).join("");
   await cluster.node.mustRun(["nft", "-f", "-"], { input });
@@ -87,7 +88,7 @@ async function iptablesMode(services: readonly ServiceSpec[]): Promise<void> {
   await cluster.node.mustRun(["nft", "-f", "-"], { input });
 }
 
-/** What is served, whoever does. */
+/** Rows that hold whichever rules serve. */
 function served(rule: string): readonly Row[] {
   return [
     { rule, from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
@@ -137,7 +138,7 @@ describe("the copy by itself", () => {
     () => cluster,
     [
       ...served("copied"),
-      // What rejects is not copied.
+      // Rules that reject are not copied.
       { rule: "copied", from: "b", to: everyWay(empty), expect: "untouched" },
     ],
   );
@@ -153,7 +154,7 @@ describe("the copy by itself", () => {
   });
 });
 
-/** The endpoints that a client of the service with affinity has. */
+/** The endpoints of a client of the service with affinity. */
 async function remembered(): Promise<readonly string[]> {
   const found = FAMILIES.map(async (family) => {
     const seen = await answers(cluster, {
@@ -178,7 +179,7 @@ describe("beside rules that translate", () => {
     await removeTables();
     await iptablesMode([elsewhere, sticky]);
     expect(await checkRow(cluster, row({ pods: ["b"], masq: true }))).toEqual([]);
-    // What its rules do not have the copy still serves.
+    // The copy still serves services that kube-proxy's rules do not have.
     expect(await checkRow(cluster, { ...row({ pods: ["r1"], masq: true }), to: nodePort(guarded) })).toEqual([]);
     await oursAgain();
     await iptablesMode([elsewhere]);
@@ -217,13 +218,13 @@ describe("the end of the copy", () => {
           expect(code, `start ${i}: ${stderr}`).toBe(0);
           await eventually(() => expect(log).toContain("rules in force"));
         } finally {
-          // It ends when it has removed what it is about to remove.
+          // Ends after it has removed everything that it is about to remove.
           daemon.kill("SIGTERM");
           await exited;
         }
         const names = await tables();
         for (const family of FAMILIES) expect(names, `start ${i}: ${log}`).toContain(`${family} nft-proxier-handover`);
-        // An older copy must not be in its way in every other try.
+        // In every other try, the next start finds no older copy.
         if (i % 2 === 0) expect((await handover("--remove")).code).toBe(0);
       }
     },
@@ -250,7 +251,7 @@ describe("the end of the copy", () => {
   longTest("its time limit: then it translates nothing, and status says so", async () => {
     const row: Row = { rule: "", from: "b", to: everyWay(web), expect: "untouched" };
     const inForce: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
-    /** Looks at a copy that is in force; how long it has been so then, ms. */
+    /** Checks an active copy. Returns for how long it has been active, ms. */
     const look = async (...limit: readonly string[]): Promise<number> => {
       await oursAgain();
       await handover(...limit);
@@ -259,12 +260,12 @@ describe("the end of the copy", () => {
       expect(await checkRow(cluster, inForce)).toEqual([]);
       const { stdout } = await cluster.command(["status"]);
       expect(stdout).toMatch(/handover copy of the IPv4 rules/);
-      // Which would contradict it.
+      // That message would contradict it.
       expect(stdout).not.toContain("services are not served");
       expect(stdout).toContain("no table kube-proxy: no rules of nft-proxier are in force");
       return performance.now() - began;
     };
-    // Several times what this machine needs to look: what is looked at must not have expired.
+    // Several times as long as this machine needs for the checks: the copy must not expire during them.
     const seconds = Math.max(4, Math.ceil((4 * (await look())) / 1000));
     const tookMs = await look("--for", `${seconds}s`);
     await sleep(seconds * 1000 - tookMs);

@@ -1,4 +1,4 @@
-/** What objects say of themselves reaches no terminal as it is: no escape sequence, no forged line, no reordered text. */
+/** Text from objects never reaches a terminal unescaped: no escape sequence, no forged line, no reordered text. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -17,7 +17,7 @@ import { clusterAddress, type Manifest, serviceObject, serviceObjects, sliceObje
 const HOSTILE = "x\u001b[31m\u009b2J\u001b]0;t\u0007\u009d\r\nFORGED line\u0085\u2028\u202e\u2066\u061c\u007fy";
 const UNPRINTABLE = /(?![\t\n])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
 
-/** The manifest once for each of its strings, with that one hostile. */
+/** Yields the manifest once for each of its strings, with that string hostile. */
 function* hostileForms(value: unknown): Generator {
   if (typeof value === "string") yield HOSTILE;
   if (typeof value !== "object" || value === null) return;

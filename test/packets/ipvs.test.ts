@@ -1,6 +1,6 @@
 /**
- * Where kube-proxy's IPVS mode ran: connections that IPVS has open go on there, new ones come by our rules, and what the mode
- * left goes when it is idle; other programs' virtual servers stay.
+ * A node that ran kube-proxy's IPVS mode: connections open in IPVS continue there, new ones use our rules, and the mode's leftovers are
+ * removed once they are idle. Other programs' virtual servers stay.
  */
 import type { ChildProcess } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -34,24 +34,24 @@ import {
   type Target,
 } from "./support/objects.ts";
 
-/** Pods send back what comes to this port. */
+/** Pods echo what they receive on this port. */
 const ECHO_PORT = 8081;
-/** The first source port of connections that last: below those that the kernel chooses. */
+/** First source port of lasting connections: below those that the kernel chooses. */
 const CLIENT_PORT = 20_000;
-/** IPVS's idle times, s: nothing that is closed is counted for long. */
+/** IPVS's idle times, s: closed connections are not counted for long. */
 const TIMEOUTS = [900, 2, 2];
 
 const ENDPOINTS = ["a", "r1"];
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ENDPOINTS };
-/** Of connections that last. */
+/** The service of lasting connections. */
 const long: ServiceSpec = { name: "long", n: 2, endpoints: ENDPOINTS };
-/** No connection goes there. */
+/** A service without connections. */
 const idle: ServiceSpec = { name: "idle", n: 3, endpoints: ["b"], affinitySeconds: 10_800 };
 const SERVICES = [web, long, idle];
 
-/** keepalived's, say: at an address of the node, and no node port. */
+/** A virtual server of another program (keepalived, say): at an address of the node, but not a node port. */
 const FOREIGN: Place = { protocol: "TCP", address: PLAN.nodeSecond.ip, port: 6443 };
-/** In excludeCIDRs. */
+/** Listed in excludeCIDRs. */
 const EXCLUDED: Place = { protocol: "TCP", address: "203.0.113.250", port: 80 };
 const CONFIG = configuration({ ipvs: { excludeCIDRs: ["203.0.113.248/29"], scheduler: "lc" } });
 
@@ -62,7 +62,7 @@ let directory: string;
 const running = new Set<ChildProcess>();
 let log = "";
 
-// Two lists of tests, not one with some skipped: a kernel without IPVS has nothing to show.
+// Two lists of tests instead of one with skipped tests: a kernel without IPVS has nothing to show.
 if (HAS_IPVS) describe("a node that ran kube-proxy's IPVS mode", onIpvs);
 else test.skip("this kernel has no IPVS: guests of test/kernels do", () => undefined);
 
@@ -90,7 +90,7 @@ const vipsOf = (family: Family): string[] =>
       .map(({ address }) => address[family]),
   );
 
-/** As kube-proxy leaves it: IPVS serves every service in every way, by TCP and UDP. */
+/** Puts the node into the state that kube-proxy leaves: IPVS serves every service in every way, over TCP and UDP. */
 async function enterIpvsMode(): Promise<void> {
   const { node } = cluster.lab;
   mode = await IpvsMode.start(kernel, node, TIMEOUTS);
@@ -123,7 +123,7 @@ async function enterIpvsMode(): Promise<void> {
   await node.mustRun(["nft", "-f", "-"], { input: tables });
 }
 
-/** Virtual servers and sets that there are. */
+/** Existing virtual servers and sets. */
 const servers = async (): Promise<string[]> => (await mode.ipvs.virtualServers()).map(serverText).toSorted();
 const OTHERS_SERVERS = [EXCLUDED, FOREIGN]
   .map(({ protocol, address, port }) => `${protocol} ${address}:${port}`)
@@ -133,7 +133,7 @@ async function hasInterface(): Promise<boolean> {
   return (await cluster.lab.node.run(["ip", "link", "show", "kube-ipvs0"])).code === 0;
 }
 
-/** Connections that IPVS counts as established. */
+/** Number of connections that IPVS counts as established. */
 async function counted(): Promise<number> {
   let sum = 0;
   for (const server of await mode.ipvs.virtualServers()) {
@@ -142,7 +142,7 @@ async function counted(): Promise<number> {
   return sum;
 }
 
-/** Of all destinations of a service's virtual servers that are left, of TCP. */
+/** Weights of all destinations of a service's remaining TCP virtual servers. */
 async function weights(service: ServiceSpec): Promise<ReadonlySet<number>> {
   const ways = everyWay(service).flatMap(({ address, port }) => FAMILIES.map((family) => `${address[family]} ${port}`));
   const found = new Set<number>();
@@ -174,9 +174,9 @@ const times = (count: number, { address, port }: Target, family: Family) =>
   Array.from({ length: count }, () => ({ address: address[family], port }));
 
 /**
- * Connections that last, from each kind of client, in both families. Those of one client never share a source port: IPVS tells
- * apart connections to one endpoint by the client's address and port alone, whatever virtual server they came by, and of two
- * alike the older one gets no answer any more, also without us (seen on 6.12: ten of ten).
+ * Opens lasting connections from each kind of client, in both families. Connections of one client never share a source port: IPVS
+ * identifies a connection to an endpoint only by the client's address and port, whichever virtual server it used. Of two equal ones the
+ * older gets no more answers, even without us (seen on 6.12: ten of ten).
  */
 async function openCrowds(): Promise<Crowd[]> {
   const { client, node } = cluster.lab;
@@ -246,11 +246,11 @@ function onIpvs(): void {
     const { connections, failures } = await underLoad(cluster, STREAMS, async () => {
       daemon = await startDaemon();
       await expectAlive(crowds, "moved in");
-      // The node's own connections by our rules: they outlive the address that they were opened to.
+      // The node's own connections through our rules: they outlive the address that they were opened to.
       late.push(await Crowd.open(cluster.lab.node, times(10, clusterIP(long), "ip")));
       late.push(await Crowd.open(cluster.lab.node, times(10, clusterIP(long), "ip6")));
       expect(late.map(({ opened }) => opened.local)).toEqual([[PLAN.node.ip], [PLAN.node.ip6]]);
-      // From ports that IPVS has connections of to the same endpoints.
+      // From source ports that IPVS connections to the same endpoints use.
       const { client } = cluster.lab;
       late.push(await Crowd.open(client, times(20, nodePort(long), "ip"), { firstPort: CLIENT_PORT }));
       late.push(await Crowd.open(client, times(10, nodePort(long), "ip6"), { firstPort: CLIENT_PORT + 60 }));
@@ -262,7 +262,7 @@ function onIpvs(): void {
         ),
       ]);
       expect(await hasInterface()).toBe(true);
-      // Nothing new comes by IPVS, and nothing of the mode masquerades any more: what is open does not need it.
+      // Nothing new uses IPVS, and the mode's masquerading is gone: open connections do not need it.
       expect(await weights(long)).toEqual(new Set([0]));
       expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).toContain("table ip nat");
       for (const family of FAMILIES) {
@@ -274,7 +274,7 @@ function onIpvs(): void {
     expect(connections).toBeGreaterThan(50);
     await expectAlive(crowds, "after the load");
 
-    // A service that is deleted meanwhile is not served by what waits.
+    // A service that is deleted meanwhile is not served by the waiting leftovers.
     await cluster.write(
       objects().filter((one) => !JSON.stringify(one).includes('"long')),
       CONFIG,
@@ -283,7 +283,7 @@ function onIpvs(): void {
       const outcomes = await cluster.lab.client
         .agent()
         .probe({ protocol: "tcp", destination: clusterIP(long).address.ip, port: clusterIP(long).port });
-      // An ICMP error: a server that it reached would keep silent.
+      // An ICMP error proves it: a server would stay silent.
       expect(outcomes).toMatchObject([{ result: "unreachable" }]);
     });
     expect(await counted()).toBeGreaterThanOrEqual(open);

@@ -1,4 +1,4 @@
-/** `kill -9` at random moments while the table is being changed: each family's table is one of the states that were asked for. */
+/** `kill -9` at random moments while the table is changed: each family's table is then in one of the requested states. */
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -16,10 +16,10 @@ import { atLength } from "../lab/length.ts";
 const KILLS = atLength({ short: 2, usual: 20, nightly: 200 });
 const SERVICES = 500;
 const ENDPOINTS = 3;
-/** Of the services, those with a chain of their own that changes too. */
+/** Number of services that have a chain of their own, which changes too. */
 const GUARDED = 20;
 
-/** The states differ in every endpoint and in rules, not in which keys there are: what is left for later is no state of its own. */
+/** The states differ in every endpoint and in rules, but not in their keys: a deferred deletion would be a state of its own. */
 function objects(state: number): Manifest[] {
   return Array.from({ length: SERVICES }, (_, index) => {
     const service = makeService(index);
@@ -29,7 +29,7 @@ function objects(state: number): Manifest[] {
     };
     const pods = Array.from({ length: ENDPOINTS }, (_pod, i) => (state * SERVICES + index) * ENDPOINTS + i);
     const slice = makeSlice(index, pods);
-    // None on this node: an endpoint that may call itself is an element by its own address.
+    // No endpoint is on this node: an endpoint that may call itself has an element for its own address.
     const endpoints = slice.endpoints?.map((endpoint) => ({ ...endpoint, nodeName: "elsewhere" }));
     return [
       { ...service, ...(index < GUARDED ? guard : {}) },
@@ -46,7 +46,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** What is in the table, in no order; "" when there is none. */
+/** The table's contents, unordered; "" if there is no table. */
 async function listing(family: Family): Promise<string> {
   const { code, stdout } = await cluster.lab.node.run(["nft", "-s", "list", "table", family, "kube-proxy"]);
   return code === 0
@@ -75,7 +75,7 @@ test(
     let before: Record<Family, string> = states[1];
     for (let kill = 0; kill < KILLS; kill++) {
       const wanted = kill % 2;
-      // Every fifth begins with nothing.
+      // Every fifth try starts without a table.
       if (kill % 5 === 4) {
         await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
         before = { ip: "", ip6: "" };
@@ -101,10 +101,12 @@ test(
 );
 
 const LOAD = fileURLToPath(new URL("support/load-in-pieces.ts", import.meta.url));
-/** Services, endpoints, and elements that go out at once. */
+/** Services, endpoints, and elements per transaction. */
 const LOADED = ["300", "3", "50"];
 
-/** Loads the table; killed `afterMs` after the first transaction went out, unless it has ended by then. Undefined: it was killed. */
+/**
+ * Loads the table; killed `afterMs` after the first transaction was sent, unless it has ended by then. Returns undefined if it was killed.
+ */
 async function load(afterMs?: number): Promise<LoadInPieces | undefined> {
   const command = [process.execPath, "--no-warnings", LOAD, ...LOADED];
   const child = cluster.lab.node.spawn(command, { stdio: ["ignore", "pipe", "inherit"] });
@@ -119,7 +121,7 @@ async function load(afterMs?: number): Promise<LoadInPieces | undefined> {
   return result;
 }
 
-/** Elements of the table's named sets. */
+/** Number of elements in the table's named sets. */
 async function elementsLeft(): Promise<number> {
   const text = await cluster.lab.node.mustRun(["nft", "-j", "list", "table", "ip", "kube-proxy"]);
   const { nftables } = JSON.parse(text) as { nftables: Record<"set" | "map", { elem?: unknown[] } | undefined>[] };
@@ -139,11 +141,11 @@ test(
     let { lastedMs } = whole;
     const outcomes = { nothing: 0, part: 0, completed: 0, whole: 0 };
     for (let kill = 0; kill < KILLS; kill++) {
-      // What a part was left of is gone on with every other time, and killed again maybe.
+      // Every other try continues from a partly written table, and may be killed again.
       const left = await listing("ip");
       if (left === complete || kill % 2 === 0) await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
       const afterMs = lastedMs * 1.2 * Math.random();
-      // The first one may have been slow for what else the machine did: every kill after such a time would be too late.
+      // The first load may have been slow because of other work on the machine; then every kill would come too late.
       lastedMs = Math.min(lastedMs, (await load(afterMs))?.lastedMs ?? lastedMs);
       const after = await listing("ip");
       if (after.includes("hook")) {

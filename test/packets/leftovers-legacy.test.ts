@@ -1,6 +1,6 @@
 /**
- * Where kube-proxy's iptables mode ran on the older iptables: its rules serve until ours are in force, then they go, without a
- * connection lost; what others have in the same tables stays as it was.
+ * A node that ran kube-proxy's iptables mode on the older iptables: its rules serve until ours are active, then they are removed without
+ * losing a connection. Other programs' rules in the same tables do not change.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -34,7 +34,7 @@ const ROWS: readonly Row[] = [
 
 let cluster: Cluster;
 let directory: string;
-/** What others have. */
+/** Other programs' rules. */
 let others: unknown;
 /** Whether this kernel has the older iptables. */
 let present: boolean;
@@ -122,7 +122,7 @@ describe("moving in", () => {
       await expect
         .poll(() => running.lines().map(({ msg }) => msg), { timeout: patience(30_000) })
         .toContain("rules in force");
-      // Another process has the lock: both serve.
+      // Another process holds the lock: both rule sets serve.
       await sleep(500);
       expect(removedFrom(running.lines())).toEqual([]);
       await lock.release();

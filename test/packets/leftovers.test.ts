@@ -1,6 +1,6 @@
 /**
- * Where kube-proxy's iptables mode ran: its rules serve until ours are in force, then they go, without a connection
- * lost; what others have in the same tables stays to the letter.
+ * A node that ran kube-proxy's iptables mode: its rules serve until ours are active, then they are removed without
+ * losing a connection. Other programs' rules in the same tables do not change at all.
  */
 import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -42,7 +42,7 @@ const SERVICES: readonly ServiceSpec[] = [web, here, empty, ...many];
 const leftovers = (): Promise<boolean> =>
   removeLeftovers({ kernel, log: SILENT, families: FAMILIES, root: "/nowhere" });
 
-/** Without root a batch must fit the usual send buffer. */
+/** Without root, a batch must fit the default send buffer. */
 const LINES_AT_ONCE = 200;
 
 async function nft(input: string): Promise<void> {

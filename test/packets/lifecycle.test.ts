@@ -1,4 +1,4 @@
-/** From one run to the next: changes, take-over of a table that is there, other programs' tables, no gap under load, cleanup. */
+/** Across runs: changes, takeover of an existing table, other programs' tables, no gap under load, cleanup. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { eventually } from "../lab/eventually.ts";
@@ -39,7 +39,7 @@ async function applyServices(...services: readonly ServiceSpec[]): Promise<void>
   await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
 }
 
-/** What another program might have: it must survive everything, to the letter. */
+/** An example of another program's table: it must survive everything unchanged. */
 const STRANGER = FAMILIES.map(
   (family) => `table ${family} stranger {
   set s { type inet_service; elements = { 80, 443 } }
@@ -51,7 +51,7 @@ const STRANGER = FAMILIES.map(
 `,
 ).join("");
 
-/** A table of kube-proxy's, roughly as it leaves it: its base chains, a map of the same name and type, a stale service. */
+/** A table of kube-proxy's, roughly as kube-proxy leaves it: its base chains, a map of the same name and type, a stale service. */
 function foreignTable(family: Family): string {
   const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
   const vip = clusterAddress(1)[family];
@@ -166,7 +166,7 @@ describe("from one run to the next", () => {
 });
 
 describe("under load", () => {
-  // Node ports of their own: the kernel still tracks connections to those of the tests above, some of them as they were sent.
+  // It has its own node ports, because the kernel still tracks connections to those of earlier tests, some of them untranslated.
   const busyWeb: ServiceSpec = { ...web, name: "busy-web", n: 21 };
   const busyEdge: ServiceSpec = { ...edge, name: "busy-edge", n: 22 };
 
@@ -201,7 +201,7 @@ describe("under load", () => {
       for (const [i, pods] of lists.slice(1).entries()) {
         for (const endpoints of handover(lists[i], pods)) {
           await set(endpoints);
-          // An endpoint that is slow to answer would have its UDP and SCTP flows deleted before it did.
+          // If an endpoint answers slowly, its UDP and SCTP flows would be deleted first.
           await answered();
         }
       }
@@ -239,7 +239,7 @@ describe("a connection that is open", () => {
   });
 });
 
-/** The slice's ports moved to another number. */
+/** Moves the slice's ports to another number. */
 function onPort(object: Manifest, port: number): Manifest {
   if (object["kind"] !== "EndpointSlice") return object;
   return { ...object, ports: [{ name: "tcp", protocol: "TCP", port }] };

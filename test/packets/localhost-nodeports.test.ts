@@ -1,4 +1,7 @@
-/** Node ports on this node's loopback addresses: where they are asked for, by every protocol, and for no one else's packets. */
+/**
+ * Node ports on this node's loopback addresses: only if requested, over every protocol, and for no other node's
+ * packets.
+ */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { EVENTUALLY_MS } from "../lab/eventually.ts";
@@ -199,7 +202,7 @@ describe("connections", () => {
   };
 
   let offered = false;
-  /** Unless the last test has left them so. */
+  /** Does nothing if the last test has left them so. */
   async function offer(): Promise<void> {
     if (!offered) await cluster.apply(objects(), configuration(LOCALHOST));
     offered = true;
@@ -300,7 +303,7 @@ describe("connections", () => {
   });
 });
 
-/** CVE-2020-8558, on a node that kube-proxy's iptables mode has left `route_localnet` on. */
+/** CVE-2020-8558, on a node where kube-proxy's iptables mode has left `route_localnet` on. */
 describe("from the wire, with route_localnet on", () => {
   const SPOOFED = "127.0.0.9";
   const LOCAL_PORT = 4321;
@@ -309,7 +312,7 @@ describe("from the wire, with route_localnet on", () => {
     await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
     await cluster.catchUntouched(LOCAL_PORT);
     const { client } = cluster.lab;
-    // The client sends to 127.0.0.1 by its wire, and from an address of loopback.
+    // The client sends to 127.0.0.1 over the wire, and from a loopback address.
     await client.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
     await client.ip([
       "address delete 127.0.0.1/8 dev lo",

@@ -1,4 +1,4 @@
-/** Manifests that cannot be read, or not all of them: what is in force stays, what is served instead, and what is said of it. */
+/** Manifests that cannot be read completely: the active rules stay, and the tests check what is served and logged. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -57,7 +57,7 @@ const objects = (...services: readonly ServiceSpec[]): Manifest[] =>
   services.flatMap((service) => serviceObjects(cluster.lab, service));
 const yaml = (...manifests: readonly Manifest[]): string => manifests.map((one) => JSON.stringify(one)).join("\n---\n");
 
-/** Both services, each in a file of its own. */
+/** Both services, each in its own file. */
 function complete(): Record<string, string> {
   return {
     "cluster.yaml": yaml(nodeObject(), serviceCIDRObject()),
@@ -66,7 +66,7 @@ function complete(): Record<string, string> {
   };
 }
 
-/** Exactly these files. */
+/** Leaves exactly these files. */
 async function put(files: Readonly<Record<string, string>>): Promise<void> {
   await rm(directory, { recursive: true, force: true });
   await mkdir(directory);
@@ -90,7 +90,7 @@ function lines(log: string): Line[] {
 
 const lastLine = ({ stderr }: Finished): Line | undefined => lines(stderr).at(-1);
 
-/** Both tables with every handle, without what they count: shows what was written anew. Empty: there are none. */
+/** Both tables with every handle, without counters: shows which objects were rewritten. Empty if there are none. */
 async function tables(): Promise<string> {
   return cluster.node.mustRun(["nft", "-s", "-a", "list", "ruleset"]);
 }
@@ -110,7 +110,7 @@ async function goes(service: ServiceSpec, expected: Row["expect"]): Promise<void
   await eventually(async () => expect(await checkRow(cluster, row, { answerMs: 1000 })).toEqual([]));
 }
 
-/** What takes `shop` out of the reading, and what is to be named then. */
+/** Faults that hide `shop` from the reader, with the file or object that must be named. */
 const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, string>, named: object]>> = {
   "a file that does not parse": [
     () => ({ ...complete(), "shop.yaml": "kind: Service\n  clusterIP: [" }),
@@ -346,7 +346,7 @@ longTest(
     await goes(web, { pods: ["a"], masq: false });
     child.kill("SIGSTOP");
     const limit = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
-    // More than one event comes of each file.
+    // Each file causes more than one event.
     expect(2 * COUNT).toBeGreaterThan(limit);
     for (let i = 0; i < COUNT; i++) {
       const metadata = { name: `s${i}`, namespace: "many" };
@@ -384,7 +384,7 @@ longDescribe("files that are too large", () => {
     const problem = lines(daemon?.log() ?? "").find((line) => line["file"] === file);
     expect(problem?.["remedy"]).toContain(remedy);
     expect(said("incomplete")).toMatchObject({ files: [file] });
-    // As it is, and two files of 100 MB that are in memory at a time.
+    // The usual memory plus two files of 100 MB that are in memory at the same time.
     expect(held(child.pid!)).toBeLessThan(600);
   });
 

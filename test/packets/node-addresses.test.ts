@@ -1,4 +1,4 @@
-/** Node ports follow the addresses of the node's interfaces while the program runs. */
+/** Node ports follow the addresses of the node's interfaces at run time. */
 import type { ChildProcess } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -18,10 +18,10 @@ import { patience } from "../lab/patience.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Expected = { pods: ["a"], masq: true };
-/** Far below the 30 s of the sync period: nothing here waits for a poll. */
+/** Far below the sync period of 30 s: no test here waits for a poll. */
 const LIMIT_MS = patience(20_000);
 
-/** Addresses behind the default route, as long as the node has them not itself. */
+/** Addresses behind the default route, unless the node has them itself. */
 const LATE: AddressPair = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };
 const OUTSIDE: AddressPair = { ip: "203.0.113.200", ip6: "2001:db8:cb::c8:1" };
 
@@ -62,7 +62,7 @@ async function change(action: "add" | "delete", pair: AddressPair, device: strin
   ]);
 }
 
-/** Waits until a node port at this address is `expected`, in both families and all protocols. */
+/** Waits until a node port at this address is `expected`, in both families and for all protocols. */
 async function becomes(address: AddressPair, expected: Expected, log: () => string): Promise<void> {
   const row = { rule: "", from: "client", to: nodePort(web, address), expect: expected };
   const begin = performance.now();

@@ -1,4 +1,7 @@
-/** What the program starts with, waits for, and ends at, by what its node is: in a namespace of its own, nobody on the wire. */
+/**
+ * How the node decides what the program starts with, waits for and ends at. Runs in a namespace of its own, without
+ * traffic.
+ */
 import type { ChildProcess } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -39,7 +42,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** Families of the tables that are there. */
+/** Families of the existing tables. */
 async function tables(): Promise<string[]> {
   return (await kernel.tables()).map(({ family, table }) => `${family} ${table}`).sort();
 }
@@ -186,7 +189,7 @@ describe("a cluster", () => {
         await written();
         expect(await dropped("ip")).toBe("");
         await api.call("mend");
-        // A request that hangs, and the long wait after 403, are not sat out.
+        // Do not wait for the end of a hanging request or the long delay after 403.
         await stop();
         await launch({});
         await inForce();

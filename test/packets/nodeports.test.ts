@@ -1,4 +1,4 @@
-/** On which of the node's addresses node ports answer. */
+/** The node's addresses on which node ports answer. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { type AddressPair, PLAN } from "../lab/topology.ts";
@@ -20,7 +20,7 @@ import { longDescribe } from "../support/long.ts";
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
 const empty: ServiceSpec = { name: "empty", n: 3, endpoints: [] };
-/** A node port is served when it is set, whatever the type. */
+/** A node port is served if it is set, whatever the service's type. */
 const typed: ServiceSpec = { name: "typed", n: 4, endpoints: ["a"], spec: { type: "ClusterIP" }, status: {} };
 
 const LOOPBACK: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
@@ -41,7 +41,9 @@ async function apply(settings: Manifest, node = nodeObject()): Promise<void> {
   await cluster.apply([node, serviceCIDRObject(), ...services], configuration(settings), true);
 }
 
-/** Served at these addresses of the node, for pod, client and the node itself; at its others nothing is touched. */
+/**
+ * Served at these addresses of the node, for a pod, the client and the node itself; not touched at its other addresses.
+ */
 function answersAt(served: readonly AddressName[], only: Pick<Row, "families"> = {}): Row[] {
   const others = ADDRESSES.filter((address) => !served.includes(address));
   const at = (service: ServiceSpec, names: readonly AddressName[]) =>

@@ -1,4 +1,4 @@
-/** Which objects are served: selection, families, LB ingress modes, external IPs, clashes, and what is wrong in them. */
+/** Which objects are served: selection, families, LB ingress modes, external IPs, clashes, and faults in them. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { Cluster } from "./support/cluster.ts";
@@ -55,7 +55,10 @@ const unallocated: ServiceSpec = {
 const v4: ServiceSpec = { name: "v4", n: 10, endpoints: ["a"], families: ["ip"] };
 const v6: ServiceSpec = { name: "v6", n: 11, endpoints: ["a"], families: ["ip6"] };
 const v6First: ServiceSpec = { name: "v6-first", n: 12, endpoints: ["a"], families: ["ip6", "ip"] };
-/** Single-stack, but with addresses of both families in the lists; node port and LB IPs follow the ClusterIP's family. */
+/**
+ * Single-stack, but with addresses of both families in the lists. The node port and LB IPs follow the ClusterIP's
+ * family.
+ */
 const v4Mixed: ServiceSpec = {
   name: "v4-mixed",
   n: 13,
@@ -64,7 +67,7 @@ const v4Mixed: ServiceSpec = {
   spec: { externalIPs: Object.values(externalAddress(13)) },
   status: { loadBalancer: { ingress: Object.values(loadBalancerAddress(13)).map((ip) => ({ ip })) } },
 };
-/** As a manifest of old: no clusterIPs, no ipFamilies, no policies, no protocol, no port name. */
+/** Like an old manifest: no clusterIPs, no ipFamilies, no policies, no protocol, no port name. */
 const plain: ServiceSpec = { name: "plain", n: 14, endpoints: ["a"] };
 
 const modes: ServiceSpec = {
@@ -115,7 +118,7 @@ const second: ServiceSpec = {
   metadata: { creationTimestamp: "2024-01-01T00:00:01Z" },
   spec: { externalIPs: [...Object.values(externalAddress(39)), ...Object.values(externalAddress(31))] },
 };
-/** Born at the same moment: the name decides. */
+/** Created at the same moment, so the name decides. */
 const third: ServiceSpec = { name: "tie-a", n: 32, endpoints: ["a"], metadata: first.metadata ?? {} };
 const fourth: ServiceSpec = {
   name: "tie-b",
@@ -124,7 +127,7 @@ const fourth: ServiceSpec = {
   metadata: first.metadata ?? {},
   status: { loadBalancer: { ingress: Object.values(loadBalancerAddress(32)).map((ip) => ({ ip })) } },
 };
-/** Shares the address alone. */
+/** Shares only the address. */
 const neighbour: ServiceSpec = {
   name: "neighbour",
   n: 34,
@@ -155,7 +158,7 @@ function plainObjects(cluster: Cluster): Manifest[] {
   return [service, slice];
 }
 
-/** Objects that cannot be served at all, each wrong in another way. */
+/** Objects that cannot be served at all, each for a different reason. */
 const HOPELESS: readonly Manifest[] = [
   { ...serviceObject({ ...good, name: "no-ports", n: 90 }), spec: { clusterIP: "10.96.1.90" } },
   serviceObject({
@@ -190,7 +193,7 @@ const services = [
   neighbour,
 ];
 
-/** Much of the objects cannot be served. */
+/** Many of the objects cannot be served. */
 const IN_PART = [undefined, false, ["--allow-incomplete"]] as const;
 
 let cluster: Cluster;

@@ -1,4 +1,4 @@
-/** A ServiceCIDR that overlaps pods, addresses or routes: packets there are dropped, and every tool says so. */
+/** A ServiceCIDR that overlaps pods, addresses or routes: packets there are dropped, and every tool reports it. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -15,7 +15,7 @@ import { configuration, type Manifest, serviceObjects, type ServiceSpec, target 
 import { checkRow } from "./support/rows.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
-/** As a node-local DNS cache has it: the ClusterIP of a service on an interface. */
+/** Like a node-local DNS cache: the ClusterIP of a service is on an interface. */
 const cached: ServiceSpec = { name: "cached", n: 2, endpoints: ["a"] };
 const ROUTE = "10.96.77.0/24";
 const EXPECTED = [
@@ -37,7 +37,7 @@ beforeAll(async () => {
     "address add 10.96.88.1/32 dev lo",
     "address add fd00:10:96::8801/128 dev lo",
     "address add 10.96.1.2/32 dev lo",
-    // How packets to services leave a node without a default route.
+    // The route of packets to services on a node without a default route.
     "route add 10.96.0.0/16 dev out0",
   ]);
   args = await cluster.write([web, cached].flatMap((service) => serviceObjects(cluster.lab, service)));

@@ -1,6 +1,6 @@
 /**
- * `--own-table`: while the program runs its tables are nobody else's to change; when it ends they stay, and serve. Where the
- * kernel cannot have that, the program says so and serves all the same.
+ * `--own-table`: while the program runs, no other process can change its tables; when it ends, they stay and serve. If the kernel does not
+ * support that, the program says so and serves all the same.
  */
 import type { ChildProcess } from "node:child_process";
 import { release } from "node:os";
@@ -39,7 +39,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-// Of a test that failed.
+// Clean up after a failed test.
 afterEach(() => {
   for (const daemon of running) daemon.kill("SIGKILL");
   running.clear();
@@ -49,14 +49,14 @@ const REFUSED = /"msg":"writing the table failed"/g;
 const FREE = /"msg":"table released by its owner"/g;
 const BOTH_WRITTEN = /"msg":"(synced|nothing written)"[^]*"msg":"(synced|nothing written)"/;
 
-/** The whole program, as kube-proxy is started, but for its source and its ports. */
+/** The whole program, started like kube-proxy, except for its source and its ports. */
 async function start(...flags: readonly string[]): Promise<ChildProcess> {
   const daemon = launch(...flags);
   await expect.poll(() => log).toMatch(BOTH_WRITTEN);
   return daemon;
 }
 
-/** Does not wait for anything; `log` is what this one says from now on. */
+/** Returns at once; `log` is the output of this process from now on. */
 function launch(...flags: readonly string[]): ChildProcess {
   log = "";
   const [, manifests, , config] = args;
@@ -87,7 +87,7 @@ async function syncFailures(): Promise<readonly number[]> {
 
 const nft = (...words: readonly string[]) => cluster.lab.node.run(["nft", ...words]);
 
-// Two lists of tests, not one with some skipped: each kernel shows all that there is to show on it.
+// Two lists of tests instead of one with skipped tests: each kernel runs everything that it can show.
 if (factsOf(release()).persist) describe("a kernel with tables that outlive their owner", onNewer);
 else describe("a kernel without tables that outlive their owner", onOlder);
 
@@ -131,7 +131,7 @@ function onNewer(): void {
     expect(await checkRow(cluster, SERVED)).toEqual([]);
 
     const second = await start("--own-table");
-    // One operation: the claim itself.
+    // One operation: only the claim itself.
     const writes = log.split("\n").filter((line) => line.includes('"msg":"synced"'));
     expect(writes.map((line) => /"operations":\d+/.exec(line)?.[0])).toEqual(['"operations":1', '"operations":1']);
     expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
@@ -141,7 +141,7 @@ function onNewer(): void {
   longTest(
     "who is started before the owner has ended waits for that, says so once, tries less and less often, and then has the tables",
     async () => {
-      // `run` listens on nothing: the ports are the successor's.
+      // `run` listens on nothing, so the ports are free for the successor.
       const owner = launch("run", "--own-table");
       await expect.poll(() => log).toMatch(BOTH_WRITTEN);
       const successor = launch("--own-table");
@@ -151,7 +151,7 @@ function onNewer(): void {
       expect(log.match(REFUSED)).toHaveLength(2);
       for (const count of await syncFailures()) {
         expect(count).toBeGreaterThan(1);
-        // After 0, 1, 3 and 7 s; with a try every 0.5 s: 20.
+        // Tries after 0, 1, 3 and 7 s. With a try every 0.5 s there would be 20.
         expect(count).toBeLessThan(6);
       }
       expect(log).not.toMatch(BOTH_WRITTEN);
@@ -160,11 +160,11 @@ function onNewer(): void {
       const ended = performance.now();
       const withoutCore = watchWithoutCore(successor.pid!, process.pid);
       await expect.poll(() => log).toMatch(BOTH_WRITTEN);
-      // No event tells of it: it is looked for twice a second.
+      // No event reports it: the program checks twice a second.
       expect(performance.now() - ended - withoutCore()).toBeLessThan(patience(4000));
-      // Each family says so once, ahead of its first write; one of them may have written twice by now.
+      // Each family logs it once, before its first write; one of them may have written twice by now.
       await expect.poll(() => log.match(FREE)?.length).toBe(2);
-      // The kernel took the owner's flag back: no process changed anything.
+      // The kernel removed the owner's flag itself: no process changed anything.
       expect(log).not.toContain("changed the kernel's table");
       expect((await nft("delete", "table", "ip", "kube-proxy")).code).not.toBe(0);
       expect(await checkRow(cluster, SERVED)).toEqual([]);
@@ -180,7 +180,7 @@ function onNewer(): void {
       await expect.poll(async () => (await nft("list", "tables")).stdout).toContain("table ip kube-proxy");
       const daemon = launch();
       await expect.poll(() => log).toMatch(REFUSED);
-      // The other family is not the owner's.
+      // The owner does not hold the other family.
       await expect.poll(() => log).toMatch(/"family":"ip6".*"msg":"synced"/);
       const ended = new Promise((resolve) => owner.once("exit", resolve));
       if (goes === "with its owner") owner.stdin!.end();
@@ -228,7 +228,7 @@ function onNewer(): void {
       const [, transactions, operations] =
         new RegExp(`"family":"${family}","transactions":(\\d+),"operations":(\\d+),`).exec(log) ?? [];
       expect(transactions).toBe("1");
-      // All of it, not the claim alone.
+      // Everything, not only the claim.
       expect(Number(operations)).toBeGreaterThan(50);
     }
     expect(await checkRow(cluster, SERVED)).toEqual([]);

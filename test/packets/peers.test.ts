@@ -1,4 +1,4 @@
-/** Two proxiers on one node: each says so once, and the one that stays has the tables. */
+/** Two proxiers on one node: each reports it once, and the one that stays keeps the tables. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -28,7 +28,7 @@ import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const mail: ServiceSpec = { name: "mail", n: 2, endpoints: ["b"] };
-// Two endpoints: a list of a length that neither has, so that nothing of it has been removed by the other one.
+// Two endpoints: a list length that neither proxier uses yet, so the other one cannot have removed any part of it.
 const news: ServiceSpec = { name: "news", n: 3, endpoints: ["a", "b"] };
 const serves = (service: ServiceSpec, ...pods: readonly string[]): Row => ({
   rule: "",
@@ -45,7 +45,7 @@ interface Line {
   readonly cause?: unknown;
 }
 
-/** One program, and what it has said so far. */
+/** One program and its output so far. */
 class Proxier {
   readonly process: ChildProcess;
   #log = "";
@@ -109,14 +109,14 @@ function launch(args: readonly string[]): Proxier {
   return proxier;
 }
 
-/** Writes one file of manifests; the directory's name says whose. */
+/** Writes one file of manifests; the directory is named after its owner. */
 async function write(name: string, file: string, ...objects: readonly Manifest[]): Promise<void> {
   await mkdir(join(directory, name), { recursive: true });
   const text = JSON.stringify({ apiVersion: "v1", kind: "List", items: objects });
   await writeFile(join(directory, name, `${file}.json`), text);
 }
 
-/** `run` on manifests of its own; resolves when it has written both families. */
+/** Starts `run` on its own manifests. Resolves when it has written both families. */
 async function start(name: string, service: ServiceSpec): Promise<Proxier> {
   await write(name, "all", nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, service));
   const config = join(directory, "config.json");
@@ -125,11 +125,11 @@ async function start(name: string, service: ServiceSpec): Promise<Proxier> {
   return proxier;
 }
 
-/** Within that time, without what other programs and other machines took of it from the program that writes. */
+/** Waits until the row holds. The limit excludes time that other programs and machines took from the writing program. */
 async function becomes(row: Row, { process: { pid } }: Proxier, limitMs: number): Promise<void> {
   const start = performance.now();
   const withoutCore = watchWithoutCore(pid!, process.pid);
-  // A machine that is busy answers late.
+  // A busy machine answers late.
   for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
     const began = performance.now();
     const wrong = await checkRow(cluster, row, { answerMs });
@@ -150,8 +150,8 @@ longTest("two `run`s with different manifests say once that the other runs; the 
     expect(one.errors).toMatchObject([{ msg: CONTENDED, by: [`nft-proxier (pid ${other.process.pid})`] }]);
   }
 
-  // A change of a service is written whether a repair waits or not, with all that it is the first to need. The other one is halted
-  // meanwhile: it would undo the change at its next repair, which can be before packets have shown it.
+  // A change of a service is written even if a repair is waiting, with everything that only it needs. The other proxier is stopped
+  // meanwhile: its next repair would undo the change, possibly before packets have shown it.
   const before = first.repairs;
   second.process.kill("SIGSTOP");
   await write("first", "news", ...serviceObjects(cluster.lab, news));
@@ -163,7 +163,7 @@ longTest("two `run`s with different manifests say once that the other runs; the 
   await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
   for (const one of both) {
     expect(one.repairs).toBeGreaterThan(1);
-    // Of both families together: none of them is told once the contention has been.
+    // The sum of both families: repairs are not logged after the contention is.
     expect(one.repairs).toBeLessThanOrEqual(10);
     expect(one.errors).toHaveLength(1);
   }
@@ -172,7 +172,7 @@ longTest("two `run`s with different manifests say once that the other runs; the 
   await becomes(serves(web, "a"), first, patience(5000));
   await expect.poll(() => first.count(OVER), BOTH).toBe(1);
   expect(first.errors).toHaveLength(1);
-  // From here on a repair is told again. By cause: the last repairs of the contention may still come while nft starts.
+  // From here on repairs are logged again. Selected by cause: the last repairs of the contention may still arrive while nft starts.
   const repairedFamilies = () => {
     const repaired = first.lines.filter(({ msg, cause }) => msg.includes("repaired") && cause === "table-deleted");
     return new Set(repaired.map(({ family }) => family));

@@ -1,6 +1,6 @@
 /**
- * What `preflight` says of the kernel, beside what the first write comes to there. Kernels with modules, and without some
- * (`test:kernels -- --qemu --without nft_numgen`), have most to say.
+ * `preflight`'s statements about the kernel, compared with the result of the first write. Kernels with modules, some of
+ * them missing (`test:kernels -- --qemu --without nft_numgen`), show most.
  */
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -10,7 +10,7 @@ import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 
-/** "": this kernel has none. */
+/** "" if this kernel has no modules. */
 const modules = async (): Promise<string> => {
   const text = await readFile("/proc/modules", "utf8").catch(() => "");
   return text.replaceAll(/ .*/g, "");
@@ -40,7 +40,7 @@ test("the rules are no problem where the first write succeeds, and one where it 
   const { findings } = JSON.parse(stdout) as PreflightReport;
   const problems = findings.filter(({ level, area }) => level === "problem" && area === "kernel");
   const { code } = await cluster.command(["run", ...given, "--once"]);
-  // Of a kernel that was made to lack a module of the rules.
+  // Whether the kernel was made to lack a module of the rules.
   const lacks = /\bnft_/.test(process.env["NFT_PROXIER_WITHOUT"] ?? "");
   expect(code).toBe(lacks ? 1 : 0);
   expect({ problems: problems.length > 0, findings }).toEqual({ problems: code !== 0, findings });

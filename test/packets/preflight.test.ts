@@ -1,4 +1,4 @@
-/** `preflight` on nodes as kube-proxy and other programs leave them: what it says, what it ends with, and that nothing is changed. */
+/** `preflight` on nodes in the state that kube-proxy and other programs leave: its output, its exit code, and that it changes nothing. */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -37,7 +37,7 @@ beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
   kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-preflight-"));
-  // Where the kernel has modules, this is what may load them: from here on nothing does.
+  // If the kernel has modules, this loads them; no later check loads any.
   await cluster.command(["preflight", "--load-modules"]);
 });
 afterAll(async () => {
@@ -53,7 +53,7 @@ beforeEach(async () => {
 
 const nft = (input: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: `${input}\n` });
 
-/** Everything that a look could have changed. */
+/** Everything that a check could have changed. */
 async function stateOf(node: Namespace): Promise<string> {
   const parts = await Promise.all([
     node.mustRun(["nft", "-a", "list", "ruleset"]),
@@ -65,7 +65,7 @@ async function stateOf(node: Namespace): Promise<string> {
     ]),
     node.mustRun(["ip", "-o", "address", "show"]),
   ]);
-  // What the kernel counts of itself, and of the machine.
+  // Fields that the kernel counts for itself and for the machine.
   const counted =
     /^(?:net\.netfilter\.nf_conntrack_count|kernel\.(?:random|ns_last_pid|pty|sched|perf)|fs\.|net\.ipv4\.tcp_fastopen_key|dev\.)/;
   return parts
@@ -81,7 +81,7 @@ interface Looked {
   readonly findings: readonly Finding[];
 }
 
-/** Of each look it is seen that it changes nothing. */
+/** Verifies for each check that it changes nothing. */
 async function look(args: readonly string[] = [], config: Manifest = configuration()): Promise<Looked> {
   const file = join(directory, "config.json");
   await writeFile(file, JSON.stringify(config));
@@ -98,7 +98,7 @@ async function look(args: readonly string[] = [], config: Manifest = configurati
 const saying = (findings: readonly Finding[], level: Finding["level"], check?: string): string[] =>
   findings.filter((one) => one.level === level && (check ?? one.check) === one.check).map(({ what }) => what);
 
-/** kube-proxy's configuration where node ports are as they are written. */
+/** kube-proxy's configuration with these nodePortAddresses. */
 const written = (nodePortAddresses: readonly string[]): Manifest => ({ ...configuration(), nodePortAddresses });
 
 test("an empty network namespace: no problem in what was checked, exit code 0, and nothing of it is touched", async () => {
@@ -210,7 +210,7 @@ describe("kube-proxy's modes", () => {
       const lost = expect.stringMatching(
         /^node ports answer on all of the node's addresses now.* 192\.0\.2\.1, /,
       ) as string;
-      // A kernel that does not have them cannot have rules in them.
+      // A kernel without the older iptables cannot have rules in them.
       expect(await problems()).toEqual(legacy ? [lost] : []);
       if (!legacy) return;
       await put([{ name: "KUBE-NODEPORTS", rules: [] }]);
@@ -226,7 +226,7 @@ describe("kube-proxy's modes", () => {
       const legacy = await addLegacyChains(empty.prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
       const { code, stdout } = await empty.run([process.execPath, MAIN, "preflight"]);
       expect(code).toBe(0);
-      // A kernel that does not have them cannot have rules in them.
+      // A kernel without the older iptables cannot have rules in them.
       expect(stdout.includes("ip nat: KUBE-SERVICES and 1 more chain")).toBe(legacy);
       expect(/nat of the older iptables \(ip\) has chains of other programs \(Docker: DOCKER\)/.test(stdout)).toBe(
         legacy,

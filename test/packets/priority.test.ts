@@ -1,4 +1,4 @@
-/** What becomes of the priority that a packet has already, by its socket or by rules of other software, on the way to a service. */
+/** What happens on the way to a service to the priority that a packet already has from its socket or from other software's rules. */
 import { randomInt } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
@@ -41,7 +41,7 @@ const limited: ServiceSpec = {
 };
 const sticky: ServiceSpec = { name: "sticky", n: 6, endpoints: ["b"], affinitySeconds: 600 };
 
-/** Datagrams of one connection, each after the answer to the one before. */
+/** Datagrams of one connection, each sent after the previous answer. */
 const SEND = `
 import socket, sys
 family, address, port, priority = sys.argv[1:]
@@ -62,14 +62,14 @@ beforeAll(async () => {
   );
   await cluster.apply(services);
 });
-// What one test has done to priorities must not be done in the next one.
+// Priority changes of one test must not affect the next one.
 afterEach(async () => {
   const input = ["probe", "preset"].map((table) => `add table inet ${table}\ndelete table inet ${table}\n`).join("");
   await cluster.node.mustRun(["nft", "-f", "-"], { input });
 });
 afterAll(() => cluster.destroy());
 
-/** Counts what leaves towards pods; what other software does before us, `before`, is a rule at prerouting. */
+/** Counts packets that leave towards pods. `before` is a prerouting rule of other software that runs before ours. */
 async function watch(before = ""): Promise<void> {
   const out = `udp dport ${POD_PORT}`;
   await cluster.node.mustRun(["nft", "-f", "-"], {
@@ -127,13 +127,15 @@ describe.each(FAMILIES)("%s", (family) => {
     await watch(`meta l4proto udp meta priority set 0:${PRIORITY} meta mark set ${MARK}`);
     const { address, port } = clusterIP(web);
     await send(cluster.lab.pod("b").namespace, family, address[family], port);
-    // IPv4 forwarding sets the priority by the TOS.
+    // IPv4 forwarding sets the priority from the TOS.
     const kept = family === "ip" ? 0 : PACKETS - 1;
     expect(await counted()).toEqual({ kept, none: PACKETS - kept, marked: PACKETS });
   });
 });
 
-/** Every class id that our rules read or write, as nft prints it: of lists, limits, endpoints with affinity, policy Local; and some others. */
+/**
+ * Every class id that our rules read or write, as nft prints it (of lists, limits, endpoints with affinity, policy Local), and some others.
+ */
 async function classIds(): Promise<readonly string[]> {
   const found = new Set(["40:0", "c0:0", "6b00:0", "6bff:ffff", "0:1", "ffff:fffe"]);
   for (const family of FAMILIES) {
@@ -144,13 +146,13 @@ async function classIds(): Promise<readonly string[]> {
   return [...found];
 }
 
-/** nft reads some class ids (`40:0`) as something else; numbers it reads. */
+/** nft misreads some class ids (`40:0`), but reads numbers correctly. */
 function numberOf(id: string): number {
   const [major, minor] = id.split(":").map((part) => Number.parseInt(part, 16));
   return major * 0x10000 + minor;
 }
 
-/** Gives all packets this priority, ahead of every rule of ours. */
+/** Gives all packets this priority before all of our rules. */
 async function preset(id: string): Promise<void> {
   await cluster.node.mustRun(["nft", "-f", "-"], {
     input: `
@@ -164,7 +166,7 @@ async function preset(id: string): Promise<void> {
 }
 
 const ANYONE = { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" };
-/** From beyond the node, from pods, and from the node itself. */
+/** Packets from beyond the node, from pods, and from the node itself. */
 const ROWS: readonly Row[] = [
   { rule: "node port", from: ["client", "b", "node"], to: nodePort(web), expect: { pods: ["a"], masq: true } },
   { rule: "policy Cluster", from: ["client", "node"], to: externals(web), expect: { pods: ["a"], masq: true } },
@@ -203,7 +205,7 @@ test(
 describe.each(someOf(["tcp", "udp"] as const, 2))(
   "%s to no service leaves with every priority that it came with",
   (protocol) => {
-    /** Gives new connections one id after the other, ahead of every rule of ours, and counts at postrouting how many have which. */
+    /** Gives new connections one id after the other, before all of our rules, and counts the ids at postrouting. */
     async function give(ids: readonly string[]): Promise<void> {
       const opening = `meta l4proto ${protocol} th dport ${POD_PORT} ct state new`;
       const each = ids.map((id, index) => `${index} : ${numberOf(id)}`).join(", ");
@@ -228,7 +230,7 @@ describe.each(someOf(["tcp", "udp"] as const, 2))(
 
     test.each([
       { from: "node", families: FAMILIES },
-      // IPv4 forwarding sets the priority by the TOS.
+      // IPv4 forwarding sets the priority from the TOS.
       { from: "client", families: ["ip6"] as const },
     ])("from $from", async ({ from, families }) => {
       const { namespace, address } = cluster.source(from);

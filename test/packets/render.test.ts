@@ -1,4 +1,4 @@
-/** What `render` prints is the same table: it loads with `nft -f`, and packets go the same ways. */
+/** `render` prints the same table: it loads with `nft -f`, and packets take the same ways. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { PLAN } from "../lab/topology.ts";
@@ -39,7 +39,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** Renders, loads the text where no table is, and returns it. */
+/** Renders, loads the text without a former table, and returns it. */
 async function load(settings: Manifest = {}): Promise<string> {
   const objects = services.flatMap((service) => serviceObjects(cluster.lab, service));
   const args = await cluster.write(objects, configuration(settings));

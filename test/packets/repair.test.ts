@@ -1,4 +1,4 @@
-/** Other processes' changes on the tables of a program that runs: undone at once, seen by packets, said in the log. */
+/** Other processes' changes to the tables of a running daemon: undone at once, as packets show, and logged. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -32,7 +32,7 @@ interface Repair {
   readonly ms: number;
 }
 
-/** What the log says was repaired, from `offset` on. */
+/** The repairs in the log, from `offset` on. */
 function repairs(offset: number): Repair[] {
   const lines = log.slice(offset).split("\n").slice(0, -1);
   return lines
@@ -41,7 +41,7 @@ function repairs(offset: number): Repair[] {
 }
 
 const nft = (...args: string[]): Promise<string> => cluster.lab.node.mustRun(["nft", ...args]);
-/** The ruleset without counters and handles; affinity entries' remaining time changes. */
+/** The ruleset without counters and handles; the remaining time of affinity entries changes. */
 const listing = async (): Promise<string> =>
   (await nft("-s", "list", "ruleset")).replaceAll(/ expires \d[\dhms]*/g, "");
 
@@ -65,7 +65,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** Runs it, and waits for as many repairs. */
+/** Runs `deed`, and waits for `count` repairs. */
 async function repaired(count: number, deed: () => Promise<unknown>): Promise<Repair[]> {
   const offset = log.length;
   await deed();
@@ -126,12 +126,12 @@ describe("what somebody does with nft", () => {
       await nft("add", "rule", "ip", "kube-proxy", "services", "counter");
     }
     expect(repairs(offset).length).toBeGreaterThan(5);
-    // A tenth for repairs, and the events of all these changes.
+    // A tenth for repairs, plus the events of all these changes.
     expect((cpuMsOf(daemon) - began.cpuMs) / (performance.now() - began.at)).toBeLessThan(0.5);
   });
 });
 
-/** CPU time that the process has used, ms: ticks of 10 ms, as Linux counts them for every architecture. */
+/** CPU time that the process has used, ms: Linux counts it in ticks of 10 ms on every architecture. */
 function cpuMsOf({ pid }: ChildProcess): number {
   const [, fields] = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ");
   const [user, system] = fields.split(" ").slice(11, 13).map(Number);
@@ -149,7 +149,7 @@ test("it ends with its rules in place, with nothing more to repair", async () =>
   for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
 });
 
-/** Chains and sets that were made anew are listed last. */
+/** Recreated chains and sets are listed last. */
 function sorted(text: string): string[] {
   return text.split("\n").sort();
 }

@@ -1,9 +1,9 @@
 /**
  * Elements that are replaced while packets look them up.
  *
- * Before Linux 6.17 (and stable releases that took the mending over, "netfilter: nf_tables: restart set lookup on base_seq
- * change") a lookup under way on one processor can find neither the old nor the new element of a key that a commit on
- * another replaces: it has read the old generation, and the old element is unlinked already. The next lookup finds the new one.
+ * Before Linux 6.17 (and stable releases with the backport of "netfilter: nf_tables: restart set lookup on base_seq change"), a lookup may
+ * find neither the old nor the new element of a key that a commit on another processor replaces: it has read the old generation, but the
+ * old element is already unlinked. The next lookup finds the new one.
  */
 import type { ChildProcess } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -56,7 +56,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** Calls `change` with 0, 1, 2, … until the time is over. Returns how many calls there were. */
+/** Calls `change` with 0, 1, 2, … until the time is over. Returns the number of calls. */
 async function again(change: (n: number) => Promise<unknown>): Promise<number> {
   const end = performance.now() + patience(SECONDS * 1000);
   let n = 0;
@@ -64,7 +64,7 @@ async function again(change: (n: number) => Promise<unknown>): Promise<number> {
   return n;
 }
 
-/** Datagrams to a port of this node that nobody listens on, as fast as they go. */
+/** Sends datagrams as fast as possible to a port of this node on which nothing listens. */
 function flood(): ChildProcess {
   const program = `
     const socket = require("node:dgram").createSocket("udp4");
@@ -74,9 +74,9 @@ function flood(): ChildProcess {
   return cluster.node.spawn([process.execPath, "-e", program], { stdio: "ignore" });
 }
 
-/** How often a packet looks up: packets are slow against lookups. */
+/** Lookups per packet: packets are slow compared with lookups. */
 const LOOKUPS = 200;
-/** One change in so many is about the service with affinity too. */
+/** Every STICKY_EVERY-th change also affects the service with affinity. */
 const STICKY_EVERY = 21;
 const counter: Expr = { type: "counter" };
 const found: Expr = { type: "immediate", dreg: 0, data: { verdict: "return" } };
@@ -152,7 +152,7 @@ test("no connection is lost while a service's endpoint is replaced without a pau
   const { connections, failures } = await underLoad(cluster, streams, async () => {
     changes = await again((n) => {
       const endpoints = lists[n % lists.length];
-      // Sets that go take the kernel its time.
+      // Removing sets takes the kernel some time.
       const changed = n % STICKY_EVERY === 0 ? services : [web, edge];
       put(changed.flatMap((service) => serviceObjects(cluster.lab, { ...service, endpoints }).slice(1)));
       return proxier.sync();

@@ -1,4 +1,7 @@
-/** A new start without a ripple: on what it left itself, whole or killed, and on what an older or newer layout of it left. */
+/**
+ * A restart without disturbance: on the program's own table, whether it ended normally or was killed, and on the table of an older or newer
+ * layout.
+ */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -50,7 +53,7 @@ interface Line {
   readonly transactions: number;
 }
 
-/** What a run says of its writes, one line per write. */
+/** The writes in a run's log, one line per write. */
 function writes(log: string): Line[] {
   return log
     .split("\n")
@@ -60,13 +63,13 @@ function writes(log: string): Line[] {
 }
 
 const running = new Set<ChildProcess>();
-// Of a test that failed: it would mend what the next one breaks.
+// Ends the daemon of a failed test: it would repair what the next test breaks.
 afterEach(() => {
   for (const daemon of running) daemon.kill("SIGKILL");
   running.clear();
 });
 
-/** Starts it, and waits for the first write of both families. */
+/** Starts the daemon, and waits for the first write of both families. */
 async function start(): Promise<{ daemon: ChildProcess; log: () => string }> {
   let log = "";
   const daemon = cluster.start(["run", ...args, "--log-level", "debug"]);
@@ -83,13 +86,13 @@ async function end(daemon: ChildProcess, signal: NodeJS.Signals): Promise<void> 
   running.delete(daemon);
 }
 
-/** Everything in both tables but the time that clients are remembered for. With handles: it shows what was written anew. */
+/** Everything in both tables except the time for which clients are remembered. With handles, it shows which objects were rewritten. */
 async function listing(...flags: string[]): Promise<string> {
   const texts = await Promise.all(FAMILIES.map((family) => nft(...flags, "list", "table", family, "kube-proxy")));
   return texts.join("").replaceAll(/ (expires|timeout) [\dhmsd]+/g, "");
 }
 
-/** What one client is answered with over the sticky service. */
+/** The answers that one client gets from the sticky service. */
 async function answers(family: Family): Promise<Set<string>> {
   const { namespace, address } = cluster.source("client");
   const outcomes = await namespace.agent().probe({
@@ -135,7 +138,7 @@ describe.each(someOf(["SIGKILL", "SIGTERM"] as const, 2))("after %s, with the sa
       "nothing written 0",
       "nothing written 0",
     ]);
-    // The load may have made clients known that were not.
+    // The load may have added clients.
     const known = (text: string): string => text.replaceAll(/\n\t\telements = \{[^}]*\}/g, "");
     expect(known(await listing("-a"))).toBe(known(tables));
     for (const family of FAMILIES) expect(await answers(family)).toEqual(before[family]);
@@ -147,9 +150,9 @@ describe.each(someOf(["SIGKILL", "SIGTERM"] as const, 2))("after %s, with the sa
 const SAME_NAMES = "the same names with other types, sizes and comments";
 
 describe("a layout of another version", () => {
-  /** What it might have been, made from what it is. */
+  /** Tables of other layouts, derived from the current one. */
   const LAYOUTS: Readonly<Record<string, (text: string) => string>> = {
-    // Rendered by that version, of the same manifests.
+    // Rendered by that version from the same manifests.
     "services in verdict maps, endpoints in one (0.1.0)": () =>
       readFileSync(join(import.meta.dirname, "support", "former-layout.nft"), "utf8"),
     "every chain, set and map under another name": (text) => {
@@ -215,7 +218,7 @@ describe("a layout of another version", () => {
       expect(layout === SAME_NAMES ? exceptMissed(failures) : failures).toEqual([]);
       expect(connections).toBeGreaterThan(20);
       for (const family of FAMILIES) {
-        // At most one goes ahead: chains that nothing goes to yet.
+        // At most one transaction precedes it: chains that nothing refers to yet.
         const [first, ...rest] = writes(log).filter((write) => write.family === family);
         expect(first.transactions).toBeGreaterThan(0);
         expect(first.transactions).toBeLessThanOrEqual(2);
@@ -226,7 +229,7 @@ describe("a layout of another version", () => {
   }
 });
 
-/** Clients that are remembered differ, and so do the numbers of their endpoints in a table made anew; what was made anew is listed last. */
+/** Remembered clients differ, and so do the numbers of their endpoints in a recreated table. Recreated objects are listed last. */
 function sorted(text: string): string[] {
   return text
     .replaceAll(/(\tset sticky-[^}]*?\n)\t\telements = \{[^}]*\}\n/g, "$1")

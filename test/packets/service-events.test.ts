@@ -1,6 +1,6 @@
 /**
- * The whole program at an API server, on a kernel that refuses one service: the others are served, and the
- * Service has an Event. In a network namespace for the connection tracking table alone, which is the real one.
+ * The whole program with an API server, on a kernel that rejects one service: the others are served, and the Service
+ * gets an Event. Only the connection tracking table, which is real, needs the network namespace.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";

@@ -1,4 +1,4 @@
-/** What signals do to the program, as PID 1 of a PID namespace: there, what it does not catch is lost. */
+/** Effects of signals on the program as PID 1 of a PID namespace: signals that it does not catch are lost there. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
@@ -33,9 +33,9 @@ afterEach(async () => {
 });
 
 interface Started {
-  /** unshare(1), which ends as the program does. */
+  /** unshare(1), which ends when the program does. */
   readonly parent: ChildProcess;
-  /** Of the program, outside its PID namespace; 1 inside. */
+  /** PID of the program outside its PID namespace; it is 1 inside. */
   readonly pid: number;
   readonly log: () => string;
 }
@@ -46,13 +46,13 @@ function children(pid: number): number[] {
   return text === "" ? [] : text.split(" ").map(Number);
 }
 
-/** Bit 14 of SigCgt: Node's own code catches SIGTERM as it boots, or ours does. */
+/** Bit 14 of SigCgt is set if the program catches SIGTERM, in Node's own code as it boots or in ours. */
 function catchesSigterm(pid: number): boolean {
   const mask = /^SigCgt:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))?.[1] ?? "0";
   return ((BigInt(`0x${mask}`) >> 14n) & 1n) === 1n;
 }
 
-/** Starts the program as PID 1; resolves when the first signal can be caught, some ms after its exec. */
+/** Starts the program as PID 1. Resolves when it can catch the first signal, some ms after its exec. */
 async function startAsInit(args: readonly string[], node: readonly string[] = []): Promise<Started> {
   const unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
   const command = [...unshare, process.execPath, ...node, MAIN, ...args];
@@ -68,7 +68,7 @@ async function startAsInit(args: readonly string[], node: readonly string[] = []
   }
 }
 
-/** What each thread of a program does: its name, state and, asleep, where in the kernel. */
+/** Name and state of each thread of a program and, if it sleeps, its place in the kernel. */
 function threads(pid: number): string {
   const read = (file: string): string => (existsSync(file) ? readFileSync(file, "latin1") : "");
   const tasks = existsSync(`/proc/${pid}/task`) ? readdirSync(`/proc/${pid}/task`) : [];
@@ -81,8 +81,8 @@ function threads(pid: number): string {
 }
 
 /**
- * Signals; undefined: the program ended within the limit, without the time in which the machine stood still or other programs had
- * the cores. Else what it was doing when that was over.
+ * Sends the signal. Returns undefined if the program ended within the limit, not counting the time in which the machine stood still or
+ * other programs had the cores. Otherwise returns what the program was doing at the limit.
  */
 async function lateEnd(
   signal: NodeJS.Signals,
@@ -94,7 +94,7 @@ async function lateEnd(
   const withoutCore = watchWithoutCore(pid, parent.pid!, process.pid);
   process.kill(pid, signal);
   for (;;) {
-    // Before the wait: what comes after it is not asked when the program has ended in it, however late this process is.
+    // Computed before the wait: if the program ends during the wait, it was in time, however late this process wakes.
     const over = performance.now() - from - withoutCore() > limitMs;
     if (await Promise.race([ended, sleep(20, false, { ref: false })])) return undefined;
     if (over) break;
@@ -110,7 +110,7 @@ async function lateEnd(
 /** From Node's boot, some tens of ms, to a program that serves. */
 const MOMENTS_MS = [0, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300, 400, 500, 700, 1000, 1500, 2500];
 
-/** A second; on a machine that is too busy to start the program within one, as long as that takes. */
+/** A second or, if a busy machine needs longer to start the program, that time. */
 async function second(): Promise<number> {
   const from = performance.now();
   const started = await startAsInit(["run", "--manifests", directory]);
@@ -120,7 +120,7 @@ async function second(): Promise<number> {
   return Math.max(patience(1000), tookMs);
 }
 
-/** The moments after which SIGTERM did not end the program in time, and what it did instead. */
+/** The moments after which SIGTERM did not end the program in time, with what it did instead. */
 async function lateMoments(args: readonly string[]): Promise<string[]> {
   const limitMs = await second();
   const late: string[] = [];
@@ -181,7 +181,7 @@ function lines(log: string): Record<string, unknown>[] {
 const withMessage = ({ log }: Started, message: string): Record<string, unknown>[] =>
   lines(log()).filter(({ msg }) => msg === message);
 
-/** Ports that anything in the namespace listens on, TCP. */
+/** TCP ports on which anything in the namespace listens. */
 async function listening(): Promise<string> {
   return namespace.mustRun(["ss", "-Hltn"]);
 }

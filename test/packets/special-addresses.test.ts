@@ -1,4 +1,4 @@
-/** Addresses that no service and no endpoint can have: loopback, unspecified, link-local, multicast and broadcast ones. */
+/** Addresses that no service and no endpoint can have: loopback, unspecified, link-local, multicast and broadcast. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Finished } from "../lab/namespace.ts";
@@ -47,7 +47,7 @@ const inLoopback: ServiceSpec = {
   spec: { clusterIP: "127.0.0.1", clusterIPs: ["127.0.0.1"] },
 };
 
-/** The services, and endpoints that can never answer in their slices. */
+/** The services, with slices that contain endpoints that can never answer. */
 function objects(cluster: Cluster): Manifest[] {
   return [external, balanced, odd, inLoopback].flatMap((service) =>
     serviceObjects(cluster.lab, service).map((object) => {

@@ -1,6 +1,6 @@
 /**
- * Twelve faults of a node, each made for real: within a second `status` names it with what to do and ends with 1, and when it is mended
- * `status` ends with 0 again.
+ * Twelve real faults of a node: within a second `status` names the fault and its remedy and exits with 1. After the fault is fixed,
+ * `status` exits with 0 again.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -29,9 +29,9 @@ import {
 import { longTest } from "../support/long.ts";
 
 const HEALTH_PORT = 10_256;
-/** From a fault until `status` shows it, without the time in which others had the processors. */
+/** Time from a fault until `status` shows it, not counting the time in which others had the processors. */
 const SHOWN_MS = patience(1000);
-/** A repair is a problem for a minute, and then the test looks again. */
+/** A repair counts as a problem for a minute; then the test checks again. */
 const MINUTE_MS = patience(90_000);
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
@@ -43,15 +43,15 @@ let api: Api;
 let directory: string;
 let socket: string;
 let daemon: Daemon;
-/** Where the manifests of the daemon are that has no API server. */
+/** Directory of the manifests of the daemon that has no API server. */
 let manifests: string;
 
-/** A daemon of the node's, and what it logs. */
+/** A daemon of the node, and its log. */
 class Daemon {
   readonly process: ChildProcess;
   log = "";
 
-  /** `preload`: a module that makes a fault. */
+  /** `preload`: a module that causes a fault. */
   constructor(words: readonly string[], preload?: string) {
     const command =
       preload === undefined
@@ -87,7 +87,7 @@ afterAll(async () => {
 const put = (...objects: readonly Manifest[]): Promise<void> =>
   api.call("put", objects as unknown as readonly KubeJson[]);
 
-/** As in a cluster: kube-proxy's command line, and its ports. */
+/** As in a cluster: with kube-proxy's command line and ports. */
 async function serve(preload?: string): Promise<Daemon> {
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, api.kubeconfig);
@@ -113,7 +113,7 @@ async function report(): Promise<Report & { readonly code: number }> {
   return { ...(JSON.parse(stdout) as Report), code };
 }
 
-/** Within a second of what `fault` does, `status` says it, with a remedy, and ends with 1. */
+/** Checks that, within a second after `fault`, `status` reports it with a remedy and exits with 1. */
 async function isTold(fault: () => Promise<unknown>, what: RegExp, remedy: RegExp): Promise<void> {
   const among = ({ problems }: Report): Report["problems"][number] => {
     const found = problems.find((problem) => what.test(problem.what));
@@ -123,7 +123,7 @@ async function isTold(fault: () => Promise<unknown>, what: RegExp, remedy: RegEx
   await fault();
   const from = performance.now();
   const withoutCore = watchWithoutCore(daemon.process.pid!, process.pid);
-  // What the command asks: starting a program for each look would take longer than most faults.
+  // Asks the daemon as the command does: starting a program for each check would take longer than most faults last.
   await eventually(async () => among((await ask(socket, "status")) as Report));
   const shown = performance.now() - from;
   const held = withoutCore();
@@ -133,18 +133,18 @@ async function isTold(fault: () => Promise<unknown>, what: RegExp, remedy: RegEx
   expect(shown - held).toBeLessThan(SHOWN_MS);
 }
 
-/** A daemon that was just started answers. */
+/** Waits until a daemon that was just started answers. */
 async function answers(): Promise<void> {
   await eventually(() => ask(socket, "status"));
 }
 
-/** Status and body of what a port of the node answers. */
+/** Status and body of the answer of one of the node's ports. */
 async function get(portAndPath: string): Promise<string> {
   const { status, body } = await cluster.node.http().get(`http://127.0.0.1:${portAndPath}`);
   return `${status} ${body.trim()}`;
 }
 
-/** No problem, but for what is given, of which a minute is told. */
+/** Checks that there is no problem, except the given one, which is reported for a minute. */
 async function isWell(but?: RegExp): Promise<void> {
   const others = ({ problems }: Report): Report["problems"] => problems.filter(({ what }) => but?.test(what) !== true);
   await eventually(async () => expect(others((await ask(socket, "status")) as Report)).toEqual([]));
@@ -174,7 +174,7 @@ longTest("the daemon was restarted while the API server is away: commands tell w
   );
   expect(status).not.toContain("kernel serves 0 VIPs");
   expect(status).toMatch(/^health +\/healthz 503: no Node object named node-1 has been seen/m);
-  // The status page does not deny it, either.
+  // The status page agrees.
   expect(await get("10249/status/v1/status")).toMatch(/^200 .*"inForce":false[^}]*"kernelEntries":[1-9]/);
   expect(await get("10249/status/v1/services")).toMatch(/^503 it has written no rules since its start/);
   expect(await get(`${HEALTH_PORT}/readyz`)).toMatch(
@@ -232,7 +232,7 @@ test("another program's chain drops: by policy or by a rule; one that lets servi
     "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }";
   const told = /chain wall-forward \(hook forward\) of table inet wall drops packets to default\/web: by policy/;
   await isTold(() => nft(wall), told, /nft insert rule inet wall wall-forward ct status dnat accept/);
-  // What the remedy says, done.
+  // Do what the remedy says.
   await cluster.lab.node.mustRun([
     "nft",
     "insert",
@@ -322,7 +322,7 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
   await daemon.end();
   const good = join(directory, "good");
   const preload = join(directory, "refuse.mjs");
-  // The kernel's own refusal: of the service's own chain, whose name is made longer than the kernel takes.
+  // The kernel's own error: the name of the service's chain is made longer than the kernel accepts.
   await writeFile(
     preload,
     `import { existsSync } from "node:fs";
@@ -360,7 +360,7 @@ test("a manifest that cannot be parsed", async () => {
 
 const RECENT = /changed the IPv[46] table|events were lost/;
 
-/** What one column of /proc/net/netlink says of the netfilter sockets here, added up: bytes that wait to be read, messages dropped. */
+/** The sum of one column of /proc/net/netlink over the netfilter sockets here: bytes that wait to be read, or dropped messages. */
 async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
   const text = await cluster.lab.node.mustRun(["cat", "/proc/net/netlink"]);
   const [head, ...rows] = text.split("\n").map((line) => line.trim().split(/\s+/));
@@ -369,7 +369,7 @@ async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
 }
 
 longTest("events are lost, as the kernel had no room for them", { timeout: 2 * MINUTE_MS }, async () => {
-  // Stopped, it reads none until its socket's 64 MiB are full.
+  // A stopped daemon reads no events, until its socket's 64 MiB are full.
   const elements = Array.from({ length: 60_000 }, (_, i) => `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`).join(", ");
   const flood = `add table ip flood\nadd set ip flood s { type ipv4_addr; }\nadd element ip flood s { ${elements} }\n`;
   daemon.process.kill("SIGSTOP");
@@ -380,13 +380,13 @@ longTest("events are lost, as the kernel had no room for them", { timeout: 2 * M
     }
     expect(await ofSockets("Drops")).toBeGreaterThan(0);
     await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "flood"]);
-    // Stopped, it could not have said so.
+    // A stopped daemon could not have reported it.
     await isTold(async () => daemon.process.kill("SIGCONT"), /events were lost \d+ s ago/, /nft monitor/);
   } finally {
     daemon.process.kill("SIGCONT");
   }
   await isWell(RECENT);
-  // What is left of the events is read now, and then the tables are: who changes them next is heard.
+  // The daemon now reads the remaining events and then the tables, so it notices the next change.
   await eventually(async () => expect(await ofSockets("Rmem")).toBe(0));
   const late = join(manifests, "late.json");
   const items = serviceObjects(cluster.lab, { name: "late", n: 4, endpoints: ["a"] });

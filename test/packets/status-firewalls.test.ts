@@ -1,6 +1,6 @@
 /**
- * Other programs' firewalls between clients and services: where a packet does not pass, `status` names the rule and the service, and ends with 1;
- * where it does, or where nobody can know, there is no problem.
+ * Other programs' firewalls between clients and services: if they block a packet, `status` names the rule and the service and exits with 1.
+ * If they let it pass, or if nobody can know, there is no problem.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -64,7 +64,7 @@ async function reaches(service: ServiceSpec): Promise<boolean> {
   return outcome?.result === "ok";
 }
 
-/** One statement a line, as nft 1.0.6 wants it. */
+/** One statement per line, as nft 1.0.6 requires. */
 const wall = (family: string, base: string, ...rules: readonly string[]): string =>
   `table ${family} wall {\nchain gate {\ntype filter hook ${base.replaceAll("; ", "\n")}\n${rules.join("\n")}\n}\n}\n`;
 
@@ -210,7 +210,7 @@ test("iptables-legacy whose chain FORWARD drops by policy", async (context) => {
       { name: "FORWARD", policy, rules },
       { name: "OUTPUT", policy: "ACCEPT", rules: [] },
     ]);
-  // Its rules may accept services' packets: nobody can tell.
+  // Its rules may accept packets to services: nobody can know.
   await filter("DROP", [legacyRule("ip", "accept")]);
   expect(await reaches(web)).toBe(true);
   await eventually(async () => {

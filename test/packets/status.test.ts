@@ -1,4 +1,4 @@
-/** `status` and `services`, asked of a daemon that serves this node. */
+/** `status` and `services`, answered by a daemon that serves this node. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -17,7 +17,7 @@ import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./
 import { longTest } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
-/** A pod that has ended its work, and one in its place. */
+/** A pod that has completed, and its replacement. */
 const shop: ServiceSpec = {
   name: "shop",
   n: 3,
@@ -27,7 +27,7 @@ const shop: ServiceSpec = {
   ],
 };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
-/** Its port has the number of its node port. */
+/** Its port equals its node port. */
 const alike: ServiceSpec = {
   name: "alike",
   n: 4,
@@ -88,7 +88,7 @@ test("a file at --control-socket stays, and the log says what to do", async () =
   const manifests = join(directory, "none");
   await mkdir(manifests);
   const command = [process.execPath, cluster.main, "run", "--manifests", manifests, "--control-socket", file];
-  // Elsewhere: two daemons of one namespace would contend for the tables.
+  // In another namespace: two daemons of one namespace would contend for the tables.
   const other = cluster.lab.client.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   other.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
@@ -228,7 +228,7 @@ test("status tells who changed the table last", async () => {
 });
 
 test("another user is refused", async () => {
-  // It may read everything, the program too, which may lie in a directory that other users cannot enter.
+  // The user may read everything, because the program may be in a directory that other users cannot enter.
   const reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"];
   const { code, stderr } = await cluster.commandBehind(
     ["setpriv", "--reuid", "65534", "--clear-groups", ...reads],

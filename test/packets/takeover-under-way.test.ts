@@ -1,7 +1,7 @@
 /**
- * Packets that are under way in kube-proxy's rules at the very moment at which ours take their place. They go on in the old rules, but each
- * look-up there finds what maps hold by then; one that finds nothing leaves the packet with the service's address, and our rules, at the
- * hooks that follow, reject it. kube-proxy's rules are made slow here, so that each of many takeovers has packets in their midst.
+ * Packets that are inside kube-proxy's rules at the moment at which ours replace them. They continue in the old rules, but each lookup uses
+ * the current maps. If a lookup finds nothing, the packet keeps the service's address, and our rules at the next hooks reject it.
+ * kube-proxy's rules are made slow here, so that each of many takeovers has packets inside them.
  */
 import { once } from "node:events";
 import { text } from "node:stream/consumers";
@@ -27,10 +27,10 @@ import { decoded } from "../support/decoded.ts";
 import { SILENT } from "../support/log.ts";
 import { atLength } from "../lab/length.ts";
 
-/** Where nothing was kept, or no more than named maps, one in ten takeovers and more had a packet rejected, on 2 cores that others used too. */
+/** When no maps or only named maps were kept, at least one in ten takeovers had a packet rejected, on 2 shared cores. */
 const TAKEOVERS = atLength({ short: 5, usual: 20, nightly: 100 });
 const SERVICES = 10;
-/** Some 100 µs of each packet's way from the hook to the first look-up. */
+/** Some 100 µs of each packet's way from the hook to the first lookup. */
 const SLOW_RULES = 400;
 const SLOW_RULE = "fib saddr type unicast fib saddr type unicast fib saddr type local counter";
 
@@ -40,7 +40,7 @@ beforeAll(async () => {
   road = await makeRoad("under-way");
   kernel = await NftKernel.open({ netns: `/run/netns/${road.node.name}` });
   await road.node.sysctl({ "net.ipv4.icmp_ratemask": 0 });
-  // Ends behind both programs' rules, before it is a connection that is tracked: those would fill the table.
+  // Drop the packets after both programs' rules, before they become tracked connections, which would fill the table.
   await nft(
     "table ip sink { counter served { }; chain forward { type filter hook forward priority 50; counter name served drop; }; }",
   );
@@ -59,7 +59,7 @@ async function theirs(): Promise<void> {
   await nft(`insert rule ip kube-proxy services ${SLOW_RULE}\n`.repeat(SLOW_RULES));
 }
 
-/** Takes the table over in one write. */
+/** Takes over the table in one write. */
 async function ours(): Promise<void> {
   const proxier = new Proxier({
     config: { ...defaultConfig(), bindAddress: NODE_IP, clusterCIDRs: [CLUSTER_CIDR] },
@@ -82,7 +82,7 @@ async function ours(): Promise<void> {
   expect(ok).toBe(true);
 }
 
-/** Datagrams that this node's rules have refused. */
+/** Number of datagrams that this node's rules have rejected. */
 async function rejected(): Promise<number> {
   const lines = (await road.node.mustRun(["cat", "/proc/net/snmp"])).split("\n");
   const [names, values] = lines.filter((line) => line.startsWith("Icmp: ")).map((line) => line.split(" "));

@@ -1,7 +1,8 @@
 /**
- * Moving in from kube-proxy's nftables mode, and back: the table is one and the same, and each program starts on what the
- * other left. Our first sync takes it over in a transaction, without a connection lost; kube-proxy's first sync (set-up and
- * rules in one transaction) is accepted on ours, and so is the next, which deletes the chains that it took for its own.
+ * Moving from kube-proxy's nftables mode, and back: both use the same table, and each program starts on the other's.
+ * Our first sync takes it over in one transaction without losing a connection. kube-proxy's first sync (setup and rules
+ * in one transaction) succeeds on our table, and so does its next sync, which deletes the chains that it took for its
+ * own.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -57,7 +58,7 @@ const more = [9, 10, 11, 12].map((n): ServiceSpec => ({
 }));
 const SERVICES: readonly ServiceSpec[] = [web, edge, empty, sticky, stickyEdge, guarded, inside, elsewhere, ...more];
 
-/** What must be so whoever wrote the table. */
+/** Rows that hold whichever program wrote the table. */
 function rows(rule: string): readonly Row[] {
   return [
     { rule, from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
@@ -78,13 +79,13 @@ function ours(): Promise<Finished> {
   return cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
 }
 
-/** What the log says of one write. */
+/** One write in the log. */
 interface Write {
   readonly family: string;
   readonly transactions: number;
 }
 
-/** kube-proxy starts. Returns what it does with its next sync. */
+/** Starts kube-proxy. Returns a function that does its next sync. */
 async function theirs(everywhere = false): Promise<() => Promise<void>> {
   const started = await Promise.all(
     FAMILIES.map(async (family) => {

@@ -1,4 +1,7 @@
-/** `trace` tells of live packets what the wire shows: which endpoint answered, what was rejected or dropped and by whom; and it leaves nothing. */
+/**
+ * `trace` reports live packets as the wire shows them: which endpoint answered, which rule or table rejected or dropped them. It leaves
+ * nothing behind.
+ */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -41,11 +44,11 @@ const sticky: ServiceSpec = {
   ],
   affinitySeconds: 60,
 };
-/** Its endpoint is what another program's table drops packets to. */
+/** Another program's table drops packets to its endpoint. */
 const blocked: ServiceSpec = { name: "blocked", n: 6, endpoints: ["c"] };
-/** Its slices name a port that no pod listens on. */
+/** Its slices name a port on which no pod listens. */
 const closed: ServiceSpec = { name: "closed", n: 7, endpoints: ["a", "r1"] };
-/** Only this network may come. */
+/** Only this network has access. */
 const ranged: ServiceSpec = { name: "ranged", n: 8, endpoints: ["a"], ranges: ["192.0.2.0/24", "2001:db8:1::/64"] };
 const away: ServiceSpec = { name: "away", n: 9, endpoints: ["r1"], internal: "Local", external: "Local" };
 const SERVICES = [plain, empty, edge, inside, sticky, blocked, ranged, away];
@@ -98,7 +101,7 @@ function addressOf(pod: string, family: Family): string {
 const seen = new Map<string, number>();
 const count = (kind: string): void => void seen.set(kind, (seen.get(kind) ?? 0) + 1);
 
-// Two lists of tests, not one with some skipped: each kernel shows all that there is to show on it.
+// Two lists of tests instead of one with skipped tests: each kernel runs everything that it can show.
 if (factsOf(release()).owner) describe("a kernel with tables that go with their owner", onNewer);
 else describe("a kernel without tables that go with their owner", onOlder);
 
@@ -197,7 +200,7 @@ function onNewer(): void {
             return tracing.of(flow)!;
           });
           const refusal = flow.protocol === "tcp" ? "TCP reset" : "ICMP port unreachable";
-          // An ICMP error names the connection that it is about since Linux 6.16 only.
+          // Only since Linux 6.16 does an ICMP error name its connection.
           const isKnown = flow.protocol === "tcp" || factsOf(release()).traceConntrack;
           expect(line).toMatchObject({ verdict: "accepted", ...(isKnown && { reply: "refused", refusal }) });
         }
@@ -332,7 +335,7 @@ function onNewer(): void {
   test("no rule and no table is left by kill -9", async () => {
     const tracing = await trace(["default/plain"]);
     const [name = ""] = /nft-proxier-trace-\d+/.exec(await tables()) ?? [];
-    // While it is there, a ruleset that is saved can be read again.
+    // A ruleset saved while the table exists can be loaded again.
     const listing = await cluster.node.mustRun(["nft", "list", "table", "inet", name]);
     await cluster.node.mustRun(["nft", "-c", "-f", "-"], { input: listing.replace(name, "copy") });
     tracing.child.kill("SIGKILL");
@@ -377,7 +380,7 @@ function onNewer(): void {
 
   test("a burst is traced up to the limit, and no connection notices", async () => {
     const { ip } = clusterIP(plain).address;
-    // Of the tests before: a connection from a port that one of theirs had is none that begins.
+    // Delete the connections of earlier tests: a connection that reuses one of their ports would not count as new.
     await cluster.command(["conntrack", "delete", "--protocol", "udp", "--dst", ip]);
     const tracing = await trace(["any", "--force"]);
     const began = Date.now();
@@ -389,7 +392,7 @@ function onNewer(): void {
     expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
     const seconds = (Date.now() - began) / 1000;
     expect(await tracing.interrupt()).toBe(0);
-    // In a user namespace the receive buffer holds fewer messages than the burst makes; then that is said.
+    // In a user namespace the receive buffer cannot hold the messages of the burst; `trace` then reports that.
     const told = tracing.lines.length >= PACKETS_PER_SECOND || tracing.stderr.includes("the kernel dropped messages");
     expect([told, tracing.stderr]).toEqual([true, tracing.stderr]);
     expect(tracing.lines.length).toBeLessThanOrEqual(PACKETS_PER_SECOND * (seconds + 3));
@@ -408,7 +411,7 @@ function onNewer(): void {
     await eventually(() => expect(stderr).toContain("tracing "));
     const client = async (): Promise<void> =>
       void (await send(cluster, flows(["client"], [clusterIP(plain)], ["tcp"])[0]));
-    // A line after the one that `head` took finds that it is gone; until then lines of many connections may go out in one write.
+    // The program notices only at a later line that `head` has ended; until then one write may contain lines of many connections.
     const deadline = Date.now() + 40_000;
     while (piped.exitCode === null && Date.now() < deadline) await client();
     await ended;

@@ -1,4 +1,4 @@
-/** No list to go to, addresses that no service answers at, and load-balancer source ranges. */
+/** No endpoint list, addresses at which no service answers, and load-balancer source ranges. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { type AddressPair, FAMILIES, PLAN } from "../lab/topology.ts";
@@ -81,7 +81,7 @@ const services = [
   spaced,
 ];
 
-/** Services whose endpoint, written by hand, is an address of a service. */
+/** Services whose manually written endpoint is an address of a service. */
 const toUnusedPort: ServiceSpec = { name: "to-unused-port", n: 30, endpoints: [] };
 const toUnallocated: ServiceSpec = { name: "to-unallocated", n: 31, endpoints: [] };
 const toEmpty: ServiceSpec = { name: "to-empty", n: 32, endpoints: [] };

@@ -52,13 +52,13 @@ function objects(...services: readonly ServiceSpec[]): Manifest[] {
 
 async function edit(file: string, content: readonly Manifest[] | string): Promise<void> {
   const text = typeof content === "string" ? content : content.map((object) => JSON.stringify(object)).join("\n---\n");
-  // At once: a machine that stood still in the midst of writing would show half a file for longer than those are doubted.
+  // Write in one step: if the machine stood still during the write, half a file would be visible for longer than the daemon distrusts it.
   const written = join(manifests, `.${file}.new`);
   await writeFile(written, text);
   await rename(written, join(manifests, file));
 }
 
-/** The row comes true within `limitMs`. */
+/** Waits until the row holds, at most `limitMs`. */
 async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
   const start = performance.now();
   for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
@@ -131,6 +131,7 @@ test("its log has the first write of each family, slow ones, and the number of t
   expect(quick.length).toBeLessThanOrEqual(2);
   const counted = lines.filter(({ msg }) => msg === "recent writes");
   const writes = counted.reduce((sum, { ip, ip6 }) => sum + (ip?.writes ?? 0) + (ip6?.writes ?? 0), 0);
-  // Seven times an edit changed what packets saw before the next edit, so each of these had a write of its own. On a busy machine others share one.
+  // Seven times an edit changed what packets saw before the next edit, so each of these had its own write. On a busy machine, the others
+  // may share one.
   expect(writes + synced.length - quick.length).toBeGreaterThanOrEqual(7);
 });

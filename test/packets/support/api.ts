@@ -1,4 +1,4 @@
-/** An API server in a namespace of the lab: the double as a program of its own, and a hand on it. */
+/** An API server in a namespace of the lab: the double as a separate process, with remote control. */
 import type { ChildProcess } from "node:child_process";
 import { join } from "node:path";
 import { createInterface } from "node:readline";

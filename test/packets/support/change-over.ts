@@ -1,4 +1,4 @@
-/** What a change-over of proxiers is seen by: connections that are open, and thousands of new ones a second. */
+/** Traffic that shows the effects of a change of proxiers: open connections, and thousands of new ones a second. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 
@@ -16,7 +16,7 @@ const NEW_PER_SECOND = atLength({ short: 1000, usual: 5000 });
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };
 const echo: ServiceSpec = { name: "echo", n: 3, endpoints: ["e"] };
-/** What the connections of `changeOver` go to. */
+/** The services to which `changeOver` connects. */
 export const SERVICES: readonly ServiceSpec[] = [web, here, echo];
 const STREAMS: readonly Stream[] = [
   { from: "client", to: clusterIP(web), protocol: "tcp" },
@@ -25,17 +25,17 @@ const STREAMS: readonly Stream[] = [
   { from: "node", to: clusterIP(here), protocol: "tcp" },
 ];
 
-/** What is open and what is opened while proxiers change over. */
+/** Connections that are open or opened while proxiers change. */
 export interface Traffic {
-  /** Echo servers that connections of the client stay open to, `OPEN` in all. */
+  /** Echo servers to which the client keeps `OPEN` connections in all. */
   readonly open: readonly Target[];
   readonly streams: readonly Stream[];
-  /** New connections of all streams. */
+  /** New connections per second, of all streams. */
   readonly perSecond: number;
 }
 const TRAFFIC: Traffic = { open: [clusterIP(echo)], streams: STREAMS, perSecond: NEW_PER_SECOND };
 
-/** The pods of these services, with their servers. */
+/** Creates a cluster with the pods of these services and their servers. */
 export async function createCluster(): Promise<Cluster> {
   const cluster = await Cluster.create([...PODS, { name: "e", on: "node" }], ["e"]);
   const { namespace, address } = cluster.lab.pod("e");
@@ -43,7 +43,7 @@ export async function createCluster(): Promise<Cluster> {
   return cluster;
 }
 
-/** The connections that are open before `work` exchange data behind it; new ones are opened all the while. */
+/** Open connections exchange data after `work`; meanwhile new ones are opened. */
 export async function changeOver(
   cluster: Cluster,
   work: () => Promise<unknown>,
@@ -76,7 +76,7 @@ export async function changeOver(
   }
 }
 
-/** Rejects if a connection, open or new, has met anything but its pod. */
+/** Rejects if a connection, open or new, has reached anything but its pod. */
 export async function expectNoFailure(
   cluster: Cluster,
   work: () => Promise<unknown>,

@@ -1,6 +1,8 @@
-/** Pearson's test against the even spread: is this how a fair draw looks? */
+/** Pearson's chi-squared test: how likely is this distribution for a fair draw? */
 
-/** What is less likely is no chance: there are some 60 such tests, and together they fail by chance once in 10⁷ runs. */
+/**
+ * Anything less likely is not chance: there are some 60 such tests, and together they fail by chance once in 10⁷ runs.
+ */
 export const UNLIKELY = 1e-9;
 
 /** ln Γ(x) for x > 0 (Lanczos, g = 7, n = 9; relative error below 1e-13). */
@@ -48,7 +50,7 @@ export function chiSquaredTail(statistic: number, degrees: number): number {
   return upperGamma(degrees / 2, statistic / 2);
 }
 
-/** The probability that a fair draw spreads at least as unevenly as `counts` (one for each choice, zeros included). */
+/** The probability that a fair draw spreads at least as unevenly as `counts` (one count per choice, zeros included). */
 export function evenSpreadProbability(counts: readonly number[]): number {
   return weightedSpreadProbability(
     counts,
@@ -56,7 +58,7 @@ export function evenSpreadProbability(counts: readonly number[]): number {
   );
 }
 
-/** The same of a draw with weights. */
+/** The same for a draw with weights. */
 export function weightedSpreadProbability(counts: readonly number[], weights: readonly number[]): number {
   if (counts.length < 2) throw new RangeError("a spread needs two choices");
   const sum = (numbers: readonly number[]): number => numbers.reduce((total, number) => total + number, 0);

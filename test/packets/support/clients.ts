@@ -1,4 +1,4 @@
-/** Many clients: addresses of the outside client, and who serves them. */
+/** Many clients: addresses of the outside client, and the pods that answer them. */
 import type { Outcome, Transport } from "../../lab/agent.ts";
 import type { AddressPair, Family } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
@@ -18,7 +18,7 @@ export async function addClients({ lab }: Cluster, clients: readonly AddressPair
   );
 }
 
-/** Name of the pod, or the outcome as text. */
+/** Returns the name of the pod, or the outcome as text. */
 export function answerOf(outcome: Outcome): string {
   return outcome.result === "ok" ? outcome.name : outcome.result;
 }
@@ -27,14 +27,14 @@ export interface Connections {
   readonly to: Target;
   readonly family: Family;
   readonly protocol: Transport;
-  /** An address of the client's. */
+  /** One of the client's addresses. */
   readonly source: AddressPair;
   readonly count?: number;
   readonly sourcePort?: number;
   readonly timeoutMs?: number;
 }
 
-/** How many of the connections each pod answers, one after the other. */
+/** Number of connections that each pod answers, opened one after the other. */
 export async function answers(cluster: Cluster, connections: Connections): Promise<ReadonlyMap<string, number>> {
   const { to, family, protocol, source, count = 1, sourcePort, timeoutMs = 10_000 } = connections;
   const outcomes = await cluster.lab.client.agent().probe({
@@ -54,7 +54,7 @@ export async function answers(cluster: Cluster, connections: Connections): Promi
   return counts;
 }
 
-/** Runs `work` on each item, so many at a time; results in order. */
+/** Runs `work` on each item, with limited concurrency. Returns the results in order. */
 export async function inParallel<Item, Result>(
   items: readonly Item[],
   most: number,

@@ -15,10 +15,10 @@ import { configuration, type Manifest, nodeObject, POD_PORT, serviceCIDRObject, 
 /** The command under test; NFT_PROXIER_MAIN names another build of it. */
 export const MAIN =
   process.env["NFT_PROXIER_MAIN"] ?? join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
-/** Its startup snapshot, from which the image's daemons start; guests and sanitizers have none. */
+/** Startup snapshot of the command, used by the image's daemons; guests and sanitizers have none. */
 const SNAPSHOT = join(dirname(dirname(MAIN)), "daemon.blob");
 
-/** Node, and what it is given before the program's own words, as deploy/image/launcher.cc does it. */
+/** Node and its arguments before the program's own, as in deploy/image/launcher.cc. */
 export function programWords(args: readonly string[], main = MAIN): string[] {
   const [first = "-"] = args;
   const serves = first === "run" || first.startsWith("-");
@@ -26,10 +26,10 @@ export function programWords(args: readonly string[], main = MAIN): string[] {
   return [process.execPath, ...flags, main, ...args];
 }
 
-/** The same in its own files, for tests that put something in place of one: in guests MAIN is a single file. */
+/** The same in separate files, for tests that replace one of them: in guests MAIN is a single file. */
 export const UNBUNDLED_MAIN = join(dirname(fileURLToPath(import.meta.url)), "../../../dist/main.js");
 
-/** a, b: pods of this node, each on a link of its own; c: one on the bridge; r1, r2: pods of the remote node. */
+/** a, b: pods of this node, each on its own link; c: a pod on the bridge; r1, r2: pods of the remote node. */
 export const PODS: readonly PodOptions[] = [
   { name: "a", on: "node" },
   { name: "b", on: "node" },
@@ -39,9 +39,9 @@ export const PODS: readonly PodOptions[] = [
 ];
 
 /**
- * An entry that awaits its answer is tracked for seconds: an answer that comes later is for an endpoint that nobody knows of,
- * and slow guests' programs answer late. A half-open association is CLOSED for the kernel (10 s) until the INIT ACK comes by,
- * and COOKIE_WAIT from then on (Linux ab658b9fa7a2).
+ * An unanswered entry is tracked only for seconds: a later answer comes from an endpoint that the node no longer knows, and programs in
+ * slow guests answer late. The kernel keeps a half-open association as CLOSED (10 s) until the INIT ACK arrives, and then as COOKIE_WAIT
+ * (Linux ab658b9fa7a2).
  */
 const HANDSHAKES = {
   "net.netfilter.nf_conntrack_udp_timeout": patience(30),
@@ -50,7 +50,7 @@ const HANDSHAKES = {
   "net.netfilter.nf_conntrack_sctp_timeout_cookie_echoed": patience(3),
 };
 
-/** Who opens a connection. Without an address the kernel chooses. */
+/** The origin of a connection. Without an address, the kernel chooses. */
 export interface Source {
   readonly namespace: Namespace;
   readonly address?: AddressPair;
@@ -58,7 +58,7 @@ export interface Source {
 
 export class Cluster {
   readonly lab: Lab;
-  /** Addresses that masquerading on the node may give a connection. */
+  /** Addresses that masquerading on the node may assign to a connection. */
   readonly nodeAddresses = new Set(
     [PLAN.node, PLAN.nodeSecond, PLAN.nodeOutside, PLAN.nodeOnLoopback, PLAN.podGateway].flatMap(Object.values<string>),
   );
@@ -79,27 +79,24 @@ export class Cluster {
     ]);
   }
 
-  /** Every pod but the silent ones answers with its name on POD_PORT, in both families and all three protocols. */
+  /** Every pod but the silent ones answers with its name on POD_PORT, in both families and over all three protocols. */
   static async create(pods: readonly PodOptions[] = PODS, silent: readonly string[] = []): Promise<Cluster> {
     if (!existsSync(MAIN)) throw new Error("dist/main.js is missing: npm run build");
     const cluster = new Cluster(await Lab.create({ pods }));
-    // Before any test sets its own; where nothing is slow the kernel's own settings stay.
+    // Set them before any test sets its own; on a fast machine the kernel's defaults stay.
     if (patience(1) > 1) await cluster.node.sysctl(HANDSHAKES);
     const serving = pods.filter(({ name }) => !silent.includes(name));
     await Promise.all(serving.flatMap(({ name }) => TRANSPORTS.map((t) => cluster.serve(name, t, POD_PORT))));
     return cluster;
   }
 
-  /** `name` of the pod unless another is given. */
+  /** `name` is the pod's name by default. */
   async serve(pod: string, transport: Transport, port: number, name = pod): Promise<void> {
     const { namespace, address } = this.lab.pod(pod);
     for (const family of FAMILIES) await namespace.agent().serve(transport, address[family], port, name);
   }
 
-  /**
-   * What leaves the node as it was addressed, and what reaches the node's own sockets, is answered on this port by
-   * "beyond" and "node".
-   */
+  /** Makes "beyond" and "node" answer on this port: packets that leave the node unchanged, and packets to the node's own sockets. */
   catchUntouched(port: number): Promise<void> {
     const known = this.#catching.get(port);
     if (known) return known;
@@ -123,12 +120,12 @@ export class Cluster {
     return known;
   }
 
-  /** An address that the node has been given since. */
+  /** Registers an address that was added to the node. */
   addNodeAddress(pair: AddressPair): void {
     for (const family of FAMILIES) this.nodeAddresses.add(pair[family]);
   }
 
-  /** One more name for `source`. */
+  /** Registers another name for `source`. */
   addSource(name: string, source: Source): void {
     this.#sources.set(name, source);
   }
@@ -148,20 +145,20 @@ export class Cluster {
     return this.commandBehind([], args);
   }
 
-  /** As `command`, started by another program: one that takes rights away, say. */
+  /** Like `command`, but started by another program, for example one that drops rights. */
   async commandBehind(starter: readonly string[], args: readonly string[]): Promise<Finished> {
     return this.lab.node.run([...starter, ...programWords(args)]);
   }
 
   /**
-   * As `command`, going on until it is ended or the cluster is destroyed; stderr can be read, and stdout when piped.
-   * @param main the program, where it is not the one under test.
+   * Like `command`, but runs until it is ended or the cluster is destroyed. stderr is readable, and stdout if piped.
+   * @param main the program, if it is not the one under test.
    */
   start(args: readonly string[], stdout: "ignore" | "pipe" = "ignore", main = MAIN): ChildProcess {
     return this.lab.node.spawn(programWords(args, main), { stdio: ["ignore", stdout, "pipe"] });
   }
 
-  /** Writes manifests and configuration; the Node and ServiceCIDR objects are added unless `bare`. */
+  /** Writes manifests and configuration, and adds the Node and ServiceCIDR objects unless `bare`. */
   async write(objects: readonly Manifest[], config = configuration(), bare = false): Promise<readonly string[]> {
     this.#directory ??= await mkdtemp(join(tmpdir(), "nft-proxier-packets-"));
     const manifests = join(this.#directory, "manifests");
@@ -174,7 +171,7 @@ export class Cluster {
     return ["--manifests", manifests, "--config", file];
   }
 
-  /** `run --once` on these objects. Throws with its output unless it ends with 0. */
+  /** Runs `run --once` on these objects. Throws with its output unless it exits with 0. */
   async apply(
     objects: readonly Manifest[],
     config = configuration(),

@@ -1,9 +1,11 @@
-/** TCP connections that stay open while things change around them, and servers that send back what they get. */
+/** TCP connections that stay open during changes, and echo servers. */
 import { createInterface } from "node:readline";
 import type { Namespace } from "../../lab/namespace.ts";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 
-/** All connections and servers of a namespace: starting a process for each takes longer than most conversations. */
+/**
+ * Handles all connections and servers of a namespace: starting a process for each takes longer than most conversations.
+ */
 const PROGRAM = `
   const net = require("node:net");
   const sockets = new Map();
@@ -34,7 +36,7 @@ interface Where {
   readonly port: number;
 }
 
-/** What is told of one connection or server, from its start to its end, kept until it is asked for. */
+/** Output about one connection or server, from start to end, kept until it is read. */
 class Lines {
   readonly #kept: string[] = [];
   #waiting: ((line: string) => void) | undefined;
@@ -44,7 +46,7 @@ class Lines {
     else this.#kept.push(line);
   }
 
-  /** The next one; "" when none comes in time. */
+  /** Returns the next line; "" if none comes in time. */
   async next(timeoutMs: number): Promise<string> {
     const kept = this.#kept.shift();
     if (kept !== undefined) return kept;
@@ -65,7 +67,7 @@ class Lines {
   }
 }
 
-/** The program in one namespace, with which it ends. */
+/** The program in one namespace; it ends with the namespace. */
 class Talker {
   static readonly #all = new WeakMap<Namespace, Talker>();
   readonly #write: (text: string) => void;
@@ -77,7 +79,7 @@ class Talker {
       const { id, line } = JSON.parse(text) as { readonly id: number; readonly line: string };
       this.#lines.get(id)?.add(line);
     });
-    // Its namespace may go before it.
+    // The namespace may end before the program.
     child.stdin!.on("error", () => undefined);
     this.#write = (text) => void child.stdin!.write(text);
   }
@@ -90,7 +92,7 @@ class Talker {
     return made;
   }
 
-  /** `to`: a connection; `at`: a server. */
+  /** `to`: opens a connection; `at`: starts a server. */
   begin(what: { readonly to: Where } | { readonly at: Where }): { readonly id: number; readonly lines: Lines } {
     const id = this.#lines.size + 1;
     const lines = new Lines();
@@ -99,13 +101,13 @@ class Talker {
     return { id, lines };
   }
 
-  /** Without a word: closes the connection. */
+  /** Without a word, closes the connection. */
   tell(id: number, word?: string): void {
     this.#write(`${JSON.stringify({ id, word })}\n`);
   }
 }
 
-/** A server that sends back what it gets; it ends with its namespace. */
+/** An echo server that ends with its namespace. */
 export async function startEchoServer(namespace: Namespace, host: string, port: number): Promise<void> {
   await Talker.in(namespace).begin({ at: { host, port } }).lines.expect("listening");
 }
@@ -128,7 +130,7 @@ export class Conversation {
     return conversation;
   }
 
-  /** What comes back; "" for nothing within `timeoutMs`. */
+  /** Returns the echo; "" if nothing arrives within `timeoutMs`. */
   async say(word: string, timeoutMs = EVENTUALLY_MS): Promise<string> {
     const answer = this.#lines.next(timeoutMs);
     this.#talker.tell(this.#id, word);

@@ -1,4 +1,4 @@
-/** Random damage to the tables by `nft`, as scripts; the same seed gives the same damage to the same tables. */
+/** Random damage to the tables by `nft`, as scripts. The same seed gives the same damage to the same tables. */
 import type { Family } from "../../lab/topology.ts";
 
 /** A generator of numbers from 0 to below 1 (mulberry32). */
@@ -17,7 +17,7 @@ export interface ChainOfTable {
   readonly base: boolean;
 }
 
-/** What is in one family's table, as `nft -j list table` shows it. */
+/** Contents of one family's table, as shown by `nft -j list table`. */
 export interface TableContent {
   readonly chains: readonly ChainOfTable[];
   readonly sets: readonly string[];
@@ -42,13 +42,13 @@ export function contentOf(json: string): TableContent {
   };
 }
 
-/** What damage is made of. */
+/** Helpers to construct damage. */
 interface Means {
   readonly family: Family;
   readonly table: TableContent;
-  /** One of these. */
+  /** Picks one of these. */
   pick<T>(items: readonly T[]): T;
-  /** An integer below `end`. */
+  /** Returns an integer below `end`. */
   below(end: number): number;
 }
 
@@ -83,7 +83,7 @@ function without(family: Family, chain: string): readonly string[] {
   return [`flush chain ${table(family)} ${chain}`, `delete chain ${table(family)} ${chain}`];
 }
 
-/** Each as the lines of one transaction. */
+/** Each entry returns the lines of one transaction. */
 export const DAMAGES: Readonly<Record<string, Damage>> = {
   "the table deleted": ({ family }) => [`delete table ${table(family)}`],
   "the ruleset flushed": () => ["flush ruleset"],

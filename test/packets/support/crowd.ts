@@ -1,4 +1,4 @@
-/** Many TCP connections of one program that stay open while things change around them. */
+/** Many TCP connections of one program that stay open during changes. */
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 
@@ -6,8 +6,8 @@ import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 import type { Namespace } from "../../lab/namespace.ts";
 
 /**
- * One line of JSON for each line that it reads: how many connections have sent it back, and what ended those that have not.
- * Closing is a reset: no one waits for what follows a FIN.
+ * Prints one line of JSON for each line of input: how many connections echoed it, and why the others ended. Closing
+ * sends a reset, so nothing waits for the steps after a FIN.
  */
 const CLIENT = `
   const net = require("node:net");
@@ -45,20 +45,20 @@ const CLIENT = `
   })();
 `;
 
-/** What became of the connections of a crowd. */
+/** Results of a crowd's connections. */
 export interface CrowdAnswer {
-  /** Connections that did what was asked in time. */
+  /** Number of connections that succeeded in time. */
   readonly ok: number;
-  /** Why others ended: "10.96.1.1: ECONNRESET". */
+  /** Why the others ended: "10.96.1.1: ECONNRESET". */
   readonly ended: readonly string[];
-  /** Their own addresses, when they opened. */
+  /** Their own addresses, if they opened. */
   readonly local?: readonly string[];
 }
 
-/** Where a crowd's connections come from; the kernel chooses what is undefined. */
+/** Origin of a crowd's connections; the kernel chooses undefined fields. */
 export interface CrowdSource {
   readonly address?: string;
-  /** Of the first connection; each other has the next one. */
+  /** Port of the first connection; each further connection has the next port. */
   readonly firstPort?: number;
 }
 
@@ -66,7 +66,7 @@ export class Crowd {
   readonly #child: ChildProcess;
   readonly #lines: AsyncIterator<string>;
   readonly count: number;
-  /** How they opened. */
+  /** Result of opening them. */
   opened: CrowdAnswer = { ok: 0, ended: [] };
 
   private constructor(child: ChildProcess, count: number) {
@@ -77,7 +77,7 @@ export class Crowd {
     this.#lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
   }
 
-  /** Opens a connection to each. Rejects unless all open. */
+  /** Opens a connection to each target. Rejects unless all open. */
   static async open(
     namespace: Namespace,
     targets: readonly { readonly address: string; readonly port: number }[],
@@ -97,7 +97,7 @@ export class Crowd {
     return this.#answer();
   }
 
-  /** Ends all with a reset. */
+  /** Ends all connections with a reset. */
   async close(): Promise<void> {
     const gone = new Promise((resolve) => this.#child.once("exit", resolve));
     this.#child.stdin?.write("close\n");

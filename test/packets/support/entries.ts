@@ -1,11 +1,11 @@
-/** Entries of the connection tracking table, made through ctnetlink: of any protocol and state, and without any packets. */
+/** Entries of the connection tracking table, created through ctnetlink: any protocol and state, without packets. */
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.ts";
 import { type Family, PLAN } from "../../lab/topology.ts";
 import { POD_PORT } from "./objects.ts";
 
 export const NUMBERS = { tcp: 6, udp: 17, sctp: 132 } as const;
 export type Proto = keyof typeof NUMBERS;
-/** A pod's address that no slice names. */
+/** A pod's address that is in no slice. */
 export const GONE = { ip: "10.244.0.99", ip6: "fd00:10:244::99" } as const;
 const SECONDS = 3600;
 
@@ -15,14 +15,14 @@ export interface EntrySpec {
   readonly sourcePort: number;
   readonly destination: string;
   readonly port: number;
-  /** Who answers, on POD_PORT; absent: the destination itself, untranslated. */
+  /** The answering address, on POD_PORT; absent for the destination itself, untranslated. */
   readonly endpoint?: string;
   readonly state?: string;
-  /** Default: the client of the lab. */
+  /** Default: the lab's client. */
   readonly source?: string;
 }
 
-/** A client's connection. SCTP's is ESTABLISHED unless a state is given. */
+/** A client's connection. SCTP's state is ESTABLISHED unless given. */
 export function entryTo(spec: EntrySpec): NewConntrackEntry {
   const { family, sourcePort, destination, port, endpoint, source = PLAN.client[family] } = spec;
   const protocol = NUMBERS[spec.protocol];

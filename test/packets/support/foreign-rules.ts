@@ -1,22 +1,22 @@
-/** Rules of other programs, a case for each expression of nf_tables that nft can write: of each it is known what `explain` may make of it. */
-
 /**
- * "known": `explain` has to know what the packet meets; "open": it cannot be known from outside, and `explain` has to say so or be right.
+ * Rules of other programs, a case for each nf_tables expression that nft can write. Each case records what `explain` may conclude from it.
  */
+
+/** "known": `explain` must know the result; "open": the result cannot be known from outside, so `explain` must say so or be right. */
 export type Judgeable = "known" | "open";
 
 export interface ForeignRule {
-  /** A match, or statements ahead of the verdict. */
+  /** A match, or statements before the verdict. */
   readonly text: string;
   readonly judgeable: Judgeable;
-  /** What the table has beside the chain. */
+  /** Other objects of the table besides the chain. */
   readonly more?: string;
 }
 
 const known = (text: string, more?: string): ForeignRule => ({ text, judgeable: "known", more });
 const open = (text: string, more?: string): ForeignRule => ({ text, judgeable: "open", more });
 
-/** Matches in a chain at the forward hook, for a packet from `client` to `endpoint`, which has been sent to `vip` and `port`. */
+/** Matches in a chain at the forward hook, for a packet from `client` to `endpoint` that was sent to `vip` and `port`. */
 export function foreignMatches(of: {
   readonly client: string;
   readonly endpoint: string;
@@ -27,7 +27,6 @@ export function foreignMatches(of: {
 }): readonly ForeignRule[] {
   const { client, endpoint, vip, port, inInterface, outInterface } = of;
   return [
-    // Headers.
     known(`ip daddr ${endpoint}`),
     known(`ip daddr != ${endpoint}`),
     known(`ip daddr ${endpoint}/24`),
@@ -68,7 +67,6 @@ export function foreignMatches(of: {
     open(`tcp option maxseg size 1460`),
     open(`@ih,0,8 0`),
     open(`ether saddr 02:00:00:00:00:01`),
-    // Meta.
     known(`meta l4proto tcp`),
     known(`meta l4proto { tcp, udp }`),
     known(`meta nfproto ipv4`),
@@ -96,7 +94,6 @@ export function foreignMatches(of: {
     open(`meta secpath missing`),
     open(`meta iifkind "veth"`),
     open(`meta rtclassid 0`),
-    // Connections.
     known(`ct state new`),
     known(`ct state established,related`),
     known(`ct state invalid`),
@@ -125,7 +122,6 @@ export function foreignMatches(of: {
     open(`ct avgpkt > 100`),
     open(`ct zone 0`),
     open(`ct id 5`),
-    // Sets and maps.
     known(`ip daddr @s`, `set s { type ipv4_addr; elements = { ${endpoint}, 10.9.9.9 }; }`),
     known(`ip daddr != @s`, `set s { type ipv4_addr; elements = { 10.9.9.9 }; }`),
     known(`ip daddr @s`, `set s { type ipv4_addr; flags interval; elements = { 10.0.0.0/9, 192.168.0.0/16 }; }`),
@@ -148,7 +144,6 @@ export function foreignMatches(of: {
     open(`add @s { ip saddr ct count over 5 }`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
     known(`add @s { ip saddr }`, `set s { type ipv4_addr; size 100; flags dynamic; }`),
     open(`add @s { ip saddr }`, `set s { type ipv4_addr; size 1; flags dynamic; elements = { 10.9.9.9 }; }`),
-    // State.
     open(`limit rate 5/second`),
     open(`limit rate over 400/minute`),
     open(`limit rate over 10 mbytes/second`),
@@ -170,7 +165,6 @@ export function foreignMatches(of: {
     open(`symhash mod 2 0`),
     open(`numgen random mod 2 vmap { 0 : drop, 1 : accept }`),
     open(`numgen random mod 2 vmap { 0 : drop, 1 : drop }`),
-    // Routing and sockets.
     known(`fib daddr type local`),
     known(`fib daddr type unicast`),
     known(`fib saddr type local`),
@@ -184,7 +178,7 @@ export function foreignMatches(of: {
     open(`rt classid 0`),
     open(`ipsec in reqid 1`),
     open(`osf name "Linux"`),
-    // What rules write, and then look at.
+    // Values that rules write and then match.
     known(`meta mark set 0x11 meta mark 0x11`),
     known(`meta mark set meta mark or 0x20 meta mark & 0x20 == 0x20`),
     known(`meta mark set 0x11 meta mark 0x12`),

@@ -1,6 +1,6 @@
 /**
- * The tables of iptables-nft as kube-proxy's iptables mode and its neighbours leave them, as text for nft: the same chains,
- * hooks and verdicts; the matches are nft's own where iptables has its.
+ * The tables of iptables-nft in the state that kube-proxy's iptables mode and its neighbours leave, as text for nft.
+ * Chains, hooks and verdicts are the same; matches are nft's own instead of iptables extensions.
  */
 import type { Transport } from "../../lab/agent.ts";
 import { type Family, type Lab, PLAN } from "../../lab/topology.ts";
@@ -8,13 +8,13 @@ import { clusterAddress, nodePortOf, POD_PORT, SERVICE_PORT, type ServiceSpec, T
 
 const MARK = "0x4000";
 
-/** Whom the node's firewall keeps out. */
+/** Networks that the node's firewall blocks. */
 const BLOCKED = { ip: "198.18.0.0/15", ip6: "2001:db8:bad::/48" } as const;
 
 export type TableName = "nat" | "filter" | "mangle";
 export type Chains = Record<string, string[]>;
 
-/** What others have in these tables: kubelet, kube-router, a CNI plugin, the node's firewall. */
+/** Other programs' chains in these tables: kubelet, kube-router, a CNI plugin, the node's firewall. */
 function others(family: Family): Readonly<Record<TableName, Chains>> {
   return {
     nat: {
@@ -52,7 +52,7 @@ const BASE: Readonly<Record<TableName, Readonly<Record<string, string>>>> = {
   mangle: {},
 };
 
-/** A name like kube-proxy's: 16 characters that stand for the rest. */
+/** A name like kube-proxy's: a hash of 16 characters. */
 const id = (...parts: readonly (string | number)[]): string =>
   parts
     .join("")
@@ -124,7 +124,7 @@ function addService(nat: Chains, lab: Lab, family: Family, service: ServiceSpec,
   });
 }
 
-/** The chains of one family's tables: of others alone, or with those of a kube-proxy in iptables mode. */
+/** The chains of one family's tables: only those of others, or also those of kube-proxy in iptables mode. */
 export function iptablesChains(lab: Lab, family: Family, services?: readonly ServiceSpec[]): Record<TableName, Chains> {
   const kubeProxy = services === undefined ? undefined : kubeProxyChains(lab, family, services);
   const tables: Record<TableName, Chains> = { nat: {}, filter: {}, mangle: {} };

@@ -1,4 +1,4 @@
-/** What kube-proxy's IPVS mode makes on a node, over netlink: the program's own codec, as no other tool is in a guest. */
+/** Sets up a node as kube-proxy's IPVS mode does, over netlink. Uses the program's own codec, because guests have no other tool. */
 import { existsSync } from "node:fs";
 
 import {
@@ -26,10 +26,10 @@ import type { NftKernel } from "../../../src/netlink/nft-kernel.js";
 import type { Namespace } from "../../lab/namespace.ts";
 import { PLAN } from "../../lab/topology.ts";
 
-/** Whether this kernel has IPVS; where it is a module, whether that is loaded. */
+/** Whether this kernel has IPVS or, if it is a module, has loaded it. */
 export const HAS_IPVS = existsSync("/proc/net/ip_vs");
 
-/** "10.0.0.1:80" or "[fd00::1]:80" of the protocol. */
+/** "10.0.0.1:80" or "[fd00::1]:80", with its protocol. */
 export interface Place {
   readonly protocol: Protocol;
   readonly address: string;
@@ -55,7 +55,7 @@ const IPVS_SYSCTL = {
 /** IPVS_CMD_SET_CONFIG with IPVS_CMD_ATTR_TIMEOUT_TCP, _TCP_FIN and _UDP. */
 const SET_CONFIG = 12;
 const TIMEOUTS = [4, 5, 6] as const;
-/** linux/netfilter/ipset/ip_set.h: of a bitmap's range, and an element's address. */
+/** linux/netfilter/ipset/ip_set.h: attributes of a bitmap's range and of an element's address. */
 const IpsetData = { ip: 1, port: 4, portTo: 5, protocol: 7, ip2: 20, name: 18 } as const;
 const IPADDR = { ip: 1, ip6: 2 } as const;
 const AF = { ip: 2, ip6: 10 } as const;
@@ -72,7 +72,9 @@ export class IpvsMode {
     this.#node = node;
   }
 
-  /** An interface without addresses, and the settings. Idle times of IPVS, s: of TCP, TCP that closes, and UDP. */
+  /**
+   * Creates the interface, without addresses, and applies the settings. `timeouts`: IPVS's idle times in s, for TCP, closing TCP, and UDP.
+   */
   static async start(kernel: NftKernel, node: Namespace, timeouts: readonly number[]): Promise<IpvsMode> {
     const mode = new IpvsMode(kernel, node);
     await node.sysctl(IPVS_SYSCTL);
@@ -82,14 +84,14 @@ export class IpvsMode {
     return mode;
   }
 
-  /** As kube-proxy: addresses that are the services' own. */
+  /** Assigns the services' addresses to the interface, as kube-proxy does. */
   async bind(addresses: readonly string[]): Promise<void> {
     await this.#node.ip(
       addresses.map((one) => `address add ${one}/${familyOf(one) === "ip" ? 32 : 128} dev kube-ipvs0`),
     );
   }
 
-  /** A virtual server with these destinations, "address port" each. `affinitySeconds`: 0 for none. */
+  /** Adds a virtual server with these destinations, "address port" each. `affinitySeconds`: 0 for none. */
   async serve(place: Place, endpoints: readonly (readonly [string, number])[], affinitySeconds = 0): Promise<void> {
     const server = virtualServer(place);
     await this.ipvs.request(IpvsCommand.newService, RequestFlag.ack, [newServerAttribute(server, affinitySeconds)]);
@@ -122,7 +124,7 @@ export class IpvsMode {
     for (const port of ports) await this.#add(name, [networkAttribute(IpsetData.port, networkNumber(port, 2))]);
   }
 
-  /** A set of sets, which keeps its members from being destroyed, as a rule does. */
+  /** A set of sets. Like a rule, it keeps its members from being destroyed. */
   async listSet(name: string, members: readonly string[]): Promise<void> {
     await this.#create(name, "list:set", 0, []);
     for (const member of members) await this.#add(name, [attribute(IpsetData.name, text(member))]);
@@ -146,7 +148,7 @@ export class IpvsMode {
   }
 }
 
-/** Tables as iptables-nft keeps them: the mode's masquerading, of what does not come from pods, and of all that the node sends. */
+/** Tables in the form of iptables-nft: the mode masquerades traffic that is not from pods, and everything that the node sends. */
 export function masqueradeTables(vips: Readonly<Record<IpFamily, readonly string[]>>): string {
   return (["ip", "ip6"] as const)
     .map(

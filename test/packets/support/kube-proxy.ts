@@ -1,7 +1,7 @@
 /**
- * What kube-proxy 1.36 writes in nftables mode, for the services of the packet tests: the transaction of its first full
- * sync, as text for nft, on whatever its table holds (pkg/proxy/nftables/proxier.go: setupNFTables, syncProxyRules,
- * nftElementStorage).
+ * The rules that kube-proxy 1.36 writes in nftables mode for the services of the packet tests: the transaction of its
+ * first full sync, as text for nft, on top of whatever its table contains (pkg/proxy/nftables/proxier.go:
+ * setupNFTables, syncProxyRules, nftElementStorage).
  */
 import type { Transport } from "../../lab/agent.ts";
 import { drawRule, hashed, MARK, setUp, TABLE } from "../../lab/kube-proxy-rules.ts";
@@ -18,7 +18,7 @@ import {
   TRANSPORTS,
 } from "./objects.ts";
 
-/** Sets and maps whose elements it compares with what is there. */
+/** Sets and maps whose existing elements it compares. */
 const STORAGES = [
   ["set", "cluster-ips"],
   ["map", "service-ips"],
@@ -30,7 +30,7 @@ const STORAGES = [
 ] as const;
 type Storage = (typeof STORAGES)[number][1];
 
-/** An element as nft prints it in JSON, and as text. */
+/** An element in nft's JSON form, and as text. */
 type JsonElement = string | number | { readonly [kind: string]: unknown };
 
 function keyText(json: JsonElement): string {
@@ -46,7 +46,7 @@ function valueText(json: JsonElement): string {
   return value === null ? kind : `${kind} ${(value as { readonly target: string }).target}`;
 }
 
-/** kube-proxy as it starts on a node, in one family. */
+/** kube-proxy at its start on a node, in one family. */
 export class KubeProxyDouble {
   readonly #lab: Lab;
   readonly #family: Family;
@@ -58,7 +58,10 @@ export class KubeProxyDouble {
   readonly #chains = new Set<string>();
   readonly #affinitySets = new Set<string>();
 
-  /** Node ports answer on every local address: `everywhere` is nodePortAddresses 0.0.0.0/0 and ::/0, else it is `primary`. */
+  /**
+   * Node ports answer on every local address: `everywhere` means nodePortAddresses 0.0.0.0/0 and ::/0; otherwise it is
+   * `primary`.
+   */
   constructor(lab: Lab, family: Family, everywhere = false) {
     this.#lab = lab;
     this.#everywhere = everywhere;
@@ -68,8 +71,8 @@ export class KubeProxyDouble {
   }
 
   /**
-   * Its first sync, in one transaction. Returns the chains that it flushed and will delete: `deleteChains`, with its next
-   * sync, a second later or more.
+   * Does the first sync, in one transaction. Returns the chains that it flushed. The next sync, a second later or more,
+   * deletes them with `deleteChains`.
    */
   async sync(services: readonly ServiceSpec[]): Promise<readonly string[]> {
     this.#lines = [];
@@ -118,12 +121,12 @@ export class KubeProxyDouble {
     this.#add(`add chain ${this.#table} ${name}`, `flush chain ${this.#table} ${name}`);
   }
 
-  /** What a set or map of the table holds already. */
+  /** The existing elements of the table's sets and maps. */
   async #existingElements(): Promise<ReadonlyMap<Storage, ReadonlyMap<string, string>>> {
     const all = new Map<Storage, ReadonlyMap<string, string>>();
     for (const [kind, name] of STORAGES) {
       const done = await this.#lab.node.run(["nft", "-j", "list", kind, ...this.#table.split(" "), name]);
-      // Not there: the first start on this node.
+      // The table is missing: this is the first start on this node.
       if (done.code !== 0) continue;
       const { nftables } = JSON.parse(done.stdout) as { nftables: Record<string, { elem?: JsonElement[] }>[] };
       const elements = nftables.find((entry) => entry[kind] !== undefined)?.[kind].elem ?? [];
@@ -163,7 +166,7 @@ export class KubeProxyDouble {
     }
   }
 
-  /** One service port. */
+  /** Adds one service port. */
   #service(spec: ServiceSpec, protocol: Transport): void {
     const { name, n } = spec;
     const of = (pair: AddressPair): string => pair[this.#family];
@@ -251,7 +254,7 @@ export class KubeProxyDouble {
     );
   }
 
-  /** The chain that draws from a list of endpoints. */
+  /** Adds the chain that draws from a list of endpoints. */
   #list(chain: string, base: string, protocol: Transport, pods: readonly Pod[], spec: ServiceSpec): void {
     this.#chain(chain);
     if (spec.affinitySeconds !== undefined) {

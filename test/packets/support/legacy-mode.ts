@@ -1,4 +1,4 @@
-/** What kube-proxy's iptables mode and its neighbours leave in the tables of the older iptables. */
+/** The chains that kube-proxy's iptables mode and its neighbours leave in the tables of the older iptables. */
 import { getLegacyTable, putLegacyTable } from "../../lab/legacy-kernel.ts";
 import { legacyRule } from "../../lab/legacy-rules.ts";
 import { type LegacyChain, TABLE_CHAINS } from "../../lab/legacy-table.ts";
@@ -20,7 +20,7 @@ function legacyChains(family: Family, table: TableName, chains: Chains): LegacyC
   ];
 }
 
-/** Fills the node's tables; with services, with kube-proxy's chains among the others. False where the kernel has no such iptables. */
+/** Fills the node's tables; if services are given, kube-proxy's chains are among them. Returns false if the kernel has no such iptables. */
 export async function enterLegacyMode(lab: Lab, family: Family, services?: readonly ServiceSpec[]): Promise<boolean> {
   const all = iptablesChains(lab, family, services);
   for (const table of LEGACY_TABLES) {
@@ -29,7 +29,7 @@ export async function enterLegacyMode(lab: Lab, family: Family, services?: reado
   return true;
 }
 
-/** All chains of the node's tables, without what they count. */
+/** All chains of the node's tables, without counters. */
 export async function legacyTables(lab: Lab, family: Family): Promise<Record<string, unknown>> {
   const tables: Record<string, unknown> = {};
   for (const table of LEGACY_TABLES) {

@@ -1,14 +1,14 @@
 /**
- * Loads the table in pieces, in a process that can be killed. Prints "writing" when the first transaction goes out, and in the end one
- * line of JSON (`LoadInPieces`). Arguments: services endpoints elements-of-a-piece
+ * Loads the table in pieces, in a process that can be killed. Prints "writing" before the first transaction, and one line of JSON
+ * (`LoadInPieces`) at the end. Arguments: services endpoints elements-of-a-piece
  */
 import { feed, makeObjects, newProxier, openKernel } from "../../bench/proxier.ts";
 
 export interface LoadInPieces {
   readonly transactions: number;
-  /** Elements written. */
+  /** Number of elements written. */
   readonly added: number;
-  /** From the first transaction to the end of the last, ms. */
+  /** Time from the first transaction to the end of the last, ms. */
   readonly lastedMs: number;
 }
 

@@ -1,4 +1,4 @@
-/** Connections opened without a pause while something changes. */
+/** Connections opened continuously during a change. */
 import { availableParallelism } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -17,35 +17,35 @@ export interface Stream {
 
 export interface LoadResult {
   readonly connections: number;
-  /** Every outcome that is not a pod's answer, with the connection that it is about. */
+  /** Every outcome other than a pod's answer, with its connection. */
   readonly failures: readonly string[];
 }
 
 /**
- * The failures without those that a set or a table brings which is made anew under its own name: a packet that is just then between two rules
- * finds nothing in it, and is refused. At most one a processor, of each family; all of them where there are more.
+ * Removes failures that are expected if a set or a table is recreated under its own name: a packet between two rules at that moment finds
+ * nothing and is rejected. That is at most one per processor and family; if there are more, returns all failures.
  */
 export function exceptMissed(failures: readonly string[]): readonly string[] {
   const others = failures.filter((failure) => !failure.includes('"unreachable"'));
   return failures.length - others.length <= FAMILIES.length * availableParallelism() ? others : failures;
 }
 
-/** Between rounds: the load must not take the processors from what is under test, or in a short run from other tests. */
+/** Pause between rounds: the load must not take the processors from the program under test or, in a short run, from other tests. */
 const PAUSE_MS = atLength({ short: 50, usual: 5 });
-/** A machine on which everything takes N times as long has that much longer pauses, up to this. */
+/** A machine that needs N times as long for everything pauses N times as long, up to this limit. */
 const LONGEST_PAUSE_MS = 2000;
 
 /**
- * How long an entry of a UDP request and its answer is tracked, s. Source ports come round after five seconds or more. One that is met
- * again while its former entry lives follows that entry, to an endpoint that may be gone, until the entry is deleted; and an answer
- * that is under way just then reaches the client with the endpoint's own address. kube-proxy's clients see the same.
+ * How long the entry of a UDP request and its answer is tracked, s. Source ports are reused after five seconds or more. If a reused port
+ * meets its former entry, it follows that entry until the entry is deleted, to an endpoint that may be gone. An answer in flight at that
+ * moment reaches the client with the endpoint's own address. kube-proxy's clients see the same.
  */
 const UDP_TRACKED_S = 2;
 const UDP_TIMEOUTS = ["udp_timeout", "udp_timeout_stream"].map((name) => `net.netfilter.nf_conntrack_${name}`);
 
 /**
- * Keeps every stream busy, in both families, until `work` is done; then says how the connections ended.
- * @param work is given a function that waits until all connections are over that have begun by then.
+ * Keeps every stream busy, in both families, until `work` is done. Returns the results of the connections.
+ * @param work receives a function that waits until all connections that have begun by then are over.
  */
 export async function underLoad(
   cluster: Cluster,
@@ -69,7 +69,7 @@ export async function underLoad(
         port: to.port,
         count: 20,
         concurrency: 2,
-        // Long: a packet that found no endpoint is lost or refused at once, never late.
+        // A long limit: a packet that found no endpoint is lost or rejected at once, never late.
         timeoutMs: 10_000,
       };
       while (!stop.signal.aborted) {
@@ -101,16 +101,16 @@ export async function underLoad(
 }
 
 export interface SteadyLoad extends LoadResult {
-  /** New connections a second, as many as the machine gave, up to what was asked for. */
+  /** New connections per second: as many as the machine allowed, up to the requested number. */
   readonly perSecond: number;
 }
 
-/** Connections of one stream that are asked for at once. */
+/** Connections of one stream that are requested at once. */
 const BATCH = 100;
 
 /**
- * New connections by all streams, in both families, about so many a second, until `work` is done. Unlike `underLoad` it fills the machine: for work
- * that is over in seconds.
+ * Opens `perSecond` new connections a second over all streams, in both families, until `work` is done. Unlike `underLoad`, it saturates the
+ * machine: use it for work that lasts seconds.
  */
 export async function underSteadyLoad(
   cluster: Cluster,
@@ -138,7 +138,7 @@ export async function underSteadyLoad(
           const good = outcome.result === "ok" && pods.has(outcome.name);
           if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
         }
-        // A machine that cannot keep up gives half of its time to what is under test.
+        // A machine that cannot keep up leaves half of its time to the program under test.
         const now = performance.now();
         await sleep(Math.max(started + batch * everyMs - now, everyMs < now - began ? now - began : 0));
       }

@@ -1,6 +1,6 @@
 /**
- * Kubernetes objects for the packet tests, from a few words each. A service number `n` fixes all its addresses, in both
- * families, and its node port; unless told otherwise a service is served in every way there is, by TCP, UDP and SCTP.
+ * Kubernetes objects for the packet tests, from short descriptions. A service's number `n` determines all its addresses, in both families,
+ * and its node port. By default a service is served in every way there is, over TCP, UDP and SCTP.
  */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 
@@ -12,11 +12,11 @@ export const REMOTE_NODE = "node-2";
 export const ZONE = "zone-1";
 export const NAMESPACE = "default";
 export const TRANSPORTS: readonly Transport[] = ["tcp", "udp", "sctp"];
-/** The port of every service and of every pod's servers, unless a test says otherwise. */
+/** Default port of every service and of every pod's servers. */
 export const SERVICE_PORT = 80;
 export const POD_PORT = 8080;
 
-/** A manifest as it is written to the file; tests may write what the types forbid. */
+/** A manifest as written to the file; tests may write what the types forbid. */
 export type Manifest = Record<string, unknown>;
 
 export interface EndpointSpec {
@@ -27,7 +27,7 @@ export interface EndpointSpec {
   readonly forNodes?: readonly string[];
   readonly forZones?: readonly string[];
   readonly zone?: string;
-  /** Name of the Pod object; default: the slice names none. */
+  /** Name of the Pod object. By default the slice names none. */
   readonly named?: string;
 }
 
@@ -51,7 +51,7 @@ export interface ServiceSpec {
   readonly status?: Manifest;
 }
 
-/** An address and port that a probe goes to. */
+/** The address and port of a probe. */
 export interface Target {
   readonly name: string;
   readonly address: AddressPair;
@@ -140,7 +140,7 @@ export function serviceObject(spec: ServiceSpec): Manifest {
   };
 }
 
-/** The conditions of an endpoint as the endpoint slice controller writes them for a pod that simply runs. */
+/** The conditions of an endpoint, as the endpoint slice controller writes them for a running pod. */
 function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec): Manifest {
   const spec: EndpointSpec = typeof given === "string" ? { pod: given, ready: true, serving: true } : given;
   const pod = lab.pod(spec.pod);
@@ -165,8 +165,8 @@ function endpointObject(lab: Lab, family: Family, given: string | EndpointSpec):
 }
 
 /**
- * What a service's endpoints are told to be, one after the other, while pods come and go: those that go terminate first, and
- * answer what is under way. Once they are gone, their UDP and SCTP flows are too.
+ * Successive endpoint lists of a service while pods come and go: leaving pods terminate first and still answer packets in flight. Once they
+ * are gone, so are their UDP and SCTP flows.
  */
 export function handover(before: readonly string[], after: readonly string[]): ReadonlyArray<ServiceSpec["endpoints"]> {
   const leaving = before

@@ -1,6 +1,6 @@
 /**
- * Rows: who sends, where to, and what must come of it. Each row is one test, and is tried in both families and by TCP, UDP
- * and SCTP at once. The verdict comes from the wire alone: which server answered, which peer it saw, which ICMP error came.
+ * A row describes a sender, a destination and the expected result. Each row is one test, tried in both families and over TCP, UDP and SCTP
+ * at once. The verdict comes only from the wire: which server answered, which peer it saw, which ICMP error came.
  */
 import { expect, test } from "vitest";
 
@@ -13,18 +13,18 @@ export type Expected =
   | {
       /** Exactly these pods answer. */
       readonly pods: readonly string[];
-      /** Whether they see an address of the node in place of the sender's; or which of them do. */
+      /** Whether they see an address of the node instead of the sender's; or the list of pods that do. */
       readonly masq: boolean | readonly string[];
     }
   /** Silence. */
   | "drop"
   /** ICMP port unreachable. */
   | "reject"
-  /** The packet leaves the node, or reaches the node's own sockets, as it was sent. */
+  /** The packet leaves the node, or reaches the node's own sockets, unchanged. */
   | "untouched";
 
 export interface Row {
-  /** The rule that this shows. */
+  /** The rule under test. */
   readonly rule: string;
   readonly from: string | readonly string[];
   readonly to: Target | readonly Target[];
@@ -40,17 +40,17 @@ interface Trial {
   readonly protocol: Transport;
 }
 
-/** Draws until every pod has been seen; with an even draw a pod of three hides this long once in 10^14 trials. */
+/** Draws until every pod has been seen. With an even draw, one of three pods stays unseen this long once in 10^14 trials. */
 const BATCH = 12;
 const MOST_BATCHES = 7;
 const DROP_MS = 300;
-/** Long, as nothing but a failure waits for it. */
+/** Long, because only a failure waits for it. */
 const ANSWER_MS = 10_000;
 const PORT_UNREACHABLE = { ip: { type: 3, code: 3 }, ip6: { type: 1, code: 4 } } as const;
 
 const list = <T>(one: T | readonly T[]): readonly T[] => (Array.isArray(one) ? (one as readonly T[]) : [one as T]);
 
-/** Declares a test for each row. `cluster` is asked for when the tests run. */
+/** Declares a test for each row. `cluster` is called when the tests run. */
 export function testRows(cluster: () => Cluster, rows: readonly Row[]): void {
   for (const row of rows) {
     const from = list(row.from).join(", ");
@@ -69,7 +69,7 @@ function describeExpected(expected: Expected): string {
   return `${names}, ${masq.join("|")} masqueraded`;
 }
 
-/** What was not as the row says, in words; empty when all was. */
+/** Describes differences from the row; empty if there are none. */
 export async function checkRow(
   cluster: Cluster,
   row: Row,
@@ -82,7 +82,7 @@ export async function checkRow(
       ),
     ),
   );
-  // For every row: a packet that should have been dropped, but was let through, must not look dropped.
+  // Do this for every row: a packet that was wrongly let through must not look dropped.
   for (const to of list(row.to)) await cluster.catchUntouched(to.port);
   const results = await Promise.all(
     trials.map(async (trial) => {
@@ -152,7 +152,7 @@ async function tryEndpoints(
   return `expected ${describeExpected(expected)}, but only ${[...seen].join("|")} ever answered`;
 }
 
-/** Whether every answer of `pod` saw the sender, or an address of the node in its place. */
+/** Whether every answer of `pod` saw the sender or, if masqueraded, an address of the node. */
 function sourceAsExpected(
   outcomes: readonly Outcome[],
   pod: string,
@@ -167,14 +167,14 @@ function sourceAsExpected(
   let movedByChance = 0;
   for (const answer of answers) {
     if (answer.result !== "ok") continue;
-    // Two connections of one source port to two addresses may meet at one pod: then the kernel gives one another port. One of the
-    // node's own may meet one that was masqueraded; more than one would be masquerading.
+    // Two connections from one source port to two addresses may reach the same pod: then the kernel changes the port of one. One of the
+    // node's own may meet one that was masqueraded; more than one would mean masquerading.
     const clash = own ? nodeAddresses.has(answer.seen) : answer.seen === probe.source;
     if (!rewritten && !answer.sourceKept && !clash) return false;
     if (!rewritten && !answer.sourceKept && own) movedByChance += answer.count;
     if (rewritten && !nodeAddresses.has(answer.seen)) return false;
     if (rewritten && answer.sourceKept) sameByChance += answer.count;
   }
-  // A connection of the node's own keeps its address when masqueraded; the new port is random, and may be the old one.
+  // A masqueraded connection of the node itself keeps its address; its new port is random, and may be the old one.
   return movedByChance <= 1 && (sameByChance === 0 || (own && sameByChance === 1));
 }

@@ -1,4 +1,4 @@
-/** `trace` as a process, and flows that it is to tell of. */
+/** `trace` as a process, and flows for it to report. */
 import type { ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
 import { expect } from "vitest";
@@ -10,7 +10,7 @@ import { FAMILIES, type Family } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
 import { type Target, TRANSPORTS } from "./objects.ts";
 
-/** A line of `-o json`. */
+/** A line of the output of `-o json`. */
 export type Line = TracedPacket & {
   /** RFC 3339. */
   readonly time: string;
@@ -27,7 +27,7 @@ export interface Flow {
 }
 
 let nextPort = 20_000;
-/** One of each family and protocol, from a port of its own. */
+/** One flow for each family and protocol, with its own port. */
 export function flows(from: readonly string[], to: readonly Target[], protocols = TRANSPORTS): Flow[] {
   return from.flatMap((one) =>
     to.flatMap((each) =>
@@ -38,7 +38,7 @@ export function flows(from: readonly string[], to: readonly Target[], protocols 
   );
 }
 
-/** How its connection ended. */
+/** Returns how the flow's connection ended. */
 export async function send(
   cluster: Cluster,
   { from, to, family, protocol, sourcePort }: Flow,
@@ -51,7 +51,7 @@ export async function send(
   return outcome;
 }
 
-/** A command that traces, once it says that it does. */
+/** A tracing command, after it has reported that it traces. */
 export class Tracing {
   readonly lines: Line[] = [];
   stderr = "";
@@ -66,7 +66,7 @@ export class Tracing {
     createInterface({ input: this.child.stdout }).on("line", (line) => this.lines.push(JSON.parse(line) as Line));
   }
 
-  /** @param socket the daemon's. */
+  /** @param socket the daemon's socket. */
   static async start(cluster: Cluster, words: readonly string[], socket: string): Promise<Tracing> {
     const tracing = new Tracing(cluster, [...words, "--for", "0", "--socket", socket]);
     await eventually(() => expect(tracing.stderr).toContain("tracing "));
@@ -84,7 +84,7 @@ export class Tracing {
     );
   }
 
-  /** As Ctrl-C does. Resolves with the exit code. */
+  /** Sends the signal of Ctrl-C. Resolves with the exit code. */
   interrupt(): Promise<number | null> {
     this.child.kill("SIGINT");
     return this.ended;

@@ -1,4 +1,4 @@
-/** A proxier with its connection tracking, run by the test itself in the lab's node namespace, one write at a time. */
+/** A proxier with connection tracking that the test itself runs in the lab's node namespace, one write at a time. */
 import { pino } from "pino";
 
 import { loadConfig } from "../../../src/config/load.ts";
@@ -19,7 +19,7 @@ import { SILENT } from "../../support/log.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
 
-/** Beyond what every service has. */
+/** Options beyond those that every service has. */
 export type TrackedOptions = Pick<ConntrackServiceOptions, "observers" | "gcInterval" | "timing">;
 
 export class Tracked {
@@ -67,7 +67,10 @@ export class Tracked {
     return tracked;
   }
 
-  /** These objects and no others, besides the node. Resolves when the kernel has the rules: ms, CLOCK_MONOTONIC. */
+  /**
+   * Applies exactly these objects, besides the node. Resolves when the kernel has the rules, with the time: ms,
+   * CLOCK_MONOTONIC.
+   */
   async apply(objects: readonly Manifest[]): Promise<number> {
     this.#put([nodeObject(), serviceCIDRObject(), ...objects]);
     const { ok } = await this.#proxier.sync();
