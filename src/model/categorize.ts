@@ -1,20 +1,20 @@
-/** Which endpoints a service port sends connections to. Pure. */
+/** Decides to which endpoints a service port sends connections. Pure. */
 import { type EndpointList, NO_ENDPOINTS } from "../objects/endpoint-list.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 
-/** How many endpoints a service port has. */
+/** Numbers of a service port's endpoints. */
 export interface EndpointCounts {
   readonly ready: number;
-  /** Those that take new connections: the ready ones; if there are none, those that serve and terminate. */
+  /** Endpoints that take new connections: the ready ones, or the serving and terminating ones if none is ready. */
   readonly serving: number;
   readonly total: number;
 }
 
-/** What this node is, as far as the meaning of services depends on it. */
+/** Facts about this node that affect services. */
 export interface NodeContext {
   /** metadata.name of the node, lower case. */
   readonly nodeName: string;
-  /** Label topology.kubernetes.io/zone; absent: none. */
+  /** Label topology.kubernetes.io/zone; absent if the node has none. */
   readonly zone?: string;
 }
 
@@ -23,37 +23,37 @@ export interface CandidateList {
   readonly endpoints: EndpointList;
   /** READY | SERVING | TERMINATING. */
   readonly states: readonly number[];
-  /** Undefined when no endpoint has hints. */
+  /** Undefined if no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
-  /** Undefined when no endpoint has a zone. */
+  /** Undefined if no endpoint has a zone. */
   readonly zones: Zones | undefined;
 }
 
-/** Where endpoints are. */
+/** Zones of endpoints. */
 export interface Zones {
-  /** Of the endpoint at an index; "": not said. */
+  /** Zone of the endpoint at an index; "" if unknown. */
   zone(index: number): string;
 }
 
-/** Which of the two lists something draws from; the other one stays empty. */
+/** The lists that are used. An unused list stays empty. */
 export interface NeededLists {
-  /** Something of policy Cluster, or the pod and node short cuts of an external policy Local. */
+  /** For policy Cluster, and for pods and the node with an external policy Local. */
   readonly cluster: boolean;
-  /** Something of policy Local. */
+  /** For policy Local. */
   readonly local: boolean;
 }
 
 export interface Categories {
   /**
-   * The ready endpoints, narrowed by topology hints; if no endpoint on any node is ready, those that are serving and
-   * terminating, which hints do not narrow. Empty when not needed.
+   * The ready endpoints, narrowed by topology hints. If no endpoint on any node is ready, the serving and terminating ones,
+   * without regard to hints. Empty if not needed.
    */
   readonly cluster: EndpointList;
-  /** The ready endpoints on this node; if none, the serving and terminating ones on it. Empty when not needed. */
+  /** The ready endpoints on this node. If there are none, the serving and terminating ones on it. Empty if not needed. */
   readonly local: EndpointList;
   /**
-   * Some endpoint on some node is ready, or serving and terminating. False: connections are refused. True with an empty
-   * list: connections that would draw from it are dropped. Does not depend on what is needed.
+   * Whether any endpoint on any node is ready, or serving and terminating. If false, connections are refused. If true,
+   * connections that would draw from an empty list are dropped. Does not depend on `needed`.
    */
   readonly any: boolean;
 }
@@ -61,7 +61,7 @@ export interface Categories {
 const DRAINING = SERVING | TERMINATING;
 
 const isReady = (state: number) => (state & READY) !== 0;
-/** Serving and terminating, and not ready (an endpoint published although not ready may be all three). */
+/** Serving and terminating, but not ready. (With publishNotReadyAddresses an endpoint may be all three.) */
 const isDraining = (state: number) => (state & (READY | DRAINING)) === DRAINING;
 
 export function categorize(candidates: CandidateList, node: NodeContext, needed: NeededLists): Categories {
@@ -81,15 +81,15 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
 }
 
 /**
- * How many endpoints there are, are ready, and take new connections, hints and policy Local aside: those that are ready; if none is, those that serve
- * and terminate.
+ * Numbers of all, ready, and serving endpoints, without regard to hints and policy Local. If none is ready, the serving and
+ * terminating ones count as serving.
  */
 export function countStates({ states }: Pick<CandidateList, "states">): EndpointCounts {
   const ready = states.filter(isReady).length;
   return { ready, serving: ready > 0 ? ready : states.filter(isDraining).length, total: states.length };
 }
 
-/** Whether some endpoint on some node is ready, or serving and terminating. */
+/** Whether any endpoint on any node is ready, or serving and terminating. */
 export function isUsable({ states }: CandidateList): boolean {
   return states.some((state) => isReady(state) || isDraining(state));
 }
@@ -108,8 +108,8 @@ function clusterList(list: CandidateList, node: NodeContext, ready: number, drai
 }
 
 /**
- * The ready endpoints whose hints name `name`. Undefined (no narrowing) unless every ready endpoint has hints of this
- * kind and at least one of them names it: a mixed list means that hints are being introduced or withdrawn.
+ * The ready endpoints whose hints contain `name`. Returns undefined (do not narrow) unless every ready endpoint has hints of
+ * this kind, and at least one of them contains it. A mixed list means that hints are just being added or removed.
  */
 function narrow(
   list: CandidateList,
@@ -136,7 +136,7 @@ function localList(list: CandidateList): EndpointList {
   return endpoints.filter((i) => endpoints.isLocal(i) && isDraining(states[i] ?? 0));
 }
 
-/** Adds the addresses of the endpoints on this node that are ready. */
+/** Adds the addresses of ready endpoints on this node. */
 export function addLocalReady(
   { endpoints, states }: Pick<CandidateList, "endpoints" | "states">,
   into: Set<number | string>,

@@ -1,4 +1,4 @@
-/** What is said of claims that several services have. */
+/** Reports claims that several services have. */
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Pieces } from "../base/time-slice.js";
 import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
@@ -19,10 +19,10 @@ const WHY_PASSED: Readonly<Record<Passed["reason"], string>> = {
   first: "precedence",
 };
 
-/** The claims of each family that is served. */
+/** The claims of each served family. */
 export type FamilyClaims = readonly (readonly [IpFamily, Claims])[];
 
-/** What services claim and others have, at present: looks only at those that share a claim. */
+/** Claims that services have lost to others now. Only checks services that share a claim. */
 export function* presentLosses(
   claims: FamilyClaims,
   recordOf: (service: string) => ServiceRecord | undefined,
@@ -34,10 +34,10 @@ export function* presentLosses(
   }
 }
 
-/** Services or claims that are looked at in one piece where there is nothing to say of them. */
+/** Number of services or claims without a report that are checked in one piece. */
 const PIECE = 64;
 
-/** Says what of these services was lost as the claims were last settled, and is still: of one after the other. */
+/** Reports what these services lost when the claims were last settled and have not regained, one service after another. */
 export function* nameLosses(
   claims: FamilyClaims,
   services: Iterable<{ readonly record: ServiceRecord | undefined }>,
@@ -45,22 +45,25 @@ export function* nameLosses(
 ): Pieces<void> {
   let looked = 0;
   for (const { record } of services) {
-    // What comes meanwhile is settled with the next changes.
+    // Later changes are settled next time.
     const losses = record === undefined ? [] : lossesOf(record, claims, "fresh");
     for (const problem of losses) say(problem);
     if (losses.length > 0 || ++looked % PIECE === 0) yield;
   }
 }
 
-/** What may have passed between services, and who had it, as the claims of each family were settled. */
+/** Claims that may have passed between services, with their former holders, when each family's claims were settled. */
 export type PassedClaims = readonly (readonly [IpFamily, Claims, ReadonlyMap<Key, string>])[];
 
-/** Settles the claims of all families. */
+/** Settles the claims of all families, and returns those that may have passed. */
 export function settle(claims: FamilyClaims): PassedClaims {
   return claims.map(([family, ofFamily]) => [family, ofFamily, ofFamily.settle()] as const);
 }
 
-/** By field, what a service claims and another has; "fresh": only what it lost as the claims were last settled. */
+/**
+ * Claims of a service that another service has, by field. @param which "fresh" for only those lost when the claims were last
+ * settled.
+ */
 function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "fresh"): Problem[] {
   const lost = new Map<string, string[]>();
   for (const [family, ofFamily] of claims) {
@@ -93,10 +96,13 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
   });
 }
 
-/** Claims of one field that are named: a service may have tens of thousands of ports, and each of its rows tells the reason. */
+/**
+ * Maximum number of claims to list per field. A service may have tens of thousands of ports, and each of its rows contains the
+ * reason.
+ */
 const MOST_NAMED = 8;
 
-/** Says what passed between two services for one reason, together, one after the other. */
+/** Reports claims that passed between the same two services for the same reason together, one report after another. */
 export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) => void): Pieces<void> {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
   let looked = 0;
@@ -124,7 +130,7 @@ function describeClaim(family: IpFamily, claim: Key): string {
   return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol}`;
 }
 
-/** The addresses among `held` that the source ranges of other services guard too; undefined: none, as nearly always. */
+/** The addresses in `held` that source ranges of other services guard too. Nearly always undefined, because there are none. */
 export function guardsOf(
   held: readonly string[],
   othersOf: (address: string) => readonly FamilyRecord[],

@@ -6,21 +6,21 @@ import { placesOf } from "./slices.js";
 import type { Endpoint } from "../objects/endpoint-list.js";
 import type { Protocol } from "../base/protocols.js";
 
-/** An endpoint with all that its slice says of it. */
+/** An endpoint with all details from its slice. */
 export interface DescribedEndpoint extends Endpoint {
   /** READY | SERVING | TERMINATING. */
   readonly state: number;
   readonly hints: Hints;
-  /** Name, with its namespace and "/" ahead where that is not the service's; "": no pod, or not said. */
+  /** Name, preceded by its namespace and "/" if that is not the service's; "" if there is no pod, or it is unknown. */
   readonly pod: string;
-  /** "": not said, as the zone. */
+  /** "" if unknown; the same for the zone. */
   readonly node: string;
   readonly zone: string;
 }
 
 const UNKNOWN = { pod: "", node: "" };
 
-/** The endpoints that `candidatesOf` finds, in the same order, with their details. */
+/** The endpoints of `candidatesOf`, in the same order, with their details. */
 export function describedEndpoints(
   slices: readonly SliceRecord[],
   family: IpFamily,

@@ -5,7 +5,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js
 /** Reads objects into a model, for commands that write no table. */
 export class ModelSink implements ObjectSink {
   readonly model: ServiceModel;
-  /** This node's; undefined if no object describes it. */
+  /** This node's Node object. Undefined if there is none. */
   node: V1Node | undefined;
   readonly #nodeName: string;
 

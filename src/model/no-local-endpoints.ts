@@ -9,21 +9,20 @@ interface Counts {
 const NONE: Counts = Object.freeze({ internal: 0, external: 0 });
 
 /**
- * How many service ports of one family have usable endpoints, but none where their policy Local looks for them: on this
- * node. Their traffic is dropped, which is as it should be for a load balancer that asks before it sends, and a mistake
- * otherwise. Kept up to date by service; only services that count are remembered.
+ * Counts service ports of one family that have usable endpoints, but none on this node, where policy Local requires them. Their
+ * traffic is dropped. That is right if a load balancer checks the node's health first, and a mistake otherwise. Updated service
+ * by service; only services with such ports are remembered.
  */
 export class NoLocalEndpointsCounter {
   readonly #counted = new Map<string, Counts>();
   #internal = 0;
   #external = 0;
 
-  /** What there is now. */
   get counts(): Counts {
     return { internal: this.#internal, external: this.#external };
   }
 
-  /** `views` are all of the service's ports; none: it is gone. */
+  /** @param views all of the service's ports; none if it is gone. */
   update(service: string, views: readonly ServicePortView[]): void {
     const now = count(views);
     const before = this.#counted.get(service);
@@ -46,7 +45,7 @@ function count(views: readonly ServicePortView[]): Counts {
   return internal === 0 && external === 0 ? NONE : { internal, external };
 }
 
-/** Without an address that the policy applies to nothing is dropped, and the view lists no local endpoints. */
+/** Without an address for the policy, nothing is dropped, and the view has no local endpoints. */
 function isExternal(view: ServicePortView): boolean {
   return view.nodePort !== 0 || view.externalIPs.length > 0 || view.loadBalancerIPs.length > 0;
 }

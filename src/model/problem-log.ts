@@ -1,12 +1,13 @@
 import type { Problem } from "./service-port-view.js";
 
 /**
- * Says each problem of an object once: a new version of the object repeats none that the version before had.
+ * Reports each problem of an object once. A new version of the object only reports problems that the version before did not
+ * have.
  */
 export class ProblemLog {
   /** Reasons by field, by kind and object. */
   readonly #said = new Map<string, ReadonlyMap<string, string>>();
-  /** Refused fields, by kind and object. */
+  /** Fields that are not served by rule, by kind and object. */
   readonly #refused = new Map<string, ReadonlySet<string>>();
   readonly #say: (problem: Problem) => void;
 
@@ -14,12 +15,12 @@ export class ProblemLog {
     this.#say = say;
   }
 
-  /** No object has a problem as it is. */
+  /** True if no object has a problem. */
   get silent(): boolean {
     return this.#said.size === 0;
   }
 
-  /** Those that objects have as they are. */
+  /** The problems of the present objects. */
   *present(): Iterable<Problem> {
     for (const [key, problems] of this.#said) {
       const space = key.indexOf(" ");
@@ -31,7 +32,7 @@ export class ProblemLog {
     }
   }
 
-  /** `problems` are all that the present version has; those of the fields `refused` are there by rule. */
+  /** @param problems all problems of the present version. @param refused fields among them that are not served by rule. */
   update(
     kind: string,
     object: string,

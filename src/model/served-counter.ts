@@ -1,4 +1,4 @@
-/** How much is served in each family, kept up to date. */
+/** Counts services and endpoints of each family incrementally. */
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceRecord, SliceRecord } from "../objects/records.js";
 import { readyEndpoints } from "./slices.js";
@@ -16,7 +16,7 @@ export class ServedCounter {
     return { ...this.#counts[family] };
   }
 
-  /** A service that has these slices was `before`, and is `after`. */
+  /** Counts a change of the service with these slices from `before` to `after`. */
   service(before: ServiceRecord | undefined, after: ServiceRecord | undefined, slices: readonly SliceRecord[]): void {
     for (const family of this.#families) {
       const by = Number(after?.[family] !== undefined) - Number(before?.[family] !== undefined);
@@ -28,7 +28,7 @@ export class ServedCounter {
     }
   }
 
-  /** A slice of the service came or went. */
+  /** Counts an added or removed slice of the service. */
   slice(service: ServiceRecord | undefined, slice: SliceRecord, by: 1 | -1): void {
     if (service?.[slice.family] !== undefined) this.#counts[slice.family].endpoints += by * readyEndpoints(slice);
   }

@@ -1,4 +1,4 @@
-/** The networks that ClusterIPs are in, as the ServiceCIDR objects have them. */
+/** The networks of the ClusterIPs, from the ServiceCIDR objects. */
 import { isDeepStrictEqual } from "node:util";
 import { type IpFamily, mergePrefixes, type Prefix } from "../base/ip.js";
 
@@ -8,7 +8,7 @@ export class ServiceCIDRs {
   readonly #byName = new Map<string, readonly Prefix[]>();
   #merged: Readonly<Record<IpFamily, readonly string[]>> = { ip: NONE, ip6: NONE };
 
-  /** Of each family: canonical, sorted, without overlap. */
+  /** Networks by family: canonical, sorted, without overlap. */
   get merged(): Readonly<Record<IpFamily, readonly string[]>> {
     return this.#merged;
   }

@@ -40,13 +40,13 @@ import {
 } from "./views.js";
 
 export interface ServiceModelOptions {
-  /** The families that are served; objects of another one are ignored. */
+  /** The served families; objects of another family are ignored. */
   readonly families: readonly IpFamily[];
-  /** As it is now: the zone may change, the name stays. */
+  /** This node's present data: the zone may change, the name does not. */
   readonly node: NodeContext;
-  /** Remember what services give up until `takeReleased`; default false. */
+  /** Remember what services give up until `takeReleased`; default: false. */
   readonly trackReleased?: boolean;
-  /** Called once for everything in an object that cannot be served, and of every claim that another service has too. */
+  /** Called once for each part of an object that cannot be served, and for each claim that another service has too. */
   onProblem(problem: Problem): void;
   /** Called for claims that passed from one service to another since the last `takeDirty`. */
   onTakeOver?(takeOver: TakeOver): void;
@@ -54,26 +54,26 @@ export interface ServiceModelOptions {
 
 /** What changed since the last call of `takeDirty`. */
 export interface Dirty {
-  /** "namespace/name", each once: every service whose views may differ, deleted ones included. */
+  /** "namespace/name" without duplicates: every service whose views may differ, including deleted ones. */
   readonly services: readonly string[];
   readonly serviceCIDRs: boolean;
 }
 
 /**
- * A service that has an object, or slices, or both, or had them when it was last asked what changed. All that is kept by service
- * is here: every further Map of them would grow in the same moment, and V8 copies each of 32,768 entries for 3 ms then.
+ * A service that has an object or slices, or had them at the last `takeDirty`. All data per service is here. Each additional
+ * Map would grow at the same moment, and V8 takes 3 ms to copy one with 32,768 entries.
  */
 interface ServiceEntry {
-  /** "namespace/name": one string for all who go by it, so that maps compare it by its address and hash it once. */
+  /** "namespace/name". All users share one string, so that maps compare it by address and hash it once. */
   readonly name: string;
   record: ServiceRecord | undefined;
-  /** As of the last `takeDirty`. */
+  /** The record at the last `takeDirty`. */
   settled: ServiceRecord | undefined;
-  /** In order of their names. */
+  /** In the order of their names. */
   slices: readonly SliceRecord[];
   /** Its views may differ since the last `takeDirty`. */
   dirty: boolean;
-  /** More of it changed than slices that were there, since the last `takeReleased`. */
+  /** More has changed than its existing slices since the last `takeReleased`. */
   changed: boolean;
 }
 
@@ -83,9 +83,9 @@ const NO_SERVICE = Object.freeze({ record: undefined, slices: NO_SLICES });
 const MAX_FORMER_SLICES = 1 << 14;
 
 /**
- * All Services, EndpointSlices and ServiceCIDRs, and what they mean on this node. Keeps a compact record of each object,
- * not the object. Nothing is computed before it is asked for, and then for one service alone; an upsert that changes
- * nothing that matters leaves no trace. Never throws, whatever an object holds.
+ * All Services, EndpointSlices and ServiceCIDRs, and their meaning on this node. Keeps a compact record of each object, not the
+ * object. Computes everything on demand, and only for one service. An upsert without a relevant change has no effect. Never
+ * throws, whatever an object contains.
  */
 export class ServiceModel {
   readonly #families: readonly IpFamily[];
@@ -97,14 +97,14 @@ export class ServiceModel {
   readonly #services = new Map<string, ServiceEntry>();
   readonly #slices = new Map<string, SliceRecord>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
-  /** Slices as they were before they changed or went, since the last `takeReleased`; undefined: not tracked. */
+  /** Former versions of slices that changed or were removed since the last `takeReleased`. Undefined if not tracked. */
   readonly #formerSlices: SliceRecord[] | undefined;
-  /** Those with `changed`; undefined: not tracked. */
+  /** Entries with `changed` set. Undefined if not tracked. */
   #changed: ServiceEntry[] | undefined;
   readonly #cidrs = new ServiceCIDRs();
   readonly #counts: ServedCounter;
 
-  /** Those with `dirty`. */
+  /** Entries with `dirty` set. */
   #dirty: ServiceEntry[] = [];
   #cidrsDirty = false;
 
@@ -121,7 +121,7 @@ export class ServiceModel {
     this.#claims = { ip: this.#newClaims("ip", track), ip6: this.#newClaims("ip6", track) };
   }
 
-  /** Number of Services, and of names that EndpointSlices give for one. */
+  /** Number of service names, from Services and EndpointSlices. */
   get size(): number {
     return this.#services.size;
   }
@@ -138,7 +138,7 @@ export class ServiceModel {
     });
   }
 
-  /** Sets this node's zone: every service with endpoints becomes dirty when it differs. */
+  /** Sets this node's zone. If it changed, every service with endpoints becomes dirty. */
   setZone(zone: string | undefined): void {
     if (zone === this.#node.zone) return;
     const { nodeName } = this.#node;
@@ -146,7 +146,7 @@ export class ServiceModel {
     for (const entry of this.#services.values()) if (entry.slices.length > 0) this.#touch(entry);
   }
 
-  /** Returns whether anything that matters changed. */
+  /** Returns whether anything relevant changed. */
   upsert(object: ModelObject): boolean {
     const { kind, name } = object;
     this.#problems.update(kind, name, object.problems, object.refused);
@@ -161,7 +161,7 @@ export class ServiceModel {
     }
   }
 
-  /** `name` is "namespace/name", or the name alone of a ServiceCIDR. Returns whether anything that matters changed. */
+  /** Returns whether anything relevant changed. @param name "namespace/name", or only the name of a ServiceCIDR. */
   remove(kind: ModelObject["kind"], name: string): boolean {
     this.#problems.update(kind, name, undefined);
     return this.#drop(kind, name);
@@ -172,29 +172,29 @@ export class ServiceModel {
     return this.#cidrs.merged[family];
   }
 
-  /** What of the objects cannot be served as it is written. */
+  /** Parts of the objects that cannot be served. */
   problems(): Iterable<Problem> {
     return this.#problems.present();
   }
 
-  /** What services claim and others have, at present: looks only at those that share a claim. */
+  /** Claims that services have lost to others now. Only checks services that share a claim. */
   lostClaims(): Iterable<Problem> {
     return presentLosses(this.#familyClaims(), (service) => this.#services.get(service)?.record);
   }
 
-  /** What annotations ask for and so many endpoints do not allow, as of the last `takeDirty`. */
+  /** Balance annotations that cannot be served with so many endpoints or elements, as of the last `takeDirty`. */
   unbalanced(): Iterable<Problem> {
     return this.#unbalanced.present();
   }
 
-  /** "namespace/name" of each slice whose service is not there, or not served, and of that service. */
+  /** "namespace/name" of each slice whose service does not exist or is not served, and of that service. */
   *straySlices(): Iterable<{ readonly name: string; readonly service: string }> {
     for (const { name, service } of this.#slices.values()) {
       if (this.#services.get(service)?.record === undefined) yield { name, service };
     }
   }
 
-  /** What changed since the last call; names the claims that were lost, or passed to another service, meanwhile. */
+  /** Returns the changes since the last call, and reports claims that were lost, or passed to another service, since then. */
   takeDirty(): Dirty {
     const { naming, ...dirty } = this.takeDirtyInPieces();
     runAtOnce(naming);
@@ -202,8 +202,9 @@ export class ServiceModel {
   }
 
   /**
-   * The same, with the naming left to `naming`, to be run to its end before the next call: of tens of thousands of claims it takes long. Objects
-   * may change in between: they are dirty anew, and what is over by the time that it would be named is not.
+   * Like `takeDirty`, but leaves the reports to `naming`, because tens of thousands of claims take long. Run it to its end
+   * before the next call. Objects may change in between: they become dirty again, and problems that are over by then are not
+   * reported.
    */
   takeDirtyInPieces(): Dirty & { readonly naming: Pieces<void> } {
     const entries = this.#dirty;
@@ -211,7 +212,7 @@ export class ServiceModel {
     const serviceCIDRs = this.#cidrsDirty;
     this.#dirty = [];
     this.#cidrsDirty = false;
-    // Now that a group of changes is over, so that an address that moves between services within it is no clash.
+    // Settle only at the end of a group of changes, so that an address that moves between services in it is not a clash.
     const passed = settle(this.#familyClaims());
     for (const entry of entries) {
       entry.dirty = false;
@@ -221,13 +222,13 @@ export class ServiceModel {
     return { services, serviceCIDRs, naming: this.#naming(entries, passed) };
   }
 
-  /** "namespace/name" of every service that is served in some family. */
+  /** "namespace/name" of every service that is served in any family. */
   *services(): Iterable<string> {
     for (const { name, record } of this.#services.values()) if (record !== undefined) yield name;
   }
 
   /**
-   * How much is served in a family: services with a ClusterIP there, and ready endpoints in their slices, each address of a slice
+   * Numbers of services with a ClusterIP in the family, and of ready endpoints in their slices. Each address of a slice counts
    * once.
    */
   counts(family: IpFamily): ServedCounts {
@@ -244,43 +245,44 @@ export class ServiceModel {
     return this.#services.get(service)?.dirty === true;
   }
 
-  /** What its annotations ask for, beside what its views have; undefined: it is gone, or not served. */
+  /** Settings from its annotations that are not in its views. Returns undefined if the service is gone or not served. */
   askedFor(service: string): Pick<ServiceRecord, "balance" | "drainSeconds"> | undefined {
     return this.#services.get(service)?.record;
   }
 
-  /** Whether its connections are to be spread other than by chance, all endpoints alike. */
+  /** Whether its annotations ask for anything but a random choice among equal endpoints. */
   asksForBalance(service: string): boolean {
     return this.#services.get(service)?.record?.balance !== undefined;
   }
 
-  /** The service ports of a service in a family, from the present state; none when it is gone or not served there. */
+  /** The present service ports of a service in a family. Empty if it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
     return [...this.eachView(family, service)];
   }
 
   /**
-   * The same, each computed when it is asked for: a service may have tens of thousands of ports. They are of the present objects, whatever comes meanwhile; what
-   * others claim may change in between, and makes the service dirty again.
+   * Like `views`, each computed on demand, because a service may have tens of thousands of ports. They reflect the present
+   * record and slices, even if these change meanwhile. Claims of other services may change in between, which makes the service
+   * dirty again.
    */
   eachView(family: IpFamily, service: string): Iterable<ServicePortView> {
     const served = this.#served(family, service);
     return served === undefined ? [] : viewsOf(served);
   }
 
-  /** About how many elements the views come to: at least as many, unless annotations ask for slots. */
+  /** An upper estimate of the views' number of elements. It may be too low if annotations ask for slots. */
   sizeOf(family: IpFamily, service: string): number {
     const served = this.#served(family, service);
     return served === undefined ? 0 : sizeOf(served);
   }
 
-  /** The same service ports as existing connections see them, each computed when it is asked for. */
+  /** The same service ports for existing connections, each computed on demand. */
   targets(family: IpFamily, service: string): Iterable<ServiceTarget> {
     const served = this.#served(family, service);
     return served === undefined ? [] : targetsOf(served);
   }
 
-  /** The one that has the port, or the node port; undefined: the service has none such. */
+  /** The service port with this port or node port. Returns undefined if the service has none. */
   target(
     family: IpFamily,
     service: string,
@@ -293,25 +295,25 @@ export class ServiceModel {
     return served === undefined || item === undefined ? undefined : targetIn(served, item);
   }
 
-  /** Every endpoint of each of the service ports, as `views` has them, with what operators see of it; each when it is asked for. */
+  /** Every endpoint of each service port, in the order of `views`, with details for operators, each computed on demand. */
   endpoints(family: IpFamily, service: string): Iterable<DescribedEndpoint[]> {
     const served = this.#served(family, service);
     return served === undefined ? [] : endpointsOf(served);
   }
 
-  /** The same, counted: those that take traffic, and all. */
+  /** Numbers of endpoints of each service port: those that take traffic, and all. */
   endpointCounts(family: IpFamily, service: string): Iterable<EndpointCounts> {
     const served = this.#served(family, service);
     return served === undefined ? [] : endpointCountsOf(served);
   }
 
-  /** What load balancers ask about a service in a family, from the present state; undefined: nothing. */
+  /** The present health check of a service in a family, for load balancers. Returns undefined if it has none. */
   healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
     const served = this.#served(family, service);
     return served && healthCheckOf(served);
   }
 
-  /** Undefined: gone, or not served in that family. */
+  /** Returns undefined if the service is gone, or not served in the family. */
   #served(family: IpFamily, service: string): ServedService | undefined {
     const { record, slices } = this.#services.get(service) ?? NO_SERVICE;
     const addresses = record?.[family];
@@ -319,23 +321,23 @@ export class ServiceModel {
     return { family, record, addresses, slices, claims: this.#claims[family], node: this.#node };
   }
 
-  /** The service that has an address and port, or (`address` "") a node port; undefined when none has. */
+  /** The service that has an address and port, or (`address` "") a node port. Returns undefined if none has. */
   ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
     return this.#claims[family].owner(address, protocol, port);
   }
 
-  /** Whether a service has the address as its ClusterIP. Looks at every service. */
+  /** Whether a service has the address as its ClusterIP. Searches all services. */
   isClusterIP(family: IpFamily, address: string): boolean {
     for (const { record } of this.#services.values()) if (record?.[family]?.clusterIP === address) return true;
     return false;
   }
 
-  /** Those of `endpoints` ("address port PROTOCOL") that any slice names as an endpoint, in whatever state. */
+  /** The members of `endpoints` ("address port PROTOCOL") that are in any slice, in whatever state. */
   endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
     return endpointsAmong(this.#slices.values(), family, endpoints);
   }
 
-  /** What services gave up since the last call, and no service has by now. Needs `trackReleased`. */
+  /** Claims and endpoints that services gave up since the last call and no service has now. Needs `trackReleased`. */
   takeReleased(): Released {
     const former = this.#formerSlices?.splice(0) ?? [];
     const changed = this.#changed ?? [];
@@ -344,7 +346,7 @@ export class ServiceModel {
       const entry = this.#services.get(service);
       return entry?.record !== undefined && !entry.changed;
     };
-    // Of services with too many endpoints it is not told which went: as if more had changed.
+    // Services with too many endpoints to list are treated as if more had changed.
     const unknown: string[] = [];
     const endpoints = this.#families.flatMap((family) =>
       releasedEndpoints(family, former, slicesOf, onlySlices, unknown),
@@ -364,7 +366,7 @@ export class ServiceModel {
     return released;
   }
 
-  /** metadata.uid of a service; "" when it is gone, not served, or does not say. */
+  /** metadata.uid of a service; "" if the service is gone or not served, or has none. */
   uidOf(service: string): string {
     return this.#services.get(service)?.record?.uid ?? "";
   }
@@ -417,7 +419,7 @@ export class ServiceModel {
     return entry;
   }
 
-  /** The entry stays while it is marked: a service that comes back meanwhile is the same one. */
+  /** Keeps an entry that is marked, so that a service that returns meanwhile is the same one. */
   #dropIfEmpty({ name, record, slices, dirty, changed }: ServiceEntry): void {
     if (record === undefined && slices.length === 0 && !dirty && !changed) this.#services.delete(name);
   }
@@ -464,21 +466,21 @@ export class ServiceModel {
     return true;
   }
 
-  /** The oldest go first when `takeReleased` was not called for long. */
+  /** Without calls of `takeReleased`, the oldest slices are dropped first. */
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
     if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;
     for (const { service } of this.#formerSlices.splice(0, MAX_FORMER_SLICES)) this.#noteChanged(this.#entry(service));
   }
 
-  /** A service that is not there needs no writing; it is dirty as soon as it comes. */
+  /** A service without an object needs no write. It becomes dirty when the object arrives. */
   #touch(entry: ServiceEntry): void {
     if (entry.record === undefined) return;
     this.#markDirty(entry);
     for (const family of this.#families) this.#claims[family].endpointsChanged(entry.record);
   }
 
-  /** More of it changed than its slices. */
+  /** Call it if more than its slices changed. */
   #markChanged(entry: ServiceEntry): void {
     this.#markDirty(entry);
     this.#noteChanged(entry);
@@ -501,7 +503,7 @@ export class ServiceModel {
     return changed;
   }
 
-  /** Returns whether there was anything to look at. */
+  /** Returns whether a check was needed. */
   #nameUnbalanced({ name, record }: ServiceEntry): boolean {
     if (record?.balance === undefined && this.#unbalanced.silent) return false;
     const found = this.#families.map((family) => unbalanced(this.#served(family, name)));

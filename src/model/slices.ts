@@ -1,4 +1,4 @@
-/** EndpointSlices of one service, and the candidates that they make. */
+/** EndpointSlices of one service, and the candidate endpoints in them. */
 import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS, preferred, READY } from "../objects/endpoint-state.js";
 import { type CandidateList } from "./categorize.js";
@@ -7,8 +7,8 @@ import type { SliceRecord } from "../objects/records.js";
 import type { Protocol } from "../base/protocols.js";
 
 /**
- * The endpoints of one service port, merged from the slices of its service in one family. A slice's port matches by
- * name and protocol; the same address and port in two slices is one endpoint. Slices come in order of their names.
+ * The endpoints of one service port, merged from the slices of its service in one family. A slice's port matches by name and
+ * protocol. If two slices contain the same address and port, that is one endpoint. Slices are in the order of their names.
  */
 export function candidatesOf(
   slices: readonly SliceRecord[],
@@ -30,15 +30,15 @@ interface SlicePlace {
   readonly port: number;
 }
 
-/** Ports of one service's slices from which on an index is faster than a search for each port. */
+/** Number of ports in one service's slices from which on an index is faster than searches. */
 const INDEXED_PORTS = 64;
 
-/** By list of slices, which is not changed: by family and protocol, then by name of the port. */
+/** Keyed by the list of slices, which is immutable: by family and protocol, then by port name. */
 const indices = new WeakMap<readonly SliceRecord[], Map<string, Map<string, SlicePlace[]>>>();
 
 const NO_PLACES: readonly SlicePlace[] = Object.freeze([]);
 
-/** Where the slices have a port of this name and protocol, in order. */
+/** Places of the ports with this name and protocol in the slices, in order. */
 export function placesOf(
   slices: readonly SliceRecord[],
   family: IpFamily,
@@ -79,7 +79,7 @@ function indexOf(slices: readonly SliceRecord[]): Map<string, Map<string, SliceP
   return index;
 }
 
-/** How many of its endpoints are ready. */
+/** Number of ready endpoints of the slice. */
 export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number {
   let ready = 0;
   for (const state of states) if ((state & READY) !== 0) ready++;
@@ -103,7 +103,7 @@ class MergedCandidates {
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
   readonly #zones: string[] = [];
-  /** By EndpointList.id. */
+  /** Keyed by EndpointList.id. */
   readonly #positions = new Map<number | string, number>();
 
   constructor(family: IpFamily) {
@@ -140,7 +140,7 @@ class MergedCandidates {
   }
 }
 
-/** `slices`, in order of their names, with `record` in the place of its former version. */
+/** Puts `record` into `slices`, which are in the order of their names, in place of its former version. */
 export function withSlice(slices: readonly SliceRecord[], record: SliceRecord): readonly SliceRecord[] {
   if (slices.length === 0 || (slices.length === 1 && slices[0]?.name === record.name)) return [record];
   const rest = slices.filter((slice) => slice.name !== record.name);

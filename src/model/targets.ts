@@ -1,4 +1,4 @@
-/** Service ports as connections that exist already see them, and what services gave up. Pure. */
+/** Service ports for existing connections, and claims and endpoints that services gave up. Pure. */
 import { type CandidateList, type Categories, categorize, type NodeContext } from "./categorize.js";
 import { READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 import type { GivenUp } from "./claims.js";
@@ -8,18 +8,18 @@ import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 import type { ReleasedClaim, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
 
-/** What a service port may serve. */
+/** The addresses and node port that a service port may serve. */
 export interface Held {
   readonly clusterIP: string | undefined;
   readonly externalIPs: readonly string[];
   readonly loadBalancerIPs: readonly string[];
-  /** 0: none. */
+  /** 0 if there is none. */
   readonly nodePort: number;
 }
 
 type PortName = Pick<ServicePortView, "service" | "portName" | "protocol">;
 
-/** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" when the port has no name. */
+/** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" if the port has no name. */
 export function portId({ service, portName, protocol }: PortName): string {
   return `${service}${portName === "" ? "" : `:${portName}`}/${protocol}`;
 }
@@ -47,12 +47,12 @@ export function targetOf(
     endpoints: [...endpoints],
     drainSeconds: record.drainSeconds,
     draining,
-    // Ready counts even where serving does not (publishNotReadyAddresses): new connections are sent there.
+    // Ready counts even if serving does not (publishNotReadyAddresses), because new connections are sent there.
     serving: states.map(takesTraffic),
   };
 }
 
-/** What the connections of a service port draw from. */
+/** The lists for new connections of a service port. */
 export function listsOf(
   record: ServiceRecord,
   { externalIPs, loadBalancerIPs, nodePort }: Held,
@@ -61,13 +61,13 @@ export function listsOf(
 ): Categories {
   const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
   return categorize(candidates, node, {
-    // An external policy Local needs the cluster list too: pods and the node itself draw from it.
+    // An external policy Local also needs the cluster list: pods and the node itself draw from it.
     cluster: !record.internalPolicyLocal || external,
     local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
   });
 }
 
-/** Which endpoints terminate and are in none of the lists that connections draw from; undefined: none. */
+/** Whether each endpoint terminates and is in none of the lists for new connections. Returns undefined if none is. */
 export function drainingAmong(
   { endpoints, states }: CandidateList,
   { cluster, local }: Pick<Categories, "cluster" | "local">,
@@ -79,7 +79,7 @@ export function drainingAmong(
   return draining.includes(true) ? draining : undefined;
 }
 
-/** An endpoint in this state may have connections, and go on with them. */
+/** Whether an endpoint in this state may have connections and continue them. */
 function takesTraffic(state: number): boolean {
   return (state & (READY | SERVING)) !== 0;
 }
@@ -91,7 +91,7 @@ interface SliceEndpoint {
   readonly serving: boolean;
 }
 
-/** @param among addresses by their ids: of others nothing is told. */
+/** @param among ids of addresses; other endpoints are skipped. */
 function* endpointsOf(slice: SliceRecord, among?: ReadonlySet<number | string>): Generator<SliceEndpoint> {
   for (const { port, protocol } of slice.ports) {
     for (let i = 0; i < slice.endpoints.length; i++) {
@@ -105,7 +105,7 @@ function keyOf({ address, port, protocol }: Omit<SliceEndpoint, "serving">): str
   return `${address} ${port} ${protocol}`;
 }
 
-/** Those of `endpoints` ("address port PROTOCOL") that some slice of the family names. */
+/** The members of `endpoints` ("address port PROTOCOL") that are in some slice of the family. */
 export function endpointsAmong(
   slices: Iterable<SliceRecord>,
   family: IpFamily,
@@ -131,17 +131,17 @@ function hasSome(endpoints: EndpointList, addresses: ReadonlySet<number | string
   return false;
 }
 
-/** Addresses with ports of one service that are told apart; of more nothing is told. */
+/** Maximum number of pairs of address and port of one service to list. */
 const MOST_RELEASED = 4096;
 
-/** Endpoints of the slices, each once for every port. */
+/** Number of pairs of endpoint and port in the slices. */
 function pairsIn(slices: readonly SliceRecord[]): number {
   return slices.reduce((sum, { ports, endpoints }) => sum + ports.length * endpoints.length, 0);
 }
 
 /**
- * What was given up, with the endpoints that connections through it may have: those of the service's slices as they are,
- * and as they were before they changed.
+ * Claims that were given up, with the endpoints that connections through them may have: those in the service's present and
+ * former slices.
  */
 export function releasedClaims(
   family: IpFamily,
@@ -174,8 +174,8 @@ function endpointTexts(slices: readonly SliceRecord[], protocol: Protocol): Set<
 }
 
 /**
- * Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` takes; of one with too many nothing is told apart:
- * its name is added to `unknown`.
+ * Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` accepts. If a
+ * service has too many to list, adds its name to `unknown` instead.
  */
 export function releasedEndpoints(
   family: IpFamily,

@@ -1,4 +1,7 @@
-/** One service in one family, from its record and slices: what packets, connections, load balancers and operators see of it. Pure. */
+/**
+ * Derives everything about one service in one family from its record and slices, for packets, connections, load balancers and
+ * operators. Pure.
+ */
 import { type Balance } from "../objects/balance.js";
 import {
   balanceFor,
@@ -19,20 +22,20 @@ import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.j
 import type { HealthCheck, ServicePortView, ServiceTarget } from "./service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
 
-/** A service that is served in a family, and what decides beside it. */
+/** A service in a family, with all inputs of its views. */
 export interface ServedService {
   readonly family: IpFamily;
   readonly record: ServiceRecord;
-  /** Those of the family. */
+  /** The service's addresses in the family. */
   readonly addresses: FamilyRecord;
-  /** Of all families, in order of their names. */
+  /** Slices of all families, in the order of their names. */
   readonly slices: readonly SliceRecord[];
-  /** Of the family: which of the addresses another service has. */
+  /** Claims of the family: which of the addresses another service has. */
   readonly claims: Claims;
   readonly node: NodeContext;
 }
 
-/** What the rules are made of, a view for each service port: each is computed when it is asked for, as there may be tens of thousands. */
+/** The input of the rules: a view for each service port. Each is computed on demand, because there may be tens of thousands. */
 export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
   const balance = balanceIn(served);
   for (const port of served.record.ports) yield viewOf(served, port, balance);
@@ -42,7 +45,7 @@ function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): num
   return Math.max(cluster.length, local.length);
 }
 
-/** The annotation that asks for more than is served, and why; undefined: none, as nearly always. */
+/** The annotation that asks for more than is served, and the reason. Nearly always undefined, because there is none. */
 export function unbalanced(served: ServedService | undefined): [field: string, reason: string] | undefined {
   const balance = served?.record.balance;
   if (served === undefined || balance === undefined) return undefined;
@@ -60,13 +63,16 @@ function tooManyEndpoints(served: ServedService, balance: Balance): string | und
   return tooManyFor(balance, Math.max(...lengths));
 }
 
-/** What the service asks for, unless its slots would take too many elements. */
+/** The service's balance, unless its slots would take too many elements. */
 function balanceIn(served: ServedService): Balance | undefined {
   const { balance } = served.record;
   return balance === undefined || tooManySlots(served, balance) !== undefined ? undefined : balance;
 }
 
-/** The same as a reason; undefined: they may be written. Looks at no more ports than it takes to know: the number is of all if they are alike. */
+/**
+ * Why the slots would take too many elements. Returns undefined if they do not. Stops at the port that exceeds the limit, and
+ * estimates the total on the assumption that all ports are alike.
+ */
 function tooManySlots(served: ServedService, balance: Balance): string | undefined {
   const { record, node } = served;
   let elements = 0;
@@ -91,18 +97,18 @@ function endpointsIn(slices: readonly SliceRecord[], family: IpFamily): number {
   return slices.reduce((sum, slice) => sum + (slice.family === family ? slice.endpoints.length : 0), 0);
 }
 
-/** About how many elements the views come to: at least as many, unless the service asks for slots. */
+/** An upper estimate of the views' number of elements. It may be too low if the service has slots. */
 export function sizeOf({ record, addresses, slices, family }: ServedService): number {
   const vips = 1 + addresses.externalIPs.length + addresses.loadBalancerIPs.length;
   return record.ports.length * (vips + 1) * (1 + endpointsIn(slices, family));
 }
 
-/** The same service ports as existing connections see them, each when it is asked for. */
+/** The same service ports for existing connections, each computed on demand. */
 export function* targetsOf(served: ServedService): Generator<ServiceTarget, void> {
   for (const port of served.record.ports) yield targetIn(served, port);
 }
 
-/** One of them. */
+/** Like `targetsOf`, for one port. */
 export function targetIn(served: ServedService, port: ServicePortRecord): ServiceTarget {
   const { record, node } = served;
   const held = heldBy(served, port);
@@ -112,19 +118,19 @@ export function targetIn(served: ServedService, port: ServicePortRecord): Servic
   return targetOf(record, port, held, candidates, draining);
 }
 
-/** Every endpoint of each service port, with what operators see of it; each when it is asked for. */
+/** Every endpoint of each service port, with details for operators, each computed on demand. */
 export function* endpointsOf({ family, record, slices }: ServedService): Generator<DescribedEndpoint[], void> {
   for (const { name, protocol } of record.ports) yield describedEndpoints(slices, family, name, protocol);
 }
 
-/** The same, counted: those that take new connections, and all. */
+/** Numbers of endpoints of each service port: those that take new connections, and all. */
 export function* endpointCountsOf(served: ServedService): Generator<EndpointCounts, void> {
   for (const port of served.record.ports) yield countStates(candidatesFor(served, port));
 }
 
 /**
- * What load balancers ask; undefined: nothing. As kube-proxy's EndpointsMap.LocalReadyEndpoints, all ports of the slices count, also
- * those that the Service does not have.
+ * The service's health check for load balancers. Returns undefined if it has none. As in kube-proxy's
+ * EndpointsMap.LocalReadyEndpoints, all ports of the slices count, even those that the Service does not have.
  */
 export function healthCheckOf({ record, slices, family }: ServedService): HealthCheck | undefined {
   const { healthCheckPort, uid } = record;
@@ -157,7 +163,7 @@ function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance
     internalPolicyLocal: record.internalPolicyLocal,
     externalPolicyLocal: record.externalPolicyLocal,
     sourceRanges: addresses.sourceRanges,
-    // Not spread: V8 would write each property behind it singly.
+    // Without spread syntax: V8 would write each following property separately.
     guards: guardsAround(served, port, held),
     affinitySeconds: record.affinitySeconds,
     limits: record.limits,
@@ -169,7 +175,7 @@ function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance
   };
 }
 
-/** Source ranges of others that claim what a service port has. */
+/** Source ranges of other services that claim the service port's addresses. */
 function guardsAround(
   { claims, record }: ServedService,
   port: ServicePortRecord,
@@ -181,7 +187,7 @@ function guardsAround(
   return guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
 }
 
-/** What of a service port's claims is its own: all, unless another service has it. */
+/** The service port's claims without those that another service has. */
 function heldBy({ claims, record, addresses }: ServedService, port: ServicePortRecord): Held {
   const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
   const { protocol, nodePort } = port;

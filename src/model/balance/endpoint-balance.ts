@@ -1,40 +1,50 @@
-/** The balance of one list of endpoints: how many slots it has, and what each endpoint weighs. Pure. */
+/** The balance of one list of endpoints: its number of slots, and the weight of each endpoint. Pure. */
 import type { Balance, SLOT_COUNTS } from "../../objects/balance.js";
 import type { CandidateList } from "../categorize.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
 
-/** A service's `Balance`, applied to the endpoints that exist. */
+/** A service's `Balance`, applied to its present endpoints. */
 export interface EndpointBalance extends Omit<Balance, "weights"> {
-  /** By EndpointList.id, where the weight is not 1; 0: no connections while another has more. Undefined: all alike. */
+  /**
+   * Weights other than 1, by EndpointList.id. An endpoint with 0 gets no connections as long as another has more. Undefined if
+   * all are alike.
+   */
   readonly weights: ReadonlyMap<number | string, number> | undefined;
 }
 
-/** Up to so many endpoints, a list has so many slots. */
+/** Number of slots for a list with up to this many endpoints. */
 export const SLOT_STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
   [32, 1024],
   [126, 4096],
 ];
 
-/** A longer list has no slot for each of its endpoints. */
+/** A longer list would have fewer slots than endpoints. */
 export const MAX_WEIGHTED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
 
-/** A longer list would get less than 16 slots for each of its endpoints, and take the main thread too long (rendezvous.ts). */
+/** A longer list would have fewer than 16 slots per endpoint, and block the main thread too long (rendezvous.ts). */
 export const MAX_CONSISTENT = 1024;
 
 /**
- * Elements that the slots of one service may take in a family: every list of each port has its slots, once for each address that draws from it. A service with
- * many ports would otherwise take millions of elements for an annotation of a few bytes.
+ * Maximum number of elements per family for the slots of one service. Each list of each port has its slots once for each
+ * address that draws from it. Without the limit, an annotation of a few bytes could take millions of elements on a service with
+ * many ports.
  */
 export const MAX_SLOT_ELEMENTS = 65_536;
 
-/** The balance of lists of so many endpoints. Weights outlast consistency; undefined: connections are drawn at random, all endpoints alike. */
+/**
+ * The balance for lists with this many endpoints. Beyond the limit of consistent hashing, weights still apply. Returns
+ * undefined if connections are spread at random over all endpoints alike.
+ */
 export function balanceFor(balance: Balance, endpoints: number): Balance | undefined {
   const { by, weights } = balance;
   if (endpoints <= (by === "chance" ? MAX_WEIGHTED : MAX_CONSISTENT)) return balance;
   return by === "chance" || weights === undefined ? undefined : balanceFor({ ...balance, by: "chance" }, endpoints);
 }
 
-/** Why lists of so many endpoints are not spread as the service asks: the same for any number. Returns undefined if they are. */
+/**
+ * Why lists with this many endpoints are not spread as requested. The text is the same for any number. Returns undefined if
+ * they are.
+ */
 export function tooManyFor(balance: Balance, endpoints: number): string | undefined {
   const served = balanceFor(balance, endpoints);
   if (served === balance) return undefined;
@@ -45,7 +55,7 @@ export function tooManyFor(balance: Balance, endpoints: number): string | undefi
   );
 }
 
-/** Why so many elements are not written for the slots of one service. */
+/** Why a service does not get this many elements for slots. */
 export function overBudget(elements: number): string {
   return (
     `its ports and addresses would take ${elements.toLocaleString("en")} elements, more than the ` +
@@ -57,12 +67,15 @@ export function sum(numbers: readonly number[]): number {
   return numbers.reduce((total, number) => total + number, 0);
 }
 
-/** How many endpoints of the least weight there would be: any number. */
+/** The total weight in units of the smallest weight. */
 export function inLeast(weights: readonly number[]): number {
   return sum(weights) / Math.min(...weights.filter((weight) => weight > 0));
 }
 
-/** @param endpoints at most MAX_WEIGHTED; of lists with weights, how many of the least weight there would be: any number. */
+/**
+ * @param endpoints at most MAX_WEIGHTED. For lists with weights, it is the total weight in units of the smallest, without a
+ * limit.
+ */
 export function slotCount(endpoints: number, { slots }: Pick<Balance, "slots">): number {
   if (slots >= endpoints && slots > 0) return slots;
   return SLOT_STEPS.find(([most]) => endpoints <= most)?.[1] ?? MAX_WEIGHTED;
@@ -76,7 +89,7 @@ export function slotsFor(weights: readonly number[], balance: EndpointBalance): 
   return slotCount(Math.ceil(inLeast(weights)), balance);
 }
 
-/** Slots of a list with endpoints, where the service asks for a balance. */
+/** Number of slots of a list, 0 if it is empty. */
 export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
   return list.length === 0 ? 0 : slotsFor(allWeights(list, balance), balance);
 }
@@ -91,14 +104,14 @@ export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zo
   return { by, slots, weights: ofEndpoints.size === 0 ? undefined : ofEndpoints };
 }
 
-/** Whether lists of the same endpoints are spread the same. */
+/** Whether both spread a list of the same endpoints in the same way. */
 export function isSameBalance(a: EndpointBalance, b: EndpointBalance): boolean {
   if (a.by !== b.by || a.slots !== b.slots || a.weights?.size !== b.weights?.size) return false;
   for (const [id, weight] of a.weights ?? []) if (b.weights?.get(id) !== weight) return false;
   return true;
 }
 
-/** Of the list's endpoints; undefined: all alike, as also where all have 0. */
+/** Weights of the list's endpoints. Returns undefined if all are equal, which includes all being 0. */
 export function weightsOf(list: EndpointList, { weights }: EndpointBalance): readonly number[] | undefined {
   if (weights === undefined) return undefined;
   const ofList = Array.from({ length: list.length }, (_, i) => weights.get(list.id(i)) ?? 1);

@@ -1,22 +1,22 @@
 /**
- * Which endpoint stands at which index of a list. A change of the list should move as few endpoints as possible: every
- * move is two element operations for each VIP.
+ * Assigns endpoints to indices of a list. A change of the list should move as few endpoints as possible, because every move
+ * takes two element operations for each VIP.
  */
 import type { EndpointList } from "../../objects/endpoint-list.js";
 
 /**
- * The endpoints of `desired` in the order of their indices, given what stood at each index before.
- * Endpoints that stay keep their index when it is still below the new length; the holes are filled first with the
- * endpoints that stood beyond it, then with new ones. Replacing one endpoint so changes one index, growing by one adds
- * one, shrinking by one moves at most the last.
+ * The endpoints of `desired` in the order of their indices. Endpoints that stay keep their index if it is below the new length.
+ * The holes are filled first with the endpoints from beyond it, then with new ones. So replacing one endpoint changes one
+ * index, adding one adds an index, and removing one moves at most the last endpoint.
  *
- * @param desired each endpoint once.
+ * @param previous the endpoints in the order of their former indices.
+ * @param desired contains each endpoint once.
  */
 export function assignIndices(previous: EndpointList, desired: EndpointList): EndpointList {
   return previous.length === 0 ? desired : arrange(indicesIn(previous, desired), desired);
 }
 
-/** Does the same for the ports of one service in turn: ports that have the same endpoints share one order, and the memory that it takes. */
+/** Like `assignIndices`, for the ports of one service in turn. Ports with the same endpoints share one order, and its memory. */
 export class IndexAssigner {
   #previous: EndpointList | undefined;
   #desired: EndpointList | undefined;
@@ -34,12 +34,12 @@ export class IndexAssigner {
   }
 }
 
-/** Whether the two have one memory but for their ports, so that nothing has to be compared. */
+/** Whether the two lists share their memory, except for ports, so that nothing must be compared. */
 function sharesAll(list: EndpointList, other: EndpointList | undefined): boolean {
   return list.words === other?.words && list.locals === other.locals && list.length === other.length;
 }
 
-/** The same as `assignIndices`, where `stood` tells which of `desired` was at each index; -1: none of them. */
+/** Like `assignIndices`, if `stood` contains for each index the position in `desired` of its former endpoint, or -1. */
 export function arrange(stood: ArrayLike<number>, desired: EndpointList): EndpointList {
   let standing = 0;
   while (standing < desired.length && stood[standing] === standing) standing++;
@@ -53,10 +53,10 @@ export function arrange(stood: ArrayLike<number>, desired: EndpointList): Endpoi
   return desired.pick(placed.map((index) => (index < 0 ? (others.next().value as number) : index)));
 }
 
-/** Of each endpoint of `previous` its index in `desired`; -1: it is not there. */
+/** For each endpoint of `previous`, its index in `desired`, or -1 if it is missing. */
 export function indicesIn(previous: EndpointList, desired: EndpointList): Int32Array {
   const indices = new Int32Array(previous.length).fill(-1);
-  // Nearly all stand already where the list has them: only the others are looked for.
+  // Nearly all endpoints have the same index in both, so only the others need a search.
   const others = new Map<number | string, number>();
   for (let i = 0; i < desired.length; i++) {
     if (i < previous.length && desired.isSame(i, previous, i)) indices[i] = i;

@@ -1,43 +1,45 @@
 /**
- * Which endpoint has which slot: bounded rendezvous hashing. Each endpoint claims slots in an order and at times that depend on its own address,
- * port and weight alone. A slot belongs to the endpoint that claims it first and still has room:
+ * Assigns slots to endpoints by bounded rendezvous hashing. Each endpoint claims slots in an order and at times that only
+ * depend on its own address, port and weight. A slot belongs to the first endpoint that claims it and still has room:
  *
  *     time     0         1         2         3
  *     A        ·  7      ·  2      ·  7      ·  4       7, 2, 4: the second claim of 7 is void
  *     B           · 5       · 7       · 1       · 2     5, 1: A was first to claim 7 and 2
  *
- * So an endpoint that goes leaves its own slots to later claims, and moves few others: those that go to an endpoint which is full without them.
+ * If an endpoint goes, later claims get its slots, and few other slots move: only those of endpoints that are now full without
+ * them.
  */
 import type { Pieces } from "../../base/time-slice.js";
 import { inLeast, sum } from "./endpoint-balance.js";
 import { type EndpointList, wordsOf } from "../../objects/endpoint-list.js";
 import { draw, hashesOf } from "./hash.js";
 
-/** How much more than its share an endpoint may have, or one slot: so all of them together can have all slots. */
+/** How much an endpoint may exceed its share, but at least one slot. So all endpoints together have room for all slots. */
 const MORE = 0.15;
-/** How much of its share an endpoint has at least. */
+/** Minimum part of its share that each endpoint gets. */
 const LEAST = 0.5;
 
 /**
- * Claims are for places, of which a list of any number of slots has 1,024: so clients stay where they are when a list comes to have more slots. Beyond
- * 126 endpoints that is too coarse. With each endpoint more, one place is split, and its slots are claimed one by one.
+ * Endpoints claim places. A list has 1,024 places, whatever its number of slots, so that clients keep their endpoints when a
+ * list gets more slots. This is too coarse beyond 126 endpoints. For each further endpoint one place is split, so that its
+ * slots are claimed one by one.
  */
 const PLACES = 1024;
 const FINE_PLACES = 16_384;
 const SPLIT_BEYOND = 126;
-/** Odd: the places that are split first are spread over all. */
+/** Odd, so that the first places to be split are spread evenly. */
 const SPLIT_ORDER = 389;
 
-/** The race ends when so few of the slots are free, 1 in 1,024: a claim seldom hits one of them. */
+/** The race ends when only this part of the slots is free, because few claims hit one of them. */
 const LEFT = 1 / 1024;
-/** A race takes 8 to 40 rounds, in each of which there are as many claims as slots or places. */
+/** A race takes 8 to 40 rounds. Each round has as many claims as there are slots or places. */
 const MOST_ROUNDS = 256;
-/** Claims, or scores, between two pauses: some tenths of a ms. */
+/** Claims or scores between two pauses: takes some tenths of a ms. */
 const PIECE = 4096;
 
 /**
- * The index of each slot's endpoint. Each endpoint that has a weight has a slot.
- * @param weights of each: no more than `count` have any: throws RangeError.
+ * The index of each slot's endpoint. Each endpoint with a weight gets at least one slot.
+ * @param weights of the endpoints. Throws RangeError if more than `count` of them are not 0.
  * @param count one of SLOT_COUNTS.
  */
 export function* rendezvous(list: EndpointList, count: number, weights: readonly number[]): Pieces<Uint16Array> {
@@ -55,7 +57,7 @@ export function* rendezvous(list: EndpointList, count: number, weights: readonly
   return assignment.holders.map((endpoint) => indices[endpoint]);
 }
 
-/** The indices by address and port, so that the order of the list makes no difference. */
+/** Indices sorted by address and port, so that the order of the list does not matter. */
 function inOrder(list: EndpointList): number[] {
   const count = wordsOf(list.family);
   return Array.from({ length: list.length }, (_, i) => i).sort((a, b) => {
@@ -70,7 +72,7 @@ function inOrder(list: EndpointList): number[] {
 const FREE = 0xffff;
 
 class Assignment {
-  /** The endpoint that has each slot, or FREE. */
+  /** The endpoint of each slot, or FREE. */
   readonly holders: Uint16Array;
   readonly #hashes: readonly number[];
   readonly #weights: readonly number[];
@@ -78,11 +80,11 @@ class Assignment {
   readonly #count: number;
   readonly #slotsOfPlace: number;
   readonly #split: number;
-  /** How many more slots each endpoint may have, and must have. */
+  /** Number of slots that each endpoint may still get, and must still get. */
   readonly #room: Int32Array;
   readonly #need: Int32Array;
   #free: number;
-  /** Slots that the endpoints still must get. Never more than are free. */
+  /** Slots that endpoints must still get in total. Never more than the free ones. */
   #needed = 0;
 
   constructor(hashes: readonly number[], weights: readonly number[], count: number) {
@@ -98,7 +100,7 @@ class Assignment {
     this.#free = count;
     for (let i = 0; i < hashes.length; i++) {
       const share = (weights[i] * count) / this.#total;
-      // Not all of them at once may have a slot more or less, when the share of all changes.
+      // Spread by hash, so that when all shares change, not all endpoints gain or lose a slot at once.
       const rest = phase(hashes[i]);
       this.#room[i] = Math.floor(share + Math.max(1, MORE * share) + rest);
       this.#need[i] = Math.max(1, Math.floor(LEAST * share + rest));
@@ -106,7 +108,10 @@ class Assignment {
     }
   }
 
-  /** Gives slots to the first who claim them, until few are free. An endpoint of weight 2 claims twice as often as one of weight 1. */
+  /**
+   * Gives slots to the endpoints that claim them first, until few are free. An endpoint with weight 2 claims twice as often as
+   * one with weight 1.
+   */
   *race(): Pieces<void> {
     const made = new Int32Array(this.#hashes.length);
     const roundTime = Math.min(PIECE, this.#count) / this.#total;
@@ -123,7 +128,7 @@ class Assignment {
     return this.#free <= Math.max(this.#needed, this.#count * LEFT);
   }
 
-  /** The endpoints in the order of their claims. @param made how many claims each has made before. */
+  /** The endpoints in the order of their claims in this round. @param made number of earlier claims by each endpoint. */
   #claimsIn(round: number, roundTime: number, made: Int32Array): number[] {
     const times: number[] = [];
     for (let i = 0; i < made.length; i++) {
@@ -132,7 +137,7 @@ class Assignment {
       for (let claim = made[i]; ; claim++) {
         const time = (first + claim) / this.#weights[i] / roundTime - round;
         if (time >= 1) break;
-        // With the endpoint in the last 16 bits, numbers sort many times as fast as pairs.
+        // Numbers with the endpoint in the last 16 bits sort many times as fast as pairs.
         times.push(Math.floor(time * 2 ** 36) * 2 ** 16 + i);
       }
     }
@@ -156,7 +161,7 @@ class Assignment {
     return this.#isSplit(slot) ? slot : slot - (slot % this.#slotsOfPlace);
   }
 
-  /** Leaves it free if the endpoint has no room, or as others need it more. */
+  /** Leaves the slot free if the endpoint has no room, or if others need it more. */
   #give(slot: number, endpoint: number): void {
     if (!this.#mayHave(endpoint)) return;
     this.holders[slot] = endpoint;
@@ -171,7 +176,10 @@ class Assignment {
     return (this.#free > this.#needed ? this.#room : this.#need)[endpoint] > 0;
   }
 
-  /** Gives each slot that is free to the endpoint with the highest score for it that may have it. There is one: there is room for more than all slots. */
+  /**
+   * Gives each free slot to the endpoint with the highest score among those that may have it. There is always one, because the
+   * total room exceeds the number of slots.
+   */
   *giveRest(): Pieces<void> {
     for (let slot = 0, work = 0; slot < this.#count; slot++) {
       if (this.holders[slot] !== FREE) continue;
@@ -189,7 +197,7 @@ class Assignment {
     let highest = -1;
     for (let i = 0; i < this.#hashes.length; i++) {
       if (!this.#mayHave(i)) continue;
-      // No claim has a negative number.
+      // Claims have no negative numbers, so this number is unused.
       const score = draw(this.#hashes[i], -1 - place);
       if (score > highest) [best, highest] = [i, score];
     }
@@ -197,7 +205,7 @@ class Assignment {
   }
 }
 
-/** From 0 to 1: when an endpoint makes its first claim. */
+/** Time of an endpoint's first claim, from 0 to 1. */
 function phase(hash: number): number {
   return draw(hash, 0x5bd1e995) / 2 ** 32;
 }

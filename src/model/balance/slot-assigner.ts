@@ -4,7 +4,7 @@ import type { ServicePortView } from "../service-port-view.js";
 import { indicesIn } from "./indices.js";
 import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "./slots.js";
 
-/** A service port with its slots; absent: it asks for no balance. */
+/** A service port with its slots, which are absent without a balance. */
 export interface SlottedPort {
   readonly view: ServicePortView;
   readonly slots?: Slots;
@@ -15,9 +15,10 @@ export function isBalanced(view: ServicePortView): view is BalancedView {
 }
 
 /**
- * Slots of the view. Where chance draws, endpoints keep theirs. Ports of a service that have the same endpoints have the same slots.
- * @param known ports of the same service, before or now, or as `prepareSlots` told.
- * @param former the port as it was. If undefined, the port is new, and `stood` returns what an earlier run left.
+ * Slots of the view. If the choice is random, endpoints keep their slots. Ports of a service with the same endpoints have the
+ * same slots.
+ * @param known ports of the same service, former or new, or from `prepareSlots`.
+ * @param former the port's former state. If undefined, the port is new, and `stood` returns the slots left by an earlier run.
  */
 export function assignSlots(
   view: BalancedView,
@@ -30,13 +31,13 @@ export function assignSlots(
   return runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view)));
 }
 
-/** However many services are prepared at once, the event loop is held for one slice of a few ms. */
+/** Preparing holds the event loop for one slice of a few ms, however many services are prepared at once. */
 const turns = new TakingTurns();
 
 /**
- * Assigns the slots of views of one service whose clients choose their endpoint, piece by piece: for 1,024 endpoints that takes some 30 ms. Returns
+ * Assigns the slots of those views of one service that use a hash, piece by piece: 1,024 endpoints take about 30 ms. Returns
  * undefined if there is nothing to do.
- * @param before the service's ports as they are.
+ * @param before the service's present ports.
  */
 export function prepareSlots(
   views: readonly ServicePortView[],
@@ -52,7 +53,7 @@ async function prepareAll(views: readonly BalancedView[]): Promise<SlottedPort[]
   for (const view of views) {
     const same = await turns.run(() => sameSlots(view, prepared));
     if (same !== undefined) continue;
-    // A hash does not depend on the former slots.
+    // With a hash, the former slots do not matter.
     const pieces = slotsOf(view, () => () => -1);
     for (;;) {
       const { done, value } = await turns.run(() => pieces.next());
@@ -64,7 +65,7 @@ async function prepareAll(views: readonly BalancedView[]): Promise<SlottedPort[]
   return prepared;
 }
 
-/** The port among those of its service that the view is of. */
+/** Finds the port of a view among its service's ports. */
 export function portIn<Port extends { readonly view: ServicePortView }>(
   ports: readonly Port[],
   { portName, protocol }: Pick<ServicePortView, "portName" | "protocol">,
@@ -72,7 +73,7 @@ export function portIn<Port extends { readonly view: ServicePortView }>(
   return ports.find(({ view }) => view.portName === portName && view.protocol === protocol);
 }
 
-/** Of a port that has these lists, and a balance that spreads them the same. */
+/** Slots of a known port with the same lists and an equivalent balance. */
 function sameSlots(
   { balance, clusterEndpoints, localEndpoints }: BalancedView,
   known: readonly SlottedPort[],
@@ -87,7 +88,7 @@ function sameSlots(
   )?.slots;
 }
 
-/** Where endpoints of the view stood in the slots of the port as it was. */
+/** Positions of the view's endpoints in the port's former slots. */
 function stoodIn(former: SlottedPort, view: ServicePortView): Stood {
   return (kind) => {
     const slots = former.slots?.[kind];

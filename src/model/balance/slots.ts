@@ -1,7 +1,8 @@
 /**
- * Slots: a list that stands in the map not as its endpoints but as hundreds of places, each with one of them. Which place a packet draws is
- * chance, or a hash of where it comes from. With a hash, which endpoint stands there is the same on every node: it depends on the endpoints alone
- * (rendezvous.ts). With chance the number of slots that an endpoint has is all that counts, so that each stays where it stood.
+ * Slots: for such a list, the map does not contain the endpoints themselves, but hundreds of places with one endpoint each. A
+ * packet draws a place at random, or by a hash of its source. With a hash, each place has the same endpoint on every node,
+ * because it only depends on the endpoints (rendezvous.ts). With random choice, only an endpoint's number of slots matters, so
+ * endpoints keep their slots.
  */
 import { allWeights, type EndpointBalance, slotsFor, sum } from "./endpoint-balance.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
@@ -12,22 +13,25 @@ import { rendezvous } from "./rendezvous.js";
 
 export type ListKind = "cluster" | "local";
 
-/** Of each list: the index of each slot's endpoint. */
+/** For each list: the index of each slot's endpoint. */
 export type Slots = Readonly<Record<ListKind, Uint16Array>>;
 
 export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
 
-/** The list of the view, in no order. */
+/** The view's list, in no particular order. */
 export function endpointsOf({ clusterEndpoints, localEndpoints }: ServicePortView, kind: ListKind): EndpointList {
   return kind === "cluster" ? clusterEndpoints : localEndpoints;
 }
 
-/** Of each list, which of its endpoints stood in a slot before; -1: none of them did, or there was no such slot. */
+/**
+ * For each list: returns the index of the endpoint that had a slot before. Returns -1 if there was no such slot, or its
+ * endpoint is not in the list.
+ */
 export type Stood = (kind: ListKind) => (slot: number) => number;
 
 /**
- * Of the view's lists, in pieces of at most a few ms.
- * @param stood makes a difference only where chance draws.
+ * Slots of the view's lists, in pieces of at most a few ms.
+ * @param stood only matters if the choice is random.
  */
 export function* slotsOf(view: BalancedView, stood: Stood): Pieces<Slots> {
   const cluster = yield* assign(view, "cluster", stood);
@@ -47,8 +51,9 @@ function* assign(view: BalancedView, kind: ListKind, stood: Stood): Pieces<Uint1
 }
 
 /**
- * Which of the endpoints stands in each slot where chance draws one, as `rendezvous` tells where a client's hash does: each endpoint has the slots that its weight gives it, to a whole one, and keeps those that it had.
- * @param stood the endpoint that had a slot before; -1: none of these.
+ * Assigns the slots for random choice, as `rendezvous` does for hashes. Each endpoint gets its share by weight, rounded up or
+ * down, and keeps its former slots.
+ * @param stood returns the endpoint that had a slot before, or -1 if it is not in the list.
  */
 export function shareSlots(
   list: EndpointList,
@@ -77,14 +82,17 @@ export function shareSlots(
   return slots;
 }
 
-/** Shares as whole numbers of the same sum: what is left over goes to the largest rests. No endpoint with a share gets none. */
+/**
+ * Rounds shares to whole numbers with the same sum: the largest remainders are rounded up. An endpoint with a share gets at
+ * least 1.
+ */
 function wholeShares(shares: readonly number[], hashes: Int32Array): number[] {
   const whole = shares.map(Math.floor);
   const left = Math.round(sum(shares) - sum(whole));
   const byMost = (of: (i: number) => number): number[] =>
     Array.from(shares.keys()).sort((a, b) => of(b) - of(a) || hashes[a] - hashes[b]);
   for (const i of byMost((i) => shares[i] - whole[i]).slice(0, left)) whole[i]++;
-  // Those that have most give.
+  // Take from the endpoints with most slots.
   const byCount = byMost((i) => whole[i]);
   let at = 0;
   for (let i = 0; i < shares.length; i++) {
