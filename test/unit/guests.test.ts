@@ -12,6 +12,6 @@ test("what runs in guests, which have no compiler, compiles only the helpers tha
     return found === null ? [] : [`${file}: ${found[1]?.trim()}`];
   });
   expect(imported.filter((text) => !text.endsWith(": buildHelper"))).toEqual([]);
-  // Here they are built, on the machine that makes the image.
+  // This builds them, on the machine that makes the image.
   expect(readFileSync(join(TESTS, "kernels/run.ts"), "utf8")).toMatch(/^ {2}buildHelpers\(\);$/m);
 });

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "../../src");
 
-/** "objects/decode/annotations.ts → config", each room once for a file; without imports of types alone. */
+/** "objects/decode/annotations.ts → config", each room once per file; imports of types alone do not count. */
 function importsOf(room: string): string[] {
   const files = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" }).filter((name) =>
     name.endsWith(".ts"),
@@ -18,7 +18,7 @@ function importsOf(room: string): string[] {
   });
 }
 
-/** Types included. */
+/** Includes types. */
 function filesImportedBy(name: string): string[] {
   const imports = readFileSync(join(SOURCE, name), "utf8").matchAll(
     /^(?:import|export)\s[^;]*?from "(\.[^"]+)\.js";/gm,
@@ -26,7 +26,7 @@ function filesImportedBy(name: string): string[] {
   return Array.from(imports, ([, from = ""]) => `${relative(SOURCE, join(SOURCE, name, "..", from))}.ts`);
 }
 
-/** From the ground up. */
+/** In order, from the lowest room up. */
 const FLOORS = ["base", "netlink", "table", "config", "objects", "model", "node", "ruleset", "proxier"].concat([
   "conntrack",
   "flowtable",

@@ -18,6 +18,6 @@ it("no helper takes part in the pauses that follow, and V8 knows all the flags",
   expect(stderr).toBe("");
   const pauses = stdout.split("\n").filter((line) => line.includes(" gc=s "));
   expect(pauses.length).toBeGreaterThan(3);
-  // What was collected ahead of the module does not count.
+  // Collections before the module was loaded do not count.
   for (const pause of pauses.slice(-3)) expect(pause).toContain("background.scavenge.parallel=0.0");
 });

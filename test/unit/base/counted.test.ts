@@ -15,7 +15,7 @@ test("an s is the plural of most words", () => {
   expect([counted(1, "packet"), counted(10, "packet")]).toEqual(["1 packet", "10 packets"]);
 });
 
-/** Parts of lines where the number is never 1, or is a name. */
+/** Parts of lines in which the number is never 1, or is a name. */
 const OTHERS = [
   "RangeError",
   "toLocaleString(",

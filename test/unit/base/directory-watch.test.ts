@@ -1,4 +1,6 @@
-/** On the real kernel: what other programs do in and beside a directory, and what the event loop sees of it. */
+/**
+ * On the real kernel: changes by other programs in and near a directory, and the resulting events on the event loop.
+ */
 import { execFile, spawnSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, writeFileSync, writeSync } from "node:fs";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink } from "node:fs/promises";
@@ -14,7 +16,7 @@ import { eventually } from "../../lab/eventually.ts";
 
 const run = promisify(execFile);
 
-/** Longer than an event takes; what has not come by then does not come. */
+/** Longer than an event takes; an event that has not come by then does not come. */
 const QUIET_MS = 150;
 /** IN_Q_OVERFLOW. */
 const OVERFLOW = 0x4000;
@@ -24,7 +26,7 @@ let directory: string;
 let watch: DirectoryWatch | undefined;
 let told: (string | undefined)[];
 let notes: string[];
-/** What the kernel said, a batch for each time that the event loop was woken. */
+/** The kernel's events, a batch for each wake-up of the event loop. */
 let batches: (readonly InotifyEvent[])[];
 
 const recorded: OpenInotify = (onEvents) =>
@@ -60,7 +62,7 @@ function open(inotify = recorded): DirectoryWatch {
 const put = (name: string, text = "x"): void => writeFileSync(join(directory, name), text);
 const tells = (what: unknown): Promise<void> => eventually(() => expect(told).toContainEqual(what));
 
-/** Does `work`, and sees that something is told because of it. Returns what. */
+/** Does `work`, and expects reports because of it. Returns them. */
 async function tellsAfter(work: () => Promise<unknown> | void): Promise<(string | undefined)[]> {
   await sleep(QUIET_MS);
   told.length = 0;
@@ -69,10 +71,10 @@ async function tellsAfter(work: () => Promise<unknown> | void): Promise<(string 
   return told;
 }
 
-/** Times that the event loop took up something. */
+/** Number of events that the event loop has processed. */
 const loopEvents = (): number => performance.nodeTiming.uvMetricsInfo.events;
 
-/** Another process writes to a file again and again. Returns how often the event loop of this one was woken meanwhile. */
+/** Another process writes to a file repeatedly. Returns how often this process's event loop was woken meanwhile. */
 async function wakeUps(script: string): Promise<number> {
   await sleep(QUIET_MS);
   const before = loopEvents();
@@ -88,7 +90,7 @@ describe("a busy file beside the one that matters", () => {
       import { openSync, writeSync } from "node:fs";
       const [beside, above] = [openSync("log", "a"), openSync("../log", "a")];
       for (let i = 0; i < 50_000; i++) [beside, above].map((file) => writeSync(file, "a line of a log\\n"));`;
-    // The child's own start and end, and the two files that it makes.
+    // The child's own start and end, and the two files that it creates.
     expect(await wakeUps(script)).toBeLessThan(50);
     expect(told).toEqual(expect.arrayContaining(["config"]));
     expect(told.every((file) => file === "config")).toBe(true);
@@ -102,11 +104,11 @@ describe("a busy file beside the one that matters", () => {
       for (let i = 0; i < 100_000; i++) appendFileSync("log", "a line of a log\\n");`);
     await sleep(4 * QUIET_MS);
     put("config");
-    // The queue is full of the log: what is lost makes everything be looked at.
+    // The log's events fill the queue: after lost events, everything is checked.
     await eventually(() => expect(told).not.toEqual([]));
     const count = await writing;
     const seconds = (performance.now() - start) / 1000;
-    // Also what the test's own process wakes up for.
+    // Includes the wake-ups of the test's own process.
     expect(count).toBeLessThan(100 + 100 * seconds);
     expect(batches.length).toBeLessThan(20 + 25 * seconds);
     for (const events of batches) expect(events.length).toBeLessThanOrEqual(1024);
@@ -236,7 +238,8 @@ describe("the directory itself", () => {
 test("a queue that the kernel lets overflow: everything is looked at, and what comes after it is told", async () => {
   const limit = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
   open();
-  // Nobody reads meanwhile. Two files in turns: the kernel merges an event with an equal one before it.
+  // Nobody reads meanwhile. The script alternates between two files, because the kernel merges an event with an equal
+  // previous one.
   const script = `
     import { writeFileSync } from "node:fs";
     for (let i = 0; i < ${Math.ceil(1.2 * limit)}; i++) writeFileSync("other-" + (i % 2), "");`;

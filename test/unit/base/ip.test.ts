@@ -30,7 +30,7 @@ describe("parseAddress", () => {
     ["1:0:3:4:5:6:7:8", "1:0:3:4:5:6:7:8"],
     ["1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:0"],
     ["64:ff9b::10.0.0.1", "64:ff9b::a00:1"],
-    // Go's net.ParseIP takes a mapped address for the IPv4 one.
+    // Go's net.ParseIP reads a mapped address as the IPv4 address.
     ["::ffff:10.0.0.1", "10.0.0.1"],
     ["::ffff:0a00:0001", "10.0.0.1"],
     ["::FFFF:010.0.0.1", "10.0.0.1"],

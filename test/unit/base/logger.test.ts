@@ -16,7 +16,7 @@ test.each([
   expect(levelOf(verbosity)).toBe(level);
 });
 
-/** The line that `say` logs. */
+/** Returns the line that `say` logs. */
 function line(say: (log: Logger) => void): string {
   let written = "";
   say(pino(loggerOptions("trace"), { write: (text: string) => void (written += text) }));
@@ -100,7 +100,7 @@ describe("a line of text", () => {
   });
 });
 
-/** What a program of its own writes to a terminal of its own. */
+/** Returns the output of a separate program on a terminal. */
 function onTerminal(environment: Record<string, string>): string {
   const module = new URL("../../../dist/base/logger.js", import.meta.url).pathname;
   const program = `import { createLogger } from ${JSON.stringify(module)}; (await createLogger("info")).info("done");`;

@@ -1,4 +1,4 @@
-/** Text of others as a terminal gets it. */
+/** Foreign text, as printed to a terminal. */
 import { expect, test } from "vitest";
 import { columns, linesText } from "../../../src/base/columns.js";
 import { printable, printableLines } from "../../../src/base/printable.js";

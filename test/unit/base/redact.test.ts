@@ -1,4 +1,4 @@
-/** What looks like a secret is removed from texts, and nothing else is. */
+/** Text that looks like a secret is removed, and nothing else. */
 import { expect, test } from "vitest";
 import { redactText } from "../../../src/base/redact.js";
 

@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 const run = promisify(execFile);
 const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta.url));
 
-/** Size of the young generation, MiB, of a process of its own that makes and keeps 60 MB of objects in small steps. */
+/** Size of the young generation, in MiB, of a separate process that creates and keeps 60 MB of objects in small steps. */
 async function sizeAfter(first: string, then: string): Promise<number> {
   const script = `
     import { getHeapSpaceStatistics } from "node:v8";
@@ -40,7 +40,7 @@ describe("the young generation", () => {
   it("grows to its limit, and no further, once there are many", async () => {
     const size = await sizeAfter("setUpForFewServices();", "setUpForManyServices();");
     expect(size).toBeGreaterThanOrEqual(2);
-    // V8 may make it larger a second time before the program sees the first: 4 as a rule, where there is no limit 64 or more.
+    // V8 may enlarge it a second time before the program sees the first: usually 4 MiB. Without a limit it would be 64 or more.
     expect(size).toBeLessThanOrEqual(16);
   });
 });

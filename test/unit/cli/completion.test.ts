@@ -1,4 +1,4 @@
-/** What is generated of the command line's definitions: shells complete all of it, and the manual page names all of it. */
+/** Files generated from the command line's definitions: shells complete all of it, and the manual page lists all of it. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { commandOutline } from "../../../src/cli/program.js";
 
 const outline = await commandOutline();
 
-/** What bash offers behind the words of each line, the last of which is being typed. One bash for all: hundreds take minutes to start on busy cores. */
+/** Returns bash's completions of the last word of each line. One bash handles all lines: starting hundreds takes minutes on busy cores. */
 function offeredBehind(lines: readonly (readonly string[])[]): string[][] {
   const script = `${completionScript("bash", outline)}
     while read -r count; do
@@ -69,7 +69,7 @@ test.skipIf(!existsSync("/usr/bin/groff"))("groff reads the manual page without 
   expect(stdout.replaceAll(/\s+/g, " ")).toContain("One of: table, wide, json, yaml, name.");
 });
 
-/** What a line becomes with a Tab behind it, in an interactive zsh: each as it stands then. */
+/** Prints each line as it is after a Tab, in an interactive zsh. */
 const ZSH = `
 zmodload zsh/zpty
 zpty shell "TERM=dumb HOME=/nonexistent zsh -f -i"
@@ -93,7 +93,7 @@ async function withScript<T>(shell: "zsh" | "fish", use: (path: string) => T): P
   }
 }
 
-/** Words, and what they become. */
+/** Words, and their completion. */
 const COMPLETED = [
   ["nft-proxier st", "status"],
   ["nft-proxier services --no", "--no-headers"],

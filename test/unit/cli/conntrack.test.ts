@@ -1,4 +1,6 @@
-/** The command `conntrack` as far as it needs no kernel: options, formats, output that a pipe may cut off, progress. */
+/**
+ * The parts of the command `conntrack` that need no kernel: options, formats, output that a pipe may cut off, progress.
+ */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -39,7 +41,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** The filter that a command line makes. */
+/** Returns the filter of a command line. */
 function filter(...argv: string[]): ConntrackFilter {
   let made: ConntrackFilter | undefined;
   const quiet = { writeErr: () => undefined, writeOut: () => undefined };

@@ -1,4 +1,4 @@
-/** The parts of `diagnose`: the archive, which tar itself reads; what is removed; the log's tail. */
+/** The parts of `diagnose`: the archive, which tar itself reads; removed secrets; the log's tail. */
 import { execFileSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { LogTail } from "../../../src/base/log-tail.js";
@@ -17,7 +17,7 @@ test("tar reads what was archived: names, sizes, times, contents", () => {
   expect(tar(["-t"], archive).split("\n")).toEqual([...files.map(({ name }) => name), long, ""]);
   expect(tar(["-tv"], archive)).toMatch(/^-rw------- 0\/0 +3 2026-01-02 03:04 dir\/file-1$/m);
   for (const { name, text } of files) expect(tar(["-xO", name], archive)).toBe(text);
-  // POSIX.1-1988: magic and version. GNU tar reads archives without, too; BusyBox's refuses them.
+  // POSIX.1-1988: magic and version. GNU tar reads archives without them, but BusyBox's tar rejects them.
   expect(archive.toString("latin1", 257, 265)).toBe("ustar\u000000");
   expect(() => tarOf([{ name: `${long}x`, text: "" }], 0)).toThrow(RangeError);
 });

@@ -6,7 +6,7 @@ import type { ProxyConfig } from "../../../src/config/proxy-config.js";
 
 const words = (...argv: string[]) => fromGo(argv, (name) => flagSpec(name)?.type);
 
-/** The values of a command line written with "=" throughout. */
+/** Reads the values of a command line that always uses "=". */
 function read(...argv: string[]) {
   return readFlags(
     argv.map((word): [string, string] => [word.slice(2).split("=", 1)[0] ?? "", word.slice(word.indexOf("=") + 1)]),
@@ -83,7 +83,7 @@ describe("values", () => {
     [["--cleanup=T", "--init-only=0"], { cleanup: true, "init-only": false }],
     [["--v=0x3"], { v: 3 }],
     [["--kube-api-qps=2.5"], { "kube-api-qps": 2.5 }],
-    // Of a flag given twice the last counts; lists and pairs add up.
+    // If a flag is given twice, the last one counts; lists and pairs add up.
     [["--master=a", "--master=b"], { master: "b" }],
     [["--nodeport-addresses=a,b", "--nodeport-addresses=c"], { "nodeport-addresses": ["a", "b", "c"] }],
     [["--nodeport-addresses="], { "nodeport-addresses": [] }],
@@ -176,7 +176,7 @@ describe("flags alone make the configuration", () => {
     [["--healthz-port=0"], { healthzBindAddress: "", metricsBindAddress: "127.0.0.1:10249" }],
     [["--metrics-port=0"], { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "" }],
     [["--metrics-port=0", "--metrics-bind-address=0.0.0.0:1"], { metricsBindAddress: "" }],
-    // The port of the deprecated flag completes an address that has none, and only that.
+    // The port of the deprecated flag is used only for an address without a port.
     [["--healthz-bind-address=192.0.2.1", "--healthz-port=80"], { healthzBindAddress: "192.0.2.1:80" }],
     [["--healthz-bind-address=192.0.2.1:81", "--healthz-port=80"], { healthzBindAddress: "192.0.2.1:81" }],
     [["--healthz-bind-address=192.0.2.1"], { healthzBindAddress: "192.0.2.1:10256" }],

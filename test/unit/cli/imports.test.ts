@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 
 const SOURCE = join(import.meta.dirname, "../../../src");
 
-/** The packages that a file's static imports load, its own modules' imports included. */
+/** Returns the packages that a file's static imports load, including the imports of its own modules. */
 async function packagesOf(file: string, seen = new Set<string>()): Promise<Set<string>> {
   const packages = new Set<string>();
   if (seen.has(file)) return packages;

@@ -60,7 +60,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** Runs the command line with something else in serve's place. */
+/** Runs the command line with `start` instead of `serve`. */
 async function run(argv: string[], start: typeof serve): Promise<number> {
   const { values } = readFlags(
     argv.map((word) => [word.slice(2, word.indexOf("=")), word.slice(word.indexOf("=") + 1)]),
@@ -88,7 +88,7 @@ describe("the command line without a sub-command", () => {
     [["--config", "/nonexistent/config.conf"], "/nonexistent/config.conf: cannot be read: ENOENT"],
     [["--config=FILE"], "no-such-kubeconfig"],
   ])("%j fails with the reason: exit code 1", async (argv, words) => {
-    // Where these tests run on a node, kubeadm's own file may be there.
+    // If these tests run on a node, kubeadm's own file may exist.
     await writeFile(file, KUBEADM_CONFIG.replace(/kubeconfig: .*/, `kubeconfig: ${directory}/no-such-kubeconfig`));
     const code = await main(
       argv.map((word) => word.replace("FILE", file)),
@@ -133,7 +133,7 @@ describe("the command line without a sub-command", () => {
   });
 
   it("called as kube-proxy starts without any argument", async () => {
-    // Where these tests run in a pod, there is a cluster.
+    // If these tests run in a pod, there is a cluster.
     vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     expect(await main([], "kube-proxy")).toBe(1);
     expect(err).toContain("no API server is named");
@@ -232,7 +232,7 @@ describe("the configuration file", () => {
   it("is read with the same flags when it changes", async () => {
     const ended = run([`--config=${file}`, "--hostname-override=a"], serving);
     await eventually(() => expect(created).toHaveLength(1));
-    // The flag has its place: to the program nothing has changed.
+    // The flag overrides the file, so nothing has changed for the program.
     writeFileSync(file, KUBEADM_CONFIG.replace('hostnameOverride: ""', "hostnameOverride: b"));
     await eventually(() => expect(said("info").at(-1)).toContain("without effect"));
     writeFileSync(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: -998"));

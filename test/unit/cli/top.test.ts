@@ -1,4 +1,4 @@
-/** What `top` makes of the daemon's answers. */
+/** How `top` displays the daemon's answers. */
 import { expect, test } from "vitest";
 import { topRows, topText } from "../../../src/cli/top.js";
 import type { ServiceList, ServicePortStatus } from "../../../src/observe/status-report.js";

@@ -1,4 +1,4 @@
-/** What `trace` prints to a reader that stops, goes on, or goes. */
+/** How `trace` prints to a reader that stops, continues, or closes its end. */
 import { beforeEach, expect, test, vi } from "vitest";
 import { MOST_WAITING, TracePrinter, type TracePrinterOptions } from "../../../src/cli/trace-printer.js";
 import type { TracedPacket } from "../../../src/tools/trace/traced-packet.js";
@@ -12,7 +12,7 @@ const packet = (at: number): TracedPacket => ({
   verdict: "accepted",
 });
 
-/** A pipe that takes one write, and the next when it is told to. */
+/** A pipe that accepts one write, and the next one only on request. */
 class Pipe {
   readonly texts: string[] = [];
   #full: ((error?: Error | null) => void)[] = [];
@@ -27,7 +27,7 @@ class Pipe {
   on(): void {}
   off(): void {}
 
-  /** The reader reads all from here on. */
+  /** The reader reads everything from now on. */
   read(): void {
     this.reads = true;
     for (const done of this.#full.splice(0)) done();

@@ -8,14 +8,14 @@ import { parseDuration } from "../../../src/config/duration.js";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
-/** Without the warning that every configuration without clusterCIDR gets. */
+/** Avoids the warning that every configuration without clusterCIDR gets. */
 const POD_CIDR = "clusterCIDR: 10.244.0.0/16\n";
 
 function parse(body: string) {
   return parseConfig(HEAD + body, "proxy.yaml");
 }
 
-/** "path: message" of everything that is wrong. */
+/** Returns "path: message" for every problem. */
 function problemsOf(text: string): string[] {
   try {
     parseConfig(text, "proxy.yaml");

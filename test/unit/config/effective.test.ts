@@ -130,7 +130,7 @@ describe("effective configuration: values", () => {
   });
 
   test.each([
-    // kube-proxy looks at the values of another mode's section only in that mode.
+    // kube-proxy checks the values of another mode's section only in that mode.
     "iptables: {syncPeriod: -1s, minSyncPeriod: 10h}",
     "ipvs: {syncPeriod: 0s, tcpTimeout: -1s, scheduler: none, excludeCIDRs: [x]}",
     "nodePortAddresses: []",

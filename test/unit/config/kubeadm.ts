@@ -1,6 +1,7 @@
 /**
- * What kubeadm 1.36 puts on a node for kube-proxy (kubernetes cmd/kubeadm/app/phases/addons/proxy/manifests.go,
- * componentconfigs/kubeproxy.go): the key config.conf of its ConfigMap, and the command line of its DaemonSet.
+ * The configuration that kubeadm 1.36 puts on a node for kube-proxy (kubernetes
+ * cmd/kubeadm/app/phases/addons/proxy/manifests.go, componentconfigs/kubeproxy.go): the key config.conf of its
+ * ConfigMap, and the command line of its DaemonSet.
  */
 export const KUBEADM_CONFIG = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 bindAddress: 0.0.0.0
@@ -70,7 +71,7 @@ winkernel:
   rootHnsEndpointName: ""
   sourceVip: ""`;
 
-/** Behind `/usr/local/bin/kube-proxy`; the file is elsewhere in tests. */
+/** The arguments of `/usr/local/bin/kube-proxy`; tests put the file elsewhere. */
 export const kubeadmArguments = (file: string, nodeName: string): string[] => [
   `--config=${file}`,
   `--hostname-override=${nodeName}`,

@@ -12,7 +12,7 @@ import { withTables } from "../../parity/table.js";
 const flags = PARITY.flatMap((row) => row.flags ?? []);
 const fields = PARITY.flatMap((row) => row.fields ?? []);
 
-/** Paths of the fields that hold values; a list of objects counts, and so do their fields. */
+/** Returns the paths of fields that hold values. A list of objects counts, and so do the fields of its objects. */
 function pathsOf(schema: z.ZodObject, prefix = ""): string[] {
   return Object.entries(schema.shape).flatMap(([key, field]) => {
     const type: unknown = field instanceof z.ZodOptional ? field.unwrap() : field;

@@ -1,4 +1,4 @@
-// Files are written in one turn of the event loop: however slow the machine, nobody here sees them half written.
+// Files are written in one turn of the event loop: however slow the machine is, nothing here sees them half written.
 import { writeFileSync } from "node:fs";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, utimes } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -15,7 +15,7 @@ const BEFORE = `${HEAD}oomScoreAdj: 1\n`;
 const AFTER = `${HEAD}oomScoreAdj: 2\n`;
 const WRONG = `${HEAD}oomScoreAdj: high\n`;
 
-/** Longer than it takes to look at the file after an event; what has not come by then does not come. */
+/** Longer than the program takes to read the file after an event; an effect that has not come by then does not come. */
 const QUIET_MS = 600;
 
 let directory: string;
@@ -50,7 +50,10 @@ function start(path: string): void {
 
 const changed = () => eventually(() => expect(changes).toEqual([2]));
 
-/** A directory as the kubelet mounts a ConfigMap: the file is a link into ..data, which is a link too. */
+/**
+ * Creates a directory in the form of a ConfigMap that the kubelet mounts: the file is a link into ..data, which is a
+ * link, too.
+ */
 async function mountConfigMap(): Promise<string> {
   await writeVersion("..v1", BEFORE);
   await symlink("..v1", join(directory, "..data"));
@@ -130,7 +133,7 @@ test("a file that is a link to another directory", async () => {
   writeFileSync(join(elsewhere, "real.conf"), BEFORE);
   await symlink(join(elsewhere, "real.conf"), join(directory, "config.conf"));
   start(join(directory, "config.conf"));
-  // The link is followed when the file is first looked at.
+  // The first read of the file follows the link.
   await sleep(QUIET_MS);
   writeFileSync(join(elsewhere, "real.conf"), AFTER);
   await changed();

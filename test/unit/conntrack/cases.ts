@@ -1,6 +1,6 @@
 /**
- * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), and what becomes of each. Run on
- * the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
+ * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), with the expected treatment of each. Used
+ * for the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
@@ -18,9 +18,9 @@ export interface Case {
   readonly protocol?: keyof typeof NUMBER;
   /** Original destination. */
   readonly to: readonly [address: string, port: number];
-  /** Reply source; absent: not translated. */
+  /** Reply source; absent if not translated. */
   readonly from?: readonly [address: string, port: number];
-  /** Where the reply goes; absent: the client. */
+  /** Reply destination; absent for the client. */
   readonly replyTo?: string;
   readonly state?: string;
   readonly zone?: number;
@@ -276,7 +276,7 @@ export const CASES: readonly Case[] = [
   },
 ];
 
-/** The entry of a case; `n` gives it a source port of its own. */
+/** The entry of a case; `n` determines its source port. */
 export function entryOf(one: Case, family: IpFamily, n: number): NewConntrackEntry {
   const { protocol = "UDP", to, from = to, replyTo = CLIENT, state, zone } = one;
   const number = NUMBER[protocol];

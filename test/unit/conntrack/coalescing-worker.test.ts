@@ -1,4 +1,4 @@
-/** Work gathered into pieces, with a pause after each. */
+/** Work collected into pieces, with a pause after each. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 
@@ -31,7 +31,7 @@ function newLane(pauseFactor: number) {
     onFailure: () => undefined,
   });
   workers.push(worker);
-  /** Nothing is done before `finish`; `worked` resolves with the first piece. */
+  /** Work does not end before `finish`; `worked` resolves with the first piece. */
   return { worker, pieces, finish: gate.resolve, worked: first.promise };
 }
 

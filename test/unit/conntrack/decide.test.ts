@@ -1,4 +1,4 @@
-/** Which entries of the connection tracking table go, and why: the whole table of cases. */
+/** Which conntrack entries are deleted, and why: the whole table of cases. */
 import { describe, expect, test } from "vitest";
 import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/decide.js";
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";

@@ -1,4 +1,4 @@
-/** When connections to endpoints that terminate are ended, of services that ask for it. */
+/** When connections to terminating endpoints are ended, for services that request it. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Drains } from "../../../src/conntrack/reconcile/drains.js";
 import type { GoneEndpoint } from "../../../src/conntrack/reconcile/scope.js";
@@ -29,7 +29,7 @@ function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-se
     const list = conditions.map((each, i) => ({ addresses: [`10.1.0.${i + 1}`], conditions: each }));
     model.upsertSlice(slice("web-1", "web", list));
   };
-  /** "1+": serves, as connections see it; "1-": does not. */
+  /** "1+": serves, for connections; "1-": does not. */
   const seen = (): string =>
     [...source.targets("ip", "default/web")]
       .flatMap((t) => t.endpoints.map(({ address }, i) => `${address.slice(7)}${t.serving[i] ? "+" : "-"}`))

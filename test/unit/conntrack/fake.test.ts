@@ -97,6 +97,6 @@ test("what was asked is told, and calls can be made to wait", async () => {
     { action: "delete", entries },
     { action: "delete matching", filter: { zone: 3 } },
   ]);
-  // Before each chunk of a dump, too.
+  // It also waits before each chunk of a dump.
   expect(waits).toEqual(["stats", "max", "dump", "dump", "dump", "delete", "delete matching"]);
 });

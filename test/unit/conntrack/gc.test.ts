@@ -1,4 +1,4 @@
-/** Garbage collection: what is counted, deleted and called an orphan; when it runs; what is said of a full table. */
+/** Garbage collection: what it counts, deletes and calls an orphan; when it runs; what it logs about a full table. */
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { DELETED } from "../../../src/conntrack/reconcile/decide.js";
@@ -29,7 +29,7 @@ import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./se
 const ESTABLISHED = ["by TCP, to an endpoint that is gone", "by TCP, to a deleted service that asked for resets"];
 const OVER = "by TCP, asked for, over already";
 const ORPHANS = [...ESTABLISHED, OVER];
-/** Not to be touched, whoever asks for what. */
+/** Entries that no request may touch. */
 const OTHERS: readonly string[] = [
   "not-ours",
   "other-machine",
@@ -41,7 +41,7 @@ const STALE = CASES.filter(({ expect: reason }) => (DELETED as readonly string[]
 
 type Seen = GcOptions["table"];
 
-/** A table that makes no use of a prefilter: every entry is handed over, other people's too. */
+/** A table that ignores prefilters: it hands over every entry, including those of others. */
 const unscreened = (table: FakeConntrack): Seen => ({
   dump: (filter, onEntries) => table.dump(filter, onEntries),
   deleteAll: (entries) => table.deleteAll(entries),
@@ -55,7 +55,7 @@ function setUp(options: Partial<GcOptions> = {}, seen: (table: FakeConntrack) =>
     CASES.forEach((one, n) => {
       const entry = table.add(entryOf(one, family, n));
       names.set(`${family} ${entry.id}`, one.name);
-      // Every third has been answered.
+      // Every third entry has been answered.
       if (n % 3 === 0) table.change(entry, { status: entry.status | CONNTRACK_STATUS.seenReply });
     });
   }
@@ -150,7 +150,7 @@ describe("a run", () => {
     const seen = (table: FakeConntrack): Seen => ({
       dump: (...args) => table.dump(...args),
       deleteAll: (entries) => {
-        // It ends by itself between the dump and its deletion.
+        // The entry ends by itself between the dump and its deletion.
         if (absent === "" && entries[0].family === "ip") {
           absent = `${entries[0].family} ${entries[0].id}`;
           table.expire(entries[0]);

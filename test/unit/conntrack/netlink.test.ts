@@ -1,4 +1,4 @@
-/** What NetlinkConntrack does with what the addon says: with an addon that is told what to say. */
+/** NetlinkConntrack's handling of the addon's answers, with an addon whose answers the test sets. */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -10,7 +10,7 @@ import type { NativePiece } from "../../../src/netlink/conntrack-addon.js";
 import { flow, refusal } from "../../support/conntrack-entries.ts";
 
 interface ScriptedAddon {
-  /** Answers to conntrackRead, one after the other. */
+  /** Answers to conntrackRead, in order. */
   pieces: (() => Promise<NativePiece>)[];
 }
 

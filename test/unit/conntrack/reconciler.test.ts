@@ -1,4 +1,7 @@
-/** When the connection tracking table is reconciled, over what, and what becomes of failures. On the table in memory. */
+/**
+ * When the connection tracking table is reconciled, with which entries, and how failures are handled. On the table in
+ * memory.
+ */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
@@ -14,7 +17,7 @@ const SETTLE_MS = 10;
 const RETRY_MS = 20;
 
 const running: ConntrackService[] = [];
-// What follows a pass, and what is retried, comes when a test says so.
+// Follow-up passes and retries run when a test advances the clock.
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
 });
@@ -41,7 +44,7 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
   });
   running.push(conntrack);
   const waiting = { ip: new Set<string>(), ip6: new Set<string>() };
-  /** As the proxier does it: takes what changed, writes, and says which families the kernel took. */
+  /** Like the proxier: takes the changes, writes, and reports which families the kernel accepted. */
   const sync = (...families: ("ip" | "ip6")[]): void => {
     for (const name of model.takeDirty().services) for (const set of Object.values(waiting)) set.add(name);
     for (const family of ["ip", "ip6"] as const) {
@@ -54,7 +57,7 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
   const dumps = () => table.calls.filter(({ action }) => action === "dump").map(({ filter }) => filter);
   const settled = async (): Promise<void> => {
     await conntrack.idle();
-    // What follows what follows, too.
+    // Also run the follow-ups of follow-ups.
     for (let round = 0; round < 3; round++) {
       await vi.advanceTimersByTimeAsync(5 * SETTLE_MS);
       await conntrack.idle();
@@ -67,7 +70,7 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
 
 type World = ReturnType<typeof setUp>;
 
-/** UDP service "default/sN" at 10.0.0.N with one endpoint. */
+/** Adds UDP service "default/sN" at 10.0.0.N with one endpoint. */
 function put({ model }: World, n: number, endpoint = `10.1.0.${n}`): void {
   const port = { port: 53, protocol: "UDP" };
   model.upsertService(service(`s${n}`, { clusterIP: `10.0.0.${n}`, ports: [port] }));
@@ -98,7 +101,7 @@ async function until(what: () => boolean): Promise<void> {
   while (!what()) {
     if (performance.now() - start > EVENTUALLY_MS) throw new Error(`it did not come: ${what.toString()}`);
     await vi.advanceTimersByTimeAsync(2);
-    // A pause after a pass is on no clock but the real one.
+    // The pause after a pass uses only the real clock.
     await sleep(1);
   }
 }
@@ -388,7 +391,7 @@ describe("failures", () => {
 describe("memory of what services gave up", () => {
   test.each([
     ["UDP", 2],
-    // No pass of the reconciler is about it.
+    // No pass of the reconciler handles TCP.
     ["TCP", 8],
   ])(
     "1,000 times deleted and made again with another endpoint, %s: at most %d endpoints are kept",

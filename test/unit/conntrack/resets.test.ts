@@ -1,4 +1,4 @@
-/** What is said where services ask for resets that the kernel's settings do not let happen. */
+/** Warnings if services request resets that the kernel's settings prevent. */
 import { setImmediate as turn } from "node:timers/promises";
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
@@ -13,7 +13,7 @@ afterEach(async () => {
   await Promise.all(running.splice(0).map((one) => one.stop()));
 });
 
-/** A node where the setting reads so, and how often it was looked at. */
+/** A node with this setting, and the number of times that it was read. */
 function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<ConntrackServiceOptions> = {}) {
   const warnings: string[] = [];
   const log = pino(loggerOptions("warn"), {

@@ -1,4 +1,4 @@
-/** The services and endpoints that the cases (cases.ts) are about, and what has happened to them. */
+/** The services and endpoints of the cases (cases.ts), with their history. */
 import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
 import { type IpFamily, parseAddress } from "../../../src/base/ip.js";
 import { DecodingModel } from "../model/objects.js";
@@ -6,7 +6,7 @@ import type { Protocol } from "../../../src/base/protocols.js";
 
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];
 
-/** Cases are written in IPv4; the IPv6 twin of 10.0.0.9 is fd00:10::9. */
+/** Cases are written in IPv4; the IPv6 counterpart of 10.0.0.9 is fd00:10::9. */
 export function inFamily(family: IpFamily, address: string): string {
   if (family === "ip") return address;
   const [a, b, c, d] = address.split(".");
@@ -83,7 +83,7 @@ const SCTP = { protocol: "SCTP", target: 5353 } as const;
 const TCP = { protocol: "TCP", target: 8080 } as const;
 const RESET = { "nft-proxier.dev/reset-removed-endpoints": "true" };
 
-/** The services that the cases are about, after all that has happened to them; `told` hears of each change in turn. */
+/** Builds the services of the cases with their history; `told` is called after each change. */
 function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
   const model = new DecodingModel({
     families: FAMILIES,
@@ -162,7 +162,7 @@ function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
   return model;
 }
 
-/** Former targets as the service remembers them after the world's changes. */
+/** Former targets that the service remembers after all changes. */
 export function worldWithFormer(): { readonly model: DecodingModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
@@ -175,7 +175,7 @@ export function worldWithFormer(): { readonly model: DecodingModel; readonly for
   return { model, former };
 }
 
-/** What the table that was taken over had, and no service has. */
+/** Addresses in the table that was taken over that no service has. */
 function foundInTable() {
   return FAMILIES.map((family) => ({
     family,

@@ -1,4 +1,4 @@
-/** What a reading of manifests lacks, and what of it is no more than ignored. */
+/** Objects that are missing from a reading of manifests, and objects that are only ignored. */
 import { expect, test } from "vitest";
 import { countIgnored, shortfallOf } from "../../../src/daemon/reading.js";
 import { ServiceModel } from "../../../src/model/service-model.js";

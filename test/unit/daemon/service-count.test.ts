@@ -1,4 +1,4 @@
-/** When the daemon takes on that it has much to do. */
+/** When the daemon decides that it has many services. */
 import { expect, it, vi } from "vitest";
 
 import { watchingSize } from "../../../src/daemon/service-count.js";

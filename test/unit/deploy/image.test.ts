@@ -1,4 +1,4 @@
-/** deploy/image/: what the image's build makes of the program, and how its base images are pinned. */
+/** deploy/image/: the files that the image's build generates from the program, and how its base images are pinned. */
 import { spawnSync } from "node:child_process";
 import {
   cpSync,
@@ -27,7 +27,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(directory, { recursive: true }));
 
-/** Runs a script with our Node, and returns what it printed. */
+/** Runs a script with our Node, and returns its output. */
 function run(script: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): string {
   const done = spawnSync(process.execPath, [script, ...args], { encoding: "utf8", env: { ...process.env, ...env } });
   if (done.status !== 0) throw new Error(`${script}: exit ${done.status}\n${done.stderr}`);
@@ -186,7 +186,7 @@ describe("pin.mjs", () => {
   test("writes the digest of each image that is built on, in place of one from before", () => {
     const bin = join(directory, "bin");
     mkdirSync(bin);
-    // In docker's place: a digest that tells which image was asked for.
+    // Replaces docker: the digest shows which image was requested.
     const docker = `#!/bin/sh\ncase "$4" in node:24.21.0-bookworm) echo ${digest(1)};; gcr.io/*) echo ${digest(2)};; *) exit 1;; esac\n`;
     writeFileSync(join(bin, "docker"), docker, { mode: 0o755 });
     const file = join(directory, "Dockerfile");

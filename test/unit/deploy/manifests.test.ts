@@ -1,4 +1,4 @@
-/** deploy/: what is written there is what Kubernetes, our program and the image know. */
+/** deploy/: Kubernetes, our program and the image know everything that is written there. */
 import type {
   V1ClusterRoleBinding,
   V1ConfigMap,
@@ -58,7 +58,7 @@ const [main] = pod.containers;
 const [init] = pod.initContainers as V1Container[];
 const dockerfile = text("Dockerfile");
 
-/** The models by kind, and the API that each belongs to. */
+/** The models by kind, and the API of each. */
 const MODELS: Readonly<Record<string, readonly [apiVersion: string, model: string]>> = {
   ServiceAccount: ["v1", "V1ServiceAccount"],
   ConfigMap: ["v1", "V1ConfigMap"],
@@ -76,7 +76,7 @@ test("the job that looks at a node has no more rights than the daemon, and write
   expect(container.volumeMounts?.filter(({ readOnly }) => readOnly !== true)).toEqual([]);
   expect([spec.hostNetwork, spec.restartPolicy]).toEqual([true, "Never"]);
   expect(container.command?.slice(0, 2)).toEqual(["/usr/local/bin/nft-proxier", "preflight"]);
-  // As the command in README.md names the node.
+  // The command in README.md sets the node like this.
   const named = parse(text("preflight", "job.yaml").replaceAll(/nodeName: .*/g, "nodeName: worker-1")) as V1Job;
   expect(named).toEqual({ ...job, spec: { ...job.spec, template: { spec: { ...spec, nodeName: "worker-1" } } } });
   const flags = container.command?.slice(2).map((flag) => flag.replace(/^--|=.*/g, "")) ?? [];
@@ -211,7 +211,7 @@ describe("the ConfigMap", () => {
     expect(warnings).toEqual([]);
     const [mount] = main.volumeMounts ?? [];
     expect(config.clientConnection.kubeconfig).toBe(`${mount.mountPath}/kubeconfig.conf`);
-    // Nothing to write for a container that may not: see kubelet's score of node-critical pods.
+    // The container lacks the right to write it, and need not: see kubelet's score of node-critical pods.
     expect(config.oomScoreAdj).toBe(-997);
   });
 
@@ -317,7 +317,7 @@ describe("the commands in README.md", () => {
     const label = daemonSet.spec?.selector.matchLabels?.["k8s-app"];
     const job = load("preflight", "job.yaml") as V1Job;
     for (const command of logs) {
-      // Of one pod.
+      // The command names one pod.
       if (command.endsWith(` job/${job.metadata?.name}`)) continue;
       expect(command).toMatch(/ --prefix --tail=-1 /);
       expect([`${label}`, "kube-proxy"]).toContain(/ -l k8s-app=(\S+) /.exec(command)?.[1]);
@@ -331,7 +331,7 @@ describe("the commands in README.md", () => {
   });
 });
 
-/** In a merge patch null takes a field away. */
+/** In a merge patch, null removes a field. */
 function withoutNulls(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value, (_, item: unknown) => item ?? undefined));
 }
@@ -378,7 +378,7 @@ describe("the image", () => {
     expect(readFileSync(join(ROOT, "binding.gyp"), "utf8")).toContain('"libraries": ["-lnftnl", "-lmnl"]');
     expect(dockerfile).toContain("ldd /usr/local/bin/node build/Release/nft_proxier.node");
     expect(dockerfile).toContain("for package in libc6 libgcc-s1 libmnl0 libnftnl11 libstdc++6;");
-    // Without a shell there is nothing that RUN could run.
+    // RUN needs a shell, which the image lacks.
     expect(last).not.toMatch(/^RUN /m);
     expect(last).toMatch(/^gcr\.io\/distroless\//);
     const installed = /apt-get install -y --no-install-recommends (.*) \\$/m.exec(dockerfile)?.[1];

@@ -1,4 +1,6 @@
-/** Objects held against client-node's models: every key must be one of the model's, every value of its type. */
+/**
+ * Checks objects against client-node's models: every key must exist in the model, and every value must have its type.
+ */
 import * as client from "@kubernetes/client-node";
 
 interface Attribute {
@@ -14,7 +16,7 @@ function modelOf(type: string): Model | undefined {
   return typeof found === "function" && "getAttributeTypeMap" in found ? (found as unknown as Model) : undefined;
 }
 
-/** What is wrong, as "path: words"; empty when nothing is. */
+/** Returns the problems as "path: words"; empty if there are none. */
 export function checkAgainst(type: string, value: unknown, path = ""): string[] {
   const list = /^Array<(.*)>$/.exec(type);
   if (list !== null) {

@@ -1,4 +1,4 @@
-/** What documents link to, and the files that they name, are there. */
+/** Files that documents link to or name exist. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -16,10 +16,10 @@ const documents = [
   ),
 ];
 
-/** Of other directories than those that are looked through. */
+/** A name in another directory than those searched. */
 const elsewhere = new Set(["vitest.config.ts"]);
 
-/** Where a name in backticks may be meant to start. */
+/** Directories to which a name in backticks may be relative. */
 const BASES = ["", "src", "test", "src/table", "src/ruleset"];
 
 describe.each(documents)("%s", (document) => {
@@ -45,7 +45,7 @@ describe.each(documents)("%s", (document) => {
   });
 });
 
-/** As GitHub makes anchors of headings. */
+/** Converts headings to anchors as GitHub does. */
 function headings(text: string): Set<string> {
   const titles = [...text.matchAll(/^#+ +(.*)$/gm)].map(([, title]) => title);
   return new Set(

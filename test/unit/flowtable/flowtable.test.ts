@@ -1,4 +1,4 @@
-/** What is written of a flowtable as interfaces come and go, and what follows each kind of failure. The kernel is a fake: it has no devices. */
+/** Writes for a flowtable as interfaces come and go, and the reaction to each kind of failure. The kernel is a fake without devices. */
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Flowtable, type FlowtableOptions, removeFlowtable } from "../../../src/flowtable/flowtable.js";
 import { FLOWTABLE_REF } from "../../../src/flowtable/operations.js";
@@ -80,9 +80,9 @@ test("interfaces that are named are in it, and follow those that come and go", a
   const commits = kernel.commits.length;
   await kernel.link((names) => names.delete(3));
   expect(flowtable.devices).toEqual(["eth0", "pod2"]);
-  // That is the kernel's work.
+  // The kernel removes it itself.
   expect(kernel.commits).toHaveLength(commits);
-  // Another device under the name of one that was there.
+  // Another device takes the name of a former one.
   await kernel.link((names) => (names.delete(5), names.set(7, "pod2")));
   expect(last()).toMatchObject([{ op: "add", devices: ["pod2"] }]);
   expect([failures, flowtable.failures()]).toEqual([0, []]);

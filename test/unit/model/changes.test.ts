@@ -199,7 +199,7 @@ describe("ServiceModel: nothing in an object can make it throw", () => {
     cidr: serviceCIDR("c", ["10.0.0.0/8"]) as unknown,
   };
 
-  /** Every object that has one value of `base` replaced by junk, at any depth. */
+  /** Yields every object in which one value of `base` is replaced by junk, at any depth. */
   function* mutants(base: unknown): Generator {
     yield* junk;
     if (typeof base !== "object" || base === null) return;
@@ -225,7 +225,7 @@ describe("ServiceModel: nothing in an object can make it throw", () => {
       }
     }
     expect(tried).toBeGreaterThan(1000);
-    // Some of them claim the same addresses under names that come first.
+    // Some mutants claim the same addresses under names that take precedence.
     for (const name of model.services()) model.removeService(name);
     model.upsertService(bases.service as never);
     model.upsertSlice(bases.slice as never);

@@ -7,7 +7,7 @@ import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 const OLD = { creationTimestamp: "2024-01-01T00:00:00Z" };
 const NEW = { creationTimestamp: "2025-01-01T00:00:00Z" };
 
-/** A service with the external IP that everybody wants. */
+/** A service with the external IP that all claim. */
 function claimant(name: string, metadata: Record<string, unknown> = {}, spec: Record<string, unknown> = {}) {
   const last = name.charCodeAt(0) - 96;
   return service(name, { clusterIP: `10.0.0.${last}`, externalIPs: ["192.0.2.1"], ...spec }, { metadata });
@@ -371,7 +371,7 @@ describe("Claims: without creation times", () => {
     expect(problems).toEqual([
       "Service default/a spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which was there first",
     ]);
-    // Its other fields may change, and so may those of the service that waits.
+    // Its other fields may change, and so may those of the waiting service.
     model.upsertService(claimant("b", {}, { sessionAffinity: "ClientIP" }));
     model.upsertService(claimant("a", {}, { sessionAffinity: "ClientIP" }));
     model.takeDirty();

@@ -1,4 +1,4 @@
-/** What the health checks of load balancers and the metrics ask about the endpoints on this node. */
+/** Answers about the endpoints on this node, for load balancers' health checks and for metrics. */
 import { describe, expect, test } from "vitest";
 import { NoLocalEndpointsCounter } from "../../../src/model/no-local-endpoints.js";
 import { newModel, service, slice } from "./objects.js";

@@ -1,4 +1,4 @@
-/** A Service with thousands of ports: the work grows with their number, not with its square. */
+/** A Service with thousands of ports: the work is linear in their number, not quadratic. */
 import { expect, it } from "vitest";
 
 import { describeService, type Listing } from "../../../src/daemon/control/services.js";
@@ -10,7 +10,7 @@ import { atLength } from "../../lab/length.ts";
 const FEW = atLength({ short: 1_000, usual: 2_000 });
 const TIMES = 4;
 
-/** Twice, so that they claim the same addresses: each time of another name. */
+/** Called twice with different names, so that both claim the same addresses. */
 function objects(
   ports: number,
   name: string,
@@ -53,7 +53,7 @@ function objects(
   ];
 }
 
-/** CPU time of all that is done with them, ms. */
+/** Returns the CPU time of all work on them, ms. */
 async function workOn(ports: number): Promise<number> {
   const input = [
     ...objects(ports, "media", "10.244.1.12"),
@@ -96,6 +96,6 @@ it("takes four times the work for four times the ports", async () => {
   for (let round = 0; round < 2; round++) {
     best = { few: Math.min(best.few, await workOn(FEW)), many: Math.min(best.many, await workOn(TIMES * FEW)) };
   }
-  // 16 times, were it quadratic.
+  // A quadratic cost would give 16.
   expect(best.many / best.few).toBeLessThan(2 * TIMES);
 });

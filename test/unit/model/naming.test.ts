@@ -1,13 +1,13 @@
-/** What is said of claims that were lost, or passed to another service: in pieces, so that nothing waits for tens of thousands of them. */
+/** Reports of claims that were lost, or passed to another service: in pieces, so that nothing waits for tens of thousands of them. */
 import { expect, test } from "vitest";
 import type { Pieces } from "../../../src/base/time-slice.js";
 import { type ModelUnderTest, newModel, service, slice } from "./objects.js";
 
-/** Services of each test. */
+/** Number of services in each test. */
 const MANY = 1000;
 const CREATED = { creationTimestamp: "2024-01-01T00:00:00Z" };
 
-/** Every second service gets the external IP and the node port of the one before it. All get a second external IP, and one of IPv6. */
+/** Every second service claims the external IP and the node port of the one before it. All claim a second external IP, and one of IPv6. */
 function pair(i: number): ReturnType<typeof service> {
   const ip = `10.1.${i >> 8}.${i & 255}`;
   const shared = i >> 1;
@@ -23,7 +23,7 @@ function clashing(): ModelUnderTest {
   return under;
 }
 
-/** Runs it to its end. Returns how much was said in each of its pieces. */
+/** Runs it to its end. Returns the number of reports in each of its pieces. */
 function piecesOf(naming: Pieces<void>, { problems, takeOvers }: ModelUnderTest): number[] {
   const pieces: number[] = [];
   for (let said = problems.length + takeOvers.length, done: boolean | undefined = false; done !== true;) {
@@ -43,7 +43,7 @@ test("thousands of lost claims are named in pieces of one service each, in the w
   expect(sliced.problems).toEqual([]);
   const pieces = piecesOf(naming, sliced);
   expect(sliced.problems).toEqual(whole.problems);
-  // All but the first lose "198.51.100.1", and half of them the rest: one problem for each field.
+  // All but the first lose "198.51.100.1", and half of them lose the rest: one problem for each field.
   expect(sliced.problems).toHaveLength(MANY - 1 + MANY / 2);
   expect(Math.max(...pieces)).toBe(2);
 });
@@ -52,7 +52,7 @@ test("thousands of claims that pass to other services are named in pieces of one
   const both = [clashing(), clashing()];
   for (const { model } of both) {
     model.takeDirty();
-    // Each of the others gets what the first of its pair has; the last of all gets what all have.
+    // The second service of each pair gets the claims of the first; the very last gets the claim that all share.
     for (let i = MANY - 1; i > 0; i -= 2) model.upsertSlice(slice(`e${i}`, `s${i}`, ["10.2.0.1"]));
   }
   const [whole, sliced] = both;
@@ -63,7 +63,7 @@ test("thousands of claims that pass to other services are named in pieces of one
   expect(sliced.takeOvers).toHaveLength(MANY / 2);
   expect(sliced.problems).toHaveLength(before);
   expect(Math.max(...pieces)).toBe(1);
-  // Before the first is said all are looked at.
+  // All are checked before the first is reported.
   expect(pieces.indexOf(1)).toBeGreaterThan(10);
 });
 
@@ -95,7 +95,7 @@ test("what changes between two pieces is named once: now if it is over, else wit
   const { naming } = model.takeDirtyInPieces();
   naming.next();
   expect(problems).toEqual([lost("b", "a", "comes first by name")]);
-  // One comes to the same claim, and one gives it up.
+  // One service joins the claim, and one gives it up.
   put("d", "192.0.2.1");
   put("c", "192.0.2.2");
   piecesOf(naming, under);

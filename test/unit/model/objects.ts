@@ -1,4 +1,4 @@
-/** Objects for tests, as a manifest or the API server would bring them. */
+/** Objects for tests, in the form of a manifest or of the API server. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { type Fields, isFields } from "../../../src/base/unknown.js";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/service-model.js";
@@ -14,7 +14,7 @@ export interface ServiceParts {
   readonly status?: unknown;
 }
 
-/** A Service "default/NAME" with one port 80 unless the spec says otherwise. */
+/** A Service "default/NAME" with one port 80, unless the spec says otherwise. */
 export function service(name: string, spec: Json = {}, { metadata = {}, status }: ServiceParts = {}): V1Service {
   return {
     metadata: { name, namespace: "default", ...metadata },
@@ -94,7 +94,7 @@ export interface ModelUnderTest {
   readonly problems: string[];
   /** "default/b from default/a: 192.0.2.1:80/TCP (reason)". */
   readonly takeOvers: string[];
-  /** The one view of a service with one port. */
+  /** The only view of a service with one port. */
   readonly view: (name: string, family?: IpFamily) => ServicePortView;
 }
 

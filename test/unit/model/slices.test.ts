@@ -210,7 +210,7 @@ describe("EndpointSlice: the same address and port twice is one endpoint", () =>
   const alive = { addresses: ["010.1.0.1"], nodeName: "here", conditions: { ready: true } };
   const unready = { addresses: ["10.1.0.1"], nodeName: "here", conditions: { ready: false } };
   const published = { ...dying, conditions: { ready: true, serving: true, terminating: true } };
-  // More than the slice reader searches by hand.
+  // More than the slice reader handles with a linear search.
   const many = Array.from({ length: 20 }, (_, i) => `10.2.0.${i}`);
 
   test.each([

@@ -1,4 +1,6 @@
-/** What the model tells of connections that exist already: every endpoint with its state, owners, and what was given up. */
+/**
+ * The model's information for existing connections: every endpoint with its state and owners, and released addresses.
+ */
 import { describe, expect, test } from "vitest";
 import { newModel, service, slice } from "./objects.js";
 

@@ -21,7 +21,7 @@ import {
   textOf,
 } from "../../../src/netlink/message.js";
 
-/** Answers requests in turn, and keeps them. */
+/** Answers requests in turn, and records them. */
 class Answers {
   readonly requests: Uint8Array[] = [];
   readonly #answers: (Uint8Array | string)[];
@@ -124,7 +124,7 @@ describe("IPVS", () => {
       SERVER6,
       { family: "ip", fwmark: 7, protocol: undefined, address: "", port: 0, scheduler: "wlc" },
     ]);
-    // The family's number was asked for once.
+    // The family's number was requested once.
     expect(decodeReplies(netlink.requests[1], 4)[0].type).toBe(0x1f);
   });
 

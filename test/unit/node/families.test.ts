@@ -1,4 +1,4 @@
-/** Which families a kernel has, and which configurations do not fit a node: each of kube-proxy's answers. */
+/** Which families a kernel supports, and which configurations do not fit a node: each of kube-proxy's answers. */
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -53,7 +53,7 @@ interface NodeOptions {
   readonly podCIDRs?: readonly string[];
 }
 
-/** Whatever is not said fits: a clusterCIDR of the primary family, primary node-port addresses. */
+/** By default everything fits: a clusterCIDR of the primary family, primary node-port addresses. */
 function check(
   kernel: KernelFamilies,
   changes: Partial<ProxyConfig>,

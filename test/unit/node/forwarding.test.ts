@@ -154,6 +154,6 @@ test("which chains of iptables-legacy have rules shows in where they begin and e
   // An empty filter: INPUT, FORWARD and OUTPUT begin with their policies.
   expect(chainsWithRules("632 4 14 0 0 152 304 0 0 0 152 304 0")).toEqual([]);
   expect(chainsWithRules("784 5 14 0 0 152 456 0 0 0 304 456 0")).toEqual(["FORWARD"]);
-  // What is at hooks that are not the table's means nothing.
+  // Offsets of hooks that the table does not use mean nothing.
   expect(chainsWithRules("480 3 9 0 7 7 152 7 0 8 8 152 8")).toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** When the rest of the program hears of interface addresses: only when they differ, also after every kind of failure. */
+/** When the program is notified of interface addresses: only if they differ, also after every kind of failure. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { InterfaceAddress } from "../../../src/netlink/kernel.js";

@@ -13,13 +13,13 @@ import { decoded } from "../../support/decoded.js";
 const NODE = "this-node";
 const DUAL: KernelFamilies = { families: ["ip", "ip6"] };
 
-/** What came through, in order. */
+/** Calls that passed the gate, in order. */
 let passed: string[];
 let logged: Record<string, unknown>[];
 let fatal: NodeError[];
 let gate: NodeGate;
 let lastNode: V1Node | undefined;
-/** What `onNode` was told. */
+/** Arguments of `onNode`. */
 let told: V1Node[] = [];
 
 function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUAL } = {}): void {
@@ -65,7 +65,7 @@ function node(addresses: readonly string[] = ["192.0.2.1"], podCIDRs?: string[],
     status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
   };
 }
-/** As a source does it: an object, then the end of its group. */
+/** Like a source: an object, then the end of its group. */
 function put(object: V1Node): void {
   gate.upsert(decoded({ kind: "Node", object }));
   gate.flush();
@@ -135,7 +135,7 @@ describe("no Node, or one without IPs", () => {
     expect(passed.slice(-2)).toEqual(["synced", "flush"]);
     expect(warnings()).toEqual(["node IP missing; using loopback"]);
     expect(fatal).toEqual([]);
-    // It comes after all: no reason to start anew.
+    // The node appears after all: no reason to restart.
     put(node());
     expect(passed.slice(-2)).toEqual(["upsert Node this-node", "flush"]);
     expect(fatal).toEqual([]);

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 
 import { netfilterPortOpen, processOfThread } from "../../../src/node/processes.js";
 
-/** As Linux 6.18 prints it. */
+/** Output of Linux 6.18. */
 const SOCKETS = `sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode
 00000000829d9579 0   2224240146 00000111 0        0        0     2        0        15103
 00000000f58d7950 12  4107664984 00000040 0        0        0     2        0        15850

@@ -18,7 +18,7 @@ const HASH_SIZE = "sys/module/nf_conntrack/parameters/hashsize";
 const OOM = "proc/self/oom_score_adj";
 const CPUS = "sys/devices/system/cpu/online";
 
-/** A node of 8 CPUs as its kernel sets it up. */
+/** A node with 8 CPUs and the kernel's defaults. */
 const NODE: Readonly<Record<string, string>> = {
   [MAX]: "262144\n",
   [ESTABLISHED]: "432000\n",
@@ -159,7 +159,7 @@ describe("the OOM score", () => {
 describe("what the kernel forbids", () => {
   it("is one warning for each setting: file, desired and present value, what to do", async () => {
     await node({ [ESTABLISHED]: undefined, [OOM]: undefined, [MAX]: "1000\n" });
-    // A directory in its place: the one thing that root cannot write to either.
+    // Replace the file by a directory: not even root can write to that.
     await mkdir(join(root, OOM), { recursive: true });
     const warnings = await apply();
     expect(warnings).toMatchObject([
@@ -168,14 +168,14 @@ describe("what the kernel forbids", () => {
     ]);
     expect(warnings[0].hint).toContain("CAP_SYS_RESOURCE");
     expect(warnings[1].hint).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400");
-    // And the rest is done.
+    // The other settings are applied all the same.
     expect(await valueOf(MAX)).toBe(262_144);
     expect(await valueOf(CLOSE_WAIT)).toBe(3600);
   });
 
   it("names the present value of what may only be read", async () => {
     await node({ [MAX]: undefined });
-    // A number of the kernel's that nobody may write, root included.
+    // A kernel setting that nobody may write, root included.
     await symlink("/proc/sys/kernel/ngroups_max", join(root, MAX));
     expect(await apply()).toMatchObject([
       {

@@ -1,4 +1,4 @@
-/** Annotations nft-proxier.dev/balance…: what a service asks for, and what is said of values that mean nothing. */
+/** Annotations nft-proxier.dev/balance…: their meaning, and the reports of invalid values. */
 import { describe, expect, it } from "vitest";
 import { weightsOf } from "../../../src/model/balance/endpoint-balance.js";
 import { newModel, service, slice } from "../model/objects.ts";
@@ -16,7 +16,7 @@ function prefixed(annotations: Record<string, unknown>): Record<string, unknown>
 const named = (name: string, reason: string): string =>
   `Service default/web metadata.annotations["nft-proxier.dev/${name}"]: ${reason}`;
 
-/** A service with so many endpoints, in slices of 1,000. */
+/** A service with `count` endpoints, in slices of 1,000. */
 function served(count: number, annotations: Record<string, string>) {
   const world = newModel();
   world.model.upsertService(service("web", {}, { metadata: { annotations: prefixed(annotations) } }));
@@ -174,7 +174,7 @@ describe("the annotation balance", () => {
     const zones = ["a", "b", "a", "c", undefined];
     const endpoints = zones.map((zone, i) => ({ addresses: [address(i + 1)], zone }));
     const rest = v6 ? { addressType: "IPv6" } : {};
-    // Of two slices, one of which names no zone at all.
+    // Two slices, one of which names no zone.
     model.upsertSlice(slice("web-1", "web", endpoints.slice(0, 4), rest));
     model.upsertSlice(slice("web-2", "web", endpoints.slice(4), rest));
     const { balance, clusterEndpoints } = view("web", family);

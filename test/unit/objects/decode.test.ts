@@ -1,4 +1,4 @@
-/** What becomes of whole objects; their fields are tested where they matter, in the model's tests. */
+/** Results for whole objects; the model's tests cover their fields. */
 import { expect, test } from "vitest";
 import type { Fields } from "../../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";

@@ -57,7 +57,7 @@ test("a key twice in an item of a large file of JSON is found, too", async () =>
   expect(await fault(`{"items": [\n${items.join(",\n")}]}`, "json")).toEqual({ line: 5, column: 10 });
 });
 
-/** Longer than what is parsed at once. */
+/** Longer than the text that is parsed at once. */
 const LONG = "x".repeat(300_000);
 
 describe("readDocuments: JSON of a large file", () => {

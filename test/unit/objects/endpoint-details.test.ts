@@ -1,4 +1,4 @@
-/** What operators are told of endpoints, and what a change of that alone does. */
+/** Details of endpoints for operators, and the effect of a change of these alone. */
 import { expect, test } from "vitest";
 import { DetailPacker } from "../../../src/objects/endpoint-details.js";
 import { newModel, service, slice } from "../model/objects.js";

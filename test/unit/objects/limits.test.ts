@@ -1,4 +1,4 @@
-/** Annotations that limit connections: what a service asks for, and what is said of values that mean nothing. */
+/** Annotations that limit connections: their meaning, and the reports of invalid values. */
 import { describe, expect, it } from "vitest";
 import { newModel, service } from "../model/objects.ts";
 

@@ -13,7 +13,7 @@ import { openInotify } from "../../../src/netlink/inotify.js";
 import type { KubeObject, ObjectSink } from "../../../src/objects/object-sink.js";
 import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";
 
-/** Keeps what it is told: a line for each call, and the objects that are there. */
+/** Records its calls, a line for each, and the current objects. */
 class Recorder implements ObjectSink {
   readonly calls: string[] = [];
   readonly objects = new Map<string, KubeObject>();
@@ -39,7 +39,7 @@ class Recorder implements ObjectSink {
     for (const wake of this.#waiting.splice(0)) wake();
   }
 
-  /** The calls up to the next flush. */
+  /** Returns the calls up to the next flush. */
   async next(): Promise<string[]> {
     if (!this.calls.includes("flush")) {
       await new Promise<void>((resolve, reject) => {
@@ -84,14 +84,14 @@ function make(options: Partial<ManifestSourceOptions> = {}): ManifestSource {
   return source;
 }
 
-/** In one turn of the event loop: however slow the machine, nobody here sees files that are half written. */
+/** Writes in one turn of the event loop: however slow the machine is, nothing here sees half-written files. */
 function put(files: Readonly<Record<string, unknown>>): void {
   for (const [name, content] of Object.entries(files)) {
     writeFileSync(join(directory, name), typeof content === "string" ? content : JSON.stringify(content));
   }
 }
 
-/** Starts with these files there, watching, and forgets the first list. */
+/** Starts watching with these files, and clears the calls of the first list. */
 async function watching(files: Readonly<Record<string, unknown>>, options: Partial<ManifestSourceOptions> = {}) {
   put(files);
   await make({ watch: openInotify, ...options }).start(sink);
@@ -102,7 +102,7 @@ function svc(name: string, clusterIP = "10.0.0.1") {
   return { apiVersion: "v1", kind: "Service", metadata: { name }, spec: { clusterIP, ports: [{ port: 80 }] } };
 }
 
-/** A List, which JSON files hold several objects in. */
+/** A List: the way to have several objects in a JSON file. */
 function list(...items: unknown[]) {
   return { apiVersion: "v1", kind: "List", items };
 }
@@ -112,7 +112,7 @@ function clusterIP(name: string): unknown {
   return object?.kind === "Service" ? object.record?.ip?.clusterIP : undefined;
 }
 
-/** Long enough for an event that must have no effect to have had one. */
+/** Long enough for the effect of an event that must have no effect. */
 const QUIET_MS = 150;
 const quiet = () => new Promise((resolve) => setTimeout(resolve, QUIET_MS));
 
@@ -195,7 +195,7 @@ describe("ManifestSource: the first list", () => {
     await chmod(join(directory, "c.json"), 0);
     await make().start(sink);
     expect(problems.map(({ file, reason }) => `${file} ${reason}`)).toEqual([
-      // Root reads everything.
+      // Root can read everything.
       ...(process.getuid?.() === 0 ? [] : [expect.stringContaining("c.json cannot be read: EACCES")]),
       expect.stringContaining("loop.yaml cannot be read: ELOOP"),
       "zero.yaml is not a regular file",
@@ -266,7 +266,7 @@ describe("ManifestSource: changes", () => {
       times.push(performance.now() - start);
     }
     expect(clusterIP("web")).toBe("10.0.0.11");
-    // The best shows what we wait for; the others, what else this machine is busy with.
+    // The best time is the program's; the others include other load on this machine.
     expect(Math.min(...times)).toBeLessThan(30);
   });
 
@@ -355,7 +355,7 @@ describe("ManifestSource: changes", () => {
     const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
     try {
       put({ "a.json": svc("web"), "b.json": svc("db") });
-      // Written by its other name, in a directory that is not watched.
+      // Written through its other name, in a directory that is not watched.
       await link(join(directory, "a.json"), join(elsewhere, "a"));
       await watching({}, { lookEveryMs: 200 });
       await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));

@@ -48,7 +48,7 @@ test("two scrapes at a time tell the same, each series once", async () => {
   const { registry } = metrics(() =>
     names.map((name) => {
       const slow = port(name, 3);
-      // As many that the event loop has its turns in between.
+      // Slow enough that the event loop turns in between.
       return Object.defineProperty({ ...slow }, "connections", {
         get: () => {
           const until = performance.now() + 1;

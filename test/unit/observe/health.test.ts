@@ -1,4 +1,4 @@
-/** When this node says that it is well. */
+/** When this node reports itself healthy. */
 import type { V1Node } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, test } from "vitest";
 import { ProxyHealth, rfc3339 } from "../../../src/observe/health.js";
@@ -32,7 +32,7 @@ function synced(family: IpFamily, ok = true, settled = ok): void {
   health.synced({ family, ok, full: false, ms: 1, settled, triggers: [], services: [] });
 }
 
-/** A change comes in and is written in both families. */
+/** A change arrives and is written in both families. */
 function written(): void {
   health.queued();
   health.taken();
@@ -99,7 +99,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(200);
     elapsed = TIMEOUT;
     expect(health.livez().code).toBe(503);
-    // A change of a service is written; the repair still waits.
+    // A change of a service is written; the repair is still waiting.
     health.synced({ ...WRITTEN, family: "ip6", repairPending: true });
     expect(health.livez().code).toBe(503);
     health.synced({ ...WRITTEN, family: "ip6" });
@@ -229,7 +229,7 @@ describe("healthz: whether the node is to get traffic", () => {
     expect(make().healthz().code).toBe(200);
   });
 
-  /** The status, and why the node is not eligible. */
+  /** Returns the status, and why the node is not eligible. */
   function verdict(): [code: number, why: unknown] {
     const { code, body } = health.healthz();
     return [code, (JSON.parse(body) as Record<string, unknown>)["nodeIneligibleReason"]];

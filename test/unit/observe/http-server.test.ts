@@ -1,4 +1,4 @@
-/** What any client, friendly or not, gets from our servers. */
+/** How our servers answer any client, friendly or not. */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -69,7 +69,7 @@ describe("requests", () => {
     expect(aborted).toEqual([true]);
     const request = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
     expect(await ended(request("/two") + request("/three"))).toMatch(/\/twoHTTP\/1.1 200 [^]*\/three$/);
-    // A body that is cut off is no request.
+    // A request with a truncated body is not a request.
     expect(await ended("POST /four HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")).not.toContain("200");
   });
 
@@ -186,7 +186,7 @@ describe("more connections than are served at a time", () => {
     sockets = [];
   });
 
-  /** Opens a connection, sends `bytes` and leaves it so. */
+  /** Opens a connection, sends `bytes` and leaves it open. */
   async function hold(port: number | undefined, bytes: string): Promise<Socket> {
     const socket = connect(port ?? 0, "127.0.0.1");
     sockets.push(socket);
@@ -216,7 +216,7 @@ describe("more connections than are served at a time", () => {
     const { port } = await serve(hello);
     const [first, second] = [await hold(port, ""), await hold(port, "")];
     for (let n = 2; n < 256; n++) await hold(port, "");
-    // Its answer makes the first one the least idle.
+    // The answer makes the first connection the least idle one.
     const answered = new Promise((resolve) => void first.once("data", resolve));
     first.write(HEALTHY);
     await answered;
@@ -346,7 +346,7 @@ describe("addresses in the configuration", () => {
     await listener.listen();
     expect(await ask(port, "/hello")).toMatchObject({ status: 200 });
     const over6 = await ask(port, "/hello", { host: "::1" }).catch((error: NodeJS.ErrnoException) => error.code);
-    // A machine without IPv6 on its loopback can only show the half of it.
+    // A machine without IPv6 on its loopback can test only half of it.
     expect([200, "EADDRNOTAVAIL", "EAFNOSUPPORT"]).toContain(typeof over6 === "object" ? over6.status : over6);
   });
 });

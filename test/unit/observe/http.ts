@@ -1,4 +1,4 @@
-/** Asking the servers, with nothing between us and what they send. */
+/** Requests to the servers that show the bytes as sent. */
 import { request } from "node:http";
 import { connect, createServer } from "node:net";
 import type { EventRecorder, EventSubject, EventText } from "../../../src/base/events.js";
@@ -6,9 +6,9 @@ import type { Logger } from "../../../src/base/logger.js";
 import { freePort } from "../../lab/ports.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 
-/** For `expect.poll`: machines that run tests are busy. */
+/** Options for `expect.poll`: machines that run tests are busy. */
 export const PATIENT = { timeout: 20_000 };
-/** For tests that wait. */
+/** Options for tests that wait. */
 export const SLOW = { testTimeout: 60_000, hookTimeout: 60_000 };
 
 export interface Answer {
@@ -36,7 +36,7 @@ export async function ask(port: number | undefined, path: string, question: Ques
   });
 }
 
-/** Sends bytes as they are and returns all that comes back until the other side closes. */
+/** Sends bytes unchanged, and returns the answer until the other side closes. */
 export async function send(port: number | undefined, bytes: string): Promise<string> {
   return new Promise((resolve, reject) => {
     let received = "";
@@ -46,7 +46,7 @@ export async function send(port: number | undefined, bytes: string): Promise<str
   });
 }
 
-/** Another process's server on a port of its own. */
+/** Starts another process's server on its own port. */
 export async function occupy(
   host = "127.0.0.1",
   port?: number,
@@ -66,7 +66,7 @@ export interface Journal {
   readonly recorded: { readonly subject: EventSubject; readonly event: EventText }[];
 }
 
-/** Keeps what is logged and what Events are recorded. */
+/** Records log lines and Events. */
 export function journal(): Journal {
   const lines: Journal["lines"] = [];
   const recorded: Journal["recorded"] = [];

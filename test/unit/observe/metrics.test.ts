@@ -1,4 +1,4 @@
-/** What a dashboard made for kube-proxy finds at /metrics. */
+/** The metrics that a dashboard made for kube-proxy finds at /metrics. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { Metrics } from "../../../src/observe/metrics.js";
 import type { SyncReport } from "../../../src/proxier/observer.js";
@@ -34,7 +34,10 @@ async function heads(): Promise<{ name: string; type: string; help: string }[]> 
   }));
 }
 
-/** kube-proxy 1.36 in nftables mode: its reference page, kubernetes.io/docs/reference/instrumentation/metrics. */
+/**
+ * Metrics of kube-proxy 1.36 in nftables mode, from its reference page,
+ * kubernetes.io/docs/reference/instrumentation/metrics.
+ */
 const KUBE_PROXY: readonly (readonly [name: string, type: string, help: string])[] = [
   [
     "kubeproxy_conntrack_reconciler_deleted_entries_total",

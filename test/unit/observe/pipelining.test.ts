@@ -1,4 +1,4 @@
-/** A client that sends requests ahead of the answers, and reads nothing, costs no memory and delays no other. */
+/** A client that sends requests without waiting for answers and reads nothing costs no memory, and delays no other. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -26,7 +26,7 @@ const MOST_GROWTH = 50 * 1024 * 1024;
 const MOST_MS = 100;
 const FLOOD_MS = atLength({ short: 500, usual: 2_500 });
 
-/** A process of its own, as its memory is not the server's. */
+/** A separate process, so that its memory is not the server's. */
 const FLOOD = `
   const [target, request, requests, connections] = JSON.parse(process.argv[1]);
   const bytes = Buffer.from(request.repeat(requests));
@@ -51,7 +51,7 @@ async function flood(target: object, path: string, connections = 1): Promise<voi
   await once(child.stdout!, "data");
 }
 
-/** A health port in this process, as it is in the daemon. */
+/** A health port in this process, as in the daemon. */
 async function serveHealth(): Promise<number> {
   const health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: undefined, clock: performance });
   const metrics = new Metrics({ families: ["ip"], version: "1" });
@@ -62,7 +62,7 @@ async function serveHealth(): Promise<number> {
   return server.port ?? 0;
 }
 
-/** Floods, and asks for the health meanwhile. */
+/** Floods, and requests the health meanwhile. */
 async function expectCalm(flooding: () => Promise<void>): Promise<void> {
   const probed = await serveHealth();
   await ask(probed, "/livez");
@@ -210,6 +210,6 @@ test("of answers that nobody takes those that hold most memory go first; others 
   closing.push(() => sockets.map((socket) => socket.destroy()));
   await sleep(500);
   expect(await ask(port, "/")).toMatchObject({ status: 200, body: "ok" });
-  // All together would take 240 MiB. What was freed may not be collected yet.
+  // All together would take 240 MiB. Freed memory may not be collected yet.
   expect(process.memoryUsage.rss() - before).toBeLessThan(160 << 20);
 });

@@ -69,7 +69,7 @@ async function started(server: ServedPort): Promise<number> {
   return server.port ?? 0;
 }
 
-/** What the calls of the function `name`, and those below them, have allocated. */
+/** Bytes allocated by the calls of the function `name` and those below them. */
 function bytesBelow(node: HeapProfiler.SamplingHeapProfileNode, name: string, inside = false): number {
   const counts = inside || node.callFrame.functionName === name;
   return node.children.reduce((sum, child) => sum + bytesBelow(child, name, counts), counts ? node.selfSize : 0);
@@ -329,7 +329,7 @@ describe("/debug", () => {
     const kept: object[] = [];
     const keepFor4711 = () => kept.push(Array.from({ length: 100_000 }, (_, n) => ({ n, kept: [n] })));
     const dropFor4711 = () => Array.from({ length: 100_000 }, (_, n) => ({ n, dropped: [n] })).length;
-    // Amounts, not names: a function's own code is allocated while it runs, and now and then a sample falls on that.
+    // Compare amounts, not names: a function's own code is allocated while it runs, and a sample may hit that.
     const taken = async (name: "heap" | "allocs"): Promise<{ kept: number; dropped: number }> => {
       const timer = setInterval(() => void (keepFor4711(), dropFor4711()), 200);
       const { status, headers, body } = await ask(port, `/debug/pprof/${name}?seconds=1`);

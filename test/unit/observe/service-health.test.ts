@@ -1,4 +1,4 @@
-/** What a load balancer that asks about a service gets, and when the ports are open. */
+/** Answers to a load balancer's health checks of a service, and when the ports are open. */
 import { connect, type Socket } from "node:net";
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
@@ -14,9 +14,9 @@ let book: Journal;
 let wellness: boolean;
 let registry: Registry;
 let checks: ServiceHealth;
-/** What the model says, by family and service. */
+/** The model's answers, by family and service. */
 let model: Map<string, HealthCheck>;
-/** Services that the next write brings into force. */
+/** Services that become active with the next write. */
 let changed: Set<string>;
 
 function make(): ServiceHealth {
@@ -61,7 +61,7 @@ function written(family: IpFamily = "ip", ok = true): void {
   checks.synced({ family, ok, full: false, ms: 1, settled: ok, triggers: [], services });
 }
 
-/** Status of a health check; "ECONNREFUSED" when nobody listens. */
+/** Status of a health check; "ECONNREFUSED" if nothing listens. */
 async function status(port: number, host = "127.0.0.1"): Promise<number | string | undefined> {
   return ask(port, "/", { host }).then(
     (answer) => answer.status,

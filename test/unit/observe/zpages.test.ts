@@ -1,4 +1,4 @@
-/** /statusz and /flagz: text for people, JSON for those who ask for it as kube-proxy wants to be asked. */
+/** /statusz and /flagz: text for people, JSON for requests in the form that kube-proxy requires. */
 import { describe, expect, test } from "vitest";
 import type { HttpRequest } from "../../../src/observe/http-server.js";
 import { flagz, statusz } from "../../../src/observe/zpages.js";

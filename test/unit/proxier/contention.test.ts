@@ -1,4 +1,4 @@
-/** Another process that keeps undoing what the proxier writes. */
+/** Another process that keeps reverting the proxier's writes. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -22,7 +22,7 @@ let contended: ContentionReport[];
 let syncs: SyncReport[];
 let health: ProxyHealth;
 let proxier: Proxier;
-/** Netlink ports that are open; undefined: /proc cannot be read. */
+/** Open netlink ports; undefined if /proc cannot be read. */
 let open: Set<number> | undefined;
 
 beforeEach(async () => {
@@ -74,7 +74,7 @@ async function pass(ms: number): Promise<void> {
 const said = (message: string): LogLine[] => logged.filter(({ msg }) => msg === message);
 const repairs = (): number => logged.filter(({ msg }) => msg.includes("repaired")).length;
 
-/** Another process with a socket of its own, which puts its chain back whenever it is gone. */
+/** Another process with its own socket, which restores its chain whenever it is removed. */
 class Rival {
   readonly kernel: FakeKernel;
   #written = 0;
@@ -106,7 +106,7 @@ describe("another proxier", () => {
     expect(contended).toHaveLength(1);
     expect(logged.filter(({ level, msg }) => level === "warn" && msg.includes("repaired")).length).toBeLessThan(4);
     expect(repairs()).toBeGreaterThan(100);
-    // A restart would end nothing.
+    // A restart would not help.
     expect(health.livez().code).toBe(200);
   });
 
@@ -157,7 +157,7 @@ describe("another proxier", () => {
     expect(repairs()).toBeGreaterThan(2);
     await pass(20_000);
     expect(said(OVER)).toMatchObject([{ reason: "it has changed nothing for a minute" }]);
-    // And if it comes back, that is said again.
+    // If it comes back, that is logged again.
     await rival.fight(2000);
     expect(said(CONTENDED)).toHaveLength(2);
   });

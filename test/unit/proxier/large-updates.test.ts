@@ -1,4 +1,4 @@
-/** Services that are written in pieces, and what comes in between. */
+/** Services that are written in pieces, and events in between. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -88,7 +88,7 @@ interface Found {
   readonly sets: readonly { readonly set: string; readonly elements: readonly { key: string; data?: string }[] }[];
 }
 
-/** Elements of all sets of addresses and endpoints, in words. */
+/** Elements of all sets of addresses and endpoints, as text. */
 async function served(by: FakeKernel): Promise<string[]> {
   const tables = (await snapshot(by)) as readonly Found[];
   return tables.flatMap(({ family, sets }) =>
@@ -98,7 +98,7 @@ async function served(by: FakeKernel): Promise<string[]> {
   );
 }
 
-/** What a new table has of these. */
+/** Elements of a new table with these services. */
 async function expected(...specs: readonly Spec[]): Promise<string[]> {
   const other = new FakeKernel();
   const one = make(other);
@@ -173,7 +173,7 @@ it.each(["first", "last"])(
   },
 );
 
-/** Calls `look` after each transaction from now on, with what is served then and the number of elements that it added or deleted. */
+/** Calls `look` after each transaction from now on, with the served addresses and the number of elements that it added or deleted. */
 function afterEachWrite(look: (lines: readonly string[], elements: number) => void): void {
   const commit = kernel.commit.bind(kernel);
   kernel.commit = async (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> => {
@@ -251,10 +251,10 @@ describe("a large service that the kernel refuses", () => {
       await begin(large("10.244.1.1"), small("10.244.3.1"));
       refusals.refuses = isEndpoint;
       put(large("10.244.1.2"));
-      // A refusal that names nothing may be anybody's: the first is retried.
+      // An error that names nothing may have any cause: the first one is retried.
       for (let i = 0; i < 3 && told.length === 0; i++) await proxier.sync();
       expect(told).toEqual(["quarantined default/large"]);
-      // Until here the kernel has what it had.
+      // Until here the kernel is unchanged.
       expect(await served(kernel)).toEqual(await expected(large("10.244.1.1"), small("10.244.3.1")));
       refusals.refuses = () => false;
       const elements: number[] = [];
@@ -315,7 +315,7 @@ it("a large service that does not come into force makes the node unwell, and its
   expect(health.pendingMs("ip")).toBe(0);
 });
 
-/** Updates of services without ports, whose preparation is `prepare`. */
+/** Updates of services without ports; `prepare` prepares them. */
 function updatesOf(prepare: (service: string) => void, failed: string[] = []): LargeUpdates {
   return new LargeUpdates({
     model: {
@@ -370,7 +370,7 @@ it("begins with many services in slices of the event loop", async () => {
     if (updates.ready) await updates.advance();
   }
   isOver = true;
-  // 200 ms, some 4 ms a turn.
+  // 200 ms, some 4 ms per turn.
   expect(turns).toBeGreaterThan(20);
 });
 

@@ -21,7 +21,7 @@ let logged: LogLine[];
 let rebuilds: RebuildReport[];
 let proxier: Proxier;
 let commits: (readonly Op[])[];
-/** The errno that a batch is refused with, and the operation at fault. */
+/** The errno for a batch, and the operation at fault. */
 let refuse: ((ops: readonly Op[]) => { readonly errno: string; readonly op: number } | undefined) | undefined;
 
 const isRebuild = (ops: readonly Op[]): boolean => ops.some(({ op, kind }) => op === "delete" && kind === "table");
@@ -97,7 +97,7 @@ describe("a difference that the kernel refuses twice", () => {
     ]);
     expect(rebuilds).toEqual([{ family: "ip", ok: true, refused: ["delete chain theirs: ENOENT, no"] }]);
     expect(commits.filter(isRebuild)).toHaveLength(1);
-    // The change of a service that came in meanwhile is in it.
+    // It includes the change of the service that arrived meanwhile.
     const services = (await kernel.sets(TABLE)).find(({ set }) => set === "services");
     expect(services?.count).toBe(2);
     expect((await kernel.chains(TABLE)).map(({ chain }) => chain)).not.toContain("theirs");

@@ -1,4 +1,4 @@
-/** What a change of the node itself comes to in the kernel: its interfaces' addresses, its zone, its own IPs. */
+/** Effects of changes of the node itself in the kernel: its interfaces' addresses, its zone, its own IPs. */
 import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
@@ -60,7 +60,7 @@ const SERVICE: V1Service = {
     ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
   },
 };
-/** An endpoint in each of the zones a and b. */
+/** One endpoint in each of the zones a and b. */
 const SLICE: V1EndpointSlice = {
   metadata: { namespace: "shop", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
   addressType: "IPv4",
@@ -78,7 +78,7 @@ function start(): void {
   proxier.flush();
 }
 
-/** The addresses on which node ports answer, as the kernel has them; "all" where there is no list. */
+/** The addresses on which node ports answer, as in the kernel; "all" if there is no list. */
 async function served(family: "ip" | "ip6"): Promise<string[]> {
   const ref = { family, table: "kube-proxy" } as const;
   const info = (await kernel.sets(ref)).find(({ set }) => set === "nodeport-ips");
@@ -135,7 +135,7 @@ describe("the Node object", () => {
     start();
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1"));
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::1"));
-    // The node is given other addresses; one of them is not on an interface yet.
+    // The node gets other addresses; one of them is not on an interface yet.
     putNode(["192.0.2.2", "2001:db8::3"]);
     proxier.flush();
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.2"));
@@ -149,7 +149,7 @@ describe("the Node object", () => {
     proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));
     proxier.synced();
-    /** Where connections to the ClusterIP go, with the node in this zone. */
+    /** Targets of connections to the ClusterIP, with the node in this zone. */
     const chosen = async (zone: string): Promise<string[]> => {
       putNode(["192.0.2.1"], zone);
       expect((await proxier.sync()).ok).toBe(true);

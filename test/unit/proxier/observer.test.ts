@@ -1,4 +1,4 @@
-/** What observers are told: metrics and health are only as right as this. */
+/** The calls to observers: metrics and health are only as correct as these. */
 import type { V1EndpointSlice } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 import { DATA_VERDICT, DataTypeId, SetFlag } from "../../../src/netlink/constants.js";
@@ -60,7 +60,7 @@ function put(index: number, pods: readonly number[], triggeredAt?: number): void
   proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) }));
 }
 
-/** Nothing reaches the kernel. */
+/** The next commit fails without reaching the kernel. */
 function failNextCommit(): void {
   const commit = kernel.commit.bind(kernel);
   kernel.commit = () => {
@@ -86,7 +86,7 @@ describe("observers of the proxier", () => {
     proxier.remove("EndpointSlice", `bench/${makeSlice(0, [1]).metadata?.name}`);
     proxier.remove("Service", "bench/svc-0");
     expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
-    // As in kube-proxy: neither family's, or no service's.
+    // As in kube-proxy: slices of neither family, or of no service.
     proxier.upsert(decoded({ kind: "EndpointSlice", object: { ...slice(1, [1]), addressType: "FQDN" } }));
     proxier.upsert(
       decoded({

@@ -1,4 +1,4 @@
-/** Kernels that cannot do all that the table would use. */
+/** Kernels that lack features that the table would use. */
 import { expect, it } from "vitest";
 import { Hook } from "../../../src/netlink/constants.js";
 import { KernelError } from "../../../src/netlink/errors.js";
@@ -9,7 +9,10 @@ import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeProxier } from "./support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 
-/** Makes the kernel one that has no `reject` in prerouting, as Linux before 5.9. Returns how often it was asked for it. */
+/**
+ * Makes the kernel lack `reject` in prerouting, like Linux before 5.9. Returns a function that counts the attempts to
+ * use it.
+ */
 function withoutRejectInPrerouting(kernel: FakeKernel): () => number {
   const commit = kernel.commit.bind(kernel);
   const prerouting = new Set<string>();
@@ -31,7 +34,7 @@ function withoutRejectInPrerouting(kernel: FakeKernel): () => number {
 
 const isReject = ({ type }: { readonly type: string }): boolean => type === "reject";
 
-/** A service that asks for resets: without one there are no rules for them. */
+/** Adds a service that requests resets: without one there are no rules for them. */
 function putReset(proxier: Proxier): void {
   const service = makeService(0);
   service.metadata = { ...service.metadata, annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };

@@ -1,4 +1,4 @@
-/** `--own-table`, where the kernel can and where it cannot. */
+/** `--own-table`, with and without the kernel's support. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { TableFlag } from "../../../src/netlink/constants.js";
@@ -136,7 +136,7 @@ describe("a table that another program owns for long", () => {
     expect(logged.filter(({ msg }) => msg === "table released by its owner")).toMatchObject([
       { level: "info", family: "ip6", seconds: expect.closeTo(61, -1) as number },
     ]);
-    // The kernel took the owner's flag back: no process changed anything.
+    // The kernel removed the owner's flag itself: no process changed anything.
     expect(logged.filter(({ msg }) => msg.includes("changed the kernel's table"))).toEqual([]);
     await pass(60_000);
     expect(failures()).toBeLessThan(8);

@@ -52,7 +52,7 @@ describe("Pace", () => {
     await vi.advanceTimersByTimeAsync(30);
     expect(writes).toEqual([0]);
     await vi.advanceTimersByTimeAsync(100);
-    // A timer of 0 ms is one of 1 ms.
+    // A timer of 0 ms takes 1 ms.
     expect(writes).toEqual([0, 71]);
   });
 

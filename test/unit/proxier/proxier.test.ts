@@ -1,4 +1,4 @@
-/** What a user sees of the proxier: what it writes, when, and what it says. */
+/** The proxier from a user's view: what it writes, when, and what it logs. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 import { KernelError } from "../../../src/netlink/errors.js";
@@ -33,7 +33,7 @@ function put(index: number, pods: readonly number[], change: Partial<V1Service["
   proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
-/** Elements of a set, or of all its shards. */
+/** Counts the elements of a set, or of all its shards. */
 async function count(set: string): Promise<number> {
   const found = (await kernel.sets(TABLE)).filter((info) => info.set.replace(/-[0-9a-f]$/, "") === set);
   if (found.length === 0) throw new Error(`no set ${set}`);
@@ -70,7 +70,7 @@ describe("Proxier", () => {
     proxier.synced(["ServiceCIDR"]);
     expect((await proxier.sync()).ok).toBe(true);
     expect([await count("service-cidrs"), await count("endpoints")]).toEqual([inForce, 1]);
-    // Half of a list: not in force before the rest.
+    // Half of a list is not written before the rest arrives.
     proxier.upsert(decoded(cidr(["10.97.0.0/16", "10.99.0.0/16"])));
     expect((await proxier.sync()).ok).toBe(true);
     expect(await count("service-cidrs")).toBe(inForce);
@@ -110,7 +110,7 @@ describe("Proxier", () => {
     const turnsAt: number[] = [];
     logged.push = ({ msg }) => {
       if (msg !== "ignored") return 0;
-      // Longer than a slice of time: no two of them are named in one turn.
+      // Longer than a time slice: no two claims are reported in one turn.
       for (const until = performance.now() + 6; performance.now() < until;);
       return turnsAt.push(turns);
     };
@@ -169,12 +169,12 @@ describe("Proxier", () => {
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
     expect([await count("services"), await count("endpoints")]).toEqual([1, 2]);
-    // The winner goes: the other one has been waiting.
+    // The winner is deleted: the other one has been waiting.
     proxier.remove("Service", "bench/svc-1");
     expect((await proxier.sync()).ok).toBe(true);
     expect(await count("services")).toBe(1);
     expect(await outcomesOf(kernel, "10.96.0.77", 80)).toEqual(["11.0.0.4 8080"]);
-    // An older service comes, and takes the address back.
+    // An older service appears, and takes the address back.
     put(0, [5, 6, 7], shared);
     expect((await proxier.sync()).ok).toBe(true);
     expect(await count("services")).toBe(1);
@@ -229,7 +229,8 @@ describe("Proxier", () => {
       ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }],
     });
     expect((await proxier.sync()).ok).toBe(true);
-    // Clients; for the list a chain to find them in, one to remember them, and one that masquerades first. None is an endpoint's.
+    // A set of clients and three chains for the list: one that finds the client in it, one that remembers it, and one that masquerades
+    // first. None of them belongs to an endpoint.
     expect((await names()).length).toBe(1 + 3);
     put(0, [1, 4], { sessionAffinity: "ClientIP" });
     expect((await proxier.sync()).ok).toBe(true);
@@ -238,7 +239,8 @@ describe("Proxier", () => {
     expect((await proxier.sync()).ok).toBe(true);
     expect(await names()).toEqual([]);
     expect(errors()).toEqual([]);
-    // Deleted while nothing ran: they go when packets that were under way at the first write have gone by, chain and what leads there at once.
+    // Deleted while nothing ran: the chain and the elements that lead to it are deleted at once, after packets in flight at the first write
+    // have passed.
     put(0, [1, 4], { sessionAffinity: "ClientIP" });
     expect((await proxier.sync()).ok).toBe(true);
     expect(await names()).not.toEqual([]);

@@ -1,4 +1,4 @@
-/** A service that the kernel refuses is its own trouble: what stays, what is written, what is said, and when it is retried. */
+/** A service that the kernel rejects does not affect others: what stays, what is written, what is reported, and when it is retried. */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 
@@ -63,7 +63,7 @@ const allowAll = (): void => {
   refusals.refuses = () => false;
 };
 
-/** The table of a proxier that is given these services alone, on a kernel of its own. */
+/** The table of a proxier with only these services, on its own kernel. */
 async function tableOf(services: Readonly<Record<number, readonly number[]>>): Promise<unknown> {
   const fresh = new FakeKernel();
   const other = make(fresh);
@@ -73,7 +73,7 @@ async function tableOf(services: Readonly<Record<number, readonly number[]>>): P
   return elementsOf(fresh);
 }
 
-/** All elements of named sets, whatever the order and the sizes of the sets; `dispatch` keeps what nothing leads to for a while. */
+/** All elements of named sets, in any order and with any set sizes. `dispatch` is left out because it keeps unused elements for a while. */
 async function elementsOf(of: FakeKernel): Promise<unknown> {
   const [table] = (await snapshot(of)) as { sets: { set: string; elements: unknown[] }[] }[];
   const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
@@ -97,7 +97,7 @@ beforeEach(() => {
 describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
   "a service that is refused, when the kernel names %s",
   (telling) => {
-    /** Of two writes at most: without a word about what, the first failure may be anybody's. */
+    /** Writes at most twice: if the kernel names nothing, the first failure may have any cause. */
     async function write(): Promise<void> {
       if (!(await proxier.sync()).ok) expect((await proxier.sync()).ok).toBe(true);
     }
@@ -130,7 +130,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       allowAll();
       now += 10_000;
       await write();
-      // The end of a list goes a little later.
+      // The last elements of a list are deleted a little later.
       now += 1000;
       await write();
       expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [70], 1: [60, 61], 3: [3] }));
@@ -164,7 +164,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       expect(told.map((line) => line.split(":")[0]).toSorted()).toEqual(
         [...wrong].map((i) => `quarantined bench/svc-${i}`).toSorted(),
       );
-      // One refusal a bad service if it is named, else some log2(n) for each.
+      // One error per bad service if it is named, otherwise some log2(n) for each.
       expect(refusals.refused).toBeLessThan(telling === "element" ? 10 : 4 * Math.log2(MANY) + 13);
     });
   },
@@ -406,7 +406,7 @@ describe("a service that is quarantined", () => {
 
   const ADDRESS_OF_1 = { clusterIP: "10.96.0.2", clusterIPs: ["10.96.0.2"] };
 
-  /** All is as if service 9 had always had the address of service 1, and there had never been a service 1. */
+  /** Expects the state as if service 9 had always had the address of service 1, and service 1 had never existed. */
   async function expectAddressTaken(): Promise<void> {
     const found = await elementsOf(kernel);
     start();
@@ -422,7 +422,7 @@ describe("a service that is quarantined", () => {
     now += 1000;
     put(1, [1, 20, 30]);
     await proxier.sync();
-    // It gives its address up and is refused; the next one takes the address.
+    // It gives up its address and is rejected; the next service takes the address.
     refusals.refuses = (op, element) =>
       (op.kind === "elements" && op.op === "add" && isOfService(new Set([76]))(op, element)) ||
       (op.kind === "elements" && op.op === "delete" && isOfService(new Set([1]))(op, element));
@@ -433,7 +433,7 @@ describe("a service that is quarantined", () => {
     refusals.refuses = (op, element) => isOfService(new Set([76]))(op, element);
     put(9, [9], ADDRESS_OF_1);
     await proxier.sync();
-    // The end of a list goes a little later.
+    // The last elements of a list are deleted a little later.
     now += 500;
     await proxier.sync();
     await expectAddressTaken();
@@ -468,7 +468,7 @@ describe("a service that is quarantined", () => {
 describe("services that are retried at once, by a kernel that names no element", () => {
   beforeEach(() => start("operation"));
 
-  /** Retries all that are due. */
+  /** Retries all services that are due. */
   async function retry(): Promise<void> {
     now += 400_000;
     expect((await proxier.sync()).ok).toBe(true);
@@ -532,7 +532,7 @@ describe("services that are retried at once, by a kernel that names no element",
 describe("a kernel that names nothing", () => {
   beforeEach(() => start("nothing"));
 
-  /** Numbers of the services whose cluster IP is in force. */
+  /** Numbers of the services whose cluster IP is active. */
   async function served(): Promise<Set<number>> {
     const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.services);
     if (info === undefined) return new Set();
@@ -569,7 +569,7 @@ describe("a kernel that names nothing", () => {
     expect(told).toEqual([expect.stringContaining("quarantined bench/svc-7")]);
   });
 
-  /** A quarantine of its own, and the views that the objects of `proxier` have by now. */
+  /** A separate quarantine, and the current views of the proxier's objects. */
   function alone() {
     const clock = { now: () => now };
     const table = new Table(kernel, { family: "ip", name: "kube-proxy", clock });
@@ -593,7 +593,7 @@ describe("a kernel that names nothing", () => {
     for (let i = 0; i < MANY + 100; i++) put(i, podsOf(i, 3));
     for (let i = 0; i < MANY; i++) change(i);
     bad(MANY / 2);
-    // About what Linux takes for a transaction.
+    // About as long as Linux takes for a transaction.
     const commit = kernel.commit.bind(kernel);
     kernel.commit = (ops, options) => {
       now += 2 + ops.reduce((sum, op) => sum + ("elements" in op ? op.elements.count : 0), 0) / 200;
@@ -637,7 +637,7 @@ describe("a kernel that names nothing", () => {
     };
     await write();
     expect(quarantine.services).toContain("bench/svc-3");
-    // The address has not passed yet, as the other one waits, too.
+    // The address has not passed to the other service yet, because that one is waiting, too.
     put(3, [60]);
     change(3);
     for (let i = 0; i < 20 && quarantine.hasSuspects; i++) await write();

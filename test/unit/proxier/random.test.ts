@@ -1,8 +1,8 @@
 /**
- * Random objects, random changes, random trouble. Whenever it has been quiet for a while, the kernel's tables are those that a fresh
- * start on the same objects writes, and packets find what the services say.
+ * Random objects, random changes, random failures. After each quiet period, the kernel's tables equal those that a fresh start on the same
+ * objects writes, and packets go where the services say.
  *
- * One run is one seed. A failure names it; `RANDOM_SEED=<seed>` runs that one alone.
+ * One run is one seed. A failure names it; `RANDOM_SEED=<seed>` runs only that one.
  */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
@@ -27,7 +27,7 @@ const STEPS_A_SEED = 50;
 const SEEDS = atLength({ short: 2, usual: 8, nightly: 240 });
 const FIRST_SEED = Number(process.env["RANDOM_SEED"] ?? 1);
 const COUNT = process.env["RANDOM_SEED"] === undefined ? SEEDS : 1;
-/** Steps between two quiet points, at most. */
+/** Maximum number of steps between two quiet points. */
 const MOST_STEPS = 6;
 
 const LOCAL = FAMILIES.flatMap((family) => NODE_ADDRESSES[family].map((address) => ({ family, address })));
@@ -39,10 +39,10 @@ class Run {
   readonly #other = this.#kernel.asOther(undefined, "nft");
   readonly #config: ProxyConfig;
   readonly #inPieces: boolean;
-  /** Of a kernel that does not name what it refuses, as before Linux 6.0, and that takes 20 ms for each transaction. */
+  /** Set for a kernel that does not name the rejected object, like Linux before 6.0, and that takes 20 ms for each transaction. */
   readonly #unnamed: ReturnType<typeof refuse> | undefined;
   #proxier: Proxier;
-  /** What was done, for whoever must understand a failure. */
+  /** Past steps, to help to understand a failure. */
   readonly #story: string[] = [];
 
   constructor(seed: number) {
@@ -69,7 +69,7 @@ class Run {
     await this.#proxier.stop();
   }
 
-  /** The story so far goes with the error. */
+  /** Adds the steps so far to the error. */
   explain(error: unknown): Error {
     const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
     return new Error(`${text}\n\nafter:\n${this.#story.slice(-40).join("\n")}`);
@@ -88,7 +88,7 @@ class Run {
       log: SILENT,
       clock: { now: () => performance.now() + 20 * this.#transactions },
       localAddresses: () => Promise.resolve(LOCAL),
-      // Nearly all services are large ones then: they are written port by port.
+      // Nearly all services then count as large: they are written port by port.
       ...(this.#inPieces && { serviceElements: 1 }),
       watch,
     });
@@ -119,7 +119,7 @@ class Run {
     if (wait > 0 || this.#dice.chance(30)) await pass(wait);
   }
 
-  /** Long enough for every wait: retries, back-off of repairs, then chains that no service leads to, then the next write. */
+  /** Long enough for every wait: retries, back-off of repairs, then unused chains, then the next write. */
   async #quiet(): Promise<void> {
     if (this.#unnamed !== undefined) this.#unnamed.refuses = () => false;
     this.#proxier.flush();
@@ -179,7 +179,7 @@ function without(all: readonly string[], those: readonly string[]): string[] {
   return all.filter((line) => !set.has(line));
 }
 
-/** Lets what is due happen, and everything that follows from it. */
+/** Runs everything that is due, and its consequences. */
 async function pass(ms: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(ms);
   for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));

@@ -1,4 +1,4 @@
-/** What the proxier does about other processes' changes on its tables. */
+/** How the proxier handles other processes' changes to its tables. */
 import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -28,7 +28,7 @@ describe("RepairPace", () => {
     pace.spent(now, 20);
     expect(pace.waitMs(now)).toBeCloseTo(180, 5);
     expect(pace.waitMs(now + 181)).toBe(0);
-    // 10 ms every 2 s are a twentieth of the share.
+    // 10 ms every 2 s use a twentieth of the budget.
     for (let i = 0; i < 1000; i++) {
       expect(pace.waitMs(now + 2000 * (i + 1))).toBe(0);
       pace.spent(now + 2000 * (i + 1), 10);
@@ -92,7 +92,7 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-/** What a first start would write of service 0 with these pods. */
+/** The elements that a first start would write for service 0 with these pods. */
 async function writtenFor(pods: readonly number[]): Promise<Awaited<ReturnType<typeof snapshot>>> {
   const another = new FakeKernel();
   const first = makeProxier(another, {});
@@ -103,7 +103,7 @@ async function writtenFor(pods: readonly number[]): Promise<Awaited<ReturnType<t
   return snapshot(another);
 }
 
-/** From now on every read of the table takes so long. */
+/** From now on every read of the table takes this long. */
 function readsTake(ms: number): { count: number } {
   const reads = { count: 0 };
   const sets = kernel.sets.bind(kernel);
@@ -115,7 +115,7 @@ function readsTake(ms: number): { count: number } {
   return reads;
 }
 
-/** Lets what is due happen, and everything that follows from it. */
+/** Runs everything that is due, and its consequences. */
 async function pass(ms: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(ms);
   for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
@@ -190,7 +190,7 @@ describe("a table that another process changes", () => {
     const written = logged.filter(({ msg }) => msg === "synced");
     expect(written.length).toBeGreaterThanOrEqual(20);
     expect(performance.now() - started).toBeGreaterThan(19_000);
-    // Quiet.
+    // A quiet period.
     await pass(11_000);
     expect(await chains()).not.toContain("theirs");
     await pass(60_000);
@@ -226,14 +226,14 @@ describe("a table that another process changes", () => {
       await pass(10);
     }
     expect(looks.count).toBeGreaterThan(10);
-    // The first fifty at once, and a hundred in four seconds.
+    // The first fifty come at once, and a hundred in four seconds.
     expect(looks.count).toBeLessThan(180);
     expect(kernel.commits).toHaveLength(before);
     expect(repairs).toEqual([]);
     await pass(2000);
     await other.commit([deleteTable]);
     await pass(1000);
-    // What was undone before it was seen is not told along.
+    // Changes that were undone before they were seen are not reported with it.
     expect(repairs).toMatchObject([{ cause: "table-deleted", changes: ["the table deleted"] }]);
   });
 
@@ -309,7 +309,7 @@ describe("a table that another process changes", () => {
 
   it("is looked for again after a check that could not read", async () => {
     await begin();
-    // A read tries that often.
+    // A read retries this many times.
     kernel.interruptDumps(5);
     await pass(300_000);
     const failed = logged.filter(({ msg }) => msg === "checking the table failed");
@@ -331,7 +331,7 @@ describe("a table that another process changes", () => {
     proxier.flush();
     await pass(100);
     expect(repairs).toMatchObject([{ cause: "conflict", found: [`set ${endpoints}: elements 2 gone`], changes: [] }]);
-    // Since the write began: nobody had noticed before.
+    // Measured from the start of the write: nobody had noticed the change before.
     expect(repairs[0].ms).toBeGreaterThan(0);
     expect(await snapshot(kernel)).toEqual(await writtenFor([3, 4]));
   });

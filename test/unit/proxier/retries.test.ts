@@ -1,4 +1,4 @@
-/** Retries never give up while there is something to write, and never spin. */
+/** Retries never stop while there is something to write, and never spin. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import { KernelError, type KernelErrorCode } from "../../../src/netlink/errors.js";
@@ -55,7 +55,7 @@ it.each(FAILURES)("when every transaction fails with %s", async (code) => {
   proxier.synced();
   proxier.flush();
   await pass(60_000);
-  // At least every syncPeriod (30 s); a few transactions each time at most.
+  // At least every syncPeriod (30 s), with at most a few transactions each time.
   expect(tries).toBeGreaterThan(8);
   expect(tries).toBeLessThan(80);
   const before = tries;
@@ -81,7 +81,7 @@ it("when reads fail", async () => {
   proxier.flush();
   await pass(20_000);
   expect(kernel.commits).toEqual([]);
-  // Each read tries a few times by itself.
+  // Each read retries a few times by itself.
   expect(tries).toBeLessThan(60);
   kernel.tables = tables;
   await pass(31_000);

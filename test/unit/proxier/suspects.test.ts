@@ -1,4 +1,4 @@
-/** Changes that the kernel refused together: which are tried together, which are found at fault, and how many refusals that takes. */
+/** Changes that the kernel rejected together: which are tried together, which are found at fault, and how many rejections that takes. */
 import { describe, expect, it } from "vitest";
 
 import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
@@ -102,7 +102,7 @@ interface Found {
   tries: number;
 }
 
-/** Tries `count` services that have nothing to do with each other; ends when the next try would be another write's. */
+/** Tries `count` unrelated services; ends when further tries must wait for another write. */
 function find(count: number, refuses: (service: number) => boolean, suspects = many(count)): Found {
   const found: Found = { atFault: [], taken: [], refusals: 0, tries: 0 };
   const numbers = (groups: readonly Group[]): number[] => groups.flatMap((group) => [...group.keys()].map(Number));

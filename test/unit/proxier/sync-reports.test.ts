@@ -1,4 +1,4 @@
-/** What is remembered of changes while the kernel refuses every write. */
+/** What the reports keep about changes while the kernel rejects every write. */
 import { expect, test } from "vitest";
 import { SILENT } from "../../support/log.ts";
 import type { FamilyOutcome } from "../../../src/proxier/family.ts";

@@ -1,4 +1,4 @@
-/** Masquerading by source: which packets go to a ClusterIP is told by the list that was found for them. */
+/** Masquerading by source: the list found for a packet shows whether it goes to a ClusterIP. */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -42,7 +42,7 @@ async function write(service: V1Service): Promise<void> {
   expect((await proxier.sync()).ok).toBe(true);
 }
 
-/** Keys of the map in hex, and whether their values say that they are of a ClusterIP. */
+/** Keys of the map in hex, and whether their values are marked as ClusterIPs. */
 async function told(name: string): Promise<Record<string, boolean>> {
   const set = (await kernel.sets(TABLE)).find(({ set }) => set === name)!;
   const batch = await kernel.elements(TABLE, set);

@@ -1,4 +1,4 @@
-/** Which changes of a service port are written as other data of elements that stay. */
+/** Which changes of a service port are written as new data of existing elements. */
 import { expect, it } from "vitest";
 
 import { EndpointList } from "../../../src/objects/endpoint-list.js";
@@ -12,7 +12,7 @@ const list = (...addresses: readonly string[]): EndpointList =>
     addresses.map((address) => ({ address, port: 8080, local: false })),
   );
 
-/** Every property, so that none is forgotten. */
+/** Lists every property, so that none is forgotten. */
 const VIEW: { [Name in keyof Required<ServicePortView>]: ServicePortView[Name] } = {
   service: "default/web",
   portName: "http",

@@ -1,4 +1,7 @@
-/** What limits of connections write: with the first service of such limits its chain, with others elements alone; nothing where no service has any. */
+/**
+ * Operations for connection limits: a chain with the first service that has such limits, only elements for further ones, and nothing
+ * without such services.
+ */
 import { expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
@@ -49,7 +52,7 @@ it("the first service brings the rules, each further one two elements, and what 
   expect(await names(kernel)).toEqual([]);
   put(proxier, 1, LIMITED);
   const first = await sync(proxier);
-  // What leads to a new chain is written after it.
+  // A new chain is committed before anything that refers to it.
   expect(first.transactions).toBe(2);
   expect(others(first)).toBeGreaterThan(5);
   put(proxier, 2, LIMITED);
@@ -80,6 +83,6 @@ it("a service keeps its number over a restart, and gets another one with other l
   expect((await sync(again)).transactions).toBe(0);
   put(again, 1, { ...LIMITED, "nft-proxier.dev/max-connections": "6" });
   const { operations } = await sync(again);
-  // The service's element is replaced, that of the number is another one.
+  // The service's element is replaced; the number's element is deleted and another one is added.
   expect(operations.element).toEqual({ add: 2, delete: 2 });
 });

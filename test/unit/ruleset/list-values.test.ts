@@ -80,7 +80,7 @@ describe("shards", () => {
       }
       for (const keys of [vips(), ports()]) {
         const counts = spread(keys);
-        // 1,000 expected; four standard deviations of chance would be 122.
+        // 1,000 are expected; four standard deviations would be 122.
         expect(Math.min(...counts)).toBeGreaterThan(850);
         expect(Math.max(...counts)).toBeLessThan(1150);
       }

@@ -9,7 +9,7 @@ const jumpsTo = (exprs: readonly Expr[]): string | undefined => {
   return only.data.verdict === "jump" ? only.data.chain : undefined;
 };
 
-// test/packets/replace.test.ts shows what for, on the kernels that need it.
+// test/packets/replace.test.ts shows the reason, on kernels that need it.
 it.each(["nat-prerouting", "nat-output"])(
   "a first packet in %s looks for its service, and once more",
   async (chain) => {

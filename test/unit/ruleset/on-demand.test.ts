@@ -1,4 +1,4 @@
-/** Rules that are there only while something needs them. */
+/** Rules that exist only while something needs them. */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -30,7 +30,7 @@ const withNodePort: V1Service = {
   spec: { ...plain.spec, type: "NodePort", ports: [{ name: "http", port: 80, protocol: "TCP", nodePort: 30080 }] },
 };
 
-/** Maps and sets that the rules of each chain look in; chains that do not exist are absent. */
+/** Maps and sets that the rules of each chain use; missing chains are absent. */
 async function lookups(): Promise<Record<string, readonly string[]>> {
   const chains = await kernel.chains(TABLE);
   const all = await Promise.all(

@@ -1,4 +1,4 @@
-/** What a change costs: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
+/** The cost of a change: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeAll, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -14,7 +14,7 @@ const SERVICES = 5_000;
 const BIG = 1_000;
 const range = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
 
-/** The next service whose endpoints are in the same map as those of the big one: they share chains. */
+/** The next service whose endpoints are in the same map as those of the big one, so that they share chains. */
 function besideBig(after: number): number {
   const keys = new KeyPacker("ip");
   const shard = (service: number): number =>
@@ -23,7 +23,7 @@ function besideBig(after: number): number {
   while (shard(next) !== shard(SERVICES)) next++;
   return next;
 }
-/** They have one endpoint fewer and one more. */
+/** Services with one endpoint fewer and one more than the big one. */
 const FEWER = besideBig(SERVICES);
 const MORE = besideBig(FEWER);
 
@@ -37,7 +37,7 @@ async function sync(proxier: Proxier): Promise<ApplyResult> {
   return outcome.result;
 }
 
-/** Slice of a service with pods by number; those of `local` are on this node. */
+/** Slice of a service with pods by number; pods in `local` are on this node. */
 function slice(service: number, pods: readonly number[], local: readonly number[] = []): V1EndpointSlice {
   const object = makeSlice(service, pods);
   object.endpoints?.forEach((endpoint, index) => {
@@ -60,7 +60,7 @@ describe("operations of a change", () => {
     proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
     return sync(proxier);
   };
-  /** Lets deferred deletions happen; what they cost. */
+  /** Runs deferred deletions. Returns their cost. */
   const settle = async (): Promise<ApplyResult> => {
     now += 10_000;
     return sync(proxier);
@@ -69,13 +69,13 @@ describe("operations of a change", () => {
   beforeAll(async () => {
     proxier = proxierOn(kernel);
     for (const index of range(0, SERVICES - 2)) put(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
-    // These two keep the chains for one endpoint fewer and more in use, so that what is counted is elements of data maps alone.
+    // These two keep the chains for one endpoint fewer and more in use, so that only elements of data maps are counted.
     put(proxier, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
     put(proxier, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
     put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     proxier.synced();
     const first = await sync(proxier);
-    // Chains, then elements, 16,384 at a time, then what makes packets see them.
+    // Chains, then elements, 16,384 at a time, then the elements that make packets see them.
     expect(first.transactions).toBe(Math.ceil(first.operations.element.add / 16_384) + 2);
   });
 
@@ -138,7 +138,7 @@ describe("operations of a change", () => {
       rule: { add: 1, delete: 0 },
     });
     expect(result.total).toBe(7);
-    // The chain goes first: a packet that is under way must not find it empty.
+    // The chain is written first: a packet in flight must not find it empty.
     expect(result.transactions).toBe(2);
     const kinds = kernel.commits.slice(-2).map((ops) => new Set(ops.map((op) => op.kind)));
     expect(kinds).toEqual([new Set(["chain", "rule"]), new Set(["elements"])]);
@@ -149,7 +149,7 @@ describe("operations of a change", () => {
   it("costs one more for a local endpoint, which may call itself, and one later when it is gone", async () => {
     expect((await change(slice(SERVICES, pods.with(7, fresh(6)), [fresh(6)]))).total).toBe(3);
     expect((await change(slice(SERVICES, pods.with(7, fresh(7)), [fresh(7)]))).total).toBe(3);
-    // A packet that was sent to it just before asks at postrouting whether it came from there.
+    // A packet sent to it just before is checked at postrouting for having come from there.
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 1 });
     expect((await change(makeSlice(SERVICES, pods))).total).toBe(2);
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 1 });
@@ -170,7 +170,7 @@ describe("operations of a change", () => {
     proxier.upsert(decoded({ kind: "Service", object: full }));
     await sync(proxier);
     expect((await change(makeSlice(SERVICES, pods.with(500, fresh(8))))).total).toBe(4 * 2);
-    // The chains for this count that mark for masquerading are new, and so is what leads there.
+    // The chains for this count that mark for masquerading are new, and so are the elements that lead there.
     const up = await change(makeSlice(SERVICES, [...pods.with(500, fresh(8)), fresh(9)]));
     expect(up.operations.element).toEqual({ add: 4 * 2 + up.operations.chain.add, delete: 4 });
     const down = await change(makeSlice(SERVICES, pods.with(500, fresh(9))));
@@ -202,7 +202,7 @@ describe("operations of a change", () => {
     again.synced();
     const result = await sync(again);
     expect(result.operations.chain).toEqual({ add: 1, delete: 0 });
-    // The count, what leads there, one endpoint.
+    // The count, the element that leads there, one endpoint.
     expect(result.operations.element).toEqual({ add: 3, delete: 1 });
     now += 10_000;
     expect((await sync(again)).operations).toMatchObject({
@@ -248,7 +248,7 @@ describe("operations of a change", () => {
       new KeyPacker("ip").vip(makeService(SERVICES).spec?.clusterIP ?? "", "TCP", 80).service,
     ).toString(16);
     const twos = Array.from({ length: SHARDS }, (_, shard) => `cluster-2-${shard.toString(16)}`);
-    // The big services make this map a large one, which keeps chains for small counts.
+    // The big services make this map large, and large maps keep chains for small counts.
     const spares = range(1, 16).map((count) => `cluster-${count}-${big}`);
     const expected = new Set([`cluster-1001-${big}`, ...twos, ...spares, `cluster-999-${big}`]);
     expect(new Set(await chains())).toEqual(expected);

@@ -1,4 +1,4 @@
-/** What becomes of a service that cannot be expressed, of options that change, and whose a refused object is. */
+/** Services that cannot be expressed, changed options, and the owner of a rejected object. */
 import { beforeEach, describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 
@@ -32,7 +32,7 @@ const WEB: ServicePortView = {
   hasAnyEndpoint: true,
   resetRemovedEndpoints: false,
 };
-/** The same without anything of its own. */
+/** The same without any objects of its own. */
 const PLAIN: ServicePortView = { ...WEB, sourceRanges: undefined, affinitySeconds: 0 };
 
 let table: Table;
@@ -42,14 +42,14 @@ beforeEach(() => {
   ruleset = new FamilyRuleset(table, "ip", OPTIONS);
 });
 
-/** Chains that are wanted, with their rules. */
+/** Desired chains with their rules. */
 function chains(): ReadonlyMap<string, string> {
   const found = table.render().matchAll(/\tchain (\S+) \{\n(.*?)\n\t\}/gs);
   return new Map([...found].map(([, name, rules]) => [name, rules]));
 }
 
 describe("a service that cannot be expressed", () => {
-  // The first port is in order, and otherwise than before; the second is not.
+  // The first port is valid and differs from before; the second is invalid.
   const WRONG: readonly ServicePortView[] = [
     { ...WEB, affinitySeconds: 90 },
     { ...WEB, portName: "metrics", port: 81, sourceRanges: ["198.51.100.0/24", "fd00::/8"] },

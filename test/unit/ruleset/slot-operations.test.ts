@@ -1,4 +1,4 @@
-/** What changes of a consistent service write: the slots that differ, in one transaction; and nothing where no service asks for slots. */
+/** Operations for changes of a consistent service: the slots that differ, in one transaction; nothing if no service uses slots. */
 import { describe, expect, it } from "vitest";
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -41,7 +41,7 @@ describe("a consistent service", () => {
     const { add, delete: gone } = operations.element;
     expect({ transactions, others: total - add - gone }).toEqual({ transactions: 1, others: 0 });
     expect(add).toBe(gone);
-    // A tenth of 1,024, a tenth more at most, and 2 % of the others.
+    // A tenth of 1,024, at most a tenth more, and 2 % of the others.
     expect(add).toBeGreaterThan(80);
     expect(add).toBeLessThan(133);
   });
@@ -59,7 +59,7 @@ describe("a consistent service", () => {
     const proxier = await started(CONSISTENT);
     put(proxier, service("web"), slice("web-1", "web", pods(10)));
     const first = await sync(proxier);
-    // Slots 0 to 9 are the endpoints' now, each replaced where it had another one; the class and the chain are new.
+    // Slots 0 to 9 now belong to the endpoints; slots of another endpoint are replaced. The class and the chain are new.
     expect(first.operations.element.delete).toBeLessThanOrEqual(11);
     now += 10_000;
     expect((await sync(proxier)).operations.element.delete).toBe(1024 - 10);
@@ -72,7 +72,7 @@ describe("a service with weights", () => {
   it("is not written again by the next start, and a change moves what the shares need", async () => {
     const kernel = new FakeKernel();
     const first = await started(WEIGHTED, kernel);
-    // The history that a start finds in the kernel: not what it would assign by itself.
+    // The history that a start finds in the kernel differs from what it would assign by itself.
     put(first, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9)));
     await sync(first);
     const again = makeProxier(kernel, { clock: { now: () => now } });

@@ -1,4 +1,4 @@
-/** Draw chains for small counts in large maps: a service that is scaled to a new count must not make the kernel walk the map. */
+/** Draw chains for small counts in large maps: when a service is scaled to a new count, the kernel must not have to walk the map. */
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/netlink/kernel.js";
@@ -11,7 +11,7 @@ import { decoded } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const MINUTE = 61_000;
-/** Elements of a map that is not large, of one that is, and of one that the kernel takes a while to walk. */
+/** Elements of a map that is not large, of a large one, and of one that the kernel takes a while to walk. */
 const SMALL = 1_000;
 const LARGE = 1_100;
 const FULL = 2_200;
@@ -26,7 +26,7 @@ let kernel: FakeKernel;
 let now: number;
 let proxier: Proxier;
 const start = (): Proxier => makeProxier(kernel, { clock: { now: () => now } });
-/** Gives the service so many endpoints. */
+/** Gives the service this many endpoints. */
 const put = (index: number, endpoints: number, { local = false } = {}): void => {
   const service = makeService(SAME[index]);
   if (local) service.spec = { ...service.spec, internalTrafficPolicy: "Local" };
@@ -48,7 +48,7 @@ async function sync(): Promise<readonly (readonly Op[])[]> {
   return kernel.commits.slice(commits);
 }
 
-/** Counts that have a chain which draws so. */
+/** Counts that have a draw chain of this kind. */
 async function counts(kind = "cluster"): Promise<number[]> {
   const pattern = new RegExp(`^${kind}-(\\d+)-${suffix}$`);
   const found = (await kernel.chains(TABLE)).flatMap(({ chain }) => pattern.exec(chain)?.[1] ?? []);
@@ -64,7 +64,7 @@ beforeEach(() => {
   proxier = start();
 });
 
-/** The first write, of as many services as it takes. Returns its transactions. */
+/** The first write, with enough services for this number of elements. Returns its transactions. */
 async function load(elements: number, endpoints = 10): Promise<readonly (readonly Op[])[]> {
   for (let i = 0; i < elements / endpoints; i++) put(i, endpoints);
   proxier.synced();

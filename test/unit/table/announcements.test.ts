@@ -1,4 +1,4 @@
-/** Whether nothing changed a table between two generations, as far as events tell. */
+/** Whether nothing changed a table between two generations, according to events. */
 import { expect, it } from "vitest";
 
 import { Announcements, type Period } from "../../../src/table/sync/announcements.js";

@@ -1,4 +1,7 @@
-/** Chains that the kernel does not let go though nothing refers to them: it has counted wrong, as 6.1.176 does (quirks.ts). */
+/**
+ * Chains that the kernel does not delete although nothing refers to them, because it has miscounted, as 6.1.176 does
+ * (quirks.ts).
+ */
 import { beforeEach, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -15,7 +18,7 @@ beforeEach(() => {
   kernel = new FakeKernel({ deletedMaps: "come back twice" });
 });
 
-/** Has the kernel count the uses of the chains that this map goes to once too often. */
+/** Makes the kernel count the uses of this map's chains once too often. */
 async function miscount(table: string, set: string): Promise<void> {
   const ref = { family: "ip", table, set } as const;
   const ops: Op[] = [
@@ -43,7 +46,7 @@ function wantNoMap(table: Table): void {
   table.removeChain("to-more");
 }
 
-/** Batches that were refused. */
+/** Counts rejected batches. */
 function refusals(of: Kernel): { count: number } {
   const seen = { count: 0 };
   const commit = of.commit.bind(of);
@@ -121,7 +124,7 @@ it("are none where something else was refused, of which they may be a consequenc
   wantMap(table);
   await table.apply();
   wantNoMap(table);
-  // Read anew, then refused once more: the map stays, and what it goes to is busy.
+  // Read again, then rejected once more: the map stays, so its chains are busy.
   for (let i = 0; i < 2; i++) {
     kernel.failNext({ when: (op) => op.kind === "set" && op.op === "delete" && op.set === "more", errno: "EBUSY" });
   }

@@ -1,4 +1,4 @@
-/** What comes before the verdicts that lead to it, and what stays a while behind them. */
+/** Objects that are written before verdicts that refer to them, and objects that outlive those verdicts for a while. */
 import { describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -6,7 +6,7 @@ import type { Table } from "../../../src/table/table-exports.js";
 import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable, VIPS } from "../../conformance/table/build.js";
 
 describe("chains that an earlier run left", () => {
-  /** A service that the earlier run had with two endpoints, and this one has with one. */
+  /** A service with two endpoints in the earlier run, and one in this one. */
   async function restarted(kernel: FakeKernel, clock: { now(): number }): Promise<Table> {
     const earlier = serviceTable(kernel);
     earlier.service(1, 2);
@@ -54,7 +54,7 @@ describe("chains that an earlier run left", () => {
     now = 500;
     kernel.failNext({ when: (op) => op.op === "delete" && op.kind === "chain", errno });
     const refused = await table.apply().catch(() => undefined);
-    // What may be another's doing is read and tried again at once.
+    // If another process may be the cause, the table is read and the write retried at once.
     if (errno === "ENOMEM") expect(refused).toBeUndefined();
     if (refused === undefined) await table.apply();
     expect(await names(kernel)).toEqual(["draw-1"]);

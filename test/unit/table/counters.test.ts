@@ -1,4 +1,4 @@
-/** Sets whose elements count: what goes on over replacements, repairs and readings that overlap them. */
+/** Sets whose elements count: counters survive replacements, repairs and overlapping readings. */
 import { beforeEach, expect, test } from "vitest";
 import type { ElementBatch } from "../../../src/netlink/kernel.js";
 import { TrackedElements } from "../../../src/table/elements/element-set.js";
@@ -30,7 +30,7 @@ function dump(): ElementBatch {
   return { count: held.size, keyLen: 4, dataLen: 4, counters: true, bytes: new Uint8Array(words.buffer) };
 }
 
-/** Writes what is desired. */
+/** Writes the desired state. */
 async function write(during: () => Promise<void> = async () => undefined): Promise<void> {
   elements.take(false);
   const change = await elements.pack();
@@ -74,7 +74,7 @@ test("a dump that was under way while an element was replaced does not bring bac
   await write();
   count(1, 5);
   elements.put(bytes(1), bytes(100));
-  // The dump is from before the transaction.
+  // The dump is older than the transaction.
   await write(readCounters);
   expect(elements.count(bytes(1))).toBe(0);
 });

@@ -10,7 +10,7 @@ const key = (n: number): Uint8Array => Uint8Array.of(10, n >> 16, (n >> 8) & 255
 const data = (n: number): Uint8Array => Uint8Array.of(n, 0, 0, n);
 const newSet = (): TrackedElements => new TrackedElements({ set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"] });
 
-/** Last byte of each record's key, with its data's first byte. */
+/** The last byte of each record's key, with the first byte of its data. */
 const records = (batch: ElementBatch | undefined): string => {
   const stride = (batch?.keyLen ?? 0) + (batch?.dataLen ?? 0);
   return Array.from({ length: batch?.count ?? 0 }, (_, i) => {
@@ -95,7 +95,7 @@ describe("TrackedElements", () => {
     set.release(key(1));
     set.release(key(1));
     expect(await apply(set)).toBe("+[] -[1]");
-    // Whoever uses it.
+    // Deletes it regardless of users.
     set.retain(key(3), data(3));
     set.retain(key(3), data(3));
     expect(set.delete(key(3))).toBe(true);

@@ -1,4 +1,7 @@
-/** Elements with timeouts against a model: whatever is done and when, the table and the kernel agree on what is there and until when. */
+/**
+ * Elements with timeouts, compared with a model: after any sequence of actions, the table and the kernel agree on the elements and their
+ * expiry.
+ */
 import { expect, test } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.js";
 import { readU64 } from "../../../src/table/elements/bytes.js";
@@ -8,7 +11,7 @@ import { Dice } from "../proxier/support/dice.js";
 
 const REF = { family: "ip", table: "timed" } as const;
 const DEFAULT_MS = 5000;
-/** Ends that are as close are the same. */
+/** Expiries closer than this count as equal. */
 const CLOSE_MS = 25;
 
 test.each([1, 2, 3, 4, 5, 6, 7, 8])("random changes, with seed %i", async (seed) => {
@@ -46,11 +49,11 @@ test.each([1, 2, 3, 4, 5, 6, 7, 8])("random changes, with seed %i", async (seed)
   for (let step = 0; step < 400; step++) {
     const last = pick(12);
     const inKernel = (await held()).get(last);
-    /** A read may take the kernel's time for this one. */
+    /** A read may adopt the kernel's expiry for this element. */
     const isNear = (end: number): boolean => inKernel !== undefined && Math.abs(inKernel - end) < 1100;
     const action = pick(8);
     const isThere = (ends.get(last) ?? 0) > now + CLOSE_MS;
-    // What ends just now may be there or not.
+    // An element that ends right now may or may not exist.
     if (Math.abs((ends.get(last) ?? Infinity) - now) <= CLOSE_MS) now += 2 * CLOSE_MS;
     else if (action <= 1) {
       if (!isThere && isNear(now + DEFAULT_MS)) continue;

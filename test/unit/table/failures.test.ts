@@ -1,4 +1,4 @@
-/** What the Table does when the kernel fails it, and while it waits for it. */
+/** How the Table handles the kernel's failures, and what it does while it waits for the kernel. */
 import { describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/netlink/errors.js";
@@ -26,7 +26,7 @@ describe("a refused transaction", () => {
     expect(error).toBeInstanceOf(TableError);
     expect(error).toMatchObject({
       code: "refused",
-      // The endpoints come before; the chain and its rule went ahead.
+      // The endpoints come first; the chain and its rule were written before.
       faulty: [{ kind: "element", set: "vips", errno: "ENOMEM", text: "no room", position: 1 }],
     });
     expect(endpoints.kernelValue(indexed(2, 0))).toBeUndefined();
@@ -147,7 +147,7 @@ describe("an outcome that is not known", () => {
     const { table, service } = serviceTable(kernel);
     await table.apply();
     service(1, 1);
-    // A read tries that often.
+    // A read retries this many times.
     kernel.interruptDumps(5);
     table.invalidate("test");
     await expect(table.apply()).rejects.toMatchObject({ code: "interrupted" });
@@ -189,7 +189,7 @@ describe("a table that changes while it is read", () => {
     const read: string[] = [];
     kernel.elements = async (ref, info) => {
       const batch = await elements(ref, info);
-      // What was read last is not so any more when the next is read.
+      // The first read set has already changed when the next one is read.
       if (read.push(info.set) === 1) await other.commit([{ op: "flush", kind: "elements", ...OWN, set: info.set }]);
       return batch;
     };
@@ -274,7 +274,7 @@ describe("half a million elements", () => {
       view.setUint32(0, i);
       endpoints.put(key, data);
     }
-    // This thread's own time: what other tests do on this machine does not count. Neither does the fake's own work.
+    // This thread's own CPU time: other tests on this machine do not count. Neither does the fake's own work.
     const spent = (): number => {
       const { user, system } = process.threadCpuUsage();
       return (user + system) / 1000;
@@ -291,7 +291,7 @@ describe("half a million elements", () => {
     kernel.commit = async (ops) => {
       const start = spent();
       try {
-        // Nothing is left of most pieces, so that the generation is not what the next one expects.
+        // Most pieces become empty, so the generation differs from the one that the next piece expects.
         return await commit(ops.filter(({ kind }) => kind !== "elements"));
       } finally {
         inKernel += spent() - start;
@@ -303,7 +303,7 @@ describe("half a million elements", () => {
     const whole = spent() - began;
     expect(result.operations.element.add).toBe(500_000);
     expect(endpoints.size).toBe(500_000);
-    // 20 ms are the aim; a machine whose caches and clock are shared gets three times as long, a slow one in proportion.
+    // 20 ms are the goal; a machine with shared caches and clock gets three times as long, a slow one in proportion.
     expect(longest).toBeLessThan(Math.max(60, whole / 4));
   });
 });

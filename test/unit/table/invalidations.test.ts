@@ -8,7 +8,7 @@ const foreign = (generation: number, ...sets: string[]) =>
 
 describe("Invalidations", () => {
   let invalidations: Invalidations;
-  /** A read of everything that saw that generation. */
+  /** A full read that saw that generation. */
   const read = (generation: number): void => {
     invalidations.begin();
     invalidations.settled(generation);

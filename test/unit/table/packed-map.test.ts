@@ -72,7 +72,7 @@ describe("PackedMap", () => {
       if (found.join() !== [1, i, ~i, ...key(i)].join()) expect.fail(`${i}: ${found.join()}`);
     }
     const row = map.find(key(77));
-    // The others of its group: a number is given again when nothing of the group is left.
+    // Remove the others of its group: a number is reused once its group is empty.
     for (let i = 72; i < 80; i++) map.remove(map.find(key(i)));
     expect(map.words(row)[map.at(row) + STATE]).toBe(0);
     const again = [0, 1, 2, 3, 4, 5, 6, 7].map((n) => map.findOrInsert(Int32Array.of(99_999, n)));
@@ -156,11 +156,11 @@ describe("PackedMap", () => {
         return cpuMs() - before;
       });
     };
-    // The map does the same in each round; what the machine does besides comes at other steps each time.
+    // The map does the same in each round; disturbances by the machine hit different steps each time.
     const rounds = [fill(), fill(), fill()];
     const steps = Array.from({ length: 600 }, (_, step) => Math.min(...rounds.map((round) => round[step] ?? 0)));
     const whole = steps.reduce((sum, ms) => sum + ms, 0);
-    // To copy and rehash them all would take 60 ms and more, a fifth of all this.
+    // Copying and rehashing all of them would take at least 60 ms, a fifth of the total.
     expect(Math.max(...steps)).toBeLessThan(Math.max(30, whole / 10));
   });
 

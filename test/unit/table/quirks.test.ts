@@ -1,4 +1,4 @@
-/** Verdict maps that go with the chains that they hold on to, on kernels of all kinds. */
+/** Verdict maps that are deleted with the chains that they refer to, on kernels of all kinds. */
 import { beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/netlink/errors.js";
@@ -11,7 +11,7 @@ import { counter, OWN, rule, serviceTable, vip, VIPS } from "../../conformance/t
 
 const isFlush = (op: Op): boolean => op.kind === "elements" && op.op === "flush";
 
-/** A table with a map, and a chain that only the map goes to; `remove` wants neither any more. */
+/** A table with a map, and a chain that only the map refers to; `remove` makes both unwanted. */
 async function withMap(kernel: FakeKernel): Promise<{ table: Table; remove: () => void }> {
   const { table } = serviceTable(kernel);
   const map = table.set({ ...VIPS, set: "more" });
@@ -27,7 +27,7 @@ async function withMap(kernel: FakeKernel): Promise<{ table: Table; remove: () =
   };
 }
 
-/** Dry runs of the kernel, from now on. */
+/** Counts the kernel's dry runs from now on. */
 function dryRuns(kernel: FakeKernel, answer: () => void = () => undefined): { count: number } {
   const runs = { count: 0 };
   const commit = kernel.commit.bind(kernel);
@@ -104,7 +104,7 @@ describe("a kernel that refuses the question itself", () => {
   });
 });
 
-/** Why maps are not emptied where it is not needed: seen on Linux 6.1.176. */
+/** Why maps are emptied only if necessary: seen on Linux 6.1.176. */
 it("a chain stays busy for good on a kernel that takes hold of it twice", async () => {
   const kernel = new FakeKernel({ deletedMaps: "come back twice" });
   await withMap(kernel);

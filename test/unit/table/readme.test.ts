@@ -1,4 +1,4 @@
-/** The tables of what came before: what they name is there. */
+/** The tables that map predecessors' files: every file that they name exists. */
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 

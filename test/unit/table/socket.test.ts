@@ -1,4 +1,4 @@
-/** The socket that commits is no more: nothing is guessed, and what it owned is claimed again. */
+/** The socket that commits is closed: nothing is guessed, and the tables that it owned are claimed again. */
 import { expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/netlink/constants.js";

@@ -1,4 +1,7 @@
-/** Golden expressions, as `nft --debug=netlink` (1.0.6) shows them for the same text; the conformance tier compares all of them on the kernel. */
+/**
+ * Golden expressions, as `nft --debug=netlink` (1.0.6) prints them for the same text; the conformance tier compares all of them on the
+ * kernel.
+ */
 import { describe, expect, it } from "vitest";
 
 import type { Expr, Family } from "../../../src/netlink/kernel.js";
@@ -126,7 +129,7 @@ describe("lowering", () => {
   });
 });
 
-/** /etc/protocols of Debian 12 (netbase 6.4), without its comments: those that fit a byte. */
+/** /etc/protocols of Debian 12 (netbase 6.4), without comments: protocols whose number fits a byte. */
 const NETBASE = `ip 0 IP; hopopt 0 HOPOPT; icmp 1 ICMP; igmp 2 IGMP; ggp 3 GGP; ipencap 4 IP-ENCAP; st 5 ST; tcp 6 TCP
 egp 8 EGP; igp 9 IGP; pup 12 PUP; udp 17 UDP; hmp 20 HMP; xns-idp 22 XNS-IDP; rdp 27 RDP
 iso-tp4 29 ISO-TP4; dccp 33 DCCP; xtp 36 XTP; ddp 37 DDP; idpr-cmtp 38 IDPR-CMTP; ipv6 41 IPv6
@@ -240,7 +243,7 @@ it("prints addresses in the words of the family that the sets tell, those too th
   expect(print([endpoints6])).toBe(
     "dnat ip6 addr . port to ip6 daddr . meta l4proto . th dport . jhash ip6 saddr mod 16 seed 0x7 map @ep",
   );
-  // Without the set it could not be sent, but can be shown.
+  // Without the set it can be printed, but not sent.
   expect(print([])).toBe(
     "dnat ip addr . port to ip daddr . meta l4proto . th dport . jhash ip saddr mod 16 seed 0x7 map @ep",
   );

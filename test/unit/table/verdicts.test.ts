@@ -1,4 +1,4 @@
-/** Verdict maps whose chains come and go: an element goes where it is wanted to go, and nothing is remembered of chains that are gone. */
+/** Verdict maps whose chains come and go: an element goes to its desired chain, and the table forgets deleted chains. */
 import { expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
@@ -10,9 +10,9 @@ import { Dice } from "../proxier/support/dice.js";
 const MAPS = ["m", "n"];
 const ELEMENTS = 8;
 
-/** What is desired, beside the table that wants it. */
+/** The desired state, kept beside the table. */
 class Wants {
-  /** The chain that each element of each map goes to. */
+  /** The chain of each element of each map. */
   readonly #goes = new Map<string, string>();
   #serial = 0;
 
@@ -23,7 +23,7 @@ class Wants {
     for (const set of MAPS) table.set(specOf(set));
   }
 
-  /** Some elements come, go, or go elsewhere: to a new chain, to one that is there, or to one that there was. */
+  /** Some elements are added, removed, or sent elsewhere: to a new chain, an existing one, or a former one. */
   change(): void {
     for (let i = this.dice.below(6); i >= 0; i--) {
       const element = `${this.dice.pick(MAPS)} ${this.dice.below(ELEMENTS)}`;
@@ -40,7 +40,7 @@ class Wants {
     }
   }
 
-  /** The same wants in another table. */
+  /** Declares the same state in another table. */
   repeat(table: Table): void {
     for (const set of MAPS) table.set(specOf(set));
     for (const chain of new Set(this.#goes.values())) table.chain({ chain, rules: [rule(drop)] });
@@ -87,7 +87,7 @@ it.each([1, 2, 3, 4])("through random changes and failures (seed %i)", async (se
     wants.repeat(again);
     expect(await again.apply(), `round ${round}`).toMatchObject({ transactions: 0 });
   }
-  // Each of some hundreds of chains had a number of its own.
+  // Each of some hundreds of chains had its own number.
   expect(table.verdictId({ verdict: "goto", chain: "one more" })).toBeLessThan(80);
 });
 

@@ -1,4 +1,4 @@
-/** A watched table when events, reads and transactions overlap or fail. */
+/** A watched table while events, reads and transactions overlap or fail. */
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 
 import { KernelError } from "../../../src/netlink/errors.js";

@@ -1,4 +1,4 @@
-/** What `services` and the status page say of a service's annotations. */
+/** How `services` and the status page describe a service's annotations. */
 import { expect, test } from "vitest";
 import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/control/services.js";
 import { rowOf } from "../../../../src/daemon/control/service-row.js";
@@ -54,7 +54,7 @@ test("services NS/NAME shows balance, weights, limits and drain as they are in f
     },
     drainSeconds: 30,
   });
-  // The other family's address is not among this one's endpoints.
+  // The other family's address is not among this family's endpoints.
   expect(item.balance?.weights?.addresses).toEqual({ "10.1.0.2": 0 });
   const limits = "max-connections-per-client 50, rate-per-client 10/second burst 20, over-limit drop";
   expect(await linesOf(item)).toEqual([

@@ -1,4 +1,4 @@
-/** What `explain` makes of its words, and of what it found. */
+/** How `explain` parses its arguments and describes its findings. */
 import { expect, test } from "vitest";
 import { ownerOf, packetOf, reportText } from "../../../../src/tools/explain/packet-report.js";
 import type { Explanation } from "../../../../src/tools/explain/explain.js";
@@ -135,10 +135,11 @@ test("what the kernel draws from is compared with what the daemon desires", () =
     "the kernel has 10.1.0.9:8080 beside what is desired and lacks 10.1.0.2:8080: a change is pending, or was refused (nft-proxier status)",
   ]);
   expect(differenceNotes(drawn("10.1.0.9"), web)).toEqual([]);
-  // Drawn by chance of one; where the client decides (balance consistent, affinity) the others' endpoints are not seen.
+  // The endpoint was drawn at random, so all others should appear. If the client decides (balance consistent,
+  // affinity), other endpoints do not appear.
   expect(differenceNotes(drawn("10.1.0.2"), desired)[0]).toContain("the kernel lacks 10.1.0.1:8080: ");
   expect(differenceNotes(drawnOf(0, "10.1.0.2"), desired)).toEqual([]);
   expect(differenceNotes(drawnOf(0, "10.1.0.9"), desired)[0]).toContain("the kernel has 10.1.0.9:8080 beside");
-  // Not every number was followed.
+  // Not every random number was followed.
   expect(differenceNotes(drawnOf(16_384, "10.1.0.2"), desired)).toEqual([]);
 });

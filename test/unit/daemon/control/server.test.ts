@@ -1,4 +1,4 @@
-/** The daemon's socket: who may ask, what, and what nonsense does to it. */
+/** The daemon's socket: who may ask, what may be asked, and the effects of garbage. */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { spawn } from "node:child_process";
@@ -22,7 +22,7 @@ let directory: string;
 let path: string;
 let lines: Record<string, unknown>[];
 const servers: ControlServer[] = [];
-/** From info on. */
+/** Level info and above. */
 const said = () => lines.filter(({ level }) => level !== "debug");
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-control-"));
@@ -39,7 +39,7 @@ const routes = (words: readonly string[]): Promise<unknown> | undefined => {
   return words[0] === "echo" ? Promise.resolve({ words }) : undefined;
 };
 
-/** As a killed daemon leaves it. */
+/** Leaves a socket as a killed daemon does. */
 function leaveSocket(at: string): Promise<unknown> {
   const script = `require("node:net").createServer().listen(process.argv[1], () => process.kill(process.pid, "SIGKILL"))`;
   return once(spawn(process.execPath, ["-e", script, at]), "exit");
@@ -55,7 +55,7 @@ async function serve(
   return server;
 }
 
-/** Bytes in, bytes out, until the server closes or has been silent for a moment. */
+/** Sends bytes and returns the answer, until the server closes or has been silent for a moment. */
 async function raw(bytes: string | Uint8Array): Promise<string> {
   const socket = createConnection(path);
   let answer = "";
@@ -196,7 +196,7 @@ test("sockets that killed daemons left are removed, and nothing else", async () 
   const living = createServer().listen(join(sockets, "4.sock"));
   await once(living, "listening");
   await serve();
-  // Young ones may be of daemons that begin.
+  // Recent ones may belong to daemons that are starting.
   expect((await readdir(sockets)).sort()).toEqual(["1.sock", "2.sock", "3.sock", "4.sock", "one.sock", "other.sock"]);
   await removeStaleSockets(sockets, keptIn(lines), 0);
   expect((await readdir(sockets)).sort()).toEqual(["3.sock", "4.sock", "one.sock", "other.sock"]);

@@ -1,4 +1,4 @@
-/** What `status` and `services` say of what has happened. */
+/** How `status` and `services` describe past events. */
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
 import { textOf } from "../../../../src/cli/services.js";
@@ -47,7 +47,7 @@ function setUp(
   const services = new ServiceBoard({ families: ["ip"], proxier, clock, counters: "off" });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined =>
     services.route(["services", ...path], board);
-  /** As the socket tells it. */
+  /** Returns the answer over the socket. */
   const told = async (...path: readonly string[]): Promise<unknown> => {
     let text = "";
     for await (const part of jsonParts(await services.route(path, board))) text += part;

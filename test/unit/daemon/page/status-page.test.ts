@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { createConnection } from "node:net";
 import { describe, expect, test } from "vitest";
 import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.js";
-// As built: the document is put together then.
+// The built file: the document is assembled by the build.
 import { statusPage } from "../../../../dist/daemon/page/status-page.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
 import { PacketError } from "../../../../dist/tools/explain/packet-report.js";

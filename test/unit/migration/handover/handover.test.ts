@@ -1,4 +1,7 @@
-/** What `handover` copies, when it goes, and what a failure leaves. What packets make of it: test/packets/handover.test.ts. */
+/**
+ * What `handover` copies, when the copy is removed, and what remains after a failure. For the effect on packets, see
+ * test/packets/handover.test.ts.
+ */
 import { setImmediate } from "node:timers/promises";
 import { beforeEach, describe, expect, it } from "vitest";
 
@@ -30,7 +33,7 @@ beforeEach(() => {
   kernel = new FakeKernel({ now: () => now });
 });
 
-/** Services with two endpoints each, in force. */
+/** Writes services with two endpoints each. */
 async function serve(services: number): Promise<void> {
   const config = { ...defaultConfig(), bindAddress: "192.0.2.1" };
   const clock = { now: () => now };
@@ -54,7 +57,7 @@ async function elements(table: string): Promise<number> {
 const handover = (forMs = 60_000): ReturnType<typeof handOver> => handOver({ kernel, families: ["ip", "ip6"], forMs });
 const tables = async (): Promise<string[]> => (await kernel.tables("ip")).map(({ table }) => table);
 
-/** Calls `before` ahead of the nth commit alone. */
+/** Calls `before` before the nth commit only. */
 function atCommit(nth: number, before: () => Promise<unknown>): void {
   const commit = kernel.commit.bind(kernel);
   let commits = 0;
@@ -94,7 +97,7 @@ describe("handOver", () => {
     await handover(60_000);
     expect(await elements(COPY.table)).toBeGreaterThan(20 * 3);
     now += 60_000 + 60_000;
-    // Verdicts: one for each count of endpoints.
+    // Only verdicts remain: one for each number of endpoints.
     expect(await elements(COPY.table)).toBeLessThan(30);
     expect(await elements("kube-proxy")).toBeGreaterThan(20 * 3);
   });
@@ -150,7 +153,7 @@ describe("handOver", () => {
     expect(rules).toHaveLength((await kernel.rules({ ...COPY, table: "kube-proxy" }, "nat-postrouting")).length + 1);
   });
 
-  // Before each of its transactions: the copy is made of, its elements, its hooks.
+  // Before each of its transactions, which write the copy's objects, its elements, its hooks.
   it.each([1, 2, 3])("makes it again when a start removes it ahead of transaction %i", async (nth) => {
     await serve(2);
     await handover(10_000);
@@ -244,12 +247,12 @@ describe("removeFormerHandover", () => {
     let removal: Promise<string> | undefined;
     let commits = 0;
     kernel.commit = async (ops, options) => {
-      // Its hooks: a start has found the copy incomplete, and gets its turn to remove it right behind them.
+      // The third commit adds its hooks: a start has found the copy incomplete, and may remove it right after them.
       if (++commits === 3) {
         removal = removeFormerHandover(kernel, "ip", () => 500);
         await setImmediate();
       }
-      // The start's.
+      // The start's own commit.
       else if (commits === 4) await setImmediate();
       return commit(ops, options);
     };

@@ -26,7 +26,7 @@ const FILTER_BASE: Readonly<Record<string, BaseChain>> = {
   OUTPUT: { type: "filter", hook: Hook.output, priority: 0 },
 };
 
-/** Chains by name, each with its rules; those of `base` are base chains. */
+/** Chains by name, with their rules; those in `base` are base chains. */
 type Chains = Readonly<Record<string, readonly (readonly Expr[])[]>>;
 
 async function load(kernel: Kernel, ref: TableRef, chains: Chains, base: typeof BASE = BASE): Promise<void> {
@@ -44,7 +44,7 @@ async function load(kernel: Kernel, ref: TableRef, chains: Chains, base: typeof 
   ]);
 }
 
-/** What is there, in the form of `load`; only where a rule goes to. */
+/** Returns the chains in the form of `load`, with only the targets of their rules. */
 async function chainsOf(kernel: Kernel, ref: TableRef): Promise<Record<string, string[]>> {
   const out: Record<string, string[]> = {};
   for (const { chain } of await kernel.chains(ref)) out[chain] = [];
@@ -55,7 +55,7 @@ async function chainsOf(kernel: Kernel, ref: TableRef): Promise<Record<string, s
   return out;
 }
 
-/** kube-proxy's chains for one service, its jumps, and what others have around them. */
+/** kube-proxy's chains for one service, its jumps, and other programs' rules around them. */
 const NODE_NAT: Chains = {
   PREROUTING: [[match, jump("KUBE-SERVICES")], [jump("cali-PREROUTING")]],
   OUTPUT: [[accept], [match, jump("KUBE-SERVICES")]],

@@ -57,7 +57,7 @@ describe("whose a set is", () => {
     ["KUBE-6-CLUSTER-IP", "ip6"],
     ["KUBE-IPVS-IPS", "ip"],
     ["KUBE-NODE-PORT-LOCAL-SCTP-HASH", "ip"],
-    // Names of 31 characters at most.
+    // Names have at most 31 characters.
     ["KUBE-6-NODE-PORT-LOCAL-SCTP-HAS", "ip6"],
     ["KUBE-6-LOAD-BALANCER-SOURCE-CID", "ip6"],
     ["KUBE-6-NODE-PORT-LOCAL-SCTP-HASH", undefined],
@@ -255,7 +255,7 @@ describe("while the proxier runs", () => {
     };
     return new IpvsRemoval({ kernel: node, log: keptIn(lines, "info"), excludeCIDRs: ["10.97.0.0/16"], later });
   };
-  /** The next look, to its end. */
+  /** Runs the next check to its end. */
   const look = async (): Promise<void> => {
     const before = node.looks;
     next?.();

@@ -107,7 +107,7 @@ describe("while the proxier runs", () => {
     expect(lines.filter(({ leftover }) => leftover === "ipvs")).toHaveLength(1);
   });
 
-  /** A minute later, when the proxier looks again. */
+  /** A minute later, when the proxier checks again. */
   class Minutes {
     #work: (() => void) | undefined;
 

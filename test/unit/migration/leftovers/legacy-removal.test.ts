@@ -20,11 +20,11 @@ const REMOVED = "leftovers of kube-proxy's other modes removed";
 
 let root: string;
 let lines: LogLine[];
-/** What the kernel was asked for: "ip nat". */
+/** Requests to the kernel: "ip nat". */
 let asked: string[];
-/** Its answers by table, an error or what was removed; the last one again and again. Default: nothing is there. */
+/** The kernel's answers by table, each an error or a removal; the last one repeats. By default, nothing is there. */
 let answers: Record<string, (LegacyRemoval | Error)[]>;
-/** The chains that it has. */
+/** The chains in each table. */
 let present: Record<string, readonly string[]>;
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));

@@ -109,7 +109,7 @@ describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () =
       /^problem: .* the node's own IPs alone: no more on the others of 192\.0\.2\.1, 198\.51\.100\.7$/,
     );
     expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses: ["192.0.2.1"] })[0].level).toBe("ok");
-    // One of each family is the node's own, and ::1 is none.
+    // The node has one address of each family; ::1 does not count.
     const addresses = ["192.0.2.1", "198.51.100.7", "::1"];
     expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses })[0].level).toBe("problem");
   });

@@ -12,7 +12,7 @@ import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 
 const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
 const accept: Expr = { type: "immediate", dreg: 0, data: { verdict: "accept" } };
-/** nft_compat's: NFTA_TARGET_NAME, padded to 32 bytes. */
+/** nft_compat's attribute: NFTA_TARGET_NAME, padded to 32 bytes. */
 function target(name: string): Expr {
   const data = new Uint8Array(36);
   data.set([36, 0, 1, 0]);
@@ -106,7 +106,7 @@ describe("rules that drop packets to services", () => {
     const policyOf = "ip filter FORWARD";
     const firewalls = { problems: [{ what: dropped, remedy: "accept them", policyOf }, ...problems] };
     const others = "problem: chain f drops packets to default/web";
-    // Whether one of its rules accepts them cannot be said: what was tried can.
+    // Nobody can know whether one of the policy chain's rules accepts them; the tried packets are certain.
     expect(said({ dropping: DROPPING, firewalls })).toEqual([`problem: ${dropped}`, others]);
     const chains = await read("filter", { FORWARD: { base: FORWARD } });
     const forAll = expect.stringMatching(/^problem: chain FORWARD .* has no rule that accepts any/) as string;
@@ -217,7 +217,7 @@ describe("the bit of the packet mark that asks for masquerading", () => {
   };
   const or = (value: number): Expr[] => [load, bitwise(~value >>> 0, value), store];
   const cmp: Expr = { type: "cmp", sreg: 1, op: CmpOp.neq, data: word(0) };
-  /** nft_compat's: NAME, REV and INFO. */
+  /** nft_compat's attributes: NAME, REV and INFO. */
   const compat = (kind: "match" | "target", name: string, revision: number, ...words: number[]): Expr => {
     const data = Buffer.alloc(36 + 8 + 4 + words.length * 4);
     const view = new DataView(data.buffer, data.byteOffset);
@@ -278,7 +278,7 @@ describe("the bit of the packet mark that asks for masquerading", () => {
       { op: "add", kind: "chain", ...ref, chain: "base", base },
       { op: "add", kind: "chain", ...ref, chain: "marks" },
     ]);
-    // The fake takes no expressions of nft_compat's.
+    // The fake does not support nft_compat's expressions.
     kernel.rules = (_of, chain) =>
       Promise.resolve([{ ...ref, chain: chain ?? "", handle: 2n, exprs: chain === "base" ? [jump("marks")] : rule }]);
     const chains = await readForeignChains(kernel, ["ip"]);

@@ -1,4 +1,4 @@
-/** All checks together, on a node that there is not: what is said where the kernel is not to be asked. */
+/** All checks together, on a node that does not exist: the results if the kernel must not be asked. */
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";

@@ -12,7 +12,7 @@ const OPTIONS: RulesetOptions = {
   nodePortAddresses: "all",
 };
 
-/** A kernel that lacks an expression or a part of a set, as one without the module or of an older release. */
+/** A kernel that lacks an expression or a set feature, because of a missing module or an older release. */
 class LackingKernel extends FakeKernel {
   readonly asked: CommitOptions[] = [];
   readonly #lacks: (op: Op) => boolean;

@@ -1,4 +1,4 @@
-/** What clients of a consistent service see when endpoints come and go, from the slots alone. */
+/** Effects on clients of a consistent service when endpoints come and go, computed from the slots alone. */
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { EndpointList, NO_ENDPOINTS } from "../../../../src/objects/endpoint-list.js";
@@ -34,7 +34,7 @@ const VIEW: ServicePortView = {
 const FAMILIES = ["ip", "ip6"] as const;
 type Family = (typeof FAMILIES)[number];
 
-/** The first `count` pods of a cluster with 20 on each node; `without` are not among them. */
+/** The first `count` pods of a cluster with 20 on each node, except those in `without`. */
 function pods(family: Family, count: number, without: readonly number[] = []): EndpointList {
   const all = Array.from({ length: count }, (_, i) => {
     const [node, pod] = [Math.floor(i / 20), 5 + (i % 20)];
@@ -47,25 +47,25 @@ function pods(family: Family, count: number, without: readonly number[] = []): E
   );
 }
 
-/** @param weights default 1 of each. */
+/** @param weights the default is 1 for each. */
 function assignSlots(list: EndpointList, count: number, weights?: readonly number[]): Uint16Array {
   return runAtOnce(rendezvous(list, count, weights ?? Array.from(list, () => 1)));
 }
 
 const NOWHERE = (): (() => number) => () => -1;
 
-/** Of a service whose one list is `list`. */
+/** The slots of a service whose only list is `list`. */
 function slotsOfOne(list: EndpointList, balance: EndpointBalance): Pieces<Slots> {
   return slotsOf({ ...VIEW, balance, clusterEndpoints: list }, NOWHERE);
 }
 
-/** Who serves each of 16,384 clients, spread evenly over the hash's range. */
+/** The endpoints of 16,384 clients that are spread evenly over the hash's range. */
 function served(list: EndpointList, count = slotCount(list.length, { slots: 0 })): (number | string)[] {
   const slots = assignSlots(list, count);
   return Array.from({ length: 16_384 }, (_, i) => list.id(slots[Math.floor((i * count) / 16_384)]));
 }
 
-/** With a number that `seed` decides on in each address. */
+/** Pods with addresses that depend on `seed`. */
 function randomPods(family: Family, count: number, seed: number): EndpointList {
   const all = Array.from({ length: count }, (_, i) => {
     const hash = createHash("sha256").update(`${seed} ${i}`).digest();
@@ -78,7 +78,10 @@ function randomPods(family: Family, count: number, seed: number): EndpointList {
   return EndpointList.of(family, all);
 }
 
-/** Share of the clients of others than `gone` that another one serves with the other slots, where all but `gone` have the same indices. */
+/**
+ * Share of clients, not counting those of `gone`, that move to another endpoint with the slots `others`. All endpoints but `gone` have the
+ * same indices in both.
+ */
 function movedBetween(slots: Uint16Array, others: Uint16Array, gone: number): number {
   let [stay, moved] = [0, 0];
   for (let client = 0; client < 16_384; client++) {
@@ -90,7 +93,7 @@ function movedBetween(slots: Uint16Array, others: Uint16Array, gone: number): nu
   return moved / (stay + moved);
 }
 
-/** Share of the clients of others than the endpoint at `gone` that another one serves without it. */
+/** Share of clients, not counting those of the endpoint at `gone`, that move to another endpoint when it leaves. */
 function moved(family: Family, count: number, gone: number, slots?: number): number {
   const all = pods(family, count);
   const before = served(all, slots);
@@ -110,7 +113,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
 
   it("of 2 to 1,024: one that goes moves at most 1.5 % of the others' clients, and 0.9 % on average", () => {
     const sizes = Array.from({ length: 200 }, (_, i) => i + 2).filter((size) => size < 64 || size % 3 === 1);
-    // Where 1.15 of the share is just about a whole number of slots; places are split from 126 on.
+    // Sizes for which 1.15 of the share is just about a whole number of slots; places are split from 126 on.
     sizes.push(122, 126, 128, 208, 282, 410, 511, 512, 1000, 1024);
     const all = randomPods(family, 1024, family === "ip" ? 1 : 2);
     const assigned = (count: number): Uint16Array =>
@@ -202,7 +205,7 @@ describe("slots with weights", () => {
   });
 });
 
-/** Nodes of a cluster run different versions for a while, and a client's endpoint must not depend on which. */
+/** Nodes of a cluster run different versions for a while, and a client's endpoint must not depend on the version. */
 describe("which endpoint has a slot stays as it was", () => {
   const weighted = (count: number): number[] => Array.from({ length: count }, (_, i) => (i * 7) % 4);
   it.each([
@@ -261,7 +264,7 @@ describe("slots of a thousand endpoints", () => {
     const prepared = views.map((view) => prepareSlots([view], []) ?? Promise.resolve([]));
     watch.skip();
     expect((await Promise.all(prepared)).flat()).toHaveLength(60);
-    // 8 to 10 ms; with a slice for each service, some 50 ms.
+    // It takes 8 to 10 ms; with a slice for each service, some 50 ms.
     expect(watch.stop().ownMs).toBeLessThan(patience(25));
   });
 

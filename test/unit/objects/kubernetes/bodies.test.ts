@@ -8,7 +8,7 @@ import {
   type WatchEvent,
 } from "../../../../src/objects/kubernetes/bodies.js";
 
-/** All ways to cut a text into two, and into pieces of 1, 2, 3, 5 and 7 bytes. */
+/** Yields all ways to split a text into two, and into pieces of 1, 2, 3, 5 and 7 bytes. */
 function* cuts(text: string): Generator<Buffer[]> {
   const bytes = Buffer.from(text);
   for (let at = 0; at <= bytes.length; at++) yield [bytes.subarray(0, at), bytes.subarray(at)];

@@ -1,4 +1,4 @@
-/** Random changes while random things go wrong: at the end we know what the server has, and never lost what it had. */
+/** Random changes with random failures: in the end we know the server's objects, and never lost an existing one. */
 import { afterEach, expect, test } from "vitest";
 import { ApiServer, type Fault, type FaultEffect } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
@@ -24,7 +24,7 @@ afterEach(async () => {
   await api.stop();
 });
 
-/** Numbers from 0 up to `below`, the same for the same seed (mulberry32). */
+/** Returns numbers from 0 up to `below`, the same for the same seed (mulberry32). */
 function dice(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -40,7 +40,7 @@ test.each(someOf([1, 2, 3, 4, 5, 6], 3))("seed %i", async (seed) => {
   const pick = (below: number) => Math.floor(roll(below));
   api = await ApiServer.start({ bookmarkEveryMs: 30 });
   api.put(node(NODE));
-  /** Objects that were deleted at some time: only those may be removed. */
+  /** Objects that were deleted at some time: only these may be removed. */
   const deleted = new Set<string>();
   const present = new Map<string, string>();
   const put = (name: string) => {

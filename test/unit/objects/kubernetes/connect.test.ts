@@ -1,4 +1,4 @@
-/** Who we are to the API server, and how it is reached: over real TLS, with files that change. */
+/** Our identity towards the API server, and the way to reach it: over real TLS, with files that change. */
 import { mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage } from "node:http";
 import { type AddressInfo, connect as dial, createServer as listenTcp, type Server, type Socket } from "node:net";
@@ -42,10 +42,10 @@ async function connect(
   return connection;
 }
 
-/** A file of the test's directory. */
+/** Writes a file in the test's directory. */
 async function write(name: string, content: string): Promise<string> {
   const file = join(directory, name);
-  // As the kubelet does: a new file takes the place of the old one.
+  // Like the kubelet: a new file replaces the old one.
   await writeFile(`${file}.new`, content);
   await rename(`${file}.new`, file);
   return file;
@@ -91,7 +91,7 @@ describe("connectToApiServer: credentials", () => {
     api.tokens.add("second");
     await write("token", "second\n");
     await ask(connection);
-    // For a moment there is no file at all.
+    // For a moment there is no file.
     await rm(join(directory, "token"));
     await ask(connection);
   });
@@ -353,7 +353,7 @@ describe("connectToApiServer: requests", () => {
     const connection = await connect({ master: api.url, qps: 20, burst: 2 });
     const from = performance.now();
     await Promise.all([1, 2, 3, 4, 5, 6].map(() => ask(connection)));
-    // Two at once, the other four at 50 ms each.
+    // The first two start at once, the other four 50 ms apart.
     expect(performance.now() - from).toBeGreaterThanOrEqual(190);
   });
 
@@ -410,7 +410,7 @@ function join2(a: Socket, b: Socket): void {
   }
 }
 
-/** A proxy that knows CONNECT. */
+/** A proxy that supports CONNECT. */
 async function connectProxy(): Promise<{ port: number; targets: string[] }> {
   const targets: string[] = [];
   const proxy = createServer();
@@ -425,7 +425,7 @@ async function connectProxy(): Promise<{ port: number; targets: string[] }> {
   return { port: await listening(proxy), targets };
 }
 
-/** SOCKS 5 without authentication, IPv4 and names. */
+/** SOCKS 5 without authentication, for IPv4 and names. */
 async function socksProxy(): Promise<{ port: number; targets: string[] }> {
   const targets: string[] = [];
   const proxy = listenTcp((client) => {

@@ -25,7 +25,7 @@ afterEach(() => api.stop());
 
 const core = () => config.makeApiClient(CoreV1Api);
 
-/** One page of services: names, token of the next one, resourceVersion, and how many follow. */
+/** One page of services: names, the next page's token, resourceVersion, and the number of remaining ones. */
 async function page(token: string, options: { limit?: number; labelSelector?: string; fieldSelector?: string }) {
   const { items, metadata } = await core().listServiceForAllNamespaces({
     ...options,
@@ -95,7 +95,7 @@ describe("lists", () => {
 });
 
 describe("watches", () => {
-  /** Events as "TYPE name", until `count` came or the watch ended. */
+  /** Events as "TYPE name", until `count` have come or the watch ended. */
   async function watch(
     query: Record<string, string | number | boolean>,
     count: number,

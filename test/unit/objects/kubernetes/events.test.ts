@@ -150,7 +150,7 @@ test("a flood while the server is away is bounded: the newest are kept", async (
   await api.up();
   const last = () => api.events.some(({ metadata }) => metadata.name.startsWith("s-299."));
   await eventually(() => expect(last()).toBe(true));
-  // Besides 256 that wait, the one that is just being sent.
+  // 256 wait, and one more is being sent.
   expect(api.events.length).toBeGreaterThanOrEqual(256);
   expect(api.events.length).toBeLessThanOrEqual(257);
 });

@@ -1,4 +1,4 @@
-/** Credentials plugins, as real programs. */
+/** Credentials plugins, run as real programs. */
 import { mkdtemp, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** A shell script as plugin. */
+/** Writes a shell script as a plugin. */
 async function plugin(script: string): Promise<string> {
   await writeFile(join(directory, "plugin"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   return "./plugin";
@@ -71,7 +71,7 @@ async function refusal(connection: ApiConnection): Promise<string> {
   );
 }
 
-/** Commands of the processes that were started in the test's directory, by a variable that the plugin gets. */
+/** Commands of the processes started in the test's directory, identified by a variable that the plugin gets. */
 async function running(): Promise<string[]> {
   const found: string[] = [];
   for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
@@ -127,7 +127,7 @@ describe("KUBERNETES_EXEC_INFO", () => {
       "insecure-skip-tls-verify": true,
       "proxy-url": "http://127.0.0.1:1",
     };
-    // The proxy is away, but the plugin has run by then.
+    // The proxy is down, but the plugin has already run.
     await refusal(await connect({ exec, cluster: insecure }));
     expect((await seen()).spec.cluster).toEqual({
       server: api.url,

@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(directory, { recursive: true, force: true }));
 
-/** A kubeconfig with these fields of its cluster and user. */
+/** Reads a kubeconfig with these fields of its cluster and user. */
 async function read(cluster: object = {}, user: object = {}, master = "") {
   const config = {
     "current-context": "c",

@@ -1,4 +1,4 @@
-/** How often something is tried, and how often it is talked about; on a clock of our own. */
+/** How often something is tried, and how often that is logged; with a clock controlled by the test. */
 import { describe, expect, test } from "vitest";
 import { RateLimit } from "../../../../src/objects/kubernetes/rate-limit.js";
 import { backoffOf, pause, Sleep, TIMING } from "../../../../src/objects/kubernetes/timing.js";

@@ -1,4 +1,4 @@
-/** What may go wrong between us and the API server: nothing is lost, and nothing that is there is removed. */
+/** Failures between us and the API server: no change is lost, and no existing object is removed. */
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
@@ -12,7 +12,7 @@ import { type Listening, type ListenOptions, listen, NODE, node, service, slice 
 import { atLength, someOf } from "../../../lab/length.ts";
 
 let api: ApiServer;
-/** No machine stands still for so long. */
+/** Longer than any machine stands still. */
 const IDLE_MS = atLength({ short: 2_000, usual: 4_000 });
 
 const open: Listening[] = [];
@@ -23,11 +23,11 @@ function follow(options: ListenOptions = {}): Listening {
   return listening;
 }
 
-/** A source that has its lists and watches services. */
+/** Starts a source, and waits until it has its lists and watches. */
 async function following(options: ListenOptions = {}): Promise<Listening> {
   const listening = follow(options);
   await listening.started;
-  // Not all kinds hold the start up.
+  // The start does not wait for all kinds.
   await Promise.all(["services", "endpointslices", "nodes", "servicecidrs"].map((resource) => api.watching(resource)));
   listening.sink.clear();
   return listening;
@@ -86,7 +86,7 @@ describe("Reflector: a watch that ends", () => {
     api.advance(500);
     first.bookmark();
     const { revision } = api;
-    // History before the bookmark is gone: without it a list would be needed.
+    // The history before the bookmark is gone: without the bookmark, a list would be needed.
     api.compact();
     await eventually(() => expect(api.watches("services")).toEqual([first]));
     first.end();
@@ -125,7 +125,7 @@ describe("Reflector: 410 Gone", () => {
     [
       "because the server has compacted its history",
       () => {
-        // Changes to other kinds move the history on, so that the watch's resourceVersion is compacted away.
+        // Changes to other kinds advance the history, so that the watch's resourceVersion is compacted away.
         api.advance(5);
         api.compact();
         api.watches("services")[0].cut();
@@ -147,7 +147,7 @@ describe("Reflector: 410 Gone", () => {
       "- Service a/db",
     ]);
     expect(listening.sink.names("Service")).toEqual(["Service a/new", "Service a/web"]);
-    // Nothing is missed between the list and the watch that follows.
+    // No change between the list and the following watch is missed.
     api.put(service("a/newer"));
     await listening.sink.seen("+ Service a/newer");
   });
@@ -295,7 +295,7 @@ describe("Reflector: a list that removes objects", () => {
     for (let i = 0; i < stay; i++) api.put(service(`stay/s-${i}`));
     const shrunk: ShrunkList[] = [];
     const { sink, lines } = await following({ onShrunk: (list) => shrunk.push(list) });
-    // It is not told of the deletions.
+    // The watch does not see the deletions.
     api.watches("services")[0].stall();
     for (let i = 0; i < gone; i++) api.delete("Service", `gone/s-${i}`);
     api.compact();
@@ -339,7 +339,7 @@ describe("Reflector: a list that removes objects", () => {
 });
 
 describe("Reflector: answers made to fill the memory", () => {
-  /** 256 MiB in an object of a list, or in an event: a quarter of a MB when compressed. */
+  /** An object of a list, or an event, with 256 MiB: a quarter of a MB when compressed. */
   async function bomb(beginning: string): Promise<Buffer> {
     const compressor = createGzip({ level: 9 });
     const parts: Buffer[] = [];
@@ -425,7 +425,7 @@ describe("Reflector: a watch that is slow or dead", () => {
   test("bookmarks keep a watch alive in which nothing happens", async () => {
     await api.stop();
     api = await ApiServer.start({ bookmarkEveryMs: 20 });
-    // A machine that stands still for less than that must not be taken for a dead watch.
+    // If a machine stands still for less than that, it must not be taken for a dead watch.
     await following({ timing: { watchIdleMs: IDLE_MS } });
     const [watch] = api.watches("services");
     await new Promise((resolve) => setTimeout(resolve, 1.25 * IDLE_MS));
@@ -525,7 +525,7 @@ describe("Reflector: the API server is away", () => {
     await eventually(() =>
       expect(listening.lines.some(({ msg }) => msg.startsWith("connection to the API server failed"))).toBe(true),
     );
-    // As after an hour: what happened meanwhile is compacted away.
+    // As after an hour: the changes meanwhile are compacted away.
     api.delete("Service", "a/db");
     api.put(service("a/new"));
     api.advance(5);
@@ -539,7 +539,7 @@ describe("Reflector: the API server is away", () => {
 
   test("all kinds end their backoff with the first answer", async () => {
     const { lines, sink } = await following({ timing: { minBackoffMs: IDLE_MS, maxBackoffMs: IDLE_MS } });
-    // The first attempt comes at once; after the second one kind waits so long, the others for almost twice that.
+    // The first attempt is immediate. After the second one, one kind waits IDLE_MS, and the others almost twice that.
     let rolls = 0;
     vi.spyOn(Math, "random").mockImplementation(() => (++rolls === 5 ? 0 : 0.9));
     await api.down();

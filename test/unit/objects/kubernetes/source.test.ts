@@ -63,7 +63,7 @@ describe("KubernetesSource: what is delivered", () => {
   test("changes, each group followed by a flush", async () => {
     const { sink, started } = follow();
     await started;
-    // A watch follows its list: what the start does not wait for has come, too.
+    // A watch follows its list, so kinds that the start does not wait for have arrived, too.
     for (const resource of ["services", "nodes", "servicecidrs"]) await api.watching(resource);
     sink.clear();
     api.put(service("a/web"));
@@ -214,7 +214,7 @@ test("stopping ends everything at once, at whatever moment", async () => {
   for (let i = 0; i < 600; i++) api.put(service(`a/s-${i}`));
   for (let ms = 0; ms < 40; ms += 2) {
     const { stop, started, sink } = follow();
-    // Idle connections are used again: a request may be given up before it has left.
+    // Idle connections are reused: a request may be aborted before it is sent.
     await new Promise((resolve) => setTimeout(resolve, ms));
     await stop();
     await started;

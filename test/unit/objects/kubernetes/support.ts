@@ -1,4 +1,4 @@
-/** A source that listens to the double, and what it told its sink. */
+/** A source connected to the double, and the calls to its sink. */
 import { ApiConnection } from "../../../../src/objects/kubernetes/connection.js";
 import { FileCredentials } from "../../../../src/objects/kubernetes/credentials.js";
 import { ANONYMOUS, type ClusterSettings, type UserSettings } from "../../../../src/objects/kubernetes/kubeconfig.js";
@@ -13,10 +13,10 @@ import { keptIn, type LogLine } from "../../../support/log.ts";
 
 export const NODE = "node-1";
 
-/** Short waits, but long enough that a busy machine does not take a living watch for a dead one. */
+/** Short waits, but long enough that a living watch does not look dead on a busy machine. */
 const QUICK: Partial<Timing> = { minBackoffMs: 20, maxBackoffMs: 100, resetAfterMs: 50 };
 
-/** Keeps what it is told: a line for each call, and the objects that are there now. */
+/** Records its calls, a line for each, and the current objects. */
 export class Recorder implements ObjectSink {
   readonly calls: string[] = [];
   readonly objects = new Map<string, KubeObject>();
@@ -46,12 +46,12 @@ export class Recorder implements ObjectSink {
     this.#note("flush");
   }
 
-  /** Names of the objects of a kind that are there, sorted. */
+  /** Names of the current objects of a kind, sorted. */
   names(kind: KubeKind): string[] {
     return [...this.objects.keys()].filter((key) => key.startsWith(`${kind} `)).sort();
   }
 
-  /** Resolves when `condition` holds, looked at after every call. */
+  /** Resolves when `condition` holds; it is checked after every call. */
   async until(condition: () => boolean, what = "what was waited for"): Promise<void> {
     if (condition()) return;
     await new Promise<void>((resolve, reject) => {
@@ -69,7 +69,7 @@ export class Recorder implements ObjectSink {
     });
   }
 
-  /** Resolves when this call has been made, counted from the beginning or the last `clear`. */
+  /** Resolves when this call has been made, counted from the beginning or from the last `clear`. */
   async seen(call: string): Promise<void> {
     await this.until(() => this.calls.includes(call), call);
   }
@@ -80,7 +80,7 @@ export class Recorder implements ObjectSink {
 
   #note(call: string): void {
     this.calls.push(call);
-    // The caller may be in the middle of its work.
+    // The caller may not have finished its work.
     queueMicrotask(() => {
       for (const check of this.#waiting) check();
     });
@@ -92,7 +92,7 @@ export interface Listening {
   readonly connection: ApiConnection;
   readonly sink: Recorder;
   readonly lines: LogLine[];
-  /** What `start` returned. */
+  /** The promise that `start` returned. */
   readonly started: Promise<void>;
   stop(): Promise<void>;
 }

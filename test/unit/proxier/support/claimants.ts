@@ -1,4 +1,7 @@
-/** Who of all services has which address and port, and who may reach it, straight from the objects: the rule once more. */
+/**
+ * Which service owns which address and port, and who may reach it, derived straight from the objects: a second
+ * implementation of the rule.
+ */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
 import { type IpFamily, parseCIDR, prefixContains } from "../../../../src/base/ip.js";
@@ -12,12 +15,12 @@ interface Claimant {
   readonly service: string;
   readonly created: number;
   readonly usable: boolean;
-  /** Source ranges that guard the claim; undefined: none do. */
+  /** Source ranges that guard the claim; undefined if there are none. */
   readonly ranges: readonly string[] | undefined;
 }
 
 export class Claimants {
-  /** By "address PROTOCOL port", address "" for a node port; in order of precedence. */
+  /** By "address PROTOCOL port" (the address is "" for a node port), in order of precedence. */
   readonly #claims = new Map<string, readonly Claimant[]>();
 
   constructor(objects: Iterable<ApiObject>, family: IpFamily) {
@@ -76,7 +79,7 @@ export class Claimants {
   }
 }
 
-/** Claim → service, as views have it; those that two have are named "both". */
+/** Claim → service, as in the views; claims with two owners are named "both". */
 export function servedBy(views: readonly ServicePortView[]): Record<string, string> {
   const found: Record<string, string> = {};
   for (const { service, protocol, port, nodePort, clusterIP, externalIPs, loadBalancerIPs } of views) {

@@ -1,4 +1,4 @@
-/** Random numbers that can be had again: mulberry32. */
+/** Reproducible random numbers: mulberry32. */
 export class Dice {
   #state: number;
 
@@ -27,7 +27,7 @@ export class Dice {
     return Array.from(all, () => rest.splice(this.below(rest.length), 1)[0]);
   }
 
-  /** At most `most` different ones. */
+  /** At most `most` different items. */
   some<X>(from: readonly X[], most: number): X[] {
     const rest = [...from];
     const count = this.below(most + 1);

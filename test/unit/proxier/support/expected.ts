@@ -1,4 +1,7 @@
-/** What the first packet of a connection comes to by what services mean: the table of hooks and policies, once more, in few words. */
+/**
+ * The expected result of a connection's first packet, derived from the meaning of services: a short second implementation of the table of
+ * hooks and policies.
+ */
 import { type IpFamily, parseCIDR, prefixContains } from "../../../../src/base/ip.js";
 import { portId } from "../../../../src/model/targets.js";
 import type { Endpoint } from "../../../../src/objects/endpoint-list.js";
@@ -7,14 +10,14 @@ import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
 
 export interface Expectation extends Connection {
-  /** For people. */
+  /** Description for people. */
   readonly what: string;
   readonly outcomes: readonly string[];
 }
 
 export interface Cluster {
   readonly family: IpFamily;
-  /** Of all services, claims settled. */
+  /** Views of all services, after claims are resolved. */
   readonly views: readonly ServicePortView[];
   readonly nodePortAddresses: readonly string[];
   readonly serviceCIDRs: readonly string[];
@@ -25,7 +28,7 @@ export interface Cluster {
 
 const SOURCE_NAMES: readonly SourceName[] = ["pod", "node", "outside"];
 
-/** One connection for each source and each way in, and some to where no service is. */
+/** One connection for each source and each way in, and some to addresses without a service. */
 export function expectations(cluster: Cluster): Expectation[] {
   const { family, views } = cluster;
   const clusterIPs = new Set(views.flatMap(({ clusterIP }) => clusterIP ?? []));
@@ -76,8 +79,8 @@ function outcomesOf({ endpoints, masqueraded, dropped }: List, view: ServicePort
 }
 
 /**
- * There is a detector, so connections to a cluster IP are masqueraded unless they come from a pod of this node. As with kube-proxy this goes by address,
- * protocol and port: another service may have the same address as an external IP.
+ * There is a detector, so connections to a cluster IP are masqueraded unless they come from a pod of this node. As in kube-proxy, address,
+ * protocol and port decide: another service may have the same address as an external IP.
  */
 function internalList(view: ServicePortView, { masqueradeAll }: Cluster, source: SourceName): List {
   const endpoints = view.internalPolicyLocal ? view.localEndpoints : view.clusterEndpoints;

@@ -1,6 +1,6 @@
 /**
- * Packets through tables that are in memory: what the first packet of a connection can come to, by the expressions that the kernel
- * would run. Where it draws, every draw is followed.
+ * Packets through tables in memory: the possible results for a connection's first packet, from the expressions that the kernel would run.
+ * Every random choice is followed.
  */
 import {
   AddressType,
@@ -28,7 +28,7 @@ export interface Connection {
   readonly destination: string;
   readonly protocol: Protocol;
   readonly port: number;
-  /** Made by the node itself. */
+  /** Sent by the node itself. */
   readonly fromNode: boolean;
 }
 
@@ -58,7 +58,7 @@ function bytesOf(address: string): Buffer {
   return bytes;
 }
 
-/** What a connection that a pod makes to this IPv4 service address can come to, by the kernel's tables; see `Packets.outcomes`. */
+/** Possible results of a pod's connection to this IPv4 service address, by the kernel's tables; see `Packets.outcomes`. */
 export async function outcomesOf(kernel: Kernel, destination: string, port: number): Promise<string[]> {
   const table = (await readTables(kernel)).find(({ family }) => family === "ip");
   if (table === undefined) throw new Error("no table");
@@ -71,7 +71,7 @@ function at(register: number): number {
   return register <= 4 ? (register - 1) * 16 : (register - 8) * 4;
 }
 
-/** The last word is filled up with zeros, as the kernel does. */
+/** The last word is padded with zeros, as in the kernel. */
 function load(bytes: Buffer, registers: Buffer, register: number): undefined {
   registers.fill(0, at(register), at(register) + Math.ceil(bytes.length / 4) * 4);
   bytes.copy(registers, at(register));
@@ -97,7 +97,7 @@ export class Packets {
     this.#local = new Set(local);
   }
 
-  /** Everything that can become of it: "drop", "reject", "untouched", "ADDRESS PORT", and " masqueraded" behind that. Sorted. */
+  /** All possible results, sorted: "drop", "reject", "untouched", or "ADDRESS PORT", followed by " masqueraded" if so. */
   outcomes(connection: Connection): string[] {
     const first: Packet = {
       source: bytesOf(connection.source),
@@ -124,7 +124,7 @@ export class Packets {
         : [toNode ? "filter-input" : "filter-forward"];
       const last = connection.fromNode || !toNode ? ["nat-postrouting"] : [];
       for (const { end, packet: out } of this.#hooks([...filters, ...last], packet, connection)) {
-        // A first packet of affinity's has the number of its endpoint until postrouting.
+        // A first packet with affinity carries the number of its endpoint until postrouting.
         if (out.rewritten && out.priority !== 0 && (last.length > 0 || out.priority >>> 24 !== 0x6b))
           throw new Error(`sent on with priority ${out.priority}`);
         if (end !== "accept") found.add(end);
@@ -205,7 +205,7 @@ export class Packets {
     return [{ packet, end: "next" }];
   }
 
-  /** Runs one expression: "break" when the rule does not match, undefined to go on. */
+  /** Runs one expression. Returns "break" if the rule does not match, undefined to continue. */
   #step(
     expr: Expr,
     registers: Buffer,
@@ -330,7 +330,7 @@ export class Packets {
   }
 }
 
-/** Elements of an interval set are where ranges begin, and (`end`) where they are over. */
+/** In an interval set, elements mark where ranges begin and (`end`) where they end. */
 function contains({ elements }: SetView, key: string): boolean {
   const before = elements.filter((element) => element.key <= key);
   const nearest = before.reduce((highest, element) => (element.key > highest ? element.key : highest), "");

@@ -3,7 +3,7 @@ import type { Kernel } from "../../../../src/netlink/kernel.js";
 import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
 import { SILENT } from "../../../support/log.ts";
 
-/** A proxier of the default configuration on a node with the address 192.0.2.1, IPv4 alone unless told otherwise. */
+/** A proxier with the default configuration on a node with the address 192.0.2.1. IPv4 only by default. */
 export function makeProxier(kernel: Kernel, options: Partial<ProxierOptions> = {}): Proxier {
   return new Proxier({
     config: defaultConfig(),

@@ -1,27 +1,27 @@
-/** A kernel in memory that refuses whatever is about certain services, as long as it is told to. */
+/** A kernel in memory that rejects everything about certain services while it is told to. */
 import { KernelError, type Fault } from "../../../../src/netlink/errors.js";
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { ElementBatch, Op } from "../../../../src/netlink/kernel.js";
 
-/** How much the refusal tells. */
+/** How precise the error is. */
 export type Telling =
-  /** The operation, and of elements which: Linux 5.17 and later. */
+  /** Names the operation and its elements at fault: Linux 5.17 and later. */
   | "element"
-  /** The first of them alone. */
+  /** Names only the first of these. */
   | "first element"
-  /** The operation, not which of its elements. */
+  /** Names the operation, but not its elements. */
   | "operation"
-  /** The batch was refused. */
+  /** Says only that the batch was rejected. */
   | "nothing"
-  /** A failed commit, which the kernel answers to the batch's first message whatever was at fault. */
+  /** A failed commit: the kernel reports it for the batch's first message, whatever is at fault. */
   | "first operation";
 
 export interface Refusals {
-  /** Whether an operation is refused; of elements, called with the batch and each record's index. */
+  /** Whether to reject an operation. For elements, it is called with the batch and each record's index. */
   refuses: (op: Op, element?: { readonly batch: ElementBatch; readonly index: number }) => boolean;
   telling: Telling;
   errno: string;
-  /** Commits that were refused, without those that only ask, and those that were not. */
+  /** Numbers of commits that were rejected, not counting dry runs, and that were accepted. */
   refused: number;
   passed: number;
 }
@@ -46,7 +46,7 @@ function faultsOf(op: Op, index: number, { refuses, errno }: Refusals): Fault[] 
   if (op.kind !== "elements" || op.op === "flush") return refuses(op) ? [{ op: index, errno }] : [];
   const batch = op.elements;
   for (let element = 0; element < batch.count; element++) {
-    // One fault a message, as in the kernel: the rest of the message is not looked at.
+    // One fault per message, as in the kernel, which does not check the rest of the message.
     if (refuses(op, { batch, index: element })) return [{ op: index, element, errno }];
   }
   return [];

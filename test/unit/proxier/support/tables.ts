@@ -1,4 +1,4 @@
-/** A kernel's tables in a form that does not depend on how they came about. */
+/** A kernel's tables in a form that does not depend on their history. */
 import { SetFlag } from "../../../../src/netlink/constants.js";
 import type { ChainInfo, Expr, Kernel, RuleInfo, SetDump, Verdict } from "../../../../src/netlink/kernel.js";
 import { LOCAL_INDEX_BASE } from "../../../../src/ruleset/names.js";
@@ -24,8 +24,8 @@ export async function readTables(kernel: Kernel): Promise<TableView[]> {
 }
 
 /**
- * As lines, sorted. Skipped: sizes (sets grow, and stay), the names of anonymous sets (numbers), clients that affinity remembers,
- * at which index of a list an endpoint stands (that the indices have no holes is checked), and which number affinity gives it.
+ * Returns sorted lines. They omit sizes (sets grow, and stay so), names of anonymous sets (numbers), remembered clients of affinity, an
+ * endpoint's index in its list (but the indices are checked for holes), and affinity's number for it.
  */
 export function normalForm(tables: readonly TableView[]): string[] {
   const lines = tables.flatMap((table) => {

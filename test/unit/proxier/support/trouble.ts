@@ -1,11 +1,11 @@
-/** What goes wrong at random: refusals, lost replies and events, broken dumps, and other processes' changes on the tables. */
+/** Random failures: rejections, lost replies and events, broken dumps, and other processes' changes to the tables. */
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { Op, OpKind, TableRef } from "../../../../src/netlink/kernel.js";
 import type { Dice } from "./dice.js";
 
 const KINDS: readonly OpKind[] = ["chain", "rule", "set", "elements"];
 
-/** Does one thing, and says which. */
+/** Causes one failure, and says which. */
 export async function trouble(dice: Dice, kernel: FakeKernel, other: FakeKernel): Promise<string> {
   const roll = dice.below(100);
   if (roll < 15) {
@@ -69,7 +69,10 @@ async function foreignOp(dice: Dice, other: FakeKernel): Promise<Op[] | undefine
   return [{ op: "delete", kind: "rule", ...ref, chain: rule.chain, handle: rule.handle }];
 }
 
-/** Deletes an element, empties or deletes a set, or adds an element that is like another but for its key's last byte. */
+/**
+ * Deletes an element, empties or deletes a set, or adds an element that differs from another only in its key's last
+ * byte.
+ */
 async function foreignElements(dice: Dice, other: FakeKernel, ref: TableRef): Promise<Op[] | undefined> {
   const sets = (await other.sets(ref)).filter(({ set }) => !set.startsWith("__set"));
   if (sets.length === 0) return undefined;

@@ -1,4 +1,4 @@
-/** A small cluster of random objects that change at random: few names and addresses, so that services get in each other's way. */
+/** A small cluster of random objects that change at random: few names and addresses, so that services conflict. */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 
 import type { IpFamily } from "../../../../src/base/ip.js";
@@ -14,7 +14,7 @@ export const NODE_ADDRESSES: Readonly<Record<IpFamily, readonly string[]>> = {
   ip6: ["2001:db8:1::1", "2001:db8:1::2"],
 };
 export const POD_CIDRS: Readonly<Record<IpFamily, string>> = { ip: "10.244.0.0/24", ip6: "fd00:10:244::/64" };
-/** Who connects: no endpoint, so that nobody's connection comes back to itself. */
+/** Sources of connections: no endpoint, so that no connection comes back to its origin. */
 export const SOURCES = {
   pod: { ip: "10.244.0.200", ip6: "fd00:10:244::c8" },
   node: { ip: "192.0.2.1", ip6: "2001:db8:1::1" },
@@ -57,12 +57,12 @@ export class World {
     return node?.kind === "Node" ? node.object : undefined;
   }
 
-  /** Tells of everything, in an order of the dice's. */
+  /** Passes all objects to `sink`, in random order. */
   tell(sink: ObjectSink): void {
     for (const object of this.#dice.shuffled([...this.objects.values()])) sink.upsert(decoded(object, NODE));
   }
 
-  /** Changes one object, tells `sink`, and says what changed. */
+  /** Changes one object, passes it to `sink`, and says what changed. */
   change(sink: ObjectSink): string {
     const dice = this.#dice;
     const roll = dice.below(100);
@@ -135,7 +135,7 @@ export class World {
       metadata: {
         name,
         namespace: "default",
-        // Always: who had an address first is otherwise known only to who was there, and a fresh start was not.
+        // Always set: otherwise only a running proxier knows who had an address first, and a fresh start does not.
         creationTimestamp: new Date(1_700_000_000_000 + dice.below(3) * 1000),
       },
       spec: {

@@ -1,4 +1,4 @@
-/** Which entries of connection tracking `explain` counts. */
+/** Which conntrack entries `explain` counts. */
 import { expect, it } from "vitest";
 
 import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/filter.js";

@@ -1,4 +1,4 @@
-/** Looking for firewalls in the way costs no more than it may, and says what it has not looked at. */
+/** The search for blocking firewalls stays within its budget, and reports what it has not checked. */
 import { expect, test } from "vitest";
 import { checkFirewalls, type ServicePacket } from "../../../../src/tools/explain/firewalls.js";
 import { CmpOp, Hook, PayloadBase } from "../../../../src/netlink/constants.js";
@@ -46,7 +46,7 @@ test("of 5,000 services each that meets the rule is found, and the event loop ge
     rule: expect.stringContaining("dport 8007 drop") as string,
   });
   expect(check.obstacles[0].services).toHaveLength(100);
-  // On average, as others may have the processor for a while.
+  // An average, because other processes may have the processor for a while.
   expect((performance.now() - from) / turns).toBeLessThan(25);
 });
 

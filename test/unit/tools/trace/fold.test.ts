@@ -1,4 +1,4 @@
-/** Trace messages as packets: whatever order, loss and reuse of ids the kernel has for us. */
+/** Trace messages combined into packets, for any order, loss and reuse of ids by the kernel. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { parseAddress } from "../../../../src/base/ip.ts";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
@@ -19,7 +19,7 @@ function headers(source: string, destination: string): Pick<TraceEvent, "network
   network.set(bytesOf(destination), 16);
   return { network, transport: Uint8Array.of(...portBytes(4711), ...portBytes(PORT)) };
 }
-/** With an IPv4 identification that differs. */
+/** Gives the event another IPv4 identification. */
 function numbered(event: Pick<TraceEvent, "network" | "transport">): Pick<TraceEvent, "network" | "transport"> {
   const network = Uint8Array.from(event.network ?? []);
   network[5] = 1;
@@ -33,7 +33,7 @@ const policy = (accept: boolean): Pick<TraceEvent, "type" | "policy" | "nfproto"
 });
 const forward = { family: "inet", table: "fw", chain: "forward" } as const;
 
-/** What the kernel tells of a packet, a message at a time. */
+/** The kernel's information about a packet, a message at a time. */
 const mark = (
   id: number,
   source: string,
@@ -108,7 +108,7 @@ test("a packet that leaves: as it came, and as it went", () => {
     },
     last: { source: NODE, destination: POD },
   });
-  // The end of our last chain, and another packet's of the same id.
+  // The end of our last chain, and another packet with the same id.
   add(
     { id: 1, ...policy(true), ...own, chain: TraceChain.postroutingLast },
     mark(1, CLIENT, VIP),
@@ -207,7 +207,7 @@ describe("messages that were lost", () => {
 test("through the loopback interface it is one packet, under two ids", () => {
   add(mark(1, NODE, VIP, "this node"), left(1, NODE, NODE, LOOPBACK));
   expect(told).toEqual([]);
-  // Another one that looks the same, but for its port, is not taken for it; nor is one that came by another interface.
+  // A packet that differs only in its port is not mistaken for it, and neither is one from another interface.
   add(last(TraceChain.preroutingFirst, 9, CLIENT, NODE));
   add({ ...last(TraceChain.preroutingFirst, 2, NODE, NODE), iif: LOOPBACK }, { id: 2, ...policy(false), ...forward });
   expect(told).toMatchObject([

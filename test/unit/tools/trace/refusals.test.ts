@@ -1,4 +1,4 @@
-/** Which reply refuses which packet. */
+/** Which reply is the rejection of which packet. */
 import { expect, test } from "vitest";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";

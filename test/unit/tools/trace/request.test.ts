@@ -1,4 +1,4 @@
-/** Words of `trace` as a filter, and the filter as a table. */
+/** Arguments of `trace` as a filter, and the filter as a table. */
 import { describe, expect, test } from "vitest";
 import type { ServicePortStatus } from "../../../../src/observe/status-report.ts";
 import { TableFlag } from "../../../../src/netlink/constants.ts";
@@ -126,7 +126,7 @@ test("the table is owned, made new, and limits what it marks", () => {
     .filter(({ chain }) => chain === TraceChain.traced)
     .map(({ exprs }) => exprs.map(({ type }) => type));
   expect(marking).toEqual([["counter"], ["limit", "immediate", "meta"]]);
-  // Connections that begin, those that tracking cannot place, and refusals (a TCP reset, an ICMP error), received and sent.
+  // New connections, those that tracking cannot place, and rejections (a TCP reset, an ICMP error), received and sent.
   const per = new Map<string, number>();
   for (const { chain } of rules) per.set(chain, (per.get(chain) ?? 0) + 1);
   expect(Object.fromEntries(per)).toEqual({
@@ -143,6 +143,6 @@ test("all packets are marked ahead of everything", () => {
   const ops = traceOps(traceTable(1), filterOf(requestOf(["10.96.0.10:53"]), [], true));
   const rulesIn = (chain: string): number =>
     ops.filter((op) => op.kind === "rule" && "chain" in op && op.chain === chain).length;
-  // Once connections are tracked, refusals alone.
+  // Once connections are tracked, only rejections.
   expect([rulesIn(TraceChain.preroutingFirst), rulesIn(TraceChain.preroutingTracked)]).toEqual([3, 2]);
 });

@@ -1,4 +1,4 @@
-/** A trace's beginning and end, and what it makes of faults that the kernel does not have on demand. */
+/** A trace's beginning and end, and its handling of faults that the kernel does not produce on demand. */
 import { beforeEach, expect, test } from "vitest";
 import { CONNTRACK_STATUS, type ConntrackEntry } from "../../../../src/conntrack/table/conntrack-table.ts";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
