@@ -3,7 +3,7 @@ import { readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import path from "node:path";
 
-/** A check of the sources that runs nothing of them: a type check, a linter, a formatter. */
+/** A check of the sources that does not run them: a type check, a linter, a formatter. */
 export interface Check {
   readonly name: string;
   readonly command: string;
@@ -13,7 +13,7 @@ export interface Check {
 export const root = path.resolve(import.meta.dirname, "..");
 const bin = (name: string): string => path.join(root, "node_modules", ".bin", name);
 
-/** Files that have not changed are not formatted again: the whole tree takes a minute. */
+/** Unchanged files are not checked again: the whole tree takes a minute. */
 const PRETTIER = ["--log-level=warn", "--cache", "--cache-strategy=content"];
 
 /** C++ sources, relative to the root. */
@@ -26,7 +26,7 @@ function cppFiles(extensions: readonly string[]): string[] {
   );
 }
 
-/** The checks that take seconds: types where the build has not checked them, and words. */
+/** The checks that take seconds: types that the build has not checked, and words. */
 export function quickChecks(): Check[] {
   return [
     { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/daemon/page/browser"] },
@@ -36,8 +36,8 @@ export function quickChecks(): Check[] {
 }
 
 /**
- * All checks of TypeScript, and of C++ its formatting or all, where asked for: its linter takes minutes, and is not needed to build.
- * With `fix`, formatters and linters mend what they can instead of complaining.
+ * All checks of TypeScript and, on request, only the formatting or all checks of C++: the C++ linter takes minutes, and building does not
+ * need it. With `fix`, formatters and linters fix what they can instead of complaining.
  */
 export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }): Check[] {
   const { fix } = options;
@@ -54,8 +54,8 @@ export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }
   if (options.cpp === "format") return list;
   const headers = [`node_modules/node-linux-${process.arch}/include/node`, "node_modules/node-addon-api"];
   for (const file of cppFiles([".cc"])) {
-    // System headers by -isystem: what is found in other people's headers is not ours to mend.
-    // The addon's own warnings, as clang has them: it also builds with another compiler than gcc.
+    // System headers use -isystem, so that findings in foreign headers are ignored. The warnings are the addon's own, as clang has them: it
+    // is also built with compilers other than gcc.
     const warnings = ["-Wall", "-Wextra", "-Wpedantic"];
     const compile = [
       "-std=c++17",
@@ -70,7 +70,7 @@ export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }
   return list;
 }
 
-/** Runs one check, prints its output if it fails, and says whether it passed. */
+/** Runs one check and prints its output if it fails. Returns whether it passed. */
 function passes(check: Check): Promise<boolean> {
   const start = Date.now();
   return new Promise((resolve) => {
@@ -82,7 +82,7 @@ function passes(check: Check): Promise<boolean> {
   });
 }
 
-/** Runs all, so many at once. Returns those that fail. */
+/** Runs all checks, up to `atOnce` in parallel. Returns those that fail. */
 export async function failing(list: readonly Check[], atOnce = availableParallelism()): Promise<readonly Check[]> {
   const failed: Check[] = [];
   const left = list.values();

@@ -1,4 +1,7 @@
-/** Says why a test failed as soon as it did: vitest's own reporter tells at the end, which a tier that is killed for its time does not see. */
+/**
+ * Reports the reason of a failed test at once: vitest's own reporter does so at the end, which a tier that is killed for its time never
+ * reaches.
+ */
 import path from "node:path";
 import type { Reporter, TestCase } from "vitest/node";
 import { root } from "./checks.ts";

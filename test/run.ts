@@ -1,8 +1,8 @@
 /**
- * The test runner behind `npm test` and `npm run test:*`: runs the tiers one after another, and adds up what they say. Tiers that need a
- * network namespace share one process and its namespaces, so that the next tier's files run while the last one's wait.
+ * The test runner for `npm test` and `npm run test:*`: runs the tiers one after another and adds up their results. Tiers that need a
+ * network namespace share one process and its namespaces, so that files of the next tier run while the last ones wait.
  *
- * `node test/run.ts --help` says which tiers, options and variables there are.
+ * `node test/run.ts --help` lists tiers, options and variables.
  *
  * The last line is `N passed, N failed, N skipped`, with the files of the skipped tests. The exit code is 0 only if nothing failed.
  */
@@ -20,13 +20,13 @@ import { promtool } from "./page/promtool.ts";
 interface Tier {
   readonly name: string;
   readonly what: string;
-  /** Where it runs: the static checks in this process, plain vitest, or vitest in fresh network namespaces. */
+  /** How it runs: static checks in this process, plain vitest, or vitest in new network namespaces. */
   readonly runs: "checks" | "plain" | "in-namespaces";
-  /** Run by `--only` alone. */
+  /** Runs only with `--only`. */
   readonly apart?: true;
   /** Not in a short run. */
   readonly long?: true;
-  /** Changes the namespace that it runs in, which others share. */
+  /** Changes its namespace, so it cannot share one. */
   readonly alone?: true;
 }
 
@@ -34,9 +34,9 @@ interface Outcome {
   readonly passed: number;
   readonly failed: number;
   readonly skipped: number;
-  /** Files with skipped tests, by their path below test/, and how many of each. */
+  /** Files with skipped tests, relative to test/, and the number for each. */
   readonly skippedIn: readonly string[];
-  /** What a reader of the summary must know: what failed, what was skipped and why. */
+  /** Notes for the reader of the summary: failures, skipped tests and the reasons. */
   readonly notes: readonly string[];
   readonly seconds: number;
 }
@@ -56,7 +56,7 @@ interface Report {
 
 /** A JSON report of each tier's last run. */
 const results = path.join(root, "build", "test-results");
-/** The program as the image has it, which is what nodes run; and it starts in less than half the time. */
+/** The program as in the image, which nodes run; it also starts in less than half the time. */
 const bundle = path.join(root, "build", "program");
 
 const tiers: readonly Tier[] = [
@@ -113,16 +113,16 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["KUBE_PROXY", "path of the kube-proxy for the tier kube-proxy"],
 ];
 
-/** A tier that hangs is killed after this long: far more than any needs, so that a run always ends. */
+/** A tier that hangs is killed after this time: far more than any tier needs, so that a run always ends. */
 const tierLimitMs = (options.nightly || options.asan || options.only === "leaks" ? 90 : 30) * 60_000;
 
-/** Where the compiler keeps the runtime that must be loaded before Node when the addon is sanitized. */
+/** Directory of the compiler's runtime that must be loaded before Node if the addon is sanitized. */
 function sanitizerEnvironment(): Record<string, string> {
   const found = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
   return {
     NFT_PROXIER_ADDON: path.join(root, "build-asan", "build", "Release", "nft_proxier.node"),
     LD_PRELOAD: found.stdout.trim(),
-    // Node itself does not free everything when it exits, so leaks at exit say nothing about the addon.
+    // Node itself does not free everything at exit, so leaks at exit prove nothing about the addon.
     ASAN_OPTIONS: "detect_leaks=0:abort_on_error=1:disable_coredump=1",
     UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
   };
@@ -139,7 +139,7 @@ function tierEnvironment(): Record<string, string> {
   };
 }
 
-/** Runs a command in its own process group, so that the whole group can be ended. Resolves with what went wrong. */
+/** Runs a command in its own process group, so that the whole group can be ended. Resolves with the error, if any. */
 function runGroup(command: string, args: readonly string[], limitMs = tierLimitMs): Promise<string | undefined> {
   return new Promise((resolve) => {
     const child = spawn(command, args, { cwd: root, stdio: ["ignore", "inherit", "inherit"], detached: true });
@@ -184,7 +184,7 @@ function readReport(file: string): Report | undefined {
 /** Tiers that run in one process. */
 type Stage = readonly Tier[];
 
-/** Tiers in namespaces are one stage, but for those with settings or a namespace of their own. */
+/** Tiers in namespaces form one stage, except those with their own settings or namespace. */
 function stagesOf(selected: readonly Tier[]): readonly Stage[] {
   const stages: Tier[][] = [];
   const isShared = ({ runs, apart, alone }: Tier): boolean => runs === "in-namespaces" && !apart && !alone;
@@ -196,7 +196,7 @@ function stagesOf(selected: readonly Tier[]): readonly Stage[] {
   return stages;
 }
 
-/** Where a tier's tests are, below test/. */
+/** Directory of a tier's tests, relative to test/. */
 const folderOf = ({ name }: Tier): string => ({ nft: "nft-versions", package: "library" })[name] ?? name;
 
 /** The tier's part of a stage's report. */
@@ -205,14 +205,14 @@ function partOf(report: Report, tier: Tier): Report {
   return { testResults: report.testResults.filter(({ name }) => name.startsWith(folder)) };
 }
 
-/** From the first file's start to the last one's end, s. */
+/** Seconds from the first file's start to the last one's end. */
 function secondsOf({ testResults }: Report): number {
   const start = Math.min(...testResults.map(({ startTime }) => startTime));
   const end = Math.max(...testResults.map(({ endTime }) => endTime));
   return testResults.length === 0 ? 0 : (end - start) / 1000;
 }
 
-/** Adds up a report. A file that failed outside of its tests counts as one failed. */
+/** Adds up a report. A file that failed outside its tests counts as one failure. */
 function tally(report: Report): Outcome {
   const notes: string[] = [];
   const skippedIn: string[] = [];
@@ -237,13 +237,13 @@ function tally(report: Report): Outcome {
   return { passed, failed, skipped, skippedIn, notes, seconds: secondsOf(report) };
 }
 
-/** See test/library/clean-root.ts. Returns what went wrong. */
+/** See test/library/clean-root.ts. Returns the error, if any. */
 function makeCleanRoot(): string | undefined {
   const { status } = spawnSync(process.execPath, ["test/library/clean-root.ts"], { cwd: root, stdio: "inherit" });
   return status === 0 ? undefined : "could not pack and install the package; see above";
 }
 
-/** Returns what went wrong. */
+/** Returns the error, if any. */
 async function bundleProgram(): Promise<string | undefined> {
   rmSync(bundle, { recursive: true, force: true });
   // Sanitized tests read stack traces: they run the program from files.
@@ -254,24 +254,24 @@ async function bundleProgram(): Promise<string | undefined> {
   }
   mkdirSync(path.join(bundle, "build"));
   symlinkSync(path.join(root, "build", "Release"), path.join(bundle, "build", "Release"));
-  // Commands leave their compiled code here, and find it again.
+  // Commands store their compiled code here for the next run.
   mkdirSync(path.join(bundle, "cache"));
   return undefined;
 }
 
-/** The lab's programs, which the first tests that need one would compile each for itself. Returns what went wrong. */
+/** Builds the lab's programs once, which otherwise each of the first tests would compile. Returns the error, if any. */
 async function buildLab(): Promise<string | undefined> {
   const failure = await runGroup(process.execPath, ["--no-warnings", "test/lab/build-all.ts"]);
   return failure === undefined ? undefined : `could not compile the lab's programs: it ${failure}`;
 }
 
-/** What tiers in namespaces share. Returns what went wrong. */
+/** Prepares resources that tiers in namespaces share. Returns the error, if any. */
 async function prepareShared(): Promise<string | undefined> {
   const all = await Promise.all([bundleProgram(), ...(filters.length === 0 ? [buildLab()] : [])]);
   return all.find((failure) => failure !== undefined);
 }
 
-/** What a tier needs from outside, as its namespaces have no way out. Returns what went wrong. */
+/** Prepares a tier's resources from outside, because its namespaces have no way out. Returns the error, if any. */
 function prepare(tier: Tier): string | undefined {
   if (tier.name === "package") return makeCleanRoot();
   try {
@@ -289,7 +289,7 @@ function prepare(tier: Tier): string | undefined {
   }
 }
 
-/** Outcomes of the stage's tiers, in order. A failure that no test shows counts as one failed of the first. */
+/** Returns the outcomes of the stage's tiers, in order. A failure that belongs to no test counts as one failure of the first tier. */
 async function runVitest(stage: Stage): Promise<readonly Outcome[]> {
   const names = stage.map(({ name }) => name);
   const file = path.join(results, "stage.json");
@@ -305,7 +305,7 @@ async function runVitest(stage: Stage): Promise<readonly Outcome[]> {
     `--outputFile.json=${file}`,
     ...filters,
   ];
-  // The environment is set inside of the namespaces: a preloaded sanitizer has no business in the tools that make them.
+  // Set the environment inside the namespaces: a sanitizer must not be preloaded into the tools that create them.
   const environment = Object.entries(tierEnvironment()).map(([name, value]) => `${name}=${value}`);
   const inner = ["env", ...environment, process.execPath, ...vitest];
   const enter =
@@ -350,7 +350,7 @@ function selectTiers(): readonly Tier[] {
   });
 }
 
-/** What is no part of `npm test`, and why. */
+/** Commands that are not part of `npm test`, and the reasons. */
 const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "test:all", why: "long: every test, and more seeds, kills, inputs and rows than `npm test`" },
   {
@@ -368,7 +368,7 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
   { command: "bench", why: "needs a quiet machine" },
 ];
 
-/** What this run does not cover though the project has it: said, so that a green line is not read as more than it is. */
+/** Existing tests that this run does not cover. They are printed, so that nobody reads too much into a green line. */
 function notCovered(selected: readonly Tier[]): string[] {
   const absent = tiers.filter(({ apart, long }) => apart !== true && !(long && options.short));
   const names = absent.filter((tier) => !selected.includes(tier)).map(({ name }) => name);
@@ -395,7 +395,7 @@ function columns(rows: readonly (readonly [string, string])[]): string {
   return rows.map(([name, what]) => `  ${name.padEnd(width)}  ${what}`).join("\n");
 }
 
-/** How long a tier took on this machine, as its report of then says; a run with a FILTER counts as one. */
+/** How long a tier took on this machine according to its last report; a run with a FILTER counts, too. */
 function lastRun({ name }: Tier): string {
   const report = readReport(path.join(results, `${name}.json`));
   if (report === undefined) return "";

@@ -1,11 +1,11 @@
 /**
- * Words of a private dialect, and what Kubernetes and nf_tables say instead: a check over sources, test titles and documents. A word is here
- * because it was once used for something that has a name of its own.
+ * Words of a private dialect, with the terms of Kubernetes and nf_tables: a check of sources, test titles and documents. A word is listed
+ * because it was once used for something that has its own name.
  */
 import { globSync, readFileSync } from "node:fs";
 import path from "node:path";
 
-/** What not to write, and what to write. */
+/** Words to avoid, and words to use. */
 const WORDS: readonly (readonly [not: RegExp, say: string])[] = [
   [/\b(?:set|sets|setting|put) aside\b|\bset-?asides?\b|setAside/i, "quarantine"],
   [/\b(?:in|into) doubt\b|\bdoubts?\b|inDoubt/i, "invalidated"],
@@ -29,18 +29,18 @@ const WORDS: readonly (readonly [not: RegExp, say: string])[] = [
   [/\bwhat was last understood\b/i, "last good version kept"],
 ];
 
-/** Names that are kept: what dashboards and alerts are made of. */
+/** Names that stay, because dashboards and alerts use them. */
 const KEPT = /nftproxier_services_set_aside(?:_total)?/g;
 
 const SOURCES = "{ts,mjs,cc,h,hpp,md}";
 
-/** Where the words are looked for. */
+/** Files to check. */
 const WHERE: readonly string[] = ["*.md", `{deploy,docs,examples,native,src,test}/**/*.${SOURCES}`];
 
-/** Not gone through yet, and what must name the words. */
+/** Files that are not checked yet, and files that must contain the words. */
 const EXCEPT: readonly string[] = ["**/node_modules/**", "test/words.ts", "test/unit/words.test.ts"];
 
-/** Each use of a word that is not to be used: "file:line: word; say: …". `globs`: where to look, relative to `root`. */
+/** Returns each use of a listed word: "file:line: word; say: …". `globs`: files to check, relative to `root`. */
 export function foreignWords(root: string, globs: readonly string[] = WHERE): string[] {
   const files = globSync([...globs], { cwd: root, exclude: [...EXCEPT] }).sort();
   return files.flatMap((file) => {
@@ -49,7 +49,7 @@ export function foreignWords(root: string, globs: readonly string[] = WHERE): st
   });
 }
 
-/** "word; say: …" for each in a line. */
+/** Returns "word; say: …" for each listed word in a line. */
 export function wordsOf(line: string): string[] {
   const text = line.replaceAll(KEPT, "");
   return WORDS.flatMap(([not, say]) => {

@@ -1,8 +1,8 @@
-/** The fields of the objects that are read, as @kubernetes/client-node's own models list them. */
+/** The fields of the objects that we read, as listed in @kubernetes/client-node's own models. */
 import * as client from "@kubernetes/client-node";
 
 interface Attribute {
-  /** As JSON has it. */
+  /** The name in JSON. */
   readonly baseName: string;
   readonly type: string;
 }
@@ -44,7 +44,7 @@ export function knownFieldsFile(): string {
   return `${HEAD}${body.join("")}};\n`;
 }
 
-/** As prettier breaks it. */
+/** Formats an entry as prettier does. */
 function entry(type: string, fields: string): string {
   const line = `  ${type}: ${JSON.stringify(fields)},\n`;
   return line.length <= 121 ? line : `  ${type}:\n    ${JSON.stringify(fields)},\n`;

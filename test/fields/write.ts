@@ -1,4 +1,4 @@
-/** Writes the fields that @kubernetes/client-node's models have: node_modules/.bin/node test/fields/write.ts */
+/** Writes the list of fields in @kubernetes/client-node's models: node_modules/.bin/node test/fields/write.ts */
 import { writeFileSync } from "node:fs";
 import { knownFieldsFile } from "./list.ts";
 

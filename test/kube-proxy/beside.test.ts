@@ -1,4 +1,4 @@
-/** kube-proxy and nft-proxier on one node at once: who serves, what is said of it, and what becomes of what kube-proxy leaves. */
+/** kube-proxy and nft-proxier on one node at once: which one serves, what is reported, and what happens to kube-proxy's leftovers. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { eventually } from "../lab/eventually.ts";
@@ -25,11 +25,11 @@ afterEach(async () => {
 
 async function expectServed(...pods: readonly string[]): Promise<void> {
   const row = { rule: "", from: "client", to: [clusterIP(web), nodePort(web)], expect: { pods, masq: true } };
-  // Connections of UDP end with their endpoint, a moment after the rules have changed.
+  // UDP connections end with their endpoint, a moment after the rules have changed.
   await eventually(async () => expect(await checkRow(node.cluster, { ...row, protocols: ["tcp"] })).toEqual([]));
 }
 
-/** It notices within so long that its rules are gone. */
+/** Within this time kube-proxy notices that its rules are gone. */
 const quick = { iptables: { syncPeriod: "2s", minSyncPeriod: "1s" } };
 
 async function hasRules(mode: Mode): Promise<boolean> {
@@ -54,7 +54,7 @@ describe.each(IPTABLES_MODES)("a kube-proxy in mode %s that has not ended yet", 
       expect(await rulesOf(node.cluster.node, mode)).not.toContainEqual(
         expect.stringMatching(/KUBE-(SERVICES|SVC|PROXY)/),
       );
-    // It looks once a minute.
+    // It checks once a minute.
     await expect.poll(async () => hasRules(mode), { timeout: patience(90_000), interval: 500 }).toBe(false);
     await eventually(gone);
     await expectServed("b");
@@ -98,6 +98,6 @@ test("kube-proxy --cleanup removes all that is ours from a node without us", asy
   expect((await node.cluster.command(["handover"])).code).toBe(0);
   await node.endAll("SIGTERM");
   await kubeProxyCleanup(node.cluster.node, "iptables-nft");
-  // It has no name for the copy, which ends by itself.
+  // kube-proxy's cleanup does not know the copy, which ends by itself.
   expect(await node.cluster.node.mustRun(["nft", "list", "tables"])).not.toMatch(/ kube-proxy$/m);
 });

@@ -1,6 +1,6 @@
 /**
- * Changing over from kube-proxy and back, with 1,000 open connections and thousands of new ones a second: none is lost; what kube-proxy had is gone,
- * and what others have beside it stays.
+ * Moving from kube-proxy and back, with 1,000 open connections and thousands of new ones a second: none is lost. kube-proxy's rules are
+ * removed, and others' rules stay.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(async () => node.destroy());
 afterEach(async () => node.clear());
 
-/** Of a firewall and of a CNI plugin, in the tables that kube-proxy writes to. */
+/** Rules of a firewall and of a CNI plugin, in the tables that kube-proxy writes. */
 const OTHERS: readonly (readonly string[])[] = [
   ["-t", "filter", "-N", "FIREWALL"],
   ["-t", "filter", "-A", "FIREWALL", "-m", "comment", "--comment", "of another program", "-j", "RETURN"],
@@ -43,10 +43,10 @@ async function addOthers(mode: Mode): Promise<void> {
   }
 }
 
-/** kube-proxy makes it and never removes it, as it is kubelet's as well. */
+/** kube-proxy creates it and never removes it, because it belongs to kubelet as well. */
 const KUBELETS = /KUBE-FIREWALL/;
 
-/** What others have, without counters. */
+/** Other programs' rules, without counters. */
 async function others(mode: Mode): Promise<readonly string[]> {
   const table = await node.cluster.node.mustRun(["nft", "-s", "list", "table", "inet", "other"]);
   if (mode === "nftables") return [table];
@@ -60,7 +60,7 @@ async function others(mode: Mode): Promise<readonly string[]> {
   return [table, ...lines];
 }
 
-/** What kube-proxy's rules are told by. */
+/** Patterns that identify kube-proxy's rules. */
 const THEIRS: Readonly<Record<Mode, RegExp>> = {
   nftables:
     /(service|local|external|endpoint|firewall|affinity)-[A-Z2-7]{8}-|chain (masquerading|mark-for-masquerade|firewall-check|cluster-ips-check|filter-prerouting |filter-output-post-dnat)/,
@@ -119,7 +119,7 @@ test("back to the nftables mode needs no handover", async () => {
   await expectNoFailure(node.cluster, async () => {
     await node.endAll("SIGTERM");
     await node.startKubeProxy("nftables");
-    // Its second sync removes what it takes for stale.
+    // Its second sync removes what it considers stale.
     await sleep(1500);
   });
 });

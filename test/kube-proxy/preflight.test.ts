@@ -1,4 +1,4 @@
-/** `preflight` where kube-proxy itself serves: what it says is so. */
+/** `preflight` on a node where kube-proxy itself serves: its statements are true. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import type { PreflightReport } from "../../src/migration/preflight/preflight-report.ts";
@@ -37,7 +37,7 @@ async function look(
   return { code, report, says };
 }
 
-/** Chains of kube-proxy's that its own tool lists in a table of the family. */
+/** Number of kube-proxy's chains that its own tool lists in a table of the family. */
 async function chainsIn(mode: Mode, table: string): Promise<number> {
   const [text = ""] = await rulesOf(node.cluster.node, mode);
   const part = text.split(/^\*/m).find((each) => each.startsWith(`${table}\n`)) ?? "";
@@ -78,7 +78,7 @@ describe.each(MODES)("mode %s", (mode) => {
         ),
       );
     }
-    // And nothing of it was changed.
+    // `preflight` has changed nothing.
     const row = { rule: "", from: "client", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: true } } as const;
     expect(await checkRow(node.cluster, row)).toEqual([]);
   });
@@ -97,7 +97,7 @@ describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, and nodePor
     expect(await checkRow(node.cluster, { ...row, expect: { pods: ["a", "r1"], masq: true } })).toEqual([]);
     await node.endAll("SIGTERM");
     await node.startNftProxier();
-    // What kube-proxy left goes a moment after our rules are in force.
+    // kube-proxy's leftovers are removed a moment after our rules become active.
     await eventually(async () => expect(await checkRow(node.cluster, { ...row, expect: "untouched" })).toEqual([]));
   });
 });

@@ -1,4 +1,4 @@
-/** The same services and the same packets, through kube-proxy's nftables mode and through ours. */
+/** The same services and the same packets, with kube-proxy's nftables mode and with ours. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { patience } from "../lab/patience.ts";
@@ -38,7 +38,7 @@ const terminating: ServiceSpec = {
 const zoned: ServiceSpec = {
   name: "zoned",
   n: 11,
-  // Before 1.31 hints count for services that ask for them alone.
+  // Before 1.31, hints count only for services that request them.
   metadata: { annotations: { "service.kubernetes.io/topology-mode": "Auto" } },
   endpoints: [
     { pod: "a", forZones: ["zone-1"] },
@@ -47,7 +47,7 @@ const zoned: ServiceSpec = {
 };
 const SERVICES = [web, edge, empty, inside, insideFar, edgeFar, guarded, alone, sticky, terminating, zoned];
 
-/** `since`: the minor version of kube-proxy from which on it is so there, too. */
+/** `since`: the first minor version of kube-proxy with the same behaviour. */
 type Compared = Row & { readonly since?: number };
 
 const nobody = target("a ClusterIP that no service has", { ip: "10.96.200.200", ip6: "fd00:10:96::c8c8" }, 80);
@@ -73,7 +73,7 @@ const ROWS: readonly Compared[] = [
     expect: { pods: ["r1", "r2"], masq: false },
   },
   {
-    // 1.30 looks for endpoints at output before it translates, and so drops the node's own.
+    // 1.30 checks for endpoints at output before it translates, and so drops the node's own packets.
     since: 31,
     rule: "policy Local, endpoints elsewhere, node",
     from: "node",
@@ -106,7 +106,7 @@ const ROWS: readonly Compared[] = [
   { rule: "zone hints", from: "b", to: clusterIP(zoned), expect: { pods: ["a"], masq: false } },
   { rule: "undefined port of a ClusterIP", from: ["b", "node"], to: clusterIP(web, 81), expect: "reject" },
   {
-    // Before, it reads ServiceCIDRs behind a gate of its own.
+    // Earlier versions read ServiceCIDRs only with a feature gate.
     since: 33,
     rule: "address inside a ServiceCIDR",
     from: ["b", "node"],

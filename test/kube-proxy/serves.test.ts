@@ -1,4 +1,4 @@
-/** kube-proxy itself serves in the lab, in each of its modes: what everything else here stands on. */
+/** kube-proxy itself serves in the lab, in each of its modes: all other tests here depend on that. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { clusterIP, externals, nodePort, type ServiceSpec } from "../packets/support/objects.ts";

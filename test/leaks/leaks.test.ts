@@ -1,6 +1,6 @@
 /**
- * The addon leaks nothing, on the main thread and in worker threads, whatever becomes of these. How often is a matter of
- * the run's length; `npm run test:leaks` sets the environment for 10,000 of each kind of work, with an addon that is compiled under AddressSanitizer.
+ * The addon leaks nothing, on the main thread and in worker threads, however these end. The number of repetitions depends on the run's
+ * length. `npm run test:leaks` sets the environment for 10,000 of each kind of work, with an addon compiled under AddressSanitizer.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
@@ -8,14 +8,14 @@ import { sanitized } from "./sanitizer.ts";
 import { atLength } from "../lab/length.ts";
 
 const setting = (name: string, short: number): number => Number(process.env[`LEAKS_${name}`] ?? short);
-/** How often each kind of work is done. */
+/** Repetitions of each kind of work. */
 const COUNT = setting("COUNT", atLength({ short: 20, usual: 100, nightly: 1000 }));
 const WORKERS = setting("WORKERS", atLength({ short: 3, usual: 12, nightly: 48 }));
 const WORKERS_AT_ONCE = 3;
 const instrumented = process.env["LEAKS_INSTRUMENTED"] === "1";
-/** Bytes more behind `COUNT` times than before that are no leak: a buffer that has grown, code that was compiled. */
+/** Growth after `COUNT` repetitions that is not a leak, in bytes: a grown buffer, compiled code. */
 const NOISE = 65_536;
-/** A refused transaction waits 20 ms for the kernel, and a pass over conntrack takes as long. */
+/** A rejected transaction waits 20 ms for the kernel, and a pass over conntrack takes as long. */
 const TIMEOUT_MS = 120_000 + COUNT * 150 + WORKERS * 5000;
 
 let namespaces: Namespace[] = [];
@@ -61,7 +61,7 @@ test(
 );
 
 test(`${WORKERS} worker threads that end in all ways leave nothing behind`, { timeout: TIMEOUT_MS }, async () => {
-  // Every other worker does its share to the end.
+  // Every other worker does its full share.
   const args = [WORKERS, Math.ceil((2 * COUNT) / WORKERS), WORKERS_AT_ONCE].map(String);
   const { result, report } = await sanitized("workers.mjs", [...args, ...namespaces.map(({ path }) => path)], {
     instrumented,

@@ -1,6 +1,6 @@
 /**
- * Programs under LeakSanitizer: the runtime of AddressSanitizer is loaded before Node and has its malloc, so that every
- * allocation is known, the addon's, its libraries' and Node's own. For that nothing needs to be compiled for it.
+ * Runs programs under LeakSanitizer. AddressSanitizer's runtime is loaded before Node and provides malloc, so it knows every allocation:
+ * the addon's, its libraries' and Node's own. Nothing needs to be compiled for that.
  */
 import { spawn, spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -10,24 +10,24 @@ import { buildAddon } from "../lab/build.ts";
 
 const HERE = import.meta.dirname;
 const BUILD = path.join(root, "build", "leaks");
-/** What the sanitizer makes the exit code when it has found something. */
+/** Exit code of a program in which the sanitizer has found something. */
 const FOUND = 23;
 
 export interface Run {
-  /** What the program printed last, from JSON; undefined when it printed nothing. */
+  /** The program's last output, parsed as JSON; undefined if it printed nothing. */
   readonly result: unknown;
-  /** The sanitizer's report; empty when there was nothing to report. */
+  /** The sanitizer's report; empty if there is nothing to report. */
   readonly report: string;
 }
 
 export interface Options {
-  /** Files of suppressions, beside this one. */
+  /** Files of suppressions, in this directory. */
   readonly suppressions?: readonly string[];
-  /** With the addon that is itself compiled under the sanitizers (build-asan/). */
+  /** Use the addon that is itself compiled under the sanitizers (build-asan/). */
   readonly instrumented?: boolean;
 }
 
-/** The library that is loaded before Node. */
+/** Returns the library to load before Node. */
 function runtimeLibrary(): string {
   const found = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
   const library = found.stdout?.trim() ?? "";
@@ -35,7 +35,7 @@ function runtimeLibrary(): string {
   throw new Error("the compiler has no libasan.so; on Debian it comes with g++ (libgcc-12-dev, libasan8)");
 }
 
-/** LSan takes one file. */
+/** LSan accepts only one file. */
 function joinSuppressions(names: readonly string[]): string {
   mkdirSync(BUILD, { recursive: true });
   const file = path.join(BUILD, names.join("+"));
@@ -51,7 +51,7 @@ function environment({ suppressions = ["suppressions.txt"], instrumented = false
     ASAN_OPTIONS: `detect_leaks=1:exitcode=${FOUND}:disable_coredump=1`,
     LSAN_OPTIONS: `suppressions=${joinSuppressions(suppressions)}:print_suppressions=0`,
     UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
-    // The kernel lets a transaction that it refuses wait for all its cores: many of them wait at the same time.
+    // The kernel makes each rejected transaction wait for all its cores: let many wait at the same time.
     UV_THREADPOOL_SIZE: "16",
     NFT_PROXIER_PROBE: buildAddon("leak-probe"),
     ...(instrumented && { NFT_PROXIER_ADDON: twin }),
@@ -59,8 +59,8 @@ function environment({ suppressions = ["suppressions.txt"], instrumented = false
 }
 
 /**
- * Runs a program of child/ to its end under the sanitizer. Throws when it failed, or when leaks cannot be looked for here; a
- * leak or another report of the sanitizer is the caller's to judge.
+ * Runs a program of child/ to its end under the sanitizer. Throws if it failed, or if leaks cannot be detected here. A leak or another
+ * report of the sanitizer is left to the caller.
  */
 export async function sanitized(script: string, args: readonly string[], options: Options = {}): Promise<Run> {
   const program = [process.execPath, "--expose-gc", path.join(HERE, "child", script), ...args] as const;
@@ -73,7 +73,7 @@ export async function sanitized(script: string, args: readonly string[], options
     child.on("error", reject);
     child.on("close", (...ended) => resolve(ended));
   });
-  // It stops all threads of the program by ptrace to look for pointers.
+  // The sanitizer stops all threads of the program with ptrace to search for pointers.
   if (/LeakSanitizer has encountered a fatal error/.test(err)) {
     throw new Error(
       "leaks cannot be looked for here: LeakSanitizer may not trace its own process. Run it as root or with CAP_SYS_PTRACE, " +

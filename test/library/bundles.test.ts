@@ -1,4 +1,4 @@
-/** Programs on the library in bundles: the addon cannot be in one. */
+/** Programs that bundle the library: a bundle cannot contain the addon. */
 import { execFile } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -8,7 +8,7 @@ import { beforeAll, expect, test } from "vitest";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const ADDON = path.join(ROOT, "build/Release/nft_proxier.node");
-// Not below the checkout, where a bundle would find its addon.
+// Outside the checkout, where a bundle would find its addon.
 const directory = path.join("/tmp", `nft-proxier-bundles-${process.pid}`);
 
 const SOURCE = `import { openKernel, Table } from "nft-proxier/table";
@@ -30,7 +30,9 @@ beforeAll(() => {
   return () => rmSync(directory, { recursive: true, force: true });
 });
 
-/** @param define what the bundler puts in the place of `import.meta.url`, as esbuild does in CommonJS; absent: its own way. */
+/**
+ * @param define the bundler's replacement for `import.meta.url`, as esbuild does in CommonJS; absent for its own way.
+ */
 async function bundle(file: string, format: "esm" | "cjs", external: string[] = [], define?: string): Promise<string> {
   const build = await rolldown({
     input: path.join(directory, "main.mjs"),

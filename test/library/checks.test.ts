@@ -1,6 +1,6 @@
 /**
- * What plain JavaScript hands over is checked: each statement, specification and option with every field wrong in turn. The samples are typed
- * with all fields of every kind, so that a kind or field that is new does not compile here before it has one.
+ * Input from plain JavaScript is checked: each statement, specification and option with every field wrong in turn. The samples' types
+ * require all fields of every kind, so a new kind or field does not compile here until it has a sample.
  */
 import { describe, expect, test } from "vitest";
 import {
@@ -114,7 +114,7 @@ const KERNEL: Required<KernelOptions> = {
   receiveBufferBytes: 65_536,
 };
 
-/** Wrong for a field with such a value, unless the field takes other types too. */
+/** Values that are wrong for a field with this value, unless the field also accepts other types. */
 function wrongValues(sample: unknown): unknown[] {
   if (typeof sample === "string") return [7, true, null, {}, [], "", `${sample} "`];
   if (typeof sample === "number") return [String(sample), true, null, {}, [], Number.NaN, 1.5, -1, 2 ** 60];
@@ -123,7 +123,7 @@ function wrongValues(sample: unknown): unknown[] {
   return ["x", 7, true, null, Array.isArray(sample) ? {} : []];
 }
 
-/** Values above that these fields do take. */
+/** Values from above that these fields accept. */
 const RIGHT: Readonly<Record<string, readonly unknown[]>> = {
   protocol: [7],
   priority: [7],
@@ -138,7 +138,7 @@ const RIGHT: Readonly<Record<string, readonly unknown[]>> = {
 
 type Changed = readonly [title: string, value: unknown];
 
-/** The sample with one thing wrong, in every place of it. */
+/** Yields the sample with one error, in every place. */
 function* spoilt(sample: unknown, name = "", isTop = true): Generator<Changed> {
   if (!isTop) {
     for (const wrong of wrongValues(sample)) {
@@ -161,7 +161,7 @@ function* spoilt(sample: unknown, name = "", isTop = true): Generator<Changed> {
 }
 
 function declared(): Table {
-  // Nothing here reaches a kernel: the table is declared and printed.
+  // No kernel is needed: the table is declared and printed.
   return new Table({ portId: 0 } as Kernel, { family: "ip", name: "mine" });
 }
 
@@ -174,7 +174,7 @@ function refusal(action: () => unknown): unknown {
   }
 }
 
-/** Tries everything wrong; returns how much was tried. */
+/** Tries every wrong value. Returns the number of tries. */
 function expectRefusals(sample: unknown, use: (given: never) => unknown): number {
   let tried = 0;
   for (const [title, given] of spoilt(sample)) {
@@ -190,7 +190,7 @@ describe("a statement with anything wrong is refused, and changes nothing:", () 
     const table = declared();
     const before = table.render();
     const chain = (given: Statement): void => table.chain({ chain: "c", rules: [{ statements: [given] }] });
-    // "counter" has its tag alone.
+    // "counter" has only its tag.
     expect(expectRefusals(sample, chain)).toBeGreaterThanOrEqual(8);
     expect(expectRefusals(sample, (given: Statement) => printRule([given], { family: "ip" }))).toBeGreaterThan(0);
     expect(table.render()).toBe(before);
@@ -222,7 +222,7 @@ describe("anything wrong is refused in", () => {
     expectRefusals(handlers, (given: typeof handlers) => new TableWatch(kernel, [table], given));
     const waits = { firstWaitMs: 1, longestWaitMs: 2 };
     expectRefusals(waits, (given: typeof waits) => new TableWatch(kernel, [table], handlers, given));
-    // A program's own object may have a state beside the functions.
+    // A program's own object may have state besides the functions.
     class Counting {
       seen = 0;
       changed = (): void => void this.seen++;
@@ -238,7 +238,7 @@ describe("anything wrong is refused in", () => {
   });
 });
 
-/** What a user of plain JavaScript wrote, and what is said of it. */
+/** Typos of a plain JavaScript user, with their error messages. */
 const TYPOS: readonly (readonly [given: object, message: string])[] = [
   [
     { match: "port", direction: "src", ports: [53] },

@@ -1,6 +1,6 @@
 /**
- * The published package, as a stranger gets it: packed, installed where there is no compiler, and in a root that holds the C library,
- * Node and the installed package alone. Needs the npm registry and Debian's archive, so it is made outside of the tests' namespaces:
+ * The published package from a user's view: packed, installed without a compiler, in a root that contains only the C library, Node and the
+ * installed package. Needs the npm registry and Debian's archive, so it is made outside the tests' namespaces:
  *
  *   node test/library/clean-root.ts     writes build/package/
  */
@@ -11,24 +11,24 @@ import { mustRun, unpacked } from "../lab/debian.ts";
 
 const checkout = path.resolve(import.meta.dirname, "..", "..");
 export const directory = path.join(checkout, "build", "package");
-/** What the examples see as `/`; the project is in /app. */
+/** The examples' `/`; the project is in /app. */
 export const cleanRoot = path.join(directory, "root");
 export const reportFile = path.join(directory, "report.json");
 export const muslRoot = path.join(directory, "musl", "root");
 
-/** What was seen on the way. */
+/** Observations during the installation. */
 export interface Report {
-  /** Of the tarball, bytes; and unpacked. */
+  /** Size of the tarball, bytes; and unpacked. */
   readonly size: number;
   readonly unpackedSize: number;
   readonly files: readonly string[];
   /** Packages in node_modules after the installation. */
   readonly installed: readonly string[];
-  /** What npm said when it installed. */
+  /** npm's output during the installation. */
   readonly output: string;
 }
 
-/** npm of this machine, on the pinned Node, seeing no other program: nothing could compile. */
+/** This machine's npm on the pinned Node, with no other program in PATH: nothing can compile. */
 function withoutCompiler(): Record<string, string> {
   const bin = path.join(directory, "bin");
   mkdirSync(bin, { recursive: true });
@@ -37,7 +37,7 @@ function withoutCompiler(): Record<string, string> {
   return { PATH: bin };
 }
 
-/** What npm tells install scripts, so that node-gyp compiles without a download. */
+/** Variables that npm sets for install scripts, so that node-gyp compiles without a download. */
 export function compilers(): Record<string, string> {
   return {
     npm_config_node_gyp: path.resolve(npmScript(), "../../node_modules/node-gyp/bin/node-gyp.js"),
@@ -63,7 +63,7 @@ function pack(): { tarball: string; size: number; unpackedSize: number; files: s
   return { tarball: path.join(directory, filename), size, unpackedSize, files: files.map((file) => file.path) };
 }
 
-/** Installs the tarball in an empty project. Returns what npm said. */
+/** Installs the tarball in an empty project. Returns npm's output. */
 function install(tarball: string): string {
   const project = path.join(cleanRoot, "app");
   mkdirSync(project, { recursive: true });
@@ -83,13 +83,13 @@ function installedPackages(): string[] {
   return readdirSync(modules).filter((name) => !name.startsWith("."));
 }
 
-/** A Debian of another kind, for its C library alone. */
+/** Fetches packages of another Debian architecture, only for the C library. */
 function fetchLibraries(name: string, packages: readonly string[], architecture?: string): void {
   const download = (archive: { download(names: readonly string[]): void }): void => archive.download(packages);
   unpacked(path.join(directory, name), "bookworm", `the C library for ${name}`, download, architecture);
 }
 
-/** What stands for a machine of the other kind: Node for arm64, its C library, and an emulator of the processor. */
+/** Stands in for a machine of another architecture: Node for arm64, its C library, and an emulator of the processor. */
 export const emulated = {
   emulator: path.join(directory, "qemu", "root", "usr/bin/qemu-aarch64-static"),
   root: path.join(directory, "arm64", "root"),
@@ -111,7 +111,7 @@ function fetchNode(arch: string, version: string, name: string): void {
   mustRun("tar", ["-xzf", `node-linux-${arch}-${version}.tgz`], { cwd: into });
 }
 
-/** The oldest Node that README.md lets a checkout be built with, one in between, and the oldest that runs the program. */
+/** The oldest Node that may build a checkout according to README.md, one in between, and the oldest that runs the program. */
 export const OLD_NODES = ["18.20.8", "20.20.2", "22.12.0"] as const;
 
 export function oldNode(version: (typeof OLD_NODES)[number]): string {
@@ -125,7 +125,7 @@ function main(): void {
   fetchLibraries("musl", ["musl", "musl-dev"]);
   if (process.arch === "x64") fetchArm64();
   for (const version of OLD_NODES) fetchNode(process.arch, version, `node-${version}`);
-  // Its links are absolute: /lib/ld-linux… is made relative to the root by the copy.
+  // Its links are absolute: the copy makes /lib/ld-linux… relative to the root.
   cpSync(path.join(directory, "glibc", "root"), cleanRoot, { recursive: true, verbatimSymlinks: true });
   const { tarball, ...packed } = pack();
   const output = install(tarball);

@@ -1,6 +1,6 @@
 /**
- * Objects that the cross compiler keeps: each is used again for as long as it would be compiled to the same, and no longer. With the
- * compiler that has packed the package.
+ * The cross compiler's object cache: an object is reused exactly as long as compiling it again would give the same result. Uses the
+ * compiler that packed the package.
  */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,11 +10,11 @@ import { CrossCompiler, filesUnder, mirror } from "../../deploy/package/cross-co
 import { mustRun } from "../lab/debian.ts";
 
 const zig = new CrossCompiler(path.resolve(import.meta.dirname, "../../build/prebuild"));
-/** As the package's, so that the C++ library is there already. */
+/** The package's target, so that the C++ library already exists. */
 const target = `${process.arch === "arm64" ? "aarch64" : "x86_64"}-linux-gnu.2.28`;
 
 let directory: string;
-/** Nothing that was compiled before has this in it. */
+/** No earlier compilation contains this text. */
 let unique: string;
 const file = (name: string): string => path.join(directory, "sources", name);
 

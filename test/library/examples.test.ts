@@ -1,4 +1,4 @@
-/** The examples in the checkout, on what the build made. */
+/** The examples in the checkout, using the build's output. */
 import path from "node:path";
 import { testExamples } from "./examples.ts";
 

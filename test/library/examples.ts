@@ -1,4 +1,4 @@
-/** The programs in examples/, as their readers run them, on the real kernel and with packets. */
+/** Runs the programs in examples/ as their readers do, on the real kernel and with packets. */
 import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
@@ -6,33 +6,36 @@ import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
 
-/** The machine that the programs run on, its client, and a machine behind it. */
+/** The machine that runs the programs, its client, and a machine behind it. */
 let host: Namespace;
 let client: Namespace;
 let behind: Namespace;
 
-/** Where the programs run. */
+/** The place where the programs run. */
 export interface Place {
-  /** Runs a program of Node's: the command ahead of its path. */
+  /** The command that runs a Node program, before the program's path. */
   readonly node: readonly string[];
-  /** The examples' directory, and one for files, as the programs see them. */
+  /** The directory of the examples and one for files, as the programs see them. */
   readonly examples: string;
   readonly files: string;
-  /** What they see as `/`. */
+  /** The programs' `/`. */
   readonly root: string;
 }
 
-/** Greets whoever connects, and keeps the connection. @param greeting an expression; `s` is the socket. */
+/** Greets each client, and keeps the connection open. @param greeting an expression; `s` is the socket. */
 async function serve(namespace: Namespace, port: number, greeting: string): Promise<void> {
   const script = `net.createServer((s) => { s.on("error", () => {}); s.write(${greeting}); }).listen(${port}, "0.0.0.0", () => console.log("ready"))`;
   const child = namespace.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
   await once(child.stdout!, "data");
 }
 
-/** Longer than a greeting takes on a busy machine; waited for to the end only where one is missing. */
+/** Longer than a greeting takes on a busy machine; only a missing greeting waits that long. */
 const GREETED_MS = patience(10_000);
 
-/** What so many connections at once are greeted with, in at most `ms`; those without a greeting are not in the list. */
+/**
+ * Opens this many connections at once. Returns the greetings received within `ms`; connections without a greeting are
+ * not in the list.
+ */
 async function connect(
   address: string,
   port: number,
@@ -67,7 +70,7 @@ async function startLab(): Promise<void> {
   await serve(behind, 81, "s.remoteAddress");
 }
 
-/** Declares the tests of all examples, and the network that they run in. */
+/** Declares the tests of all examples, and their network. */
 export function testExamples(place: Place): void {
   const example = (name: string, ...args: readonly string[]): string[] => [
     ...place.node,
@@ -140,7 +143,7 @@ export function testExamples(place: Place): void {
     );
     expect(Number(dropped?.[1])).toBeGreaterThan(0);
     await host.mustRun(example("rate-limiter", "--remove"));
-    // Less than it would take them with the limit still there.
+    // Less time than they would need with the limit still active.
     expect(await connect("192.0.2.1", 8000, 20, patience(5000))).toHaveLength(20);
   });
 
@@ -156,13 +159,13 @@ export function testExamples(place: Place): void {
       .poll(() => output)
       .toMatch(/: nft \(thread \d+\): new table ip stranger, new chain ip stranger forward$/m);
     await expect.poll(() => output).toMatch(/new chain inet rate-limiter limited/);
-    // `ip netns exec` has become the program itself.
+    // `ip netns exec` has replaced itself with the program.
     child.kill("SIGTERM");
     expect((await exited)[0]).toBe(0);
   });
 
   test("top-talkers prints the clients with the most connections", async () => {
-    await host.mustRun(example("rate-limiter", "9", "1")); // what looks at a connection's state makes the kernel track it
+    await host.mustRun(example("rate-limiter", "9", "1")); // a rule that checks a connection's state makes the kernel track it
     expect(await connect("192.0.2.1", 8000, 100, GREETED_MS, "192.0.2.3")).toHaveLength(100);
     const output = await host.mustRun(example("top-talkers", "1"));
     expect(output).toMatch(/^192\.0\.2\.3 +100 connections +[1-9]\d+ bytes\n\d+ of \d+ entries\n$/);

@@ -1,4 +1,4 @@
-/** Tables of the families netdev, bridge and arp: what their rules match of real packets, what is refused, and the text that nft reads. */
+/** Tables of the families netdev, bridge and arp: which real packets their rules match, what is rejected, and the text that nft reads. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FieldError, type Kernel, openKernel, printRule, type Statement, Table } from "nft-proxier/table";
 import { Namespace } from "../lab/namespace.ts";
@@ -32,7 +32,7 @@ afterAll(async () => {
   await Promise.all([host, left, right].map((namespace) => namespace.destroy()));
 });
 
-/** What rules count, each its own statements, of two packets of IPv4 and two of IPv6 to UDP port 9. */
+/** Each rule counts, with its own statements, matches among two IPv4 packets and two IPv6 packets to UDP port 9. */
 async function counted(table: Table, chain: string): Promise<number[]> {
   const rules = await kernel.rules(table.ref, chain);
   return rules.map(({ exprs }) => Number(exprs.find((expr) => expr.type === "counter")?.packets));
@@ -46,7 +46,7 @@ async function send(): Promise<void> {
 }
 
 const UDP: Statement = { match: "protocol", protocol: "udp" };
-/** Each counts what it matches: of four packets, two of IPv4. */
+/** Number of matches of each: of four packets, two are IPv4. */
 const RULES: readonly (readonly [statements: readonly Statement[], packets: number])[] = [
   [[{ match: "address", direction: "source", nets: ["192.0.2.0/24"] }, UDP], 2],
   [[{ match: "address", direction: "source", nets: ["192.0.2.1", "192.0.2.7"] }, UDP], 2],
@@ -71,7 +71,7 @@ describe.each([
     await send();
     await expect.poll(() => counted(table, "a")).toEqual(RULES.map(([, packets]) => packets));
     expect(await host.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
-    // A restart finds the same.
+    // A restart finds the same table.
     table.invalidate("a restart");
     expect((await table.apply()).transactions).toBe(0);
     await table.destroy();

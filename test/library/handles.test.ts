@@ -1,4 +1,4 @@
-/** What sets and conntrack entries say of themselves is true: after removal, for output that is put in again, in types, and when printed. */
+/** Information on sets and conntrack entries is true: after removal, for output that is used as input again, in types, and when printed. */
 import { inspect } from "node:util";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from "vitest";
 import { type ConntrackEntry, openConntrack } from "nft-proxier/conntrack";
@@ -38,7 +38,7 @@ describe("a handle of a set", () => {
     const table = declared();
     const first = table.set({ set: "s", key: ["ipv4_addr"] });
     first.put("192.0.2.1");
-    // Of the same width.
+    // Its keys have the same width.
     const second = table.set({ set: "s", key: ["mark"] });
     expect(second.size).toBe(0);
     for (const use of [
@@ -127,7 +127,7 @@ describe("a handle of a set", () => {
     await namespace.mustRun([process.execPath, "-e", script]);
     expect(clients.counted("127.0.0.1")).toEqual({ packets: 0, bytes: 0 });
     await table.readCounters();
-    // With the answer that nobody listens.
+    // Includes the answer that nothing listens.
     expect(clients.counted("127.0.0.1")).toEqual({ packets: 2, bytes: 36 + 64 });
     expect([clients.counted("127.0.0.2"), ports.counted(9)]).toEqual([
       { packets: 0, bytes: 0 },

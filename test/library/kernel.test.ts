@@ -1,4 +1,4 @@
-/** The kernel port as programs use it: who committed, and what a dump of elements tells of those that others made. */
+/** The kernel port as programs use it: the name of the committer, and dumps of elements that others created. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -21,7 +21,7 @@ afterAll(async () => {
   await namespace.destroy();
 });
 
-/** Names of the programs that committed while `action` ran. */
+/** Returns the names of programs that committed while `action` ran. */
 async function committers(action: () => Promise<unknown>): Promise<Set<string | undefined>> {
   const batches: ChangeBatch[] = [];
   const listener = await openKernel({ netns: netns() });
@@ -87,7 +87,7 @@ test("a dump of elements tells objects that they refer to, and comments", async 
     ]),
   );
   expect(await told("s")).toEqual([["192.0.2.2", undefined, "a ban\0"]]);
-  // What cannot be written back is not dropped.
+  // Elements that cannot be written back are not dropped.
   const elements = await kernel.elements(REF, sets.get("s") as SetInfo);
   await expect(kernel.commit([{ op: "add", kind: "elements", ...REF, set: "s", elements }])).rejects.toThrow(
     "extras: are read, and cannot be written",

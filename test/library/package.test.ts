@@ -1,4 +1,4 @@
-/** The published package in a root that holds nothing but Node, the C library and what `npm install` made; see clean-root.ts. */
+/** The published package in a root that contains only Node, the C library and the result of `npm install`; see clean-root.ts. */
 import { spawnSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -27,11 +27,11 @@ let report: Report;
 
 beforeAll(() => {
   report = JSON.parse(readFileSync(reportFile, "utf8")) as Report;
-  // The mount namespace is the tests' own.
+  // The mount namespace belongs to the tests.
   mustRun("mount", ["--rbind", "/proc", path.join(cleanRoot, "proc")]);
 });
 
-/** Runs a module of the project's, given as text, in the clean root. */
+/** Runs a module of the project, given as text, in the clean root. */
 function runInside(text: string): { readonly code: number | null; readonly output: string } {
   writeFileSync(path.join(cleanRoot, "app", "program.mjs"), text);
   const { status, stdout, stderr } = spawnSync(inside[0], [...inside.slice(1), "/app/program.mjs"], {
@@ -170,7 +170,7 @@ export const entries: number = await (await openConntrack()).count();
 });
 
 describe("on musl", () => {
-  // There is no Node for musl in the registries: a program of ours stands for it that has Node's functions as stubs.
+  // There is no Node for musl in the registries: our own program provides Node's functions as stubs.
   test("the prebuilt addon and its libraries load", () => {
     const addon = path.join(installed, "prebuilds", `linux-${process.arch}-musl`, "nft_proxier.node");
     const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api)_\w+)/g);
@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
   });
 });
 
-// On arm64 the rest of this file is about arm64. An emulated process reaches no netlink of netfilter's: what is pure has to do.
+// On arm64, the rest of this file tests arm64. An emulated process cannot use netfilter's netlink, so only the pure functions are tested.
 if (process.arch === "x64") {
   describe("on arm64, emulated", () => {
     test("the prebuilt addon loads and reads a transaction", () => {

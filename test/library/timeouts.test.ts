@@ -44,7 +44,7 @@ function declared(): Table {
   return declaring;
 }
 
-/** Addresses that the kernel holds, with what is left, in seconds. */
+/** Addresses in the kernel's set, with the remaining seconds. */
 async function held(): Promise<Record<string, number>> {
   const text = await namespace.mustRun(["nft", "-j", "list", "set", "inet", "bans", "banned"]);
   const { nftables } = JSON.parse(text) as {
@@ -65,7 +65,7 @@ describe("an element of a set with timeouts", () => {
     expect([banned.put(ADDRESS), banned.size, banned.has(ADDRESS)]).toEqual([false, 1, true]);
     await sleep(TIMEOUT + 100);
     expect([banned.size, banned.has(ADDRESS), await held()]).toEqual([0, false, {}]);
-    // Nothing differs: neither a check nor a read brings it back.
+    // Nothing differs: neither a check nor a read restores it.
     expect(await table.check()).toBe("same");
     table.invalidate("test");
     expect(await table.apply()).toMatchObject({ transactions: 0, resynced: "test" });
@@ -127,7 +127,7 @@ describe("an element of a set with timeouts", () => {
     banned.put(ADDRESS, { timeoutMs: 58_500 });
     banned.put("192.0.2.2");
     expect(await written()).toEqual({ add: 0, delete: 0 });
-    // The second one's time goes on: it ends with the kernel's.
+    // The second one's time continues: it ends together with the kernel's.
     await sleep(700);
     expect([banned.has("192.0.2.2"), Object.keys(await held())]).toEqual([false, [ADDRESS]]);
     await namespace.mustRun(["nft", "flush", "set", "inet", "bans", "banned"]);

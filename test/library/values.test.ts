@@ -1,4 +1,6 @@
-/** Keys, data and verdicts as people write them: what is taken, what is refused and with which words, at compile time and when it runs. */
+/**
+ * Keys, data and verdicts as people write them: accepted values, and rejected ones with their messages, at compile time and at run time.
+ */
 import { execFileSync } from "node:child_process";
 import path from "node:path";
 import { describe, expect, test } from "vitest";
@@ -8,11 +10,11 @@ import { openConntrack } from "nft-proxier/conntrack";
 const ROOT = path.resolve(import.meta.dirname, "../..");
 
 function declared(): Table {
-  // Nothing here reaches a kernel: the table is declared and printed.
+  // No kernel is needed: the table is declared and printed.
   return new Table({ portId: 0 } as Kernel, { family: "ip", name: "mine" });
 }
 
-/** The FieldError that `action` fails with. */
+/** Returns the FieldError that `action` throws. */
 function refusal(action: () => unknown): FieldError {
   try {
     action();

@@ -1,18 +1,18 @@
 /**
- * The nft of other Debian releases, side by side with the machine's: each suite's nftables package with everything that
- * it depends on, its libc and dynamic loader included, unpacked under build/nft/.
+ * nft of other Debian releases, next to the machine's: each suite's nftables package with all its dependencies,
+ * including libc and dynamic loader, unpacked under build/nft/.
  */
 import { existsSync, readdirSync } from "node:fs";
 import path from "node:path";
 import { unpacked } from "../lab/debian.ts";
 
-/** A suite of Debian's archive; `version` is what its nftables is, where the suite is old enough not to move. */
+/** A suite of Debian's archive. `version` is its nftables version, if the suite is old enough not to change. */
 export interface Suite {
   readonly name: string;
   readonly version?: string;
 }
 
-/** The oldest nft in use, the ones of later stable releases, and the newest there is. */
+/** The oldest nft in use, those of later stable releases, and the newest one. */
 export const suites: readonly Suite[] = [
   { name: "bullseye", version: "0.9.8" },
   { name: "bookworm", version: "1.0.6" },
@@ -22,14 +22,16 @@ export const suites: readonly Suite[] = [
 
 const cache = path.resolve(import.meta.dirname, "..", "..", "build", "nft");
 
-/** Downloads and unpacks a suite's nft unless that was done lately. Needs the network; throws with apt's words. */
+/** Downloads and unpacks a suite's nft unless that was done recently. Needs the network; throws with apt's message. */
 export function fetchNft(suite: Suite): void {
   unpacked(path.join(cache, suite.name), suite.name, "nftables", (archive) =>
     archive.downloadWithDependencies("nftables"),
   );
 }
 
-/** The command line that runs a fetched nft: with its own loader and libraries, whatever the machine's libc is. */
+/**
+ * Returns the command line that runs a fetched nft with its own loader and libraries, whatever the machine's libc is.
+ */
 export function nftCommand(suite: Suite): readonly string[] {
   const root = path.join(cache, suite.name, "root");
   const triplet = process.arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";

@@ -1,6 +1,6 @@
 /**
- * Other people's `nft list ruleset` must work while our table is there: with services of every kind in it, and with
- * clients in the affinity maps, on the machine's nft, and with NFT_VERSIONS=all on those of other Debian releases.
+ * Other programs' `nft list ruleset` must work while our table exists, with services of every kind and with clients in
+ * the affinity maps. Uses the machine's nft, and with NFT_VERSIONS=all those of other Debian releases.
  */
 import { spawnSync } from "node:child_process";
 import { createSocket } from "node:dgram";
@@ -32,7 +32,7 @@ function must(command: string): void {
   if (result.status !== 0) throw new Error(`${command}: ${result.stderr}`);
 }
 
-/** One datagram from this node to a service: a client for the affinity maps to remember. */
+/** Sends one datagram from this node to a service, so that the affinity maps remember a client. */
 function send(family: "udp4" | "udp6", address: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const socket = createSocket(family);
@@ -44,7 +44,7 @@ function send(family: "udp4" | "udp6", address: string, port: number): Promise<v
   });
 }
 
-/** One SYN to a service, whose endpoint never answers. */
+/** Sends one SYN to a service whose endpoint never answers. */
 function connectAndLeave(address: string, port: number): void {
   const socket = createConnection({ host: address, port });
   socket.on("error", () => undefined);
@@ -62,7 +62,7 @@ const nfts = [
     : []),
 ];
 
-/** What docs/troubleshooting.md has for a look at a Service, without what filters it. */
+/** The commands of docs/troubleshooting.md that show a Service, without their filters. */
 const recipes = readFileSync(path.join(root, "docs", "troubleshooting.md"), "utf8")
   .split("\n")
   .filter((line) => /^ {4}nft (get|list) /.test(line))
@@ -90,7 +90,7 @@ beforeAll(async () => {
   const proxier = run([process.execPath, main, "run", "--manifests", manifests, "--config", config, "--once"]);
   expect(proxier.stderr + proxier.stdout, "what run --once says").not.toContain('"level":"error"');
   expect(proxier.status).toBe(0);
-  // Counted by the limits of demo/cache.
+  // The limits of demo/cache count them.
   for (const address of ["10.96.0.111", "fd00:10:96::111"]) connectAndLeave(address, 6379);
   await send("udp4", "10.96.0.90", 9000);
   await send("udp6", "fd00:10:96::90", 9000);
@@ -112,7 +112,7 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
       expect(result.stdout).toMatch(/limit rate over 10\/second burst 20 packets/);
       expect(result.stdout).toMatch(/ct count over 50/);
     }
-    // The clients that the affinity maps remember are in it too.
+    // The list includes the clients in the affinity maps.
     expect(result.stdout).toContain(words === "-s list" ? "timeout" : "expires");
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
   });

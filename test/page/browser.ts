@@ -7,13 +7,13 @@ import path from "node:path";
 import type { Readable, Writable } from "node:stream";
 import type { Namespace } from "../lab/namespace.ts";
 
-/** Of Debian's package. */
+/** Installed by Debian's package. */
 export const CHROMIUM = "/usr/bin/chromium";
 
 const FLAGS = [
   "--headless=new",
   "--remote-debugging-pipe",
-  // It runs as root here, and in a namespace with no way out.
+  // It runs as root here, in a namespace with no way out.
   "--no-sandbox",
   "--disable-gpu",
   "--disable-dev-shm-usage",
@@ -34,7 +34,7 @@ export class Browser {
   readonly #child: ChildProcess;
   readonly #profile: string;
   readonly #waiting = new Map<number, (answer: Answer) => void>();
-  /** Exceptions of the page, and what the browser did not let it do. */
+  /** Exceptions of the page, and actions that the browser denied. */
   readonly errors: string[] = [];
   #lastId = 0;
   #session = "";
@@ -75,7 +75,7 @@ export class Browser {
     rmSync(this.#profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   }
 
-  /** A command of the DevTools protocol; rejects with its error. */
+  /** Sends a command of the DevTools protocol; rejects with its error. */
   send(method: string, params: Readonly<Record<string, unknown>> = {}): Promise<unknown> {
     const id = ++this.#lastId;
     const session = this.#session === "" ? {} : { sessionId: this.#session };
@@ -88,7 +88,7 @@ export class Browser {
     });
   }
 
-  /** Runs a script ahead of those of every page from now on. */
+  /** Runs a script before those of every page from now on. */
   async atEachPage(source: string): Promise<void> {
     await this.send("Page.addScriptToEvaluateOnNewDocument", { source });
   }
@@ -97,7 +97,7 @@ export class Browser {
     await this.send("Page.navigate", { url });
   }
 
-  /** The value of a JavaScript expression in the page. */
+  /** Returns the value of a JavaScript expression in the page. */
   async evaluate<T>(expression: string): Promise<T> {
     const answer = await this.send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
     const { result, exceptionDetails } = answer as {
@@ -108,7 +108,7 @@ export class Browser {
     return result.value;
   }
 
-  /** What an element shows; "" where there is none. */
+  /** Returns the text that an element shows; "" if it does not exist. */
   text(selector: string): Promise<string> {
     return this.evaluate(`document.querySelector(${JSON.stringify(selector)})?.innerText ?? ""`);
   }
@@ -121,7 +121,7 @@ export class Browser {
     await this.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
   }
 
-  /** WebP of the whole document. */
+  /** Saves the whole document as WebP. */
   async screenshot(file: string): Promise<void> {
     const { data } = (await this.send("Page.captureScreenshot", {
       format: "webp",
@@ -143,7 +143,7 @@ export class Browser {
   }
 }
 
-/** An answer of 400 is one that the page shows. */
+/** Network errors do not count: the page itself shows an answer with status 400. */
 function isComplaint({ method, params }: Answer & { readonly params?: unknown }): boolean {
   if (method !== "Log.entryAdded") return false;
   const { entry } = params as { readonly entry: { readonly source: string; readonly level: string } };

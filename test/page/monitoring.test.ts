@@ -1,4 +1,4 @@
-/** deploy/monitoring: every metric in it is one that a daemon serves, and promtool takes the alerts. */
+/** deploy/monitoring: a daemon serves every metric in it, and promtool accepts the alerts. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";

@@ -51,7 +51,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-/** The page's stream, for a test to say what the daemon says only on other nodes. */
+/** Exposes the page's stream, so that a test can send messages that the daemon sends only on other nodes. */
 const KEEP_SOURCE = `window.EventSource = class extends EventSource {
   constructor(...given) {
     super(...given);
@@ -59,7 +59,7 @@ const KEEP_SOURCE = `window.EventSource = class extends EventSource {
   }
 };`;
 
-/** Until the page says so. */
+/** Waits until the page shows it. */
 function shows(selector: string): ReturnType<typeof expect.poll<string>> {
   return expect.poll(() => browser.text(selector));
 }
@@ -74,7 +74,7 @@ test("health, figures and services come by themselves; names are text", async ()
   await shows("#health").toMatch(/^(healthy|\d+ problems?)$/);
   await shows("#tiles").toMatch(/IPv4 services/i);
   await shows("#rows").toContain("default/checkout:tcp");
-  // With the first update: the table is not empty for longer than the rest of the page.
+  // It comes with the first update: the table is not empty for longer than the rest of the page.
   expect(await browser.evaluate<number>("performance.now()")).toBeLessThan(patience(8_000));
   await shows("#shown").toMatch(/^\d+$/);
   expect(browser.errors).toEqual([]);
@@ -100,7 +100,7 @@ test("a search, an order, and one service with its endpoints as bars", async () 
   const widths = await browser.evaluate<string[]>(
     `[...document.querySelectorAll(".share i")].map((bar) => bar.style.width)`,
   );
-  // Of all new connections, as the words say: each of three endpoints has a third, in each family.
+  // Share of all new connections, as the text says: each of three endpoints has a third, in each family.
   expect(widths).toHaveLength(6);
   expect(widths.filter((width) => !width.startsWith("33.3"))).toEqual([]);
   await fill("");
@@ -115,7 +115,7 @@ test("what goes on and needs nothing done is told as text, while it does", async
     return document.querySelector("#notes").innerText;
   })()`);
   expect(shown).toBe(`under way ${note}`);
-  // The daemon's own has none.
+  // The daemon's own messages have none.
   await expect.poll(() => browser.evaluate<boolean>("document.querySelector('#notes').hidden")).toBe(true);
 });
 
@@ -161,7 +161,7 @@ test("who changed the table is among the events, seconds later", async () => {
   ] as const) {
     await browser.prefer(scheme);
     await browser.resize(width, width > 400 ? 1000 : 1600, width < 400);
-    // Nothing hangs over the edge of a phone.
+    // Nothing extends beyond the screen of a phone.
     expect(await browser.evaluate<number>("document.documentElement.scrollWidth")).toBeLessThanOrEqual(width);
     await browser.screenshot(path.join(PICTURES, `${name}.webp`));
   }

@@ -1,8 +1,8 @@
-/** Prometheus' promtool, of Debian's package: unpacked under build/, not installed. */
+/** Prometheus' promtool from Debian's package: unpacked under build/, not installed. */
 import path from "node:path";
 import { unpacked } from "../lab/debian.ts";
 
-/** Its path. The first time needs the network; throws with apt's words. */
+/** Returns its path. The first call needs the network; throws with apt's message. */
 export function promtool(): string {
   const directory = path.resolve(import.meta.dirname, "../../build/monitoring");
   const root = unpacked(directory, "bookworm", "promtool", (archive) => archive.download(["prometheus"]));

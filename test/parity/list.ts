@@ -1,12 +1,12 @@
 /**
- * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and how this program treats it. The program's own list of flags says which fields
- * they set, and which flags are unused and why; this file has the rest. write.ts makes the table of docs/parity.md from both. Tests compare it with the
- * schema and with the metrics that exist.
+ * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and how this program treats it. The program's own list of flags
+ * says which fields they set, and which flags are unused and why; this file has the rest. write.ts generates the table of docs/parity.md
+ * from both. Tests compare it with the schema and with the existing metrics.
  *
- * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of
- * component-base and client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags);
- * the metrics reference of Kubernetes 1.36 (kubeproxy_*); a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test
- * (series of the API server library).
+ * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of component-base and
+ * client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags); the metrics reference of Kubernetes
+ * 1.36 (kubeproxy_*); a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test (series of the API server
+ * library).
  */
 
 import { KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
@@ -17,9 +17,9 @@ export type Treatment = "same" | "better" | "ignored";
 export interface ParityRow {
   /** Names of flags, without their hyphens. */
   readonly flags?: readonly string[];
-  /** Paths in KubeProxyConfiguration; of lists of objects without an index. */
+  /** Paths in KubeProxyConfiguration; items of lists of objects have no index. */
   readonly fields?: readonly string[];
-  /** Names of metrics; one that ends in "_*" stands for all that begin so. */
+  /** Names of metrics; a name that ends in "_*" stands for all with that prefix. */
   readonly metrics?: readonly string[];
   readonly ours: Treatment;
   readonly note?: string;
@@ -325,7 +325,7 @@ const WRITTEN: readonly ParityRow[] = [
 
 const UNUSED = "unused: ";
 
-/** What is written above, with the fields that the flags set, and the flags that are unused. */
+/** The rows above with the fields that flags set, plus the unused flags. */
 export const PARITY: readonly ParityRow[] = [...WRITTEN.map(withFields), ...unused()];
 
 function withFields(row: ParityRow): ParityRow {

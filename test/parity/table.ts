@@ -1,7 +1,7 @@
 import { LATER } from "./later.ts";
 import { PARITY, type ParityRow } from "./list.ts";
 
-/** docs/parity.md holds each table between two lines. */
+/** Position of a table in docs/parity.md, between two marker lines. */
 interface Place {
   readonly begin: string;
   readonly end: string;
@@ -21,7 +21,7 @@ const PLACES: readonly Place[] = [
   },
 ];
 
-/** Markdown: one row for each entry, names in code. */
+/** Markdown: one row per entry, names formatted as code. */
 function parityTable(): string {
   const rows = PARITY.map((row) => `| ${namesOf(row)} | ${row.ours} | ${row.note ?? ""} |`);
   return ["| flag, field or metric of kube-proxy 1.36 | here | notes |", "|---|---|---|", ...rows].join("\n");
@@ -37,7 +37,7 @@ function namesOf({ flags = [], fields = [], metrics = [] }: ParityRow): string {
   return names.map((name) => `\`${name}\``).join(" ");
 }
 
-/** The text with the tables of now. Throws where a place is missing. */
+/** Returns the text with the current tables. Throws if a marker is missing. */
 export function withTables(text: string): string {
   return PLACES.reduce((so, { begin, end, make }) => {
     const from = so.indexOf(begin);

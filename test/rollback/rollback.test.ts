@@ -1,6 +1,6 @@
 /**
- * Upgrade from an older version, and rollback to it, with 1,000 open connections and thousands of new ones a second: none is lost, and the
- * table that a version works on is the one that it makes on an empty node.
+ * Upgrade from an older version, and rollback to it, with 1,000 open connections and thousands of new ones a second. None is lost, and the
+ * table that a version works on equals the one that it creates on an empty node.
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -32,16 +32,16 @@ if (given === undefined) throw new Error("no older version is named: npm run tes
 const older = JSON.parse(given) as readonly OlderVersion[];
 
 const NEW_PER_SECOND = 3000;
-/** The load fills a machine that is small or busy, and a start is not what is measured. */
+/** The load saturates a small or busy machine, and the start time is not measured. */
 const START_MS = patience(180_000);
 const CLIENTS = ["client", "clientSecond", "node", "nodeOutside", "remoteNode", "b", "c", "r1"];
 const LOOPBACK: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
 
 let directory: string;
 let cluster: Cluster;
-/** What every version is started with. */
+/** Arguments for every version. */
 let common: readonly string[];
-/** The same with node ports on loopback, which only later ones have. */
+/** The same with node ports on loopback, which only later versions support. */
 let withLocalhost: readonly string[];
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-rollback-"));
@@ -63,7 +63,7 @@ afterEach(async () => {
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
 });
 
-/** Versions before the log said "rules in force" said of each family that it was synced. */
+/** Versions before the message "rules in force" logged for each family that it was synced. */
 function isServing(log: string): boolean {
   if (log.includes("rules in force")) return true;
   const synced = log.split("\n").filter((line) => /"msg":"(synced|nothing written)"/.test(line));
@@ -78,7 +78,7 @@ function launch(main: string, args: readonly string[]): { readonly daemon: Child
   return { daemon, log: () => log };
 }
 
-/** Serving, with its rules in force. */
+/** Starts a version and waits until its rules are active. */
 async function start(main: string, args = common): Promise<void> {
   const { daemon, log } = launch(main, args);
   const waiting = { timeout: START_MS, interval: 20 };
@@ -106,8 +106,8 @@ interface Replacement {
 }
 
 /**
- * All of the ruleset but for what depends on packets and on what was there before: clients that are remembered, the numbers of their endpoints,
- * an endpoint's place in its list, and how far a map has grown.
+ * The whole ruleset, except parts that depend on packets and on earlier contents: remembered clients, the numbers of their endpoints, an
+ * endpoint's place in its list, and the grown size of a map.
  */
 async function listing(): Promise<string[]> {
   const text = await cluster.node.mustRun(["nft", "-s", "list", "ruleset"]);
@@ -128,11 +128,11 @@ async function listing(): Promise<string[]> {
     .toSorted();
 }
 
-/** Versions that do not know that maps can count keep maps that do. */
+/** Versions that do not know counting maps keep maps that count. */
 const uncounted = (lines: readonly string[]): string[] =>
   lines.filter((line) => line !== "counter").map((line) => line.replace(" counter :", " :"));
 
-/** What this version makes on an empty node. */
+/** The ruleset that this version creates on an empty node. */
 async function listingOf(main: string): Promise<string[]> {
   await start(main);
   const listed = await listing();
@@ -141,7 +141,7 @@ async function listingOf(main: string): Promise<string[]> {
   return listed;
 }
 
-/** Deferred deletions come a moment behind the first write. */
+/** Deferred deletions come a moment after the first write. */
 async function expectListing(expected: readonly string[], seen = (lines: readonly string[]) => lines): Promise<void> {
   await eventually(async () => {
     expect(difference(seen(await listing()), seen(expected))).toEqual({ tooMuch: [], missing: [] });
@@ -160,13 +160,13 @@ function difference(actual: readonly string[], expected: readonly string[]): Rec
   return { tooMuch: more(is, should), missing: more(should, is) };
 }
 
-/** `work` costs no connection. */
+/** Checks that `work` costs no connection. */
 async function lossless(what: string, work: () => Promise<unknown>): Promise<void> {
   console.log(`${what}:`);
   await expectNoFailure(cluster, work, { open: OPEN_TO, streams: STREAMS, perSecond: NEW_PER_SECOND });
 }
 
-/** Who answers a client, in each family. */
+/** The pods that answer a client, in each family. */
 function answerers(to: Target, client: string): Promise<string[]> {
   return Promise.all(
     FAMILIES.map(async (family) => {
@@ -183,7 +183,7 @@ async function clientsOfSticky(): Promise<string[]> {
   return (await Promise.all(CLIENTS.map((client) => answerers(clusterIP(sticky), client)))).flat();
 }
 
-/** Under the name of the manifests that every version watches. */
+/** Writes the manifests under the names that every version watches. */
 async function putObjects(endpoints = web.endpoints): Promise<void> {
   const items = [nodeObject(), serviceCIDRObject(), ...allObjects(cluster.lab, endpoints)];
   const file = join(directory, "objects.json");
@@ -204,14 +204,14 @@ function openOnLoopback(): Promise<Conversation[]> {
   return Promise.all(FAMILIES.map((family) => Conversation.open(cluster.node, LOOPBACK[family], port)));
 }
 
-/** How many still answer. Ends them. */
+/** Returns the number of connections that still answer. Ends them. */
 async function countAnswers(talks: readonly Conversation[]): Promise<number> {
   const answers = await Promise.all(talks.map((talk) => talk.say("still there", patience(5000))));
   for (const talk of talks) talk.close();
   return answers.filter((word) => word === "still there").length;
 }
 
-/** Whether this version understands the configuration. */
+/** Whether this version accepts the configuration. */
 async function takes(main: string, [, ...args]: readonly string[]): Promise<boolean> {
   const { code, stderr } = await cluster.node.run([process.execPath, main, "render", ...args, "--family", "ip"]);
   if (code !== 0) console.log(`its configuration is refused: ${stderr.trim()}`);
@@ -240,7 +240,7 @@ describe.each(older)("$name", ({ main }) => {
       console.log(`ClientIP affinity: ${remembered} of ${before.length} clients at the endpoint that they had`);
       await lossless(`upgrade again, ${signal}`, () => replace(MAIN, { signal }));
       await expectListing(asToday);
-      // Last: chains that such a change leaves unused stay for a while.
+      // Done last: unused chains of such a change stay for a while.
       await replace(main, { signal });
       await lossless("changes behind the rollback", expectChangesFollowed);
     },

@@ -1,8 +1,8 @@
 /**
  * `npm run test:rollback -- [COMMIT...]`: upgrade from older versions and rollback to them, under load.
  *
- * Builds each COMMIT under build/versions/ (a minute or two the first time, npm packages are downloaded), then runs the tier `rollback` with
- * them. Without one: those that test/rollback/README.md lists. Exit code and last line are the runner's.
+ * Builds each COMMIT under build/versions/ (a minute or two the first time; npm packages are downloaded), then runs the tier `rollback`
+ * with them. The default commits are those in test/rollback/README.md. Exit code and last line are the runner's.
  */
 import { spawnSync } from "node:child_process";
 import path from "node:path";

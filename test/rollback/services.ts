@@ -1,4 +1,4 @@
-/** What is served while versions change: services that every version serves alike, and those that ask for what only later ones have. */
+/** The services while versions change: services that every version serves alike, and those with features of later versions. */
 import { makeService, makeSlice } from "../bench/cluster.ts";
 import type { Lab } from "../lab/topology.ts";
 import type { Stream } from "../packets/support/load.ts";
@@ -19,7 +19,7 @@ function annotated(annotations: Readonly<Record<string, string>>): Pick<ServiceS
 
 export const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const here: ServiceSpec = { name: "here", n: 2, endpoints: ["b"] };
-/** On the pod that echoes. */
+/** The echo pod's service. */
 export const echo: ServiceSpec = { name: "echo", n: 3, endpoints: ["e"] };
 const edge: ServiceSpec = { name: "edge", n: 4, endpoints: ["a", "r1"], external: "Local" };
 export const sticky: ServiceSpec = { name: "sticky", n: 5, endpoints: ["a", "b"], affinitySeconds: 10_800 };
@@ -29,12 +29,12 @@ const empty: ServiceSpec = { name: "empty", n: 7, endpoints: [] };
 const PLAIN = [web, here, echo, edge, sticky, guarded, empty];
 
 const consistent = annotated({ balance: "consistent" });
-/** More than the load ever has, so that nothing is refused. */
+/** Higher than the load ever needs, so that nothing is rejected. */
 const limits = annotated({ "max-connections": "900000", "max-connections-per-client": "800000" });
 const even: ServiceSpec = { name: "even", n: 11, endpoints: ["a", "r1"], ...consistent };
 const heavy: ServiceSpec = { name: "heavy", n: 12, endpoints: ["b", "r2"], ...annotated({ weights: "zone=x:3" }) };
 const limited: ServiceSpec = { name: "limited", n: 13, endpoints: ["a", "r1"], ...limits };
-/** New connections still come to it, as it has no other. */
+/** New connections still go to it, because the service has no other endpoint. */
 const leaving = { pod: "e", ready: false, serving: true, terminating: true };
 const drained: ServiceSpec = {
   name: "drained",
@@ -46,13 +46,13 @@ const evenEcho: ServiceSpec = { name: "even-echo", n: 15, endpoints: ["e"], ...c
 const limitedEcho: ServiceSpec = { name: "limited-echo", n: 16, endpoints: ["e"], ...limits };
 const FEATURED = [even, heavy, limited, drained, evenEcho, limitedEcho];
 
-/** Beyond the addresses of the packet tests' own services. */
+/** The first number beyond the addresses of the packet tests' own services. */
 const FIRST = 2000;
-/** So many that a transaction takes its time; nobody asks for them. */
+/** Enough services that a transaction takes some time; no client uses them. */
 const OTHERS = 300;
 const ENDPOINTS = 5;
 
-/** @param endpoints of the service "web", where they are to be others. */
+/** @param endpoints of the service "web", if they differ from the default. */
 export function allObjects(lab: Lab, endpoints = web.endpoints): Manifest[] {
   const others = Array.from({ length: OTHERS }, (_, i) => {
     const pods = Array.from({ length: ENDPOINTS }, (_pod, k) => i * ENDPOINTS + k);
@@ -62,7 +62,7 @@ export function allObjects(lab: Lab, endpoints = web.endpoints): Manifest[] {
   return [...services.flatMap((service) => serviceObjects(lab, service)), ...others.flat()];
 }
 
-/** What answers on an echo server. */
+/** Targets that echo servers answer. */
 export const OPEN_TO: readonly Target[] = [
   clusterIP(echo),
   nodePort(echo),

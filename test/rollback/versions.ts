@@ -1,4 +1,4 @@
-/** Older versions of the program, built from history as they were built then, and kept under build/versions/. */
+/** Older versions of the program, built from history with their own build, and kept under build/versions/. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import path from "node:path";
@@ -13,12 +13,12 @@ export interface OlderVersion {
   readonly main: string;
 }
 
-/** What the tests read the versions from, as JSON. */
+/** The variable that passes the versions to the tests, as JSON. */
 export const VERSIONS_VARIABLE = "NFT_PROXIER_OLDER";
 
 const directory = path.join(root, "build", "versions");
 
-/** Each the last one before something came into the table, or beside it: test/rollback/README.md. */
+/** Each is the last commit before an addition to the table, or beside it: test/rollback/README.md. */
 export const DEFAULT_COMMITS: readonly string[] = ["94812aa", "857a7fa", "f324091", "aa15746", "2f98861"];
 
 function git(...args: string[]): string {
@@ -27,7 +27,7 @@ function git(...args: string[]): string {
   return stdout.trim();
 }
 
-/** Checks the commit out and builds it, unless that has been done. Throws with what its build said. */
+/** Checks the commit out and builds it, unless that has been done. Throws with the output of its build. */
 export function prepareVersion(revision: string): OlderVersion {
   const commit = git("rev-parse", "--verify", "--short=12", `${revision}^{commit}`);
   const name = git("log", "-1", "--format=%h, %cs: %s", "--abbrev=12", commit);
@@ -40,7 +40,7 @@ export function prepareVersion(revision: string): OlderVersion {
   return { commit, name, main: path.join(checkout, "dist", "main.js") };
 }
 
-/** Under another name until it is complete: an interrupted run must not leave half of one. */
+/** Uses another name until it is complete: an interrupted run must not leave half a checkout. */
 function unpack(commit: string, checkout: string): void {
   const partial = `${checkout}.partial`;
   rmSync(partial, { recursive: true, force: true });
@@ -53,7 +53,7 @@ function unpack(commit: string, checkout: string): void {
   renameSync(partial, checkout);
 }
 
-/** Of a version with the same packages as this one: they are 420 MB. Others install their own. */
+/** Shares node_modules (420 MB) with a version that has the same packages. Others install their own. */
 function shareNodeModules(checkout: string): void {
   const link = path.join(checkout, "node_modules");
   const lock = (where: string): string => readFileSync(path.join(where, "package-lock.json"), "utf8");

@@ -3,7 +3,10 @@ import path from "node:path";
 
 const SOURCES = path.join(import.meta.dirname, "../../src");
 
-/** Names of the addon's functions that the program calls, sorted: `addon.open(`, `this.#addon.close(`, `loadAddon().exitAtEndSignals(`. */
+/**
+ * Returns the names of the addon's functions that the program calls, sorted: `addon.open(`, `this.#addon.close(`,
+ * `loadAddon().exitAtEndSignals(`.
+ */
 export function addonCalls(): string[] {
   const files = readdirSync(SOURCES, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
   const texts = files.map((name) => readFileSync(path.join(SOURCES, name), "utf8"));

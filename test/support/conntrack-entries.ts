@@ -1,4 +1,4 @@
-/** Connections for tests of conntrack, in few words: their entries, made and listed. */
+/** Short helpers for connections in conntrack tests: create and list entries. */
 import { plainEntry } from "../../src/conntrack/table/decode.js";
 import type {
   ConntrackEntry,
@@ -9,7 +9,7 @@ import type {
 } from "../../src/conntrack/table/conntrack-table.js";
 import { KernelError } from "../../src/netlink/errors.js";
 
-/** `tuple` as the other side sends it. */
+/** `tuple` in the other direction. */
 export function inverted(tuple: ConntrackTuple): ConntrackTuple {
   const { source, destination, protocol, sourcePort, destinationPort } = tuple;
   return {
@@ -66,7 +66,7 @@ export function ping(source: string, destination: string, id: number): NewConntr
   };
 }
 
-/** Every entry of the table as plain objects, by client and port. */
+/** Returns every entry of the table as plain objects, by client and port. */
 export async function all(table: ConntrackTable, filter: ConntrackFilter = {}): Promise<ConntrackEntry[]> {
   const entries: ConntrackEntry[] = [];
   await table.dump(filter, (chunk) => void entries.push(...chunk.map(plainEntry)));
@@ -74,7 +74,7 @@ export async function all(table: ConntrackTable, filter: ConntrackFilter = {}): 
   return entries.sort((a, b) => (key(a) < key(b) ? -1 : 1));
 }
 
-/** Makes an entry and returns it as the table has it. */
+/** Creates an entry and returns it as the table has it. */
 export async function made(table: ConntrackTable, entry: NewConntrackEntry): Promise<ConntrackEntry> {
   await table.create(entry);
   const found = await table.lookup(entry.family, entry.original, entry.zone);
@@ -83,8 +83,8 @@ export async function made(table: ConntrackTable, entry: NewConntrackEntry): Pro
 }
 
 /**
- * Makes `entry` again, with another id than `old`: the kernel may give it the memory of the deleted entry, and so its id. Ever more other
- * entries take that memory until it does not: each CPU has its own list of free memory, and this thread moves between them.
+ * Recreates `entry` with another id than `old`. The kernel may give it the memory of the deleted entry, and therefore its id. More and more
+ * other entries take that memory until it does not: each CPU has its own list of free memory, and this thread moves between CPUs.
  */
 export async function remade(table: ConntrackTable, entry: NewConntrackEntry, old: number): Promise<ConntrackEntry> {
   let others = 0;
@@ -97,7 +97,7 @@ export async function remade(table: ConntrackTable, entry: NewConntrackEntry, ol
   throw new Error("every new entry has the old one's id");
 }
 
-/** The KernelError of a promise that must be rejected with one. */
+/** Returns the KernelError of a promise that must be rejected with one. */
 export async function refusal(promise: Promise<unknown>): Promise<KernelError> {
   const error: unknown = await promise.then(
     () => new Error("was not rejected"),

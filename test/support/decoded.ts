@@ -1,17 +1,17 @@
-/** What a source makes of an object, for tests that have none. */
+/** Decodes an object like a source, for tests that have none. */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../src/objects/decode/decoder.js";
 import type { KubeObject } from "../../src/objects/object-sink.js";
 
-/** As the API server sends it. */
+/** An object as the API server sends it. */
 export type ApiObject =
   | { readonly kind: "Service"; readonly object: V1Service }
   | { readonly kind: "EndpointSlice"; readonly object: V1EndpointSlice }
   | { readonly kind: "Node"; readonly object: V1Node }
   | { readonly kind: "ServiceCIDR"; readonly object: V1ServiceCIDR };
 
-/** @param nodeName default "this-node". */
+/** @param nodeName the default is "this-node". */
 export function decoded({ kind, object }: ApiObject, nodeName = "this-node"): KubeObject {
   const fields = object as unknown as Fields;
   return new ObjectDecoder({ nodeName }).decode(kind, nameOf(kind, fields) ?? "(no name)", fields);

@@ -1,11 +1,11 @@
-/** What the kernel takes for some commands and keeps when they have ended, so that it can be measured beside other work. */
+/** Measures the kernel memory that some commands cause and that remains after they end, separately from other work. */
 import { mkdirSync, readFileSync, rmdirSync } from "node:fs";
 import { kernelBytes } from "../bench/lib.ts";
 
 export interface MemoryAccount {
-  /** What to put before a command so that its memory is charged here. */
+  /** Prefix for a command so that its memory is charged here. */
   readonly prefix: readonly string[];
-  /** Bytes of the kernel's that are charged now. */
+  /** Bytes of kernel memory that are charged now. */
   bytes(): number;
   close(): void;
 }
@@ -18,7 +18,7 @@ function read(file: string): string | undefined {
   }
 }
 
-/** Directories of the memory control groups that this process is in, and how to read them (cgroups(7): v1's, v2's). */
+/** Directories of this process's memory control groups, and how to read them (cgroups(7): v1's, v2's). */
 function ownGroups(): readonly { readonly directory: string; readonly bytes: (directory: string) => number }[] {
   const groups = read("/proc/self/cgroup") ?? "";
   const [, first] = /^\d+:memory:(\/.*)$/m.exec(groups) ?? [];
@@ -45,8 +45,8 @@ function ownGroups(): readonly { readonly directory: string; readonly bytes: (di
 }
 
 /**
- * A memory control group below this process's own: the tests' own processes, whose page tables come and go by megabytes, are not in it.
- * Where none can be made, the group of this process, or else the whole machine.
+ * A memory control group below this process's own. It excludes the tests' own processes, whose page tables vary by megabytes. If none can
+ * be made, uses the group of this process, or else the whole machine.
  */
 export function memoryAccount(): MemoryAccount {
   for (const { directory, bytes } of ownGroups()) {

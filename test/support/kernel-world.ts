@@ -1,4 +1,4 @@
-/** A kernel for one test, fake or real (real-kernel.ts), and what can happen around it. */
+/** A kernel for one test, fake or real (real-kernel.ts), and its environment. */
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
 import type { InterfaceAddress, Kernel } from "../../src/netlink/kernel.js";
 import { familyOf } from "../../src/base/ip.js";
@@ -10,7 +10,7 @@ export interface KernelWorld {
   readonly facts: KernelFacts;
   /** Another socket in the same namespace, closed with the world. */
   other(): Promise<Kernel>;
-  /** Gives the namespace's loopback interface an address, "192.0.2.7/24", or takes it away, as another program does. */
+  /** Adds or deletes an address of the namespace's loopback interface ("192.0.2.7/24"), as another program would. */
   changeAddress(action: "add" | "delete", cidr: string): Promise<void>;
   /** Lets time pass for the kernel. */
   wait(ms: number): Promise<void>;

@@ -1,4 +1,4 @@
-/** Chains of the older iptables' tables: what is to be left of them, and tables at random. */
+/** Chains in tables of the older iptables: the expected remainder, and random tables. */
 import { isEntryChain, isOwnChain, type IptablesTable } from "../../src/migration/leftovers/names.js";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import {
@@ -21,7 +21,7 @@ export interface Expected {
   readonly kept: readonly string[];
 }
 
-/** What is to be left of a table without kube-proxy's chains. */
+/** The expected remainder of a table without kube-proxy's chains. */
 export function withoutKubeProxy(table: IptablesTable, chains: readonly LegacyChain[]): Expected {
   const own = new Set(chains.map(({ name }) => name).filter((name) => isOwnChain(table, name)));
   const isJump = ({ policy }: LegacyChain, rule: LegacyRule): boolean => {
@@ -41,7 +41,7 @@ export function withoutKubeProxy(table: IptablesTable, chains: readonly LegacyCh
   const stay = new Set(used);
   for (const name of stay) {
     const rules = chains.find((chain) => chain.name === name)?.rules ?? [];
-    // A set that grows while it is walked is walked to its end.
+    // Iterating over a set includes elements added meanwhile.
     for (const to of rules.map(goesTo)) if (to !== undefined && own.has(to)) stay.add(to);
   }
   const left = chains
@@ -50,7 +50,7 @@ export function withoutKubeProxy(table: IptablesTable, chains: readonly LegacyCh
   return { chains: left, removed: own.size - stay.size, jumps, kept: [...used] };
 }
 
-/** Words of rules that do nothing with packets; every kernel with the older iptables knows what they need. */
+/** Words of rules that do not affect packets; every kernel with the older iptables supports them. */
 const MATCHES: Readonly<Record<LegacyFamily, readonly string[]>> = {
   ip: ["", "ip saddr 192.0.2.0/24", "ip daddr != 198.51.100.7", "tcp dport 443", "udp dport 53"],
   ip6: ["", "ip6 saddr 2001:db8::/32", "ip6 daddr != 2001:db8::7", "tcp dport 443", "udp dport 53"],
@@ -63,8 +63,8 @@ const OWN: Readonly<Record<IptablesTable, readonly string[]>> = {
 const OTHERS = ["KUBE-MARK-DROP", "KUBE-KUBELET-CANARY", "CNI-A", "CNI-B", "cali-FORWARD", "DOCKER", "MY-KUBE-SVC-A"];
 
 /**
- * A table as other programs and kube-proxy may have left it: rules jump and go to chains that come later in the table or earlier, of all
- * owners. `acyclic`: as the kernel wants it.
+ * A table that other programs and kube-proxy may have left: rules jump and go to earlier or later chains of any owner. `acyclic`: as the
+ * kernel requires.
  */
 export function randomTable(
   random: Random,
@@ -73,7 +73,7 @@ export function randomTable(
   { acyclic }: { readonly acyclic: boolean },
 ): LegacyChain[] {
   const users = [...OWN[table], ...OTHERS].filter(() => random.below(3) > 0);
-  // Any order of the table, and another one of who may jump to whom.
+  // The table has one random order; another one determines which chains may jump to which.
   const order = shuffled(random, users);
   const counter = (): bigint => BigInt(random.below(1_000_000));
   const counters = (): [bigint, bigint] => [counter(), counter()];

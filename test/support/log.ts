@@ -15,7 +15,7 @@ export function keptIn(lines: { push(line: LogLine): unknown }, level: Level | "
   return pino(loggerOptions(level), { write: (line: string) => void lines.push(JSON.parse(line) as LogLine) });
 }
 
-/** Whether the line is at least as severe. */
+/** Whether the line is at least this severe. */
 export function isAtLeast({ level }: Pick<LogLine, "level">, least: Level): boolean {
   return pino.levels.values[level] >= pino.levels.values[least];
 }

@@ -1,4 +1,4 @@
-/** Tests that `npm test` leaves to `npm run test:all`, as each takes many seconds and another test shows the behaviour in short. */
+/** Tests that `npm test` leaves to `npm run test:all`: each takes many seconds, and another test shows the behaviour in short. */
 import { describe, test } from "vitest";
 import { isShort } from "../lab/length.ts";
 

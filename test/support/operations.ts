@@ -1,9 +1,9 @@
-/** Operations and bytes for the suite, in few words. */
+/** Short helpers for operations and bytes in the suite. */
 import { DataTypeId, DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
 import { batchLayout } from "../../src/netlink/element-batch.js";
 import type { BaseChain, ElementBatch, Expr, Op, SetInfo, TableRef, Verdict } from "../../src/netlink/kernel.js";
 
-/** The table that a test works in. */
+/** The table that a test uses. */
 export const T: TableRef = { family: "ip", table: "t" };
 
 export const newTable = (op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T });
@@ -49,7 +49,7 @@ export const lookup = (set: string, more: { dreg?: number; setId?: number } = {}
   ...more,
 });
 
-/** Four bytes of a dotted address. */
+/** The four bytes of a dotted address. */
 export const ip = (text: string): Uint8Array => Uint8Array.from(text.split("."), Number);
 
 /** One element of a batch to be packed. */
@@ -64,7 +64,7 @@ export interface Element {
 
 const bytesOf = (value: Uint8Array | string): Uint8Array => (typeof value === "string" ? ip(value) : value);
 
-/** Packs elements as `ElementBatch` wants them; a column is there when any element has it. */
+/** Packs elements in the form of `ElementBatch`; a column is present if any element has it. */
 export function pack(elements: readonly Element[]): ElementBatch {
   const verdicts: Verdict[] = [];
   const dataOf = ({ data }: Element): Uint8Array => {
@@ -96,10 +96,10 @@ export function pack(elements: readonly Element[]): ElementBatch {
   return { count: elements.length, ...shape, ...(verdicts.length > 0 && { verdicts }), bytes };
 }
 
-/** An end goes before the start of the same key. */
+/** An end comes before the start of the same key. */
 const order = (row: Record<string, unknown>): string => `${String(row.key)} ${row.end === true ? 0 : 1}`;
 
-/** The elements of a batch as objects, keys and data in hex, sorted by key. */
+/** Returns the elements of a batch as objects, keys and data in hex, sorted by key. */
 export function unpack(batch: ElementBatch): Record<string, unknown>[] {
   const at = batchLayout(batch);
   const bytes = Buffer.from(batch.bytes.buffer, batch.bytes.byteOffset, batch.bytes.byteLength);

@@ -1,4 +1,4 @@
-/** The real kernel for the suite, in a network namespace of its own and never in the machine's. */
+/** The real kernel for the suite, in its own network namespace and never in the machine's. */
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { readlinkSync } from "node:fs";
@@ -10,13 +10,13 @@ import type { Kernel } from "../../src/netlink/kernel.js";
 import type { OpenKernelWorld } from "./kernel-world.ts";
 import { factsOf } from "./kernel-facts.ts";
 
-/** A process that does nothing but hold a network namespace of its own; it ends with this one, whose pipe it reads. */
+/** A process that only holds its own network namespace. It ends with this process, whose pipe it reads. */
 export interface Namespace {
   readonly path: string;
   remove(): Promise<void>;
 }
 
-/** Makes a network namespace. Throws, with what `unshare` said, where that is not allowed. */
+/** Creates a network namespace. If that is not permitted, throws with `unshare`'s message. */
 export async function makeNamespace(): Promise<Namespace> {
   const holder = spawn("unshare", ["--net", "sh", "-c", "echo ready; exec cat"], {
     stdio: ["pipe", "pipe", "pipe"],
@@ -42,7 +42,7 @@ function sameNamespace(a: string, b: string): boolean {
   try {
     return readlinkSync(a) === readlinkSync(b);
   } catch (error) {
-    // Without rights over process 1 its link cannot be read; then it is not a namespace that we could have got into.
+    // Without rights over process 1 its link cannot be read; we could not have entered that namespace either.
     if (b === "/proc/1/ns/net") return false;
     throw error;
   }
@@ -54,7 +54,7 @@ async function stop(holder: ChildProcess): Promise<void> {
   await exit;
 }
 
-/** Opens sockets in `namespace()`, after emptying it. */
+/** Empties `namespace()`, then opens sockets in it. */
 export function openReal(namespace: () => Namespace): OpenKernelWorld {
   return async () => {
     const netns = namespace().path;

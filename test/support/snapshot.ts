@@ -3,7 +3,7 @@ import { SetFlag } from "../../src/netlink/constants.js";
 import type { Kernel } from "../../src/netlink/kernel.js";
 import { unpack } from "./operations.ts";
 
-/** All tables with everything in them, in a form that can be compared: no handles, elements sorted. */
+/** All tables with their contents, in a comparable form: no handles, elements sorted. */
 export async function snapshot(kernel: Kernel): Promise<unknown> {
   const tables = await kernel.tables();
   return Promise.all(
@@ -19,7 +19,7 @@ export async function snapshot(kernel: Kernel): Promise<unknown> {
           sets.map(async ({ handle: _, count, ...set }) => {
             const elements = unpack(await kernel.elements(table, set));
             for (const element of elements) delete element.expiration;
-            // Intervals are counted as the kernel's kind of set keeps them.
+            // The kernel's set type determines how it counts intervals.
             const counted = count === undefined || (set.flags & SetFlag.interval) !== 0;
             const keys = elements.filter(({ key }) => key !== "*").length;
             return { ...set, elements, counted: counted || count === keys };

@@ -1,6 +1,6 @@
 /**
- * kube-proxy behind nft-proxier's command line, for the tests of packets: `run --once --manifests DIR --config FILE` starts it on these objects and
- * ends it when its rules are in; `cleanup` runs its --cleanup. Run as NFT_PROXIER_MAIN, with KUBE_PROXY.
+ * kube-proxy with nft-proxier's command line, for the packet tests. `run --once --manifests DIR --config FILE` starts it on these objects
+ * and ends it when its rules are written; `cleanup` runs its --cleanup. Used as NFT_PROXIER_MAIN, with KUBE_PROXY.
  */
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
@@ -33,7 +33,7 @@ async function once(manifests: string, config: string): Promise<void> {
   const settings = JSON.parse(await readFile(config, "utf8")) as Manifest;
   const { mode: _, clientConnection: __, ...others } = settings;
   const proxy = await KubeProxy.launch(HERE, { mode: "nftables", kubeconfig: api.kubeconfig(), settings: others });
-  // Each family once with the services, and soon after that once more with the Node.
+  // Each family syncs once with the services, and soon afterwards once more with the Node.
   for (let waited = 0; waited < 2000; waited += proxy.syncs < FAMILIES.length ? 0 : 50) {
     if (proxy.ended) throw new Error(`kube-proxy ended:\n${proxy.log}`);
     await sleep(50);

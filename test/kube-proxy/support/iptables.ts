@@ -1,10 +1,10 @@
-/** Debian's iptables, unpacked under build/ and not installed: both of its kinds, for kube-proxy's iptables mode. */
+/** Debian's iptables, unpacked under build/ and not installed: both kinds, for kube-proxy's iptables mode. */
 import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 
 import { unpacked } from "../../lab/debian.ts";
 
-/** Which tables it writes: those of nf_tables, or the older iptables' own. */
+/** The tables that it writes: those of nf_tables, or those of the older iptables. */
 export type Backend = "nft" | "legacy";
 export const BACKENDS: readonly Backend[] = ["nft", "legacy"];
 
@@ -13,22 +13,22 @@ const directory = path.resolve(import.meta.dirname, "../../../build/iptables");
 const commands = (backend: Backend): string => path.join(directory, backend);
 
 /**
- * Downloads and unpacks it unless that was done within a week, and makes a directory of commands for each kind. Needs the network; throws with
- * apt's words.
+ * Downloads and unpacks it unless that was done within a week, and creates a directory of commands for each kind. Needs the network; throws
+ * with apt's message.
  */
 export function fetchIptables(): void {
   const root = unpacked(directory, SUITE, "iptables", (archive) => archive.downloadWithDependencies("iptables"));
   for (const backend of BACKENDS) writeCommands(root, backend);
 }
 
-/** The directory to put in front of PATH. Throws where `fetchIptables` was not called. */
+/** Returns the directory to prepend to PATH. Throws if `fetchIptables` was not called. */
 export function iptablesPath(backend: Backend): string {
   if (!existsSync(path.join(commands(backend), "iptables")))
     throw new Error("iptables was not unpacked; npm run test:kube-proxy");
   return commands(backend);
 }
 
-/** Each command runs with the package's own loader, libraries and extensions, whatever this machine has. */
+/** Each command uses the package's own loader, libraries and extensions, not this machine's. */
 function writeCommands(root: string, backend: Backend): void {
   const triplet = process.arch === "arm64" ? "aarch64-linux-gnu" : "x86_64-linux-gnu";
   const libraries = [`lib/${triplet}`, `usr/lib/${triplet}`].map((name) => path.join(root, name));

@@ -1,4 +1,4 @@
-/** kube-proxy itself, in a namespace of the lab: the program that the environment variable KUBE_PROXY names. */
+/** kube-proxy itself, in a namespace of the lab. The environment variable KUBE_PROXY names the program. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
@@ -13,29 +13,29 @@ import { configuration, type Manifest } from "../../packets/support/objects.ts";
 import { type Backend, iptablesPath } from "./iptables.ts";
 import { kubeProxyProgram, nftablesGate } from "./program.ts";
 
-/** Where its programs run. */
+/** The place where its programs run. */
 export type Host = Pick<Namespace, "run" | "mustRun" | "spawn">;
 
-/** Its modes, and for one of them both kinds of iptables. */
+/** Its modes; one of them with both kinds of iptables. */
 export type Mode = "nftables" | "iptables-nft" | "iptables-legacy";
 export const MODES: readonly Mode[] = ["nftables", "iptables-nft", "iptables-legacy"];
 
 export interface KubeProxyOptions {
   readonly mode: Mode;
   readonly kubeconfig: string;
-  /** Over the configuration that all tests use. */
+  /** Settings merged over the configuration that all tests use. */
   readonly settings?: Manifest;
 }
 
 const backendOf = (mode: Mode): Backend => (mode === "iptables-legacy" ? "legacy" : "nft");
 
-/** A KubeProxyConfiguration: the tests' own, and what this program and a namespace need. */
+/** Returns a KubeProxyConfiguration: the tests' own, plus settings that this program and a namespace need. */
 function configurationFor({ mode, settings }: KubeProxyOptions, kubeconfig: string): Manifest {
   return configuration({
     mode: mode === "nftables" ? "nftables" : "iptables",
     // The double speaks JSON.
     clientConnection: { kubeconfig, contentType: "application/json" },
-    // Limits of the machine are not a namespace's to set.
+    // A namespace cannot set limits of the machine.
     conntrack: { maxPerCore: 0, min: 0 },
     oomScoreAdj: 0,
     featureGates: nftablesGate(),
@@ -48,7 +48,7 @@ const pathFor = (mode: Mode): NodeJS.ProcessEnv => ({
   PATH: `${iptablesPath(backendOf(mode))}:${process.env["PATH"]}`,
 });
 
-/** A running one. */
+/** A running kube-proxy. */
 export class KubeProxy {
   readonly mode: Mode;
   readonly #host: Host;
@@ -64,14 +64,14 @@ export class KubeProxy {
     child.stderr?.on("data", (chunk: Buffer) => (this.#log += chunk.toString()));
   }
 
-  /** Started, and not waited for. */
+  /** Starts it without waiting. */
   static async launch(host: Host, options: KubeProxyOptions): Promise<KubeProxy> {
     const directory = await mkdtemp(join(tmpdir(), "nft-proxier-kube-proxy-"));
     const kubeconfig = join(directory, "kubeconfig");
     const config = join(directory, "config.json");
     await writeFile(kubeconfig, options.kubeconfig);
     await writeFile(config, JSON.stringify(configurationFor(options, kubeconfig)));
-    // Processes are named by their file: `preflight` tells by that whose a port is.
+    // `preflight` names the owner of a port after the process's file.
     const program = join(directory, "kube-proxy");
     await symlink(resolve(kubeProxyProgram()), program);
     const child = host.spawn([program, "--config", config, "-v=2"], {
@@ -81,7 +81,7 @@ export class KubeProxy {
     return new KubeProxy(options.mode, host, child, directory);
   }
 
-  /** Started, with its first sync of both families done. */
+  /** Starts it and waits for the first sync of both families. */
   static async start(host: Host, options: KubeProxyOptions): Promise<KubeProxy> {
     const started = await KubeProxy.launch(host, options);
     await started.synced();
@@ -89,7 +89,7 @@ export class KubeProxy {
   }
 
   /**
-   * Resolves when its rules for some service are there, in both families, and it has ended the UDP connections that it takes for stale then. Rejects
+   * Resolves when it has rules for some service in both families, and has ended the UDP connections that it then considers stale. Rejects
    * with its log if it ends, or takes too long.
    */
   async synced(): Promise<void> {
@@ -103,7 +103,7 @@ export class KubeProxy {
     }
   }
 
-  /** Of both families together, those that failed among them. */
+  /** Number of syncs of both families together, including failed ones. */
   get syncs(): number {
     return this.#log.split("SyncProxyRules complete").length - 1;
   }
@@ -117,7 +117,7 @@ export class KubeProxy {
     return this.#child.exitCode !== null || this.#child.signalCode !== null;
   }
 
-  /** Its rules stay. */
+  /** Ends the process; its rules stay. */
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
     if (!this.ended) {
       const exited = once(this.#child, "exit");
@@ -128,14 +128,14 @@ export class KubeProxy {
   }
 }
 
-/** What its rules for a service look like. */
+/** Patterns of its rules for a service. */
 const SERVES: Readonly<Record<Mode, RegExp>> = {
   nftables: /map service-ips \{[^}]*goto (service|local)-[A-Z2-7]{8}-/,
   "iptables-nft": /-A KUBE-SVC-/,
   "iptables-legacy": /-A KUBE-SVC-/,
 };
 
-/** All rules where it writes in this mode, by its own tools: a text for each family. */
+/** All rules in the tables that this mode writes, listed by its own tools: a text for each family. */
 export async function rulesOf(host: Host, mode: Mode): Promise<readonly string[]> {
   const env = pathFor(mode);
   return Promise.all(
@@ -151,7 +151,7 @@ export async function iptables(host: Host, mode: Mode, words: readonly string[])
   return host.mustRun(words, { env: pathFor(mode) });
 }
 
-/** `kube-proxy --cleanup`, by the tools of one kind. */
+/** Runs `kube-proxy --cleanup` with the tools of one kind. */
 export async function kubeProxyCleanup(host: Host, mode: Mode): Promise<Finished> {
   const gates = Object.keys(nftablesGate()).map((gate) => `--feature-gates=${gate}=true`);
   return host.run([kubeProxyProgram(), "--cleanup", ...gates], { env: pathFor(mode) });

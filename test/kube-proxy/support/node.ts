@@ -1,4 +1,4 @@
-/** A node with an API server beside it, on which kube-proxy and nft-proxier start one after the other, or at once. */
+/** A node with an API server, on which kube-proxy and nft-proxier start one after the other or at once. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -21,7 +21,7 @@ import {
 import type { LogLine } from "../../support/log.ts";
 import { iptables, KubeProxy, type Mode } from "./kube-proxy.ts";
 
-/** nft-proxier as it runs in a cluster. */
+/** nft-proxier as in a cluster. */
 export class NftProxier {
   readonly process: ChildProcess;
   #log = "";
@@ -67,7 +67,7 @@ export class Node {
     this.#directory = directory;
   }
 
-  /** The API server has these services, the Node and the ServiceCIDR. The cluster is destroyed with it. */
+  /** The API server has these services, the Node and the ServiceCIDR. Destroying the node destroys the cluster. */
   static async create(services: readonly ServiceSpec[], cluster?: Cluster): Promise<Node> {
     const used = cluster ?? (await Cluster.create());
     const api = await Api.start(used.node);
@@ -85,7 +85,7 @@ export class Node {
     await this.put(services.flatMap((service) => serviceObjects(this.cluster.lab, service)));
   }
 
-  /** Resolves when its rules are in. */
+  /** Resolves when its rules are written. */
   async startKubeProxy(mode: Mode, settings: Manifest = {}): Promise<KubeProxy> {
     const started = await KubeProxy.launch(this.cluster.node, { mode, kubeconfig: this.api.kubeconfig, settings });
     this.#kubeProxies.push(started);
@@ -93,7 +93,7 @@ export class Node {
     return started;
   }
 
-  /** Path of a configuration for nft-proxier that leads to the API server. */
+  /** Writes a configuration for nft-proxier that points to the API server. Returns its path. */
   async configure(settings?: Manifest): Promise<string> {
     const kubeconfig = join(this.#directory, "kubeconfig");
     await writeFile(kubeconfig, this.api.kubeconfig);
@@ -102,7 +102,7 @@ export class Node {
     return config;
   }
 
-  /** Resolves when its rules are in force. */
+  /** Resolves when its rules are active. */
   async startNftProxier(settings?: Manifest): Promise<NftProxier> {
     const started = new NftProxier(this.cluster.start(["--config", await this.configure(settings)]));
     this.#nftProxiers.push(started);
@@ -115,7 +115,7 @@ export class Node {
     for (const one of [...this.#kubeProxies.splice(0), ...this.#nftProxiers.splice(0)]) await one.end(signal);
   }
 
-  /** Ends all programs, and removes all rules of whomever. */
+  /** Ends all programs, and removes all rules of any program. */
   async clear(): Promise<void> {
     await this.endAll();
     await this.cluster.node.mustRun(["nft", "flush", "ruleset"]);

@@ -1,7 +1,7 @@
-/** The kube-proxy that the tests run: the program that the environment variable KUBE_PROXY names. */
+/** The kube-proxy under test, named by the environment variable KUBE_PROXY. */
 import { spawnSync } from "node:child_process";
 
-/** Its path. Throws where there is none, with how to get one. */
+/** Returns its path. Throws if there is none, and says how to get one. */
 export function kubeProxyProgram(): string {
   const program = process.env["KUBE_PROXY"] ?? "";
   if (program === "")
@@ -11,7 +11,7 @@ export function kubeProxyProgram(): string {
 
 let minor: number | undefined;
 
-/** 30 of v1.30.5. Throws for a program that says no version. */
+/** 30 for v1.30.5. Throws if the program prints no version. */
 export function kubeProxyMinor(): number {
   if (minor !== undefined) return minor;
   const { stdout, error } = spawnSync(kubeProxyProgram(), ["--version"], { encoding: "utf8" });
@@ -20,10 +20,10 @@ export function kubeProxyMinor(): number {
   return (minor = Number(found));
 }
 
-/** From here on the nftables mode needs no gate, and the gate may be gone. */
+/** Since this version the nftables mode needs no gate, and the gate may be gone. */
 const GATELESS_MINOR = 33;
 
-/** What the nftables mode must be allowed with. */
+/** The gates that the nftables mode needs. */
 export function nftablesGate(): Readonly<Record<string, boolean>> {
   return kubeProxyMinor() < GATELESS_MINOR ? { NFTablesProxyMode: true } : {};
 }

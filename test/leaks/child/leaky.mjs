@@ -1,4 +1,4 @@
-/** Leaks, when told so; in any case loads no addon of the project's. */
+/** Leaks on request, without loading any addon of the project. */
 import { createRequire } from "node:module";
 
 const probe = createRequire(import.meta.url)(process.env.NFT_PROXIER_PROBE);

@@ -1,7 +1,7 @@
 /**
- * Does each kind of work many times on the main thread, and says how many bytes more malloc has given out behind it than
- * before, and how many descriptors and threads more there are. Arguments: how often, bytes that are no leak, network
- * namespaces to do it in.
+ * Does each kind of work many times on the main thread. Prints how many more bytes malloc has allocated afterwards, and
+ * how many more descriptors and threads there are. Arguments: repetitions, bytes that do not count as a leak, network
+ * namespaces to use.
  */
 import { readdirSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -12,7 +12,7 @@ const [count, noise] = process.argv.slice(2, 4).map(Number);
 const namespaces = process.argv.slice(4);
 const probe = createRequire(import.meta.url)(process.env.NFT_PROXIER_PROBE);
 
-/** Finalizers run in a turn of their own behind a collection, and threads end some time behind their join. */
+/** Finalizers run in a separate turn after a collection, and threads end some time after they are joined. */
 async function settle() {
   for (let i = 0; i < 3; i++) {
     globalThis.gc();
@@ -27,8 +27,8 @@ async function holdings() {
 }
 
 /**
- * What grows in one round may be compiled code, a table of V8's, which doubles now and then, or a thread that has not come
- * to its end yet: a leak grows in each.
+ * Growth in a single round may be compiled code, a V8 table that occasionally doubles, or a thread that has not ended
+ * yet. A leak grows in each round.
  */
 const ROUNDS = 6;
 

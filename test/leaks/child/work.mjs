@@ -1,6 +1,6 @@
 /**
- * What the leak tests do over and over with the addon, through the same classes as the program. Each kind of work leaves
- * everything as it found it, and is done `n` times by `repeat`.
+ * The leak tests' work with the addon, through the same classes as the program. Each kind of work restores everything,
+ * and `repeat` does it `n` times.
  */
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { loadAddon } from "../../../dist/netlink/addon.js";
@@ -22,7 +22,7 @@ function addresses(count, from = 0x0a000000) {
   return { count, keyLen: 4, dataLen: 0, bytes };
 }
 
-/** Fails when the call does not: what is to be refused must be. */
+/** Fails unless the call fails: requests that must be rejected must not succeed. */
 async function refused(promise) {
   const error = await promise.then(
     () => undefined,
@@ -41,8 +41,8 @@ function thrown(call) {
 }
 
 /**
- * What the work is done with: a network namespace, in it a table with chains, rules of every expression, sets and elements,
- * and a few hundred connections: something to read. Labs in one namespace differ in name and octet.
+ * Prepares objects for the work: a network namespace with a table that has chains, rules of every expression, sets and
+ * elements, and a few hundred connections to read. Labs in one namespace differ in name and octet.
  */
 export async function prepareLab(netns, name, octet) {
   const ref = { family: "ip", table: name };
@@ -59,7 +59,7 @@ export async function prepareLab(netns, name, octet) {
   ]);
   for (const { before = [], expr } of kernelSamples) {
     const rule = { op: "add", kind: "rule", ...ref, chain: "base", exprs: [...before, expr] };
-    // ENOENT: this kernel was built without the expression.
+    // ENOENT: this kernel lacks the expression.
     await kernel.commit([{ ...rule, userdata: new Uint8Array(3) }]).catch((error) => {
       if (error.errno !== "ENOENT") throw error;
     });
@@ -69,19 +69,19 @@ export async function prepareLab(netns, name, octet) {
   return lab;
 }
 
-/** Takes everything away again. */
+/** Removes everything again. */
 export async function closeLab({ octet, ref, kernel, conntrack }) {
   await conntrack.deleteMatching({ original: { source: `10.${octet}.0.0/16` } });
   await kernel.commit([{ op: "delete", kind: "table", ...ref }]);
   await Promise.all([kernel.close(), conntrack.close()]);
 }
 
-/** A UDP connection through a VIP, one for each number and each `octet` of a lab. */
+/** A UDP connection through a VIP, unique for each number and each `octet` of a lab. */
 function connection({ octet }, number) {
   const address = `10.${octet}.${number >> 8}.${number & 255}`;
   const original = { source: address, destination: "10.96.0.1", protocol: 17, sourcePort: 1000, destinationPort: 53 };
   const reply = { source: "10.1.0.1", destination: address, protocol: 17, sourcePort: 5353, destinationPort: 1000 };
-  // They outlast the slowest run: what is refused, and what dumps show, is about them.
+  // The entries outlast the slowest run, because rejected requests and dumps concern them.
   const timeout = 86_400;
   return { family: "ip", original, reply, timeout, mark: 7, labels: new Uint8Array(16).fill(1) };
 }
@@ -146,7 +146,7 @@ const transactions = {
       case 2:
         return refused(kernel.commit([rule, big, { ...rule, exprs: [...rule.exprs, { type: "none" }] }]));
       case 3:
-        // Read in part, copied in part, and forgotten.
+        // Partly read, partly copied, and dropped.
         addon.prepareBatch(addon.createBatch([rule, big, big, big]), 0);
         return;
       case 4:
@@ -181,7 +181,7 @@ const dumps = {
     const absent = { family: "ip", table: "absent" };
     if (i % 3 === 0) return refused(kernel.elements(absent, set("many")));
     if (i % 3 === 1) return refused(kernel.elements(ref, set("absent")));
-    // What the kernel has is not what was asked for.
+    // The kernel's set differs from the requested one.
     return refused(kernel.elements(ref, set("many", { keyLen: 16 })));
   },
   "dumps given up half-way": async ({ ref, netns }, i) => {
@@ -195,7 +195,7 @@ const dumps = {
 const monitors = {
   "monitors of nf_tables": async ({ kernel, ref }, i) => {
     const monitor = await kernel.monitor(quiet, i % 2 === 0 ? { skipOwn: false, tables: [ref] } : {});
-    // Told or not, whichever is first.
+    // The end may come before or after the report.
     if (i % 4 === 0) await kernel.commit([{ op: "flush", kind: "rule", ...ref, chain: "leaf" }]);
     await monitor.close();
     await monitor.close();
@@ -255,7 +255,7 @@ const conntracks = {
     const table = await addon.conntrackOpen({ netns });
     const dump = addon.conntrackDump(table, everything);
     addon.conntrackClose(table);
-    // Begun and forgotten; or not even begun.
+    // Started and dropped, or not even started.
     if (i % 4 === 1) await addon.conntrackRead(dump);
   },
   "deletions of what matches": async (lab) => {
@@ -281,7 +281,7 @@ const rest = {
       case 2:
         return refused(NftKernel.open({ netns: "/nowhere" }));
       default:
-        // Not closed: its end is the collector's.
+        // Not closed: the garbage collector must end it.
         await addon.open();
         return addon.conntrackOpen();
     }
@@ -303,7 +303,7 @@ const rest = {
     testAddon.decodeMessages(bytes);
     testAddon.faultsOf(ops, errorReply(2, 30));
     for (const wrong of [mutate(bytes, random), mutate(bytes, random)]) {
-      // Read as far as it goes, or refused.
+      // Both results are fine: decoded as far as possible, or rejected.
       try {
         testAddon.decodeMessages(wrong);
         testAddon.decodeElements(set("many"), wrong);
@@ -318,7 +318,7 @@ const rest = {
 /** Name and body of each kind of work. */
 export const kinds = Object.entries({ ...transactions, ...dumps, ...monitors, ...conntracks, ...rest });
 
-/** Does one kind of work `count` times, in all the labs side by side: in one of them the kernel's waiting adds up. */
+/** Does one kind of work `count` times, in all labs in parallel: in a single one the kernel's waiting times add up. */
 export async function repeat(work, labs, count) {
   let next = 0;
   const one = async (lab) => {

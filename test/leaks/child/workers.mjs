@@ -1,24 +1,24 @@
 /**
- * Does every kind of work in worker threads, which end by themselves, leave everything open, or are ended in the middle of
- * it. Behind them the library must be out of memory, no descriptor and no thread may be left, and it must load again.
- * Prints how they ended. Arguments: workers, how often each does each kind of work, how many at a time, network namespaces.
+ * Does every kind of work in worker threads, which end by themselves, leave everything open, or are terminated in the middle of it.
+ * Afterwards the library must be unloaded, no descriptor and no thread may be left, and it must load again. Prints how they ended.
+ * Arguments: workers, repetitions of each kind of work per worker, concurrent workers, network namespaces.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 
-/** What becomes of a worker; the last ones are ended from outside. */
+/** How a worker ends; the last ones are terminated from outside. */
 const ENDS = ["by itself", "with everything open", "by an error", "ended at once", "ended in the middle", "ended late"];
 const LATEST_MS = { "ended at once": 40, "ended in the middle": 250, "ended late": 1000 };
 
 async function work({ number, octet, end, count, netns }) {
-  // Here and not at the top: the main thread is to stay without the addon.
+  // Imported here instead of at the top, so that the main thread does not load the addon.
   const { closeLab, kinds, prepareLab, repeat } = await import("./work.mjs");
   const lab = await prepareLab(netns, `worker-${number}`, octet);
   parentPort.postMessage("ready");
   if (end in LATEST_MS) {
-    // Everything at once, and over and over.
+    // Does everything at once, endlessly.
     for (;;) await Promise.all(kinds.map(async ([, kind]) => repeat(kind, [lab], 5).catch(() => undefined)));
   }
   for (const [, kind] of kinds) await repeat(kind, [lab], count);
@@ -57,7 +57,7 @@ function start(number, count, namespaces) {
 const loaded = () => readFileSync("/proc/self/maps", "utf8").includes("nft_proxier.node");
 const entries = (directory) => readdirSync(directory).length;
 
-/** Threads of the kernel's and ours are gone some moments behind their end. */
+/** Threads of the kernel and ours disappear some moments after their end. */
 async function eventually(holds) {
   for (let i = 0; i < 1200; i++) {
     globalThis.gc();
@@ -67,7 +67,7 @@ async function eventually(holds) {
   return holds();
 }
 
-/** Some workers, `atOnce` of them at a time. */
+/** Runs some workers, up to `atOnce` in parallel. */
 async function wave(from, to, { count, atOnce, namespaces }) {
   const ended = {};
   let next = from;
@@ -86,10 +86,11 @@ const holdings = () => ({ descriptors: entries("/proc/self/fd"), threads: entrie
 if (isMainThread) {
   const [workers, count, atOnce] = process.argv.slice(2, 5).map(Number);
   const options = { count, atOnce, namespaces: process.argv.slice(5) };
-  // Without it in the main thread, it goes with the last worker that has it. They also start the pool's threads, which stay.
+  // Without the library in the main thread, it is unloaded with the last worker that uses it. These workers also start the pool's threads,
+  // which stay.
   await wave(0, ENDS.length, options);
   const unloaded = await eventually(() => !loaded());
-  // With it in the main thread it stays, so that what has leaked can be named.
+  // Loading it in the main thread keeps it, so that leaks can be named.
   const { addon } = await import("./work.mjs");
   addon.close(await addon.open());
   const before = holdings();
