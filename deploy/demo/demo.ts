@@ -1,7 +1,7 @@
 /**
- * `npm run demo` shows the purpose of nft-proxier within a minute: a node, pods and an outside client as network
- * namespaces, the real proxier with the manifests of deploy/examples, and real requests. Exits with 1 if any request
- * fails.
+ * `npm run demo` shows the purpose of nft-proxier within a minute. A node, pods and an outside client are network
+ * namespaces. It runs the real proxier with the manifests of deploy/examples, and sends real requests. Exits with 1 if
+ * any request fails.
  */
 import { once } from "node:events";
 import { cpSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";

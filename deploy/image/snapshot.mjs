@@ -1,5 +1,6 @@
 /**
- * Makes the startup snapshot: V8's heap with the daemon's modules loaded. A daemon that starts from it takes half the CPU (docs/performance.md).
+ * Makes the startup snapshot: V8's heap with the daemon's modules loaded. A daemon that starts from it uses half the
+ * CPU (docs/performance.md).
  *
  *   node deploy/image/snapshot.mjs DIRECTORY
  *

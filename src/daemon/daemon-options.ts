@@ -25,7 +25,8 @@ export interface DaemonOptions {
   /**
    * Set if the program has the node to itself, as kube-proxy does. It then listens on the configured addresses, adjusts
    * system settings to the configuration, and removes what kube-proxy's other modes left. Contains what the metrics
-   * port shows of the configuration. Undefined: change only the tables and stale connections, and listen on nothing.
+   * port shows of the configuration. If undefined, the daemon listens on no port, and changes only the tables and stale
+   * connections.
    */
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;
   /** Whether to prevent other processes from changing the tables while it runs. */

@@ -45,7 +45,7 @@ export interface ServerOptions {
   readonly events: EventRecorder;
   readonly log: Logger;
   readonly version: string;
-  /** What the metrics port shows of the configuration. */
+  /** The parts of the configuration that the metrics port shows. */
   readonly pages: { readonly configz: unknown; readonly flagz: string };
   /** Absent if there is no status page. */
   readonly statusPage?: HttpHandler;

@@ -1,4 +1,4 @@
-/** Which of a few services has each (address, protocol, port) and node port. */
+/** Determines which of a few services has each address and port (with its protocol) or node port. */
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ServiceState } from "../ruleset/ruleset.js";
 
@@ -9,16 +9,16 @@ function claimsOf(view: ServicePortView): string[] {
   return nodePort === 0 ? claims : [...claims, `${protocol} ${nodePort}`];
 }
 
-/** Addresses with protocol and port, and node ports, of all ports of these states. */
+/** Yields the claims of all ports in these states: addresses with protocol and port, and node ports. */
 export function* claimsIn(...states: readonly (readonly Pick<ServiceState[number], "view">[])[]): Generator<string> {
   for (const state of states) for (const { view } of state) yield* claimsOf(view);
 }
 
-/** The ports of `state` that have nothing of what `views` claim; `state` itself if that is all of them. */
+/** Returns the ports of `state` that share no claim with `views`. Returns `state` itself if that is all of them. */
 export function withoutClaims(state: ServiceState, views: readonly ServicePortView[]): ServiceState {
   if (state.length === 0 || views.length === 0) return state;
   const claims = new Set(views.flatMap(claimsOf));
-  // Most of a state with thousands of ports need no look at their addresses.
+  // For most ports of a state with thousands, the port number alone shows that there is no conflict.
   const numbers = new Set(views.flatMap(({ port, nodePort }) => (nodePort === 0 ? [port] : [port, nodePort])));
   const left = state.filter(
     ({ view }) =>
@@ -27,14 +27,14 @@ export function withoutClaims(state: ServiceState, views: readonly ServicePortVi
   return left.length === state.length ? state : left;
 }
 
-/** A service that changed. */
+/** The change of a service. */
 export interface Change {
   readonly present: ServiceState;
-  /** As the kernel took it last. */
+  /** The state that the kernel last accepted. */
   readonly former: ServiceState;
 }
 
-/** Which of some services has each address and node port. */
+/** Determines which of some services has each address and node port. */
 export class ChangedClaims {
   readonly #services: Iterable<readonly [service: string, state: ServiceState]>;
   #holders: Map<string, string> | undefined;
@@ -43,7 +43,7 @@ export class ChangedClaims {
     this.#services = services;
   }
 
-  /** The ports of `former`, which the service had, that have nothing that another one of the services has come to have. */
+  /** Returns the service's ports in `former` that share no claim with another one of the services. */
   leftOf(service: string, former: ServiceState): ServiceState {
     if (former.length === 0) return former;
     const holders = (this.#holders ??= this.#findHolders());

@@ -1,11 +1,11 @@
-/** Reads what the kernel has counted of connections: when it is asked for, and once a second at most. */
+/** Reads the kernel's connection counters on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { Clock } from "../table/table-exports.js";
 
 const FRESH_MS = 1000;
 
-/** What counts: a Proxier. */
+/** A source of counters: a Proxier. */
 export interface CountingProxier {
   readCounters(): Promise<void>;
   connections(family: IpFamily, service: string): PortCounts;
@@ -14,7 +14,7 @@ export interface CountingProxier {
 export class ConnectionReadings {
   readonly #proxier: CountingProxier;
   readonly #clock: Clock;
-  /** Of the last reading, ms. */
+  /** Time of the last reading, ms. */
   #at: number | undefined;
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
@@ -24,12 +24,15 @@ export class ConnectionReadings {
     this.#clock = clock;
   }
 
-  /** Between the last two readings; undefined: there were none. */
+  /** Time between the last two readings. Undefined if there were none. */
   get intervalMs(): number | undefined {
     return this.#intervalMs;
   }
 
-  /** Resolves when what `connections` says is at most a second old, or the kernel cannot be read: then it is as old as it is. */
+  /**
+   * Resolves when the data of `connections` is at most a second old. If the kernel cannot be read, it resolves with
+   * older data.
+   */
   async read(): Promise<void> {
     if (this.#at !== undefined && this.#clock.now() - this.#at < FRESH_MS) return;
     this.#reading ??= this.#read().finally(() => (this.#reading = undefined));

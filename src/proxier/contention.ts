@@ -1,36 +1,40 @@
 /**
- * Another process that keeps undoing what we write, as we undo what it writes: a second proxier on this node, or a program that takes
- * our tables for its own. None of them can win, so it is said once until it is over.
+ * Detects another process that keeps undoing our writes while we undo its writes. It is a second proxier on this node,
+ * or a program that treats our tables as its own. Neither can win, so the contention is logged once until it is over.
  *
- * Neither cedes: which of two proxiers is the wrong one only people can tell, and one that gave way silently would serve nothing
- * without a sign of it. Both go on writing changes of services, and repair as their pace allows; what was written last is in force.
+ * Neither side gives way. Only people can decide which of two proxiers is the wrong one, and one that gave way silently
+ * would stop serving without any sign. Both keep writing changes of services and repair at their own pace. The last
+ * write is active.
  */
 import type { IpFamily } from "../base/ip.js";
 import type { ForeignChange } from "../table/table-exports.js";
 import type { ProxierContext } from "./proxier-context.js";
 
-/** How proxiers that write through a socket of their own are called (kube-proxy starts `nft`, each time with a socket of its own). */
+/** Names of proxiers that write through their own socket. (kube-proxy runs `nft`, each time with a new socket.) */
 const PROXIERS: ReadonlySet<string> = new Set(["nft-proxier", "kube-proxy"]);
 /**
- * Repairs of what one socket of such a process did. One is no proof: `run --once` writes, and ends. The second one follows our repair: it
- * has undone that.
+ * Number of repairs after changes through one socket of such a process. One is no proof, because `run --once` writes
+ * and exits. The second follows our repair, so the process has undone that.
  */
 const ROUNDS = 2;
-/** Repairs of one family in a row, whoever made them necessary, that go on for so long, ms: who reloads a firewall is done sooner. */
+/**
+ * Repairs of one family in a row, whatever their cause, that must continue for LONG_MS. A reload of a firewall ends
+ * sooner.
+ */
 const MANY_REPAIRS = 5;
 const LONG_MS = 10_000;
-/** Without another process's change for this long it is over; rounds that are further apart have nothing to do with each other, ms. */
+/** Contention ends after this long without another process's change, ms. Rounds further apart are unrelated. */
 const QUIET_MS = 60_000;
-/** Between two looks whether the other process still has its socket, ms. */
+/** Interval between checks that the other process still has its socket, ms. */
 const LOOK_MS = 1000;
-/** Kept of the processes that take part. */
+/** Maximum number of participants to remember. */
 const MAX_PEERS = 16;
 const MAX_NAMES = 5;
 
 /**
- * What to do about a program that changes our tables. kube-proxy's nftables mode cannot be told from any other user of `nft`: what is seen is that
- * program, started for each change.
- * @param by who did it, in words: "nft (pid 12)".
+ * Returns advice on a program that changes our tables. kube-proxy's nftables mode looks like any other user of `nft`:
+ * only that program is visible, started for each change.
+ * @param by the processes, as text: "nft (pid 12)".
  */
 export function remedyFor(by: readonly string[]): string {
   const keep = "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)";
@@ -38,14 +42,14 @@ export function remedyFor(by: readonly string[]): string {
   return `kube-proxy in mode nftables writes by nft: end it where it runs on this node; otherwise ${keep}`;
 }
 
-/** Who changed a table. */
+/** The process that changed a table. */
 export type Writer = Pick<ForeignChange, "portId" | "process">;
 
-/** What is asked of the system. */
+/** Queries to the system. */
 export interface PeerLookup {
-  /** Whether the netlink socket is open; undefined: cannot be told. Never rejects. */
+  /** Whether the netlink socket is open. Resolves to undefined if that is unknown. Never rejects. */
   portOpen(portId: number): Promise<boolean | undefined>;
-  /** The process that a thread belongs to. Never rejects. */
+  /** Returns the process of a thread. Never rejects. */
   processOf(thread: number, name: string): Promise<number>;
 }
 
@@ -59,12 +63,12 @@ interface Rounds {
   last: number;
 }
 
-/** Of all families: two proxiers meet in each of them, and that is one thing to say. */
+/** Covers all families: two proxiers collide in each of them, but that is reported once. */
 export class Contention {
   readonly #options: ContentionOptions;
   /** By family and port of a proxier, and by family alone. */
   readonly #rounds = new Map<string, Rounds>();
-  /** By port, those that take part; and whether their socket has been seen open. */
+  /** The participants by port, with whether their socket has been seen open. */
   readonly #peers = new Map<number, { readonly writer: Writer; open: boolean }>();
   #began: number | undefined;
   #amongProxiers = false;
@@ -81,7 +85,10 @@ export class Contention {
     this.#last = this.#options.clock.now();
   }
 
-  /** What these writers did to a family's table has been undone. Returns whether that is one repair of many, and has been said. */
+  /**
+   * The changes of these writers to a family's table have been undone. Returns whether this repair belongs to
+   * contention that has already been reported.
+   */
   repaired(family: IpFamily, writers: readonly Writer[]): boolean {
     const now = this.#options.clock.now();
     this.#last = now;
@@ -148,7 +155,10 @@ export class Contention {
     this.#timer.unref();
   }
 
-  /** A process that ends takes its socket along. One whose socket has never been seen (`nft`) is known by its changes alone. */
+  /**
+   * A process that exits closes its socket. If its socket has never been seen open (`nft`), only its changes show that
+   * it exists.
+   */
   async #look(): Promise<void> {
     const gone = await this.#seeOpen();
     if (this.#closed) return;
@@ -157,7 +167,7 @@ export class Contention {
     else this.#lookLater();
   }
 
-  /** Notes whose sockets are open. True: all those are closed that have been open. */
+  /** Records which sockets are open. Returns true if all those that were open are now closed. */
   async #seeOpen(): Promise<boolean> {
     const { lookup } = this.#options;
     let seen = false;
@@ -166,7 +176,7 @@ export class Contention {
       const now = await lookup.portOpen(portId);
       if (now === true) peer.open = true;
       seen ||= peer.open;
-      // Where it cannot be told any more, it may be.
+      // If its state is no longer known, it may still be open.
       open ||= peer.open && now !== false;
     }
     return seen && !open;

@@ -23,33 +23,36 @@ import { LastResort } from "./last-resort.js";
 import { OwnerWait } from "./owner-wait.js";
 import { FamilyRepair } from "./repair.js";
 
-/** Outcome of one write of one family. */
+/** The outcome of one write of one family. */
 export type FamilyOutcome =
   | {
       readonly ok: true;
       readonly result: ApplyResult;
-      /** Services that are not in force as they are desired, because the kernel refuses them. */
+      /** Services that are not active as desired, because the kernel rejects them. */
       readonly quarantined: readonly string[];
-      /** The table has drifted, and its repair waits. */
+      /** Whether the table has drifted and its repair is pending. */
       readonly repairPending: boolean;
     }
   | {
       readonly ok: false;
       readonly error: unknown;
-      /** Until it may go better, ms, where that is known. */
+      /** Time until a retry may succeed, ms. Absent if unknown. */
       readonly againMs?: number;
-      /** Another program owns the table: that was the answer to an attempt, or it is not time for the next one. */
+      /**
+       * Another program owns the table. "tried": it was the result of an attempt. "waiting": the next attempt is not
+       * due yet.
+       */
       readonly owned?: "tried" | "waiting";
-      /** The kernel refuses to change the table: it is written from scratch after a few more tries. */
+      /** The kernel refuses to change the table. After a few more attempts it is written from scratch. */
       readonly rebuildPending?: boolean;
     };
 
-/** Of what was refused, this much is logged. */
+/** Maximum number of refused objects to log. */
 const MAX_REFUSED = 5;
 
 export interface FamilyOptions extends ProxierContext {
   readonly kernel: Kernel;
-  /** No other process may change the table while we run. */
+  /** Whether to prevent other processes from changing the table while we run. */
   readonly ownTable: boolean;
   readonly pieceElements?: number;
   readonly contention: Contention;
@@ -57,11 +60,11 @@ export interface FamilyOptions extends ProxierContext {
   readonly cpuMs?: () => number;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
-  /** Asks for a write, now. */
+  /** Requests a write now. */
   readonly request: () => void;
 }
 
-/** One family's table and ruleset. The two families never mix: one that fails leaves the other alone. */
+/** One family's table and ruleset. The two families are independent: a failure in one does not affect the other. */
 export class FamilyProxier {
   readonly family: IpFamily;
   readonly table: Table;
@@ -72,10 +75,10 @@ export class FamilyProxier {
   readonly #lastResort: LastResort;
   #services: { readonly ruleset: FamilyRuleset; readonly quarantine: Quarantine } | undefined;
   #options: RulesetOptions | undefined;
-  /** Chains that the kernel does not let go, as they were last said. */
+  /** Chains that the kernel does not release, as last reported. */
   #busy: ReadonlySet<string> = new Set();
   #features: Promise<RuleFeatures | undefined> | undefined;
-  /** What was served before the first write by maps that we do not have. */
+  /** Claims that, before the first write, were served by maps that we do not have. */
   #former: readonly ServiceClaim[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
@@ -96,14 +99,14 @@ export class FamilyProxier {
     this.owner = new OwnerWait(family, this.table, options);
   }
 
-  /** True once options are known: nothing can be desired before. */
+  /** Whether options are known. Nothing can be desired before. */
   get ready(): boolean {
     return this.#services !== undefined;
   }
 
   /**
-   * What the kernel takes of what the rules would use; of a rule that it does not take it would refuse the whole table. Probed
-   * once; undefined when the probe failed or told nothing, and the next call is to make it again. Never throws.
+   * Probes once which rule features the kernel accepts, because it would reject the whole table for one unsupported
+   * rule. Returns undefined if the probe failed or was inconclusive; the next call then repeats it. Never throws.
    */
   async features(): Promise<RuleFeatures | undefined> {
     const features = await (this.#features ??= this.#probe());
@@ -123,17 +126,20 @@ export class FamilyProxier {
     }
   }
 
-  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
+  /** Number of pairs of node port and protocol that are served on loopback. Counts only those with an endpoint. */
   get localhostNodePorts(): number {
     return this.#services?.ruleset.localhostNodePorts ?? 0;
   }
 
-  /** What the service's ports have counted, as of the last `table.readCounters()`; by port; undefined: nothing is counted. */
+  /**
+   * Returns the service's counters by port, as of the last `table.readCounters()`. The values are undefined if nothing
+   * is counted.
+   */
   connections(service: string): PortCounts {
     return this.#services?.ruleset.connections(service) ?? (() => undefined);
   }
 
-  /** Takes the options that hold from now on. */
+  /** Sets the options that apply from now on. */
   setOptions(options: RulesetOptions): void {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
     this.#options = options;
@@ -147,12 +153,12 @@ export class FamilyProxier {
     this.#required().ruleset.setServiceCIDRs(cidrs);
   }
 
-  /** Those that the kernel's table has stay, be they an earlier run's. */
+  /** Keeps the ServiceCIDRs in the kernel's table, even if an earlier run wrote them. */
   keepServiceCIDRs(): void {
     this.#required().ruleset.keepServiceCIDRs();
   }
 
-  /** Does ahead what `update` of these views would hold up everything else for; undefined: nothing of the kind. */
+  /** Precomputes slow work for the next `update` with these views. Returns undefined if there is none. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
     return this.#required().ruleset.prepare(service, views);
   }
@@ -180,30 +186,33 @@ export class FamilyProxier {
     return this.#required().quarantine.takeDue();
   }
 
-  /** About how many elements the service has in the desired table. */
+  /** Approximate number of the service's elements in the desired table. */
   sizeOf(service: string): number {
     return this.#required().ruleset.sizeOf(service);
   }
 
-  /** The views that the service has in the desired table. */
+  /** The service's views in the desired table. */
   *viewsOf(service: string): Generator<ServicePortView, void> {
     for (const { view } of this.#required().ruleset.state(service)) yield view;
   }
 
-  /** Reads the kernel's table, so that what is already right is known before anything is desired. */
+  /** Reads the kernel's table, so that correct parts are known before anything is desired. */
   async load(): Promise<void> {
     await this.table.load();
     this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 
-  /** What the kernel's table served when it was loaded, but for what services of ours have in this layout. To be asked once. */
+  /**
+   * Returns the claims that the kernel's table served when it was loaded, without those of our services in this layout.
+   * Call it only once.
+   */
   leftoverClaims(): readonly ServiceClaim[] {
     const former = this.#former;
     this.#former = [];
     return [...former, ...this.#required().ruleset.leftoverClaims()];
   }
 
-  /** Writes what differs, without services that the kernel refuses. Never throws. */
+  /** Writes the differences, without services that the kernel rejects. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
     const { ruleset, quarantine } = this.#required();
     const { waiting } = this.owner;
@@ -241,7 +250,7 @@ export class FamilyProxier {
     };
   }
 
-  /** Writes the table from scratch; `cause`: the refusal that leaves nothing else to try. */
+  /** Writes the table from scratch. @param cause the refusal that left no other option. */
   async #rebuild(cause: TableError): Promise<FamilyOutcome> {
     const { family } = this;
     const { quarantine } = this.#required();
@@ -279,10 +288,10 @@ export class FamilyProxier {
     return { ok: false, error, owned: "tried", againMs };
   }
 
-  /** @param isTry the kernel's answer to the difference is wanted, so that a repair does not wait. */
+  /** @param isTry whether the kernel's answer to this difference is needed, so that a repair must not wait. */
   async #apply(isTry: boolean): Promise<ApplyResult> {
     const start = this.repair.begin();
-    // What has been refused once is tried again soon: either it works, or the table is written from scratch.
+    // After a refusal the repair must not wait: either it succeeds soon, or the table is written from scratch.
     const repair = isTry || this.repair.waitMs() === 0 || this.#lastResort.refusals > 0;
     try {
       const result = await this.table.apply({ repair });
@@ -304,7 +313,7 @@ export class FamilyProxier {
     return this.#services;
   }
 
-  /** Once for each chain. */
+  /** Warns once for each chain. */
   #reportBusy(chains: readonly string[]): void {
     const news = chains.filter((chain) => !this.#busy.has(chain));
     this.#busy = new Set(chains);
@@ -315,7 +324,7 @@ export class FamilyProxier {
     );
   }
 
-  /** The old ruleset stays in force; says what the kernel refused, as far as it told. */
+  /** Logs what the kernel rejected, as far as it said. The old ruleset stays active. */
   #report(error: unknown): void {
     if (error instanceof TableError && error.code === "stale") {
       this.#context.log.debug({ family: this.family, err: error }, "waiting for a repair");

@@ -1,12 +1,13 @@
 /**
- * One service's work must not delay another's change. A service with many elements is therefore updated in pieces, each written by a transaction of its own; changes of
- * other services go in between, and several large services take turns.
+ * Updates large services in pieces, so that one service's work does not delay another's change. Each piece is written
+ * by its own transaction. Changes of other services are written in between, and several large services take turns.
  *
- *     dirty ─→ waiting ─→ preparing (views, slots: beside the writes) ─→ ready ─→ in pieces, one a write ─→ done
+ *     dirty ─→ waiting ─→ preparing (views, slots: concurrent with writes) ─→ ready ─→ in pieces, one a write ─→ done
  *
- * What is in force in between is right for packets: see FamilyRuleset.updateInPieces. An object that changes meanwhile is taken up when its update is through.
- * An address that passes between services which are updated here is served all the while: the one that had it keeps it until the other has it, and lets go of it
- * in a second update, so that two may exchange theirs.
+ * The intermediate states are correct for packets: see FamilyRuleset.updateInPieces. If an object changes during its
+ * update, the change is processed when the update is complete.
+ * An address that moves between services updated here is served all the time. The previous owner keeps it until the new
+ * one has it, and releases it in a second update. So two services can exchange their addresses.
  */
 import { TimeSlice } from "../base/time-slice.js";
 import type { SlottedPort } from "../model/balance/slot-assigner.js";
@@ -15,32 +16,41 @@ import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { FamilyProxier } from "./family.js";
 
-/** Some 20 to 40 ms of the kernel's time. */
+/** This takes the kernel some 20 to 40 ms. */
 const PIECE_ELEMENTS = 8192;
-/** Slices of the event loop that one write may spend on them, some 4 ms each: an unchanged port takes time, too. */
+/**
+ * Maximum number of event-loop slices, some 4 ms each, that one write may spend on pieces. Unchanged ports take time,
+ * too.
+ */
 const PIECE_SLICES = 8;
 
 export interface LargeUpdatesOptions {
   readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance" | "isDirty">;
   readonly families: readonly Pick<FamilyProxier, "family" | "prepare" | "updateInPieces" | "sizeOf" | "viewsOf">[];
-  /** These are the views that the service is going to have. */
+  /** Called with the views that the service is going to have. */
   readonly onViews: (family: IpFamily, service: string, views: readonly ServicePortView[]) => void;
   readonly onError: (service: string, error: unknown) => void;
   /** There is something to write. */
   readonly onReady: () => void;
-  /** Elements that one write is about, beside those of other services; a service with more is updated in pieces. Default 8,192. */
+  /**
+   * Maximum number of elements for one write, besides those of other services. A service with more is updated in
+   * pieces. Default 8,192.
+   */
   readonly pieceElements?: number;
 }
 
-/** Work that is left for a service. */
+/** Remaining work for a service. */
 interface Task {
   /** When its change came, ms of the caller's clock. */
   readonly since: number;
-  /** It has all that it is to have. What it had is to go once others have that. */
+  /**
+   * The service already has everything that it is to have. What it had before is removed after others have taken it
+   * over.
+   */
   readonly isRest: boolean;
 }
 
-/** An update that is through: with the next write it is in force. */
+/** A complete update. It is active after the next write. */
 export interface Updated {
   readonly service: string;
   /** When its change came, ms of the caller's clock. */
@@ -63,34 +73,37 @@ interface Prepared {
 
 export class LargeUpdates {
   readonly #options: LargeUpdatesOptions;
-  /** Services that are dirty, and not looked at yet. */
+  /** Dirty services that have not been started. */
   readonly #waiting = new Map<string, Task>();
   readonly #preparing = new Map<string, Promise<void>>();
   readonly #ready: Job[] = [];
-  /** The services of both. */
+  /** The services in `#preparing` and `#ready`. */
   readonly #begun = new Map<string, Task>();
-  /** Services among them that keep an address until the service that takes it over has been updated. */
+  /** Those of them that keep an address until the new owner has been updated. */
   readonly #keeping = new Set<string>();
   #beginning: Promise<void> = Promise.resolve();
   #isBeginning = false;
-  /** What `#beginAll` has been by may be begun with now. */
+  /** Services that `#beginAll` has already passed may now be ready to start. */
   #beginAgain = false;
 
   constructor(options: LargeUpdatesOptions) {
     this.#options = options;
   }
 
-  /** There is a piece to be written. */
+  /** Whether there is a piece to write. */
   get ready(): boolean {
     return this.#ready.length > 0;
   }
 
-  /** Updates that are not through. */
+  /** Number of incomplete updates. */
   get size(): number {
     return this.#waiting.size + this.#preparing.size + this.#ready.length;
   }
 
-  /** Returns when the oldest change came whose update is not complete, in ms of the caller's clock, or undefined if there is none. */
+  /**
+   * Returns the time of the oldest change whose update is incomplete, in ms of the caller's clock, or undefined if
+   * there is none.
+   */
   get oldest(): number | undefined {
     let oldest = Infinity;
     for (const tasks of [this.#waiting, this.#begun])
@@ -98,7 +111,7 @@ export class LargeUpdates {
     return oldest === Infinity ? undefined : oldest;
   }
 
-  /** Resolves when there is a piece to be written, or nothing left to do. */
+  /** Resolves when there is a piece to write, or nothing left to do. */
   async settled(): Promise<void> {
     while (!this.ready) {
       if (this.#preparing.size > 0) await Promise.race(this.#preparing.values());
@@ -107,10 +120,12 @@ export class LargeUpdates {
     }
   }
 
-  /** Takes on those of the services, which changed, that are large, or wait for one that is. Returns the others. Calls must not overlap. */
+  /**
+   * Takes over the changed services that are large or wait for a large one. Returns the others. Calls must not overlap.
+   */
   async take(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();
-    // The large ones first, whichever came first: others may have lost an address to one of them.
+    // Check for large ones first, in whatever order they came: others may have lost an address to one of them.
     let others: readonly string[] = services;
     for (const belongs of [this.#isOurs, this.#leavesToLarge]) {
       const rest: string[] = [];
@@ -125,7 +140,7 @@ export class LargeUpdates {
     return [...others];
   }
 
-  /** Brings some elements up to the objects. Returns the updates that are through. */
+  /** Updates some elements to match the objects. Returns the completed updates. */
   async advance(): Promise<Updated[]> {
     const updated: Updated[] = [];
     const slice = new TimeSlice();
@@ -155,21 +170,21 @@ export class LargeUpdates {
     if (keeps && !this.#waiting.has(service)) this.#waiting.set(service, { since, isRest: true });
   }
 
-  /** All of one service, in slices of the event loop: for a time at which nothing is to be written in between. */
+  /** Updates the whole service in slices of the event loop. Use it only if nothing must be written in between. */
   async update(service: string): Promise<void> {
     const slice = new TimeSlice();
     const pieces = await this.#prepare(service, true);
     while (pieces.next().done !== true) if (slice.spent) await slice.yield();
   }
 
-  /** An update of the service is not through. */
+  /** Whether an update of the service is incomplete. */
   has(service: string): boolean {
     return this.#waiting.has(service) || this.#begun.has(service);
   }
 
   readonly #isOurs = (service: string): boolean => this.has(service) || this.isLarge(service);
 
-  /** Slots take long to assign. */
+  /** Whether the service has many elements or needs slots, which take long to assign. */
   isLarge(service: string): boolean {
     const { model, families, pieceElements = PIECE_ELEMENTS } = this.#options;
     if (model.asksForBalance(service)) return true;
@@ -178,7 +193,9 @@ export class LargeUpdates {
     );
   }
 
-  /** An address of the service passes to one that is updated here: it stays until that has it. */
+  /**
+   * Whether an address of the service moves to a service updated here. If so, it must stay until that service has it.
+   */
   readonly #leavesToLarge = (service: string): boolean =>
     this.size > 0 && this.#leavesTo(service, (owner) => this.has(owner));
 
@@ -195,7 +212,7 @@ export class LargeUpdates {
     });
   }
 
-  /** Whether the service has all that the view says. If not it is dirty, and another update follows. */
+  /** Whether the service still has all addresses of the view. If not, it is dirty and another update follows. */
   #isCurrent(family: IpFamily, service: string, view: ServicePortView): boolean {
     if (!this.#waiting.has(service) && !this.#options.model.isDirty(service)) return true;
     for (const [address, port] of addressesOf(view))
@@ -203,7 +220,10 @@ export class LargeUpdates {
     return true;
   }
 
-  /** Whether nothing that the view says passes to a service which is still to take it: until then it is served as it was. */
+  /**
+   * Whether no address of the view moves to a service that has not taken it over yet. Until then the view is served as
+   * before.
+   */
   #mayGo(family: IpFamily, service: string, view: ServicePortView): boolean {
     for (const [address, port] of addressesOf(view)) {
       const owner = this.#options.model.ownerOf(family, address, view.protocol, port);
@@ -216,13 +236,13 @@ export class LargeUpdates {
     return true;
   }
 
-  /** Begins with services that wait, but for those whose update before is not through, or that of a service which is to have an address of theirs. */
+  /** Starts waiting services, except those that must wait for another update (#mustWait). */
   #begin(): void {
     this.#beginAgain = true;
     if (!this.#isBeginning) this.#beginning = this.#beginAll();
   }
 
-  /** In slices of the event loop: there may be thousands. */
+  /** Yields to the event loop, because there may be thousands. */
   async #beginAll(): Promise<void> {
     this.#isBeginning = true;
     const slice = new TimeSlice();
@@ -236,7 +256,10 @@ export class LargeUpdates {
     this.#isBeginning = false;
   }
 
-  /** A removal waits for the services that take over what it removes; they do not wait for the removal. */
+  /**
+   * Whether an earlier update of the service is incomplete, or a service that takes over one of its addresses is being
+   * updated. A removal (`isRest`) also waits for those that have not started; they do not wait for the removal.
+   */
   #mustWait(service: string, { isRest }: Task): boolean {
     if (this.#begun.has(service)) return true;
     const takers = isRest ? [this.#begun, this.#waiting] : [this.#begun];
@@ -261,7 +284,7 @@ export class LargeUpdates {
     this.#preparing.set(service, prepared);
   }
 
-  /** @param letsGo nothing that it had is to be kept for another service. */
+  /** @param letsGo whether nothing must be kept for another service. */
   async #prepare(service: string, letsGo: boolean): Promise<Generator<number, unknown>> {
     const { model, families, onViews } = this.#options;
     const slice = new TimeSlice();
@@ -290,7 +313,7 @@ export class LargeUpdates {
   }
 }
 
-/** The view's addresses and its node port (address ""), each with the port there. */
+/** Yields the view's addresses and its node port (address ""), each with the port there. */
 function* addressesOf({
   clusterIP,
   externalIPs,

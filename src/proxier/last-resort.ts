@@ -1,17 +1,20 @@
 /**
- * The last of a sequence: a write that the kernel refuses is tried again on a fresh read (Table.apply), then without services that are at fault
- * (Quarantine), and after some refusals in a row the table is deleted and written from scratch. So a fault in the table that nobody has
- * thought of does not keep changes of services from the kernel.
+ * The last step after a refused write. First the write is retried after a fresh read (Table.apply), then without the
+ * services at fault (Quarantine). After some refusals in a row, the table is deleted and written from scratch. So even
+ * an unforeseen fault in the table does not keep changes of services from the kernel.
  */
 import { Backoff } from "../base/backoff.js";
 import type { Clock, TableError } from "../table/table-exports.js";
 
-/** Refusals in a row before the table is written from scratch, each on a fresh read; 0.1 s apart by the pace of failed writes. */
+/**
+ * Refusals in a row, each after a fresh read, before the table is written from scratch. The pace of failed writes puts
+ * 0.1 s between them.
+ */
 const REFUSALS = 2;
-/** Until the next try when the kernel refuses that, too, ms: the first, and the longest. */
+/** Waits if the kernel rejects that as well, ms: the first, and the longest. */
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 300_000;
-/** Errors that a table written from scratch would meet as well, or that pass. */
+/** Errors that also affect a table written from scratch, or that are temporary. */
 const NOT_THE_TABLE: ReadonlySet<string> = new Set(["EPERM", "ENOMEM", "ENOBUFS", "EAGAIN", "EINTR"]);
 
 export class LastResort {
@@ -29,7 +32,10 @@ export class LastResort {
     return this.#refusals;
   }
 
-  /** A write was refused for no service's fault. Returns the ms until the table is to be written from scratch (0: now); undefined: that is no remedy. */
+  /**
+   * A write was refused, but no service is at fault. Returns the time until the table must be written from scratch, ms
+   * (0: now). Returns undefined if that would not help.
+   */
   refused({ code, faulty }: TableError): number | undefined {
     if (code !== "refused" || faulty.some(({ errno }) => NOT_THE_TABLE.has(errno))) return undefined;
     this.#refusals++;
@@ -37,13 +43,13 @@ export class LastResort {
     return this.#refusals < REFUSALS ? Math.max(1, wait) : wait;
   }
 
-  /** The kernel has taken a write. */
+  /** The kernel has accepted a write. */
   over(): void {
     this.#refusals = 0;
     this.#backoff.reset();
   }
 
-  /** It has refused the table from scratch. Returns the ms until the next try. */
+  /** The kernel has also rejected the table from scratch. Returns the time until the next attempt, ms. */
   failed(): number {
     const waitMs = this.#backoff.next();
     this.#notBefore = this.#clock.now() + waitMs;

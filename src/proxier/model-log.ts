@@ -1,15 +1,15 @@
 import type { Problem, TakeOver } from "../model/service-port-view.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 
-/** Of what passed from one service to another, this much is logged. */
+/** Maximum number of transferred claims to log. */
 const MAX_CLAIMS = 20;
 
-/** For `ServiceModelOptions.onProblem`: names an object that cannot be served. */
+/** Creates `ServiceModelOptions.onProblem`, which logs objects that cannot be served. */
 export function problemLogger(log: Logger): (problem: Problem) => void {
   return ({ kind, object, field, reason }) => log.warn({ kind, object, field, reason }, "ignored");
 }
 
-/** For `ServiceModelOptions.onTakeOver`. */
+/** Creates `ServiceModelOptions.onTakeOver`. */
 export function takeOverLogger(log: Logger): (takeOver: TakeOver) => void {
   return ({ service, from, reason, claims }) => {
     const fields = {

@@ -1,4 +1,7 @@
-/** What the rules depend on besides services, as it changes: the Node, its addresses, the configuration, and what the kernel can do. */
+/**
+ * Tracks everything besides services that rules depend on: the Node, its addresses, the configuration, and the kernel's
+ * features.
+ */
 import type { V1Node } from "@kubernetes/client-node";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
@@ -17,7 +20,7 @@ export interface NodeRulesOptions extends ProxierContext {
   readonly nodeName: string;
   readonly families: readonly FamilyProxier[];
   readonly localAddresses: () => Promise<readonly LocalAddress[]>;
-  /** Told the node's zone before each family takes its options. */
+  /** Called with the node's zone before each family gets its options. */
   readonly onZone: (zone: string | undefined) => void;
   readonly ownTable: boolean;
   readonly serviceCounters: ServiceCounters;
@@ -28,14 +31,14 @@ export class NodeRules {
   readonly #warned = new Set<string>();
   #node: V1Node | undefined;
   #changed = true;
-  /** Undefined: nothing is to be counted, or the kernel has not been asked yet. */
+  /** Undefined if nothing must be counted, or if the kernel has not been asked yet. */
   #counts: boolean | undefined;
 
   constructor(options: NodeRulesOptions) {
     this.#options = options;
   }
 
-  /** The Node as it is now; undefined: there is none. */
+  /** The current Node. Undefined if there is none. */
   set node(node: V1Node | undefined) {
     this.#node = node;
     this.#changed = true;
@@ -45,22 +48,22 @@ export class NodeRules {
     this.#changed = true;
   }
 
-  /** Begins to ask the kernel what `refresh` has to know of it: that takes 25 ms a family, most of it a grace period of RCU. */
+  /** Starts the kernel probes that `refresh` needs. They take 25 ms for each family, most of it an RCU grace period. */
   probeAhead(): void {
     for (const family of this.#options.families) void family.features();
   }
 
-  /** Gives each family the options that hold from now on, where something has changed. */
+  /** Gives each family its new options if something has changed. */
   async refresh(): Promise<void> {
     const { config, nodeName, families, localAddresses, onZone } = this.#options;
     if (!this.#changed && families.every((family) => family.ready)) return;
-    // Before the wait: what changes during it asks for another round.
+    // Reset before the wait, so that changes during it cause another round.
     this.#changed = false;
     const local = await localAddresses();
     const facts = nodeFacts(config, nodeName, this.#node);
     onZone(facts.context.zone);
     for (const family of families) {
-      // The first time all rules are made, by code that nothing has run before.
+      // The first time, all rules are created, by code that has not been compiled yet.
       if (!family.ready) await yieldToEventLoop();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);
@@ -79,7 +82,7 @@ export class NodeRules {
     }
   }
 
-  /** A kernel that could not be asked yet is taken for one that counts. */
+  /** If the kernel could not be asked yet, assume that it counts. */
   #counters(features: RuleFeatures | undefined): ServiceCounters {
     const { serviceCounters } = this.#options;
     if (serviceCounters === "off") return "off";
@@ -88,7 +91,7 @@ export class NodeRules {
     return this.#counts ? serviceCounters : "off";
   }
 
-  /** Says where tables are to be owned and the kernel cannot. */
+  /** Warns if tables should be owned, but the kernel does not support that. */
   async checkOwnership(): Promise<void> {
     const { ownTable, families } = this.#options;
     if (!ownTable) return;
@@ -100,7 +103,7 @@ export class NodeRules {
     }
   }
 
-  /** What the rules would use and this kernel does not have, as far as it has been probed. */
+  /** Returns the features that the rules would use and that this kernel lacks, as far as it has been probed. */
   async missingFeatures(): Promise<readonly string[]> {
     const { ownTable, families } = this.#options;
     const missing: string[] = [];

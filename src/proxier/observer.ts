@@ -1,93 +1,101 @@
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 
-/** One write of one family that the kernel took, or refused. */
+/** One write of one family that the kernel accepted or rejected. */
 export interface SyncReport {
   readonly family: IpFamily;
   readonly ok: boolean;
-  /** Everything was compared with what the kernel holds: the first write, and those that follow a full read. */
+  /** Whether everything was compared with the kernel, as in the first write and after a full read. */
   readonly full: boolean;
-  /** From its beginning to the kernel's answer, ms. */
+  /** Time from the start of the write to the kernel's answer, ms. */
   readonly ms: number;
-  /** No change that came in before the write began is waiting in this family any more. */
+  /** Whether no change from before the start of the write is still waiting in this family. */
   readonly settled: boolean;
-  /** Unless `settled`: how long the oldest change has waited of which a part is not in force yet, ms. */
+  /** Unless `settled`: the age of the oldest change that is not completely active yet, ms. */
   readonly oldestMs?: number;
   /**
-   * `endpoints.kubernetes.io/last-change-trigger-time` of the changes that this write brought into force, Unix ms; those
-   * from before the program's start are skipped. Empty when it failed.
+   * `endpoints.kubernetes.io/last-change-trigger-time` of the changes that became active with this write, Unix time,
+   * ms. Times before the program's start are skipped. Empty if it failed.
    */
   readonly triggers: readonly number[];
-  /** "namespace/name" of the services whose changes this write brought into force, deleted ones too. Empty when it failed. */
+  /**
+   * "namespace/name" of the services whose changes became active with this write, including deleted ones. Empty if it
+   * failed.
+   */
   readonly services: readonly string[];
-  /** What the kernel was told. Absent when it failed. */
+  /** The transactions sent to the kernel. Absent if it failed. */
   readonly work?: SyncWork;
-  /** The table has drifted, and its repair waits. */
+  /** Whether the table has drifted and its repair is pending. */
   readonly repairPending?: boolean;
 }
 
-/** One write, as the kernel saw it. */
+/** The cost of one write in the kernel. */
 export interface SyncWork {
-  /** 0: it held all that is desired. */
+  /** 0 if the kernel already had everything that is desired. */
   readonly transactions: number;
   readonly operations: number;
   readonly bytes: number;
-  /** Inside sendmsg. */
+  /** Time inside sendmsg, ms. */
   readonly kernelMs: number;
 }
 
-/** Services whose policy is Local and that have endpoints, but none on this node. */
+/** Number of services with policy Local that have endpoints, but none on this node. */
 export interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
 }
 
 /**
- * Why a table was repaired: all of it was gone; events told of something else; events had been lost; the kernel refused
- * a write because of it; a periodic check found it.
+ * Why a table was repaired:
+ *
+ * - table-deleted: it was deleted.
+ * - changed: events showed another change.
+ * - events-lost: events were lost.
+ * - conflict: the kernel rejected a write because of the change.
+ * - check: a periodic check found the change.
  */
 export const REPAIR_CAUSES = ["table-deleted", "changed", "events-lost", "conflict", "check"] as const;
 export type RepairCause = (typeof REPAIR_CAUSES)[number];
 
-/** Another process changed a table of ours, and that has been repaired. */
+/** Another process changed a table of ours, and the change was undone. */
 export interface RepairReport {
   readonly family: IpFamily;
   readonly cause: RepairCause;
-  /** What a read found otherwise than it was left, in words. */
+  /** Differences from what we last wrote, as found by a read. */
   readonly found: readonly string[];
-  /** What events said was done, in words; empty when they said nothing. */
+  /** Changes that events reported. Empty if they reported none. */
   readonly changes: readonly string[];
-  /** Processes that did it, as far as the kernel told: "nft (pid 4711)". */
+  /** Processes that made the changes, as far as the kernel said: "nft (pid 4711)". */
   readonly by: readonly string[];
-  /** Of the transaction that undid it, with what else it wrote. */
+  /** Operations of the transaction that undid the changes, including its other writes. */
   readonly operations: number;
-  /** From the first that was noticed to the kernel's answer, ms. */
+  /** Time from the first noticed change to the kernel's answer, ms. */
   readonly ms: number;
 }
 
-/** The kernel refused to change the table again and again, so that it was deleted and written from scratch. */
+/** The kernel repeatedly refused to change the table, so it was deleted and written from scratch. */
 export interface RebuildReport {
   readonly family: IpFamily;
-  /** False: the kernel refused that, too, and the table is as it was. */
+  /** False if the kernel rejected that as well. The table is then unchanged. */
   readonly ok: boolean;
-  /** The operations that were refused before, each with its error: "delete chain x: ENOENT". At most five. */
+  /** The operations that were rejected before, each with its error: "delete chain x: ENOENT". At most five. */
   readonly refused: readonly string[];
 }
 
-/** Another process keeps undoing what we write. */
+/** Another process keeps undoing our writes. */
 export interface ContentionReport {
   /** "nft-proxier (pid 4711)". */
   readonly by: readonly string[];
-  /** What to do. */
+  /** The recommended action. */
   readonly hint: string;
 }
 
-/** A service that the kernel refuses: what it took of it last stays in force, or nothing of it is. */
+/** A service that the kernel rejects. Its last accepted state stays active, or none if there is none. */
 export interface QuarantineReport {
   readonly family: IpFamily;
   /** "namespace/name". */
   readonly service: string;
-  /** In words. */
+  /** The kernel's reason as text. */
   readonly reason: string;
 }
 
@@ -101,38 +109,41 @@ export interface ServedClaim {
 }
 
 /**
- * Told what the proxier does; metrics and health are kept by observers. Calls are synchronous, cheap and must not throw.
- * Times are Unix ms (`Date.now()`), as what is shown to people is.
+ * Receives the proxier's events. Metrics and health are observers. Calls are synchronous, must be cheap and must not
+ * throw. Times are Unix ms (`Date.now()`), because they are shown to people.
  */
 export interface ProxierObserver {
-  /** A Service or an EndpointSlice of some service came in or went, whether that changes anything or not. */
+  /** A Service or an EndpointSlice of some service was received or deleted, even if that changes nothing. */
   received?(kind: "Service" | "EndpointSlice"): void;
-  /** A change of a Service or an EndpointSlice came in and waits. */
+  /** A change of a Service or an EndpointSlice was received and is pending. */
   changed?(kind: "Service" | "EndpointSlice"): void;
-  /** A write was asked for. */
+  /** A write was requested. */
   queued?(at: number): void;
-  /** The changes that were waiting are being taken over into the desired state: none is pending any more. */
+  /** The pending changes are being applied to the desired state, so none is pending any more. */
   taken?(): void;
-  /** Told once, before the first write: what the tables that were found serve, and no service has. */
+  /** Called once, before the first write, with claims that the existing tables serve and that no service has. */
   found?(claims: readonly ServedClaim[]): void;
   synced?(report: SyncReport): void;
   /**
-   * Where node ports answer from now on; "all": on every local address but loopback.
-   * @param localhost CIDRs of loopback addresses on which they answer as well.
+   * Where node ports are served from now on. "all" means every local address except loopback.
+   * @param localhost CIDRs of loopback addresses on which they are served as well.
    */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[]): void;
-  /** Another process changed the table; that is not undone before a `synced` without `repairPending`. */
+  /** Another process changed the table. The change is undone with the first `synced` without `repairPending`. */
   drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;
   rebuilt?(report: RebuildReport): void;
-  /** The kernel dropped events of the tables, or nothing listened for a while: everything is compared with the kernel now. */
+  /**
+   * The kernel dropped events of the tables, or nothing listened for a while. Everything is now compared with the
+   * kernel.
+   */
   eventsLost?(reason: string): void;
-  /** Told once until `uncontended`; of all families. */
+  /** Called once until `uncontended`, for all families together. */
   contended?(report: ContentionReport): void;
   uncontended?(): void;
-  /** Told once until `released`. */
+  /** Called once until `released`. */
   quarantined?(refusal: QuarantineReport): void;
-  /** The service is in force as it is desired, or desired no more. */
+  /** The service is active as desired, or no longer desired. */
   released?(back: Pick<QuarantineReport, "family" | "service">): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

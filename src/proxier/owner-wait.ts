@@ -1,16 +1,17 @@
 /**
- * While another program owns the table (NFT_TABLE_F_OWNER): when to try again. Attempts back off. No event tells that an owner has ended
- * (nft_rcv_nl_event clears the flag, or frees the table, and sends no event), so the table is looked at in between: that asks the kernel
- * for a few bytes, writes nothing, and is no attempt that could fail.
+ * Decides when to retry while another program owns the table (NFT_TABLE_F_OWNER). Attempts back off. No event reports
+ * that an owner has exited: nft_rcv_nl_event clears the flag or frees the table, and sends no event. So the table is
+ * also checked between attempts. A check asks the kernel for a few bytes, writes nothing, and does not count as a
+ * failed attempt.
  */
 import type { IpFamily } from "../base/ip.js";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import type { Clock, Table, TableError } from "../table/table-exports.js";
 
-/** Between the first two attempts, ms; doubles from there, up to the sync period. */
+/** Time between the first two attempts, ms. It doubles up to the sync period. */
 const FIRST_WAIT_MS = 1000;
-/** Between two looks at the table, ms. */
+/** Interval between checks of the table, ms. */
 const LOOK_MS = 500;
 
 export interface OwnerWaitOptions {
@@ -18,7 +19,7 @@ export interface OwnerWaitOptions {
   readonly clock: Clock;
   /** nftables.syncPeriod, ms. */
   readonly syncPeriodMs: number;
-  /** Asks for a write, now. */
+  /** Requests a write now. */
   readonly request: () => void;
 }
 
@@ -44,7 +45,7 @@ export class OwnerWait {
     this.#backoff = new Backoff({ firstMs: FIRST_WAIT_MS, longestMs: options.syncPeriodMs });
   }
 
-  /** The refusal that is waited out, and how long until the next attempt, ms; undefined: nothing keeps a write from being tried. */
+  /** The refusal that we wait for, and the time until the next attempt, ms. Undefined if a write may be tried. */
   get waiting(): { readonly error: TableError; readonly againMs: number } | undefined {
     if (this.#held === undefined) return undefined;
     const againMs = this.#held.notBefore - this.#options.clock.now();
@@ -56,7 +57,7 @@ export class OwnerWait {
     return this.#held !== undefined;
   }
 
-  /** An attempt was refused because of the owner. Returns whether that is news. */
+  /** An attempt was rejected because of the owner. Returns whether that is new. */
   refused(error: TableError): boolean {
     const { clock } = this.#options;
     const former = this.#held?.error.owner === error.owner ? this.#held : undefined;
@@ -67,7 +68,7 @@ export class OwnerWait {
     return former === undefined;
   }
 
-  /** An attempt came to something else: no other program owns the table. */
+  /** An attempt had another result, so no other program owns the table. */
   over(): void {
     if (this.#held === undefined) return;
     const { log, clock } = this.#options;
@@ -77,7 +78,7 @@ export class OwnerWait {
     log.info({ family: this.#family, seconds }, "table released by its owner");
   }
 
-  /** The table came or went: the owner may have let it go. */
+  /** The table was created or deleted, so its owner may have released it. */
   look(): void {
     if (this.#held !== undefined) void this.#look();
   }
@@ -100,9 +101,9 @@ export class OwnerWait {
     try {
       free = !(await this.#table.ownedByOther());
     } catch {
-      // The next attempt says what is wrong.
+      // The next attempt reports the error.
     }
-    // An attempt has been made meanwhile.
+    // Meanwhile another attempt was made.
     if (this.#closed || held === undefined || this.#held !== held) return;
     if (!free) return this.#lookLater();
     this.#held = { ...held, notBefore: Number.NEGATIVE_INFINITY };

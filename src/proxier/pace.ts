@@ -1,26 +1,26 @@
 /**
- * When to write: the first change at once; while changes keep coming, one write per `gapMs`; after a failure again, with
- * backoff; never two at a time.
+ * Decides when to write: at once for the first change, then once per `gapMs` while changes keep coming, and with
+ * backoff after a failure. Writes never overlap.
  */
 import { Backoff } from "../base/backoff.js";
 
 export interface PaceOptions {
-  /** At least this long between the starts of two writes, ms. */
+  /** Minimum time between the starts of two writes, ms. */
   readonly gapMs: number;
   /** Longest wait between two attempts after failures, ms. */
   readonly maxRetryMs: number;
-  /** Milliseconds, monotonic. */
+  /** Monotonic clock, ms. */
   now(): number;
 }
 
-/** First wait after a failure, ms; doubles from there. */
+/** First wait after a failure, ms. It doubles with each failure. */
 const FIRST_RETRY_MS = 100;
 
-/** What a write says of itself. */
+/** The result of a write. */
 export interface WriteOutcome {
-  /** False: try again later. */
+  /** False: retry later. */
   readonly ok: boolean;
-  /** Write again after this many ms, although nothing changed. */
+  /** Write again after this many ms, even if nothing has changed. */
   readonly againMs?: number;
 }
 
@@ -40,19 +40,20 @@ export class Pace {
     this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
 
-  /** Something changed: write as soon as the pace allows. */
+  /** Something changed, so write as soon as the pace allows. */
   request(): void {
-    // After a failure the next attempt waits its turn, but a change may be the cure: it is tried at the usual pace.
+    // Also after a failure. A retry waits for its backoff, but a change may remove the cause, so it is tried at the
+    // usual pace.
     this.requestIn(0);
   }
 
-  /** Write in so many ms, if nothing else asks for it before. */
+  /** Writes after this many ms, unless a write is requested earlier. */
   requestIn(ms: number): void {
     const now = this.#options.now();
     this.#schedule(Math.max(now + ms, this.#lastStart + this.#options.gapMs));
   }
 
-  /** Ends for good; resolves when a write that is under way is done. */
+  /** Stops for good. Resolves when the current write is complete. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);

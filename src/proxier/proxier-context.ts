@@ -2,10 +2,10 @@ import type { Logger } from "../base/logger.js";
 import type { Clock } from "../table/table-exports.js";
 import type { ProxierObserver } from "./observer.js";
 
-/** What all parts of the proxier have in common. */
+/** Shared by all parts of the proxier. */
 export interface ProxierContext {
   readonly log: Logger;
   readonly clock: Clock;
-  /** Told what happens, in this order. The proxier's own list, which grows. */
+  /** The proxier's own list of observers, which may grow. They are called in this order. */
   readonly observers: readonly ProxierObserver[];
 }

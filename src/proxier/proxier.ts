@@ -1,6 +1,6 @@
 /**
- * Objects in, kernel out: keeps the model up to date, and writes each family's table at the right moments. Nothing is
- * written before the first full list.
+ * Keeps the model up to date with the objects, and writes each family's table to the kernel at the right times. Writes
+ * nothing before the first full list.
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { runInSlices, TimeSlice, yieldToEventLoop } from "../base/time-slice.js";
@@ -37,43 +37,46 @@ export interface ProxierOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Interface addresses of this node, as they are; by default the kernel's, as they change. */
+  /** Returns this node's interface addresses. Default: the kernel's current addresses. */
   readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
-  /** Told what happens, in this order; by default no observer. */
+  /** Called in this order. Default: none. */
   readonly observers?: readonly ProxierObserver[];
   /**
-   * Make the tables so that no other process can change them while this runs (TableOptions.own). Where the kernel cannot, that is said and
-   * the tables are like any other. Default: no.
+   * Whether to create the tables so that no other process can change them while this runs (TableOptions.own). If the
+   * kernel does not support that, logs a warning and creates normal tables. Default: false.
    */
   readonly ownTable?: boolean;
-  /** What is counted, where the kernel can; the tables are made anew where they are otherwise. Default "off". */
+  /** Connections to count, if the kernel can. Tables that were created differently are created again. Default "off". */
   readonly serviceCounters?: ServiceCounters;
   /** See TableOptions.pieceElements. */
   readonly pieceElements?: number;
   /** See LargeUpdatesOptions.pieceElements. */
   readonly serviceElements?: number;
-  /** Watch what other processes do to the tables, and repair it. Default: no. */
+  /** Whether to watch the tables for changes by other processes, and repair them. Default: false. */
   readonly watch?: boolean | WatcherOptions;
-  /** CPU time that this process has used, ms: repairs may take a share of it. By default what the system says. */
+  /** CPU time that this process has used, ms. It limits the share for repairs. Default: as the system reports it. */
   readonly cpuMs?: () => number;
-  /** What the system tells of processes that change the tables; by default /proc. */
+  /** Information about processes that change the tables. Default: from /proc. */
   readonly peers?: PeerLookup;
-  /** The model remembers what services give up, until `model.takeReleased`: connection tracking asks for it. Default false. */
+  /**
+   * Whether the model records what services give up, until `model.takeReleased`, for connection tracking. Default:
+   * false.
+   */
   readonly trackReleased?: boolean;
 }
 
-/** While changes keep coming, they are written together at most this far apart, ms. */
+/** Maximum time for which changes are batched while they keep coming, ms. */
 const BATCH_MS = 20;
 
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
-/** What one write of all families came to. */
+/** The result of one write of all families. */
 export interface SyncOutcome {
   readonly ok: boolean;
   readonly families: readonly { readonly family: IpFamily; readonly outcome: FamilyOutcome }[];
 }
 
-/** Of two writes, one after the other. */
+/** Joins the outcomes of two consecutive writes. */
 function joinOutcomes(a: SyncOutcome, b: SyncOutcome): SyncOutcome {
   const families = b.families.map(({ family, outcome }) => {
     const before = a.families.find((one) => one.family === family)?.outcome;
@@ -87,7 +90,7 @@ function joinOutcomes(a: SyncOutcome, b: SyncOutcome): SyncOutcome {
 export class Proxier implements ObjectSink {
   readonly #options: ProxierOptions;
   readonly #log: Logger;
-  /** What the objects mean; for observers to ask. */
+  /** The meaning of the objects. Observers may query it. */
   readonly model: ServiceModel;
   readonly #families: readonly FamilyProxier[];
   readonly #pace: Pace;
@@ -95,19 +98,19 @@ export class Proxier implements ObjectSink {
   readonly #localAddresses: LocalAddresses;
   readonly #nodeRules: NodeRules;
   readonly #large: LargeUpdates;
-  /** The last write skipped large services for the changes of others. */
+  /** Whether the last write skipped large services in favour of other changes. */
   #largeWaited = false;
-  /** No family took the last write: what it was about is to be written before more. */
+  /** Whether no family's last write succeeded. Its changes must be written before new pieces. */
   #failed = false;
-  /** A call of `sync` goes on until nothing is left to do. */
+  /** Whether a call of `sync` is running. It continues until nothing is left to do. */
   #syncing = false;
   #synced = false;
-  /** Pending: no list has come yet, and those that an earlier run left in force stay. */
+  /** Pending: no list has been received yet, and those of an earlier run stay active. */
   #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
   #loaded = false;
   #watching = false;
   #ahead: Promise<void> | undefined;
-  /** When the oldest change that is not written yet came in, ms of the clock. */
+  /** When the oldest unwritten change came, ms of the clock. */
   #pendingSince: number | undefined;
   readonly #triggers = new TriggerTimes(Date.now());
   readonly #noLocal: Record<IpFamily, NoLocalEndpointsCounter> = {
@@ -173,37 +176,43 @@ export class Proxier implements ObjectSink {
     if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
   }
 
-  /** Addresses of this node's interfaces, as they are now. */
+  /** The current addresses of this node's interfaces. */
   localAddresses(): Promise<readonly LocalAddress[]> {
     return this.#options.localAddresses?.() ?? this.#localAddresses.current();
   }
 
-  /** What the rules would use and this kernel does not have, as far as it has been probed. */
+  /** Returns the features that the rules would use and that this kernel lacks, as far as it has been probed. */
   missingFeatures(): Promise<readonly string[]> {
     return this.#nodeRules.missingFeatures();
   }
 
-  /** Reads what the kernel has counted, for `connections`. */
+  /** Reads the kernel's counters, for `connections`. */
   async readCounters(): Promise<void> {
     await Promise.all(this.#families.map(({ table }) => table.readCounters()));
   }
 
-  /** Node ports that answer on loopback, each with its protocol: those with an endpoint. */
+  /** Number of pairs of node port and protocol that are served on loopback. Counts only those with an endpoint. */
   localhostNodePorts(family: IpFamily): number {
     return this.#families.find((one) => one.family === family)?.localhostNodePorts ?? 0;
   }
 
-  /** Connections of "namespace/name" since its elements came, as of the last reading; by port; undefined: they are not counted. */
+  /**
+   * Returns, by port, the connections of "namespace/name" since its elements were created, as of the last reading. The
+   * values are undefined if they are not counted.
+   */
   connections(family: IpFamily, service: string): PortCounts {
     return this.#families.find((one) => one.family === family)?.connections(service) ?? (() => undefined);
   }
 
-  /** Tells one more observer of what happens from now on. */
+  /** Adds an observer, which receives all events from now on. */
   observe(observer: ProxierObserver): void {
     this.#observers.push(observer);
   }
 
-  /** Begins to read the kernel's tables, and to probe it, to be called before the first objects come: that takes as long as they do, and needs nothing of them. */
+  /**
+   * Starts to read the kernel's tables and to probe the kernel. Call it before the first objects come: it takes as long
+   * as they do, and does not depend on them.
+   */
   readAhead(): void {
     if (this.#ahead !== undefined) return;
     this.#nodeRules.probeAhead();
@@ -265,7 +274,7 @@ export class Proxier implements ObjectSink {
     this.#pace.request();
   }
 
-  /** Brings the desired tables up to the objects, without the kernel's write. */
+  /** Applies the objects to the desired tables, without writing to the kernel. */
   async prepare(): Promise<void> {
     await this.#prepare(this.#options.clock.now());
     while (this.#large.size > 0) {
@@ -274,7 +283,10 @@ export class Proxier implements ObjectSink {
     }
   }
 
-  /** The same, but of large services a piece. Returns when the oldest change came that it is about. @param since of those that came since the last call. */
+  /**
+   * Does the same, but only one piece of each large service. Returns the time of the oldest change that it covers.
+   * @param since time of the oldest change since the last call.
+   */
   async #prepare(since: number): Promise<number> {
     await this.#nodeRules.refresh();
     const isFirst = !this.#loaded;
@@ -282,15 +294,15 @@ export class Proxier implements ObjectSink {
       await this.#ahead;
       await this.#watch();
       await this.#nodeRules.checkOwnership();
-      // The sets are declared by now, so that services find what the kernel's hold.
+      // The sets have been declared by now, so services find the kernel's elements.
       await Promise.all(this.#families.map((family) => family.load()));
     }
     const dirty = this.model.takeDirtyInPieces();
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
-    // The first list is long, and many clashes are: signals and health checks are not to be kept waiting.
+    // The first list is long, and so are large conflicts. Signals and health checks must not wait for them.
     await runInSlices(dirty.naming);
-    // Nothing is to be seen of the first write before all of it is there.
+    // The first write must be complete before any of it is visible.
     const services = isFirst ? dirty.services : await this.#large.take(this.#withDue(dirty.services), since);
     for (const { family } of this.#families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
@@ -303,20 +315,20 @@ export class Proxier implements ObjectSink {
       yielded = true;
     }
     const updated = await this.#advanceLarge(services.length > 0);
-    // The write that follows begins with a slice of its own.
+    // The write that follows starts with its own slice.
     if (yielded) await yieldToEventLoop();
     if (isFirst) this.#tellFound();
     this.#loaded = true;
     return Math.min(since, ...updated.map((one) => one.since));
   }
 
-  /** The services, and quarantined ones that are to be retried, unless that is under way. */
+  /** Returns the services and the quarantined ones that are due, except those that are being retried. */
   #withDue(services: readonly string[]): readonly string[] {
     const due = this.#families.flatMap((family) => family.takeDue()).filter((service) => !this.#large.has(service));
     return due.length === 0 ? services : [...new Set([...services, ...due])];
   }
 
-  /** @param others other services have changes to write, which go alone every second time. */
+  /** @param others whether other services have changes to write. Every second time they are written alone. */
   async #advanceLarge(others: boolean): Promise<readonly Updated[]> {
     const waits = this.#failed || this.#hasSuspects || (others && !this.#largeWaited);
     this.#largeWaited = waits;
@@ -327,7 +339,7 @@ export class Proxier implements ObjectSink {
     return updated;
   }
 
-  /** Writes now what is desired, in all families. Never throws. */
+  /** Writes the desired state of all families now. Never throws. */
   async sync(): Promise<SyncOutcome> {
     this.#syncing = true;
     let outcome = await this.#step();
@@ -339,12 +351,14 @@ export class Proxier implements ObjectSink {
     return outcome;
   }
 
-  /** Changes that the kernel refused together wait for another try. Those of large services go on from there. */
+  /**
+   * Whether changes that the kernel rejected together wait for a retry. Updates of large services continue after that.
+   */
   get #hasSuspects(): boolean {
     return this.#families.some(({ hasSuspects }) => hasSuspects);
   }
 
-  /** The same, but of large services a piece. */
+  /** Does the same, but only one piece of large services. */
   async #step(): Promise<SyncOutcome> {
     let since = this.#pendingSince ?? this.#options.clock.now();
     this.#pendingSince = undefined;
@@ -368,12 +382,15 @@ export class Proxier implements ObjectSink {
     return { ok, families };
   }
 
-  /** Compares tables with the kernel now, of large ones a part in turns, as is done every few minutes. Never throws. */
+  /**
+   * Compares tables with the kernel now, as is also done every few minutes. Of large tables, compares one part at a
+   * time. Never throws.
+   */
   async check(): Promise<void> {
     await this.#watcher?.check();
   }
 
-  /** Ends; the kernel's tables stay as they are. */
+  /** Stops. The kernel's tables stay unchanged. */
   async stop(): Promise<void> {
     await this.#pace.stop();
     await this.#localAddresses.close();
@@ -393,7 +410,7 @@ export class Proxier implements ObjectSink {
     this.#serviceCIDRs = "in force";
   }
 
-  /** One service that cannot be expressed must not keep the others from the kernel. */
+  /** A service that cannot be expressed must not keep the others from the kernel. */
   #update(service: string): void {
     for (const family of this.#families) {
       try {
@@ -426,7 +443,7 @@ export class Proxier implements ObjectSink {
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
     const { families, ...whole } = await this.#step();
-    // A table of another program's has a pace of its own.
+    // A table owned by another program has its own pace.
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
@@ -443,7 +460,7 @@ export class Proxier implements ObjectSink {
     }
   }
 
-  /** What changes from now on is noticed. */
+  /** From here on, changes are noticed. */
   async #watch(): Promise<void> {
     if (this.#watching) return;
     await this.#watcher?.open();

@@ -1,17 +1,18 @@
 /**
- * Isolates failures: a service that the kernel refuses is quarantined, and the rest is written.
+ * Isolates failures: quarantines a service that the kernel rejects, and writes the rest.
  *
  *   desired ──refused──► as it was when the kernel last took it ──refused──► nothing of it
  *      ▲                                 │                                       │
  *      └─────────────── retried: when it changes, and with backoff ──────────────┘
  *
- * The kernel keeps the service's former state: old endpoints are better than none. A port of it goes if another service has been given one of its
- * addresses meanwhile, since two states that serve one address contradict each other. A retry takes the service's present views, by the same way as a
- * change of it: a large one goes in pieces. After a restart nothing is known of how a service was, so a
- * service that is refused at the first write has nothing.
+ * The kernel keeps the service's former state, because old endpoints are better than none. A port of it is removed if
+ * another service has meanwhile been given one of its addresses: two states that serve the same address contradict each
+ * other. A retry uses the service's current views and is processed like a change, so a large service is written in
+ * pieces. After a restart, the former state is unknown, so a service that is rejected at the first write has none.
  *
- * If the kernel does not name the service at fault, all changes that it refused together go back to their former state, and are tried again, a few at
- * a time (suspects.ts). Each write brings new changes first, and then spends a little time on such tries.
+ * If the kernel does not say which service is at fault, all changes that it rejected together go back to their former
+ * state. They are retried a few at a time (suspects.ts). Each write first writes new changes, and then spends a little
+ * time on such retries.
  */
 import { TimeSlice } from "../base/time-slice.js";
 import { Backoff } from "../base/backoff.js";
@@ -26,17 +27,23 @@ import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { type Group, Suspects } from "./suspects.js";
 
-/** Wait before a quarantined service is retried although it did not change, ms: the first, and the longest. */
+/** Waits before a quarantined service is retried without a change, ms: the first, and the longest. */
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
-/** Transactions in a row that may name another service each time, before the next attempt is left to the usual pace. */
+/**
+ * Maximum number of transactions in a row that may each name another service. After that, the next attempt follows the
+ * usual pace.
+ */
 const MAX_ROUNDS = 16;
-/** Time after the start of a write at which no other try begins, ms: changes that come meanwhile wait for the write. */
+/**
+ * No further retry begins after this time from the start of a write, ms, because changes that come meanwhile wait for
+ * the write.
+ */
 const TRIES_MS = 25;
 
 const NOTHING: ServiceState = Object.freeze([]);
 
-/** Refusals that depend on what was sent. */
+/** Refusals that depend on the content. */
 const BY_CONTENT: ReadonlySet<string> = new Set(["refused", "too-large", "invalid"]);
 
 interface Quarantined {
@@ -44,26 +51,32 @@ interface Quarantined {
   /** ms of the clock. */
   retryAt: number;
   readonly backoff: Backoff;
-  /** Found while the kernel took other changes: refused again, it is at fault whatever the kernel takes then. */
+  /**
+   * Found at fault while the kernel accepted other changes. If it is rejected again, it is at fault without further
+   * proof.
+   */
   readonly isProved: boolean;
-  /** Refused together with others: they are retried one by one, since not all of them may be at fault. */
+  /** Rejected together with others. They are retried one by one, because not all of them may be at fault. */
   readonly isOneOfMany: boolean;
 }
 
-/** What is forbidden is so whatever is sent. */
+/** Missing permission does not depend on the content. */
 function dependsOnContent({ code, faulty }: TableError): boolean {
   return BY_CONTENT.has(code) && !faulty.some(({ errno }) => errno === "EPERM");
 }
 
-/** A commit that fails as a whole is answered to its first message (nfnetlink_rcv_batch), whatever was at fault. */
+/**
+ * For a commit that fails as a whole, the kernel reports its first message (nfnetlink_rcv_batch), whatever was at
+ * fault.
+ */
 function mayBeAny(faulty: readonly FaultyObject[]): boolean {
   const [first] = faulty;
   return faulty.length === 1 && first.position === 0 && first.key === undefined && first.text === undefined;
 }
 
 /**
- * The kernel refuses to remove something, and that is no element: no service is at fault. Trying them one by one would take services from the kernel that have
- * nothing to do with it.
+ * Whether the kernel refuses to remove an object other than an element. Then no service is at fault, and trying
+ * services one by one would remove unrelated ones from the kernel.
  */
 function isStructural(faulty: readonly FaultyObject[]): boolean {
   if (faulty.length === 0 || mayBeAny(faulty)) return false;
@@ -79,10 +92,10 @@ export interface QuarantineOptions extends ProxierContext {
 export class Quarantine {
   readonly #options: QuarantineOptions;
   readonly #ruleset: FamilyRuleset;
-  /** Services that the kernel has not seen yet as they are now, with what it took of them last. */
+  /** Services whose current state the kernel has not seen yet, with the last state that it accepted. */
   readonly #unwritten = new Map<string, ServiceState>();
   readonly #quarantined = new Map<string, Quarantined>();
-  /** Services that are being updated in pieces, none of which was refused. */
+  /** Services that are being updated in pieces without a refusal so far. */
   readonly #inPieces = new Set<string>();
   readonly #suspects = new Suspects();
 
@@ -91,17 +104,17 @@ export class Quarantine {
     this.#ruleset = options.ruleset;
   }
 
-  /** Services that are not in force as they are desired. */
+  /** Services that are not active as desired. */
   get services(): string[] {
     return [...new Set([...this.#waiting(), ...this.#suspects.services])];
   }
 
-  /** Whether changes that the kernel refused together wait for another try. */
+  /** Whether changes that the kernel rejected together wait for a retry. */
   get hasSuspects(): boolean {
     return this.#suspects.size > 0;
   }
 
-  /** Ms until a quarantined service is due to be retried; undefined when there is none. */
+  /** Time until a quarantined service is due for a retry, ms. Undefined if there is none. */
   get nextRetryMs(): number | undefined {
     if (this.hasSuspects) return 0;
     const waiting = this.#waiting().map((service) => this.#quarantined.get(service)?.retryAt ?? 0);
@@ -109,8 +122,8 @@ export class Quarantine {
   }
 
   /**
-   * Quarantined services that are due: each is to be updated to its present views. A service that is not is due again later. Of those that were refused together
-   * only the one that has waited longest.
+   * Returns the quarantined services that are due. The caller must update each to its current views. Services that are
+   * not due yet will be later. Of services that were rejected together, returns only the one that has waited longest.
    */
   takeDue(): string[] {
     const now = this.#options.clock.now();
@@ -134,7 +147,7 @@ export class Quarantine {
     );
   }
 
-  /** These views of the service are desired; one that is quarantined is retried. */
+  /** Makes these views of the service desired. A quarantined service is retried. */
   update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
     this.#takeAlong(service, desired);
@@ -144,15 +157,16 @@ export class Quarantine {
     try {
       this.#ruleset.update(service, desired, prepared);
     } catch (error) {
-      // A state that cannot be expressed is quarantined as if the kernel had refused it. A large service takes long to be restored, and is retried again and again.
+      // Quarantine a state that cannot be expressed as if the kernel had rejected it. Restoring a large service takes
+      // long, and it is retried repeatedly, so avoid an unnecessary restore.
       if (this.#ruleset.state(service) !== former) this.#ruleset.restore(service, former);
       this.#put(service, reasonOf(error));
     }
   }
 
   /**
-   * The same in pieces, which tell how many elements they were about; `write` may be called in between. Returns false if the service is quarantined: the kernel
-   * refused a piece, say.
+   * Does the same in pieces, and yields the number of elements of each. `write` may be called in between. Returns false
+   * if the service is quarantined, for example because the kernel rejected a piece.
    */
   *updateInPieces(
     service: string,
@@ -168,12 +182,12 @@ export class Quarantine {
       let pieces = this.#ruleset.updateInPieces(service, desired, options);
       for (;;) {
         if (!this.#inPieces.has(service)) return false;
-        // What has been written in between is what it can fall back to.
+        // The pieces written so far are the state to fall back to.
         if (!this.#unwritten.has(service)) this.#unwritten.set(service, [...this.#ruleset.state(service)]);
         const { done, value } = pieces.next();
         if (done !== true) yield value;
         else if (value) return true;
-        // Something else has brought the service to another state: on from there.
+        // The service's state was changed elsewhere, so continue from there.
         else pieces = this.#ruleset.updateInPieces(service, desired, options);
       }
     } catch (error) {
@@ -187,8 +201,9 @@ export class Quarantine {
   }
 
   /**
-   * Writes with `apply`, without what is refused. Throws what `apply` threw if no service in particular is at fault.
-   * @param apply told whether it is to find out about suspects.
+   * Writes with `apply`, without the changes that are rejected. Throws the error from `apply` if no single service is
+   * at fault.
+   * @param apply called with whether the write tests suspects.
    */
   async write<Result>(apply: (isTry: boolean) => Promise<Result>): Promise<Result[]> {
     const { clock } = this.#options;
@@ -199,7 +214,7 @@ export class Quarantine {
       const changes = await this.#goBack();
       if (changes.size === 0) throw refusal;
       this.#suspects.add(changes);
-      // Without any of them: if that is refused too, it is not about them.
+      // Write without any of them. If that is rejected too, they are not the cause.
       const another = await this.#attempt(() => apply(false), results);
       if (another !== undefined) throw another;
     }
@@ -210,12 +225,15 @@ export class Quarantine {
     return results;
   }
 
-  /** Makes all suspects desired again: what follows writes everything. */
+  /** Makes all suspects desired again, so that the next write contains everything. */
   async forwardSuspects(): Promise<void> {
     await this.#forward(this.#suspects.takeAll());
   }
 
-  /** Writes, again and again without the services that the kernel names. Returns a refusal that names none. Throws what is not about services. */
+  /**
+   * Writes, and repeats that without the services that the kernel names. Returns a refusal that names none. Throws
+   * errors that are not about services.
+   */
   async #attempt<Result>(apply: () => Promise<Result>, results: Result[]): Promise<TableError | undefined> {
     for (let round = 0; ; round++) {
       try {
@@ -231,7 +249,10 @@ export class Quarantine {
     }
   }
 
-  /** Writes these, which are suspects no longer. Throws if nothing can be told of them; then they are suspects again. */
+  /**
+   * Writes these groups, which stop being suspects. If the result is inconclusive, makes them suspects again and
+   * throws.
+   */
   async #try<Result>(groups: readonly Group[], apply: () => Promise<Result>, results: Result[]): Promise<void> {
     await this.#forward(groups);
     let refusal: TableError | undefined;
@@ -248,22 +269,25 @@ export class Quarantine {
       const how = { isProved: this.#suspects.hasProof, isOneOfMany: changes.size > 1 };
       for (const service of changes.keys()) this.#put(service, refusal.message, how);
     }
-    // The kernel has named all of them, or takes none.
+    // The kernel has named all of them, or accepts none.
     if (changes.size === 0 || this.#suspects.stuck) throw refusal;
   }
 
-  /** Quarantines the services that the kernel named. False when it named none, or something that is no service's. */
+  /**
+   * Quarantines the services that the kernel named. Returns false if it named none, or an object that belongs to no
+   * service.
+   */
   #quarantineNamed(error: TableError): boolean {
     if (mayBeAny(error.faulty)) return false;
     const attributions = this.#ruleset.attribute(error.faulty, this.#unwritten);
-    // What comes first may be the reason for all that follows.
+    // The first fault may be the reason for all later ones.
     if (attributions[0]?.service === undefined) return false;
     const reasons = new Map<string, string>();
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
     const claims = new ChangedClaims(this.#unwrittenStates());
-    // All of them, and only then a look at whether that was any use.
+    // Process all of them before checking whether any had an effect.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
 
@@ -279,15 +303,19 @@ export class Quarantine {
     }
   }
 
-  /** Makes the change desired again. For a service that is updated in pieces this is the piece: its update goes on from the state that the piece left. */
+  /**
+   * Makes the change desired again. For a service updated in pieces the change is the piece, and its update continues
+   * from the state after it.
+   */
   #redo(service: string, { present, former }: Change): void {
     this.#unwritten.set(service, former);
     this.#ruleset.restore(service, present);
   }
 
   /**
-   * Brings the services that the kernel has not seen yet to what it took of them last. Returns these changes. Services that are new to us, but not to the
-   * kernel, stay: those of an earlier run, and of a first write that was refused in part.
+   * Restores services that the kernel has not seen yet to the last state that it accepted. Returns these changes.
+   * Services that are new to us but already in the kernel stay: those of an earlier run, and those of a partly rejected
+   * first write.
    */
   async #goBack(): Promise<Map<string, Change>> {
     const timeSlice = new TimeSlice();
@@ -302,31 +330,31 @@ export class Quarantine {
       if (timeSlice.spent) await timeSlice.yield();
     }
     this.#unwritten.clear();
-    // What they shared goes with the last of them: it may be what is refused.
+    // Objects that they share are removed with the last of them, and may be the cause of the refusal.
     this.#ruleset.collectUnused(this.#options.clock.now(), 0);
     return changes;
   }
 
-  /** Suspects that a change has to do with are written along with it, as an address may pass between them. */
+  /** Adds suspects that are related to a change to the same write, because an address may move between them. */
   #takeAlong(service: string, desired: readonly ServicePortView[]): void {
     if (!this.hasSuspects) return;
     const groups = this.#suspects.takeRelated(service, desired, this.#ruleset.state(service));
     for (const group of groups) for (const [other, change] of group) this.#redo(other, change);
   }
 
-  /** Everything that was to be written is in force. */
+  /** Everything that was to be written is active. */
   written(): void {
     const adds = (service: string): boolean => this.#ruleset.state(service).length > 0;
     if (this.hasSuspects && [...this.#unwritten.keys()].some(adds)) this.#suspects.proved();
     const released = [...this.#quarantined.keys()].filter(
       (service) => this.#unwritten.has(service) && !this.#inPieces.has(service),
     );
-    // Not one by one: there may be as many as there are services.
+    // Cleared at once, because there may be as many as there are services.
     this.#unwritten.clear();
     for (const service of released) this.#release(service);
   }
 
-  /** A service of the other family, say: there is nothing to remember of each of them. */
+  /** Whether nothing about the service needs to be remembered, for example because it belongs to the other family. */
   #hasNothing(service: string): boolean {
     const isKnown = this.#unwritten.has(service) || this.#quarantined.has(service) || this.#suspects.has(service);
     return !isKnown && this.#ruleset.state(service).length === 0;
@@ -339,7 +367,9 @@ export class Quarantine {
     for (const observer of observers) observer.released?.({ family, service });
   }
 
-  /** One step back for the service. False when there is none: the kernel refuses even that it is gone. */
+  /**
+   * Takes the service one step back. Returns false if there is no further step: the kernel rejects even its removal.
+   */
   #fallBack(service: string, reason: string, claims: ChangedClaims): boolean {
     const target = claims.leftOf(service, this.#unwritten.get(service) ?? NOTHING);
     if (this.#ruleset.state(service).length === 0 && target.length === 0) return false;
@@ -348,7 +378,7 @@ export class Quarantine {
     return true;
   }
 
-  /** The service is as it was, or gone. */
+  /** Quarantines the service, which has its former state or none. */
   #put(service: string, reason: string, { isProved = false, isOneOfMany = false }: Partial<Quarantined> = {}): void {
     this.#unwritten.delete(service);
     this.#inPieces.delete(service);
@@ -373,7 +403,7 @@ export class Quarantine {
     for (const observer of observers) observer.quarantined?.({ family, service, reason });
   }
 
-  /** What is kept of quarantined services must not serve what another one is given. */
+  /** The kept states of quarantined services must not serve addresses that another service is given. */
   #giveUpClaims(service: string, desired: readonly ServicePortView[]): void {
     if (this.#quarantined.size === 0) return;
     for (const other of this.#quarantined.keys()) {

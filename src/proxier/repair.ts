@@ -1,41 +1,41 @@
-/** When to repair a table that another process changed, and what to log of it. */
+/** Decides when to repair a table that another process changed, and what to log. */
 import type { IpFamily } from "../base/ip.js";
 import type { ApplyResult, Drift, ForeignChange, Table } from "../table/table-exports.js";
 import type { Contention, Writer } from "./contention.js";
 import type { RepairCause } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";
 
-/** Of one processor, that reading and repairing a table may take. */
+/** Maximum share of one processor for reading and repairing a table. */
 const SHARE = 0.1;
-/** Work that needs no wait after a time with none, ms: the first repairs start at once. */
+/** Work allowed without a wait after an idle time, ms, so that the first repairs start at once. */
 const CREDIT_MS = 200;
-/** No repair waits longer, ms, however long the one before it took. */
+/** Longest wait for a repair, ms, however long the previous one took. */
 const LONGEST_WAIT_MS = 10_000;
-/** Kept of what was noticed before one repair. */
+/** Maximum number of items to keep until a repair. */
 const MAX_NAMES = 5;
 const MAX_CHANGES = 10;
 
 /**
- * Limits the share of a processor that is spent on a table which another process keeps changing: after work of t ms the next may begin 9 t
- * later. Short repairs are so as frequent as what they undo, and long ones do not take a processor for themselves.
+ * Limits the CPU time spent on a table that another process keeps changing: after t ms of work, the next may start 9 t
+ * later. So short repairs are as frequent as the changes that they undo, and long ones do not occupy a processor.
  */
 export class RepairPace {
-  /** When all work so far is a tenth of the time since it began. */
+  /** When all work so far will be a tenth of the time since it began. */
   #paidAt = Number.NEGATIVE_INFINITY;
 
-  /** Ms until the next work may begin; 0: now. */
+  /** Time until the next work may start, ms; 0: now. */
   waitMs(now: number): number {
     return Math.max(0, this.#paidAt - CREDIT_MS / SHARE - now);
   }
 
-  /** Work has ended, for which so much of a processor was used, ms. */
+  /** Work has ended. @param cpuMs CPU time that it used, ms. */
   spent(now: number, cpuMs: number): void {
     const paidAt = Math.max(this.#paidAt, now - cpuMs) + cpuMs / SHARE;
     this.#paidAt = Math.min(paidAt, now + CREDIT_MS / SHARE + LONGEST_WAIT_MS);
   }
 }
 
-/** What was noticed since the last repair. */
+/** Changes noticed since the last repair. */
 interface Noticed {
   /** ms of the clock. */
   readonly since: number;
@@ -48,7 +48,7 @@ interface Noticed {
 
 export interface FamilyRepairOptions extends ProxierContext {
   readonly contention: Contention;
-  /** CPU time that this process has used, ms; by default what the system says. */
+  /** CPU time that this process has used, ms. Default: as the system reports it. */
   readonly cpuMs?: () => number;
 }
 
@@ -93,34 +93,34 @@ export class FamilyRepair {
       noticed.writers.set(portId, { portId, process });
   }
 
-  /** The table is otherwise than it was left. */
+  /** The table differs from what we last wrote. */
   drifted(): void {
     for (const observer of this.#context.observers) observer.drifted?.(this.#family);
   }
 
-  /** Ms until the table may be repaired; 0: now. */
+  /** Time until the table may be repaired, ms; 0: now. */
   waitMs(): number {
     return this.#pace.waitMs(this.#context.clock.now());
   }
 
-  /** Ms until a repair that waits may be done; undefined when there is none. */
+  /** Time until a pending repair may start, ms. Undefined if there is none. */
   get pendingMs(): number | undefined {
     return this.#table.invalidated ? this.waitMs() : undefined;
   }
 
-  /** A write begins that may repair. */
+  /** A write begins that may repair the table. */
   begin(): RepairStart {
     return { at: this.#context.clock.now(), cpuMs: this.#cpuMs() };
   }
 
-  /** A write of which it was part to read the table has ended, whatever came of it: the next may have to wait. */
+  /** A write that read the table has ended, with any result. The next may have to wait. */
   spent({ at, cpuMs }: RepairStart): void {
     const now = this.#context.clock.now();
-    // Whatever else the process did meanwhile, it took no longer than that.
+    // Limit it to the elapsed time, because the process may have done other work meanwhile.
     this.#pace.spent(now, Math.min(now - at, this.#cpuMs() - cpuMs));
   }
 
-  /** A write is through: counts and tells what it undid. */
+  /** A write is complete. Counts and reports the changes that it undid. */
   applied(result: ApplyResult, start: RepairStart): void {
     const now = this.#context.clock.now();
     if (result.resynced !== undefined) this.spent(start);
@@ -128,7 +128,7 @@ export class FamilyRepair {
       if (result.resynced !== undefined && !this.#table.invalidated) this.#noticed = undefined;
       return;
     }
-    // What a read finds by itself is known of since the read began.
+    // A difference that a read finds by itself is known from the start of the read.
     const noticed = this.#noticed ?? nothingSince(start.at);
     this.#noticed = undefined;
     const contended = this.#contention.repaired(this.#family, [...noticed.writers.values()]);
@@ -141,7 +141,7 @@ export class FamilyRepair {
       operations: result.total,
       ms: now - noticed.since,
     };
-    // The contention has been said once, and there may be many repairs.
+    // The contention has already been logged, and there may be many repairs.
     this.#context.log[contended ? "debug" : "warn"](
       { ...report, ms: Math.round(report.ms * 1000) / 1000, transactions: noticed.transactions },
       "table changed by another process; repaired",

@@ -3,7 +3,10 @@ import type { IpFamily } from "../base/ip.js";
 import { localDetector, type NodeFacts, type NodePortPlaces } from "../node/facts.js";
 import type { RulesetOptions } from "../ruleset/ruleset.js";
 
-/** What a family's rules depend on besides services, all but what the kernel can do. `nodePorts`: where node ports answer. */
+/**
+ * Returns the rules' options, except those that depend on the kernel's features. @param nodePorts where node ports are
+ * served.
+ */
 export function rulesetOptions(
   config: ProxyConfig,
   facts: NodeFacts,

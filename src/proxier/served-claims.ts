@@ -1,4 +1,4 @@
-/** What the kernel's tables serve, no matter which program wrote them: asked where no model of them is kept. */
+/** Reads which claims the kernel's tables serve, whichever program wrote them. Used if no model of them exists. */
 import { strideOf } from "../netlink/element-batch.js";
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
@@ -14,8 +14,8 @@ const NAMING: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * VIPs and node ports that the table of a family names, in any of `maps` or in all that name some; none where there is no table. Rejects
- * with a KernelError, also when the table goes meanwhile.
+ * Returns the VIPs and node ports in a family's table, from `maps` or from all maps that have some. Returns none if
+ * there is no table. Rejects with a KernelError, also if the table is deleted meanwhile.
  */
 export async function servedClaims(
   kernel: Pick<Kernel, "tables" | "sets" | "elements">,

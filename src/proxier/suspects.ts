@@ -1,14 +1,14 @@
 /**
- * Changes of services that the kernel refused together without naming one: before Linux 6.0 a refusal names the message, and one message has
- * elements of many services. They are tried again, a few at a time:
+ * Changes of services that the kernel rejected together without naming one. Before Linux 6.0, a refusal names only the
+ * message, and one message has elements of many services. The changes are retried a few at a time:
  *
- *     refused together ──► waiting ──► tried: 1, 2, 4, … at once ──► taken
+ *     refused together ──► waiting ──► tried: 1, 2, 4, … at once ──► accepted
  *                             ▲                 │
  *                             ├──── several ────┤ refused: half as many are tried next
- *                             │                 └─ one alone ──► at fault, if the kernel has taken another one then or before;
+ *                             │                 └─ one alone ──► at fault, if the kernel has accepted another one then or before;
  *                             └──────────────────────────────────  otherwise memory may be short
  *
- * Services between which an address or node port passes are one group, and tried together.
+ * Services between which an address or node port moves form one group, and are tried together.
  */
 import type { ServicePortView } from "../model/service-port-view.js";
 import { elementsOf, type ServiceState } from "../ruleset/ruleset.js";
@@ -17,11 +17,11 @@ import { type Change, claimsIn } from "./changed-claims.js";
 /** Changes by service. */
 export type Group = Map<string, Change>;
 
-/** Elements of one try: 10 to 20 ms of the kernel's time. */
+/** Maximum number of elements in one retry, which take the kernel 10 to 20 ms. */
 const MOST_ELEMENTS = 4096;
-/** If the kernel takes none of the changes, up to this many groups are at fault; of more, none is. */
+/** If the kernel accepts none of the changes, up to this many groups are at fault. If there are more, none is. */
 const MOST_TO_BLAME = 2;
-/** Groups that one write tries while the kernel takes none. */
+/** Maximum number of groups to try in one write while the kernel accepts none. */
 const MOST_REFUSALS = 16;
 
 export class Suspects {
@@ -30,13 +30,13 @@ export class Suspects {
   readonly #byService = new Map<string, Group>();
   /** By address or node port. */
   readonly #byClaim = new Map<string, Group>();
-  /** Groups to try together, unless some are doubted. */
+  /** Number of groups to try together, unless some are doubted. */
   #size = 1;
-  /** At least one of this many that come next is at fault: the kernel refused them together. */
+  /** The kernel rejected this many of the next groups together, so at least one of them is at fault. */
   #doubted = 0;
-  /** The kernel has taken a change. */
+  /** Whether the kernel has accepted a change. */
   #hasProof = false;
-  /** Groups that it has refused alone before that. */
+  /** Number of groups that it rejected alone before that. */
   #refusals = 0;
 
   get size(): number {
@@ -51,23 +51,31 @@ export class Suspects {
     return this.#byService.has(service);
   }
 
-  /** The kernel has taken a change since there are suspects. */
+  /** Whether the kernel has accepted a change since the first suspect. */
   get hasProof(): boolean {
     return this.#hasProof;
   }
 
-  /** The kernel has taken none of many: one more refusal tells nothing, and the next write goes on. */
+  /**
+   * Whether the kernel has accepted none of many. Another refusal would show nothing more, and the next write
+   * continues.
+   */
   get stuck(): boolean {
     return !this.#hasProof && this.#refusals >= MOST_REFUSALS;
   }
 
-  /** Adds changes that the kernel refused together. They come first: a new change does not wait for those before it. */
+  /**
+   * Adds changes that the kernel rejected together. They are tried first, because a new change must not wait for older
+   * ones.
+   */
   add(changes: Iterable<readonly [service: string, change: Change]>): void {
     if (this.size === 0) [this.#hasProof, this.#refusals] = [false, 0];
     this.#putFirst(changes, 0);
   }
 
-  /** Takes out the groups that have to do with the service, or with an address or node port of these views or this state. */
+  /**
+   * Removes and returns the groups related to the service, or to an address or node port of these views or this state.
+   */
   takeRelated(service: string, views: readonly ServicePortView[], state: ServiceState): Group[] {
     const desired = views.map((view) => ({ view }));
     const related = this.#relatedTo(claimsIn(desired, state));
@@ -76,7 +84,7 @@ export class Suspects {
     return [...related].filter((group) => this.#remove(group));
   }
 
-  /** Takes out the groups to try next: at least one if there are any. */
+  /** Removes and returns the groups to try next. There is at least one if any are left. */
   next(): Group[] {
     const groups: Group[] = [];
     const most = this.#doubted > 0 ? Math.ceil(this.#doubted / 2) : this.#size;
@@ -89,25 +97,29 @@ export class Suspects {
     return groups.filter((group) => this.#remove(group));
   }
 
-  /** Takes out all groups. */
+  /** Removes and returns all groups. */
   takeAll(): Group[] {
     return [...this.#waiting].filter((group) => this.#remove(group));
   }
 
-  /** The kernel has taken a change that adds something: memory is not short, and each group that it refuses alone is at fault. */
+  /**
+   * The kernel has accepted a change that adds something. So memory is not short, and each group that it rejects alone
+   * is at fault.
+   */
   proved(): void {
     this.#hasProof = true;
   }
 
-  /** The kernel has taken the groups that `next` gave. */
+  /** The kernel has accepted the groups that `next` returned. */
   taken(groups: number): void {
     this.#doubted = Math.max(0, this.#doubted - groups);
     this.#size = 2 * groups;
   }
 
   /**
-   * The kernel has refused these changes: the groups that `next` gave. Returns true if they are at fault; otherwise they are suspects again.
-   * @param isProved their services were found at fault before, while the kernel took others.
+   * The kernel has rejected these changes, the groups that `next` returned. Returns true if they are at fault;
+   * otherwise they become suspects again.
+   * @param isProved whether their services were found at fault before, while the kernel accepted others.
    */
   refused(changes: ReadonlyMap<string, Change>, groups: number, isProved = false): boolean {
     if (groups > 1) {

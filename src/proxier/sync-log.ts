@@ -1,20 +1,20 @@
-/** Logs writes: each of them only if asked to, so that a rolling update does not fill the log. */
+/** Logs writes. Logs each of them only on request, so that a rolling update does not fill the log. */
 import type { Logger } from "../base/logger.js";
 import type { IpFamily } from "../base/ip.js";
 
-/** How often writes are summed up, ms. */
+/** Interval between summaries of writes, ms. */
 const SUMMARY_MS = 60_000;
-/** A write that takes longer has a line of its own, ms. */
+/** A write that takes longer gets its own line, ms. */
 const SLOW_MS = 1000;
 
-/** One write that the kernel took, or for which nothing needed to be written. */
+/** One write that the kernel accepted, or for which nothing had to be written. */
 export interface LoggedWrite {
   readonly transactions: number;
   readonly operations: number;
   readonly bytes: number;
   readonly ms: number;
   readonly kernelMs: number;
-  /** Since the first of its changes came in. */
+  /** Time since its first change came, ms. */
   readonly latencyMs: number;
 }
 
@@ -39,7 +39,7 @@ export class SyncLog {
     this.#log = log;
   }
 
-  /** The first write of a family and slow ones are logged, and the others from -v=2 on. Below that they are counted. */
+  /** Logs the first write of a family and slow ones, and with -v=2 all others. Without it, counts the others. */
   wrote(family: IpFamily, write: LoggedWrite): void {
     const { ms, kernelMs, latencyMs } = write;
     const fields = { family, ...write, ms: round(ms), kernelMs: round(kernelMs), latencyMs: round(latencyMs) };
@@ -51,7 +51,7 @@ export class SyncLog {
     else this.#count(family, write);
   }
 
-  /** Logs what has been counted. */
+  /** Logs the counted writes. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

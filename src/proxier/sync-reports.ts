@@ -1,4 +1,7 @@
-/** What writes are about and came to, for logs and observers: which services and trigger times each brings into force. */
+/**
+ * Tracks the content and result of writes, for logs and observers: the services and trigger times that become active
+ * with each.
+ */
 import type { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ApplyResult } from "../table/table-exports.js";
@@ -11,14 +14,14 @@ export interface SyncReportsOptions extends ProxierContext {
   readonly noLocalEndpoints: Readonly<Record<IpFamily, NoLocalEndpointsCounter>>;
 }
 
-/** Changes that are in the desired table, and not yet known to be in the kernel's. */
+/** Changes in the desired table that may not be in the kernel yet. */
 interface UnderWay {
   readonly triggers: number[];
-  /** As the model gave them, or a set after a write has failed: the same services may change again and again. */
+  /** The model's list, or a set after a failed write, because the same services may change repeatedly. */
   services: readonly string[] | Set<string>;
 }
 
-/** While the kernel refuses writes, the first this many are kept: the ones that wait longest. */
+/** Maximum number of trigger times to keep while the kernel rejects writes. The oldest are kept. */
 const MOST_TRIGGERS = 65_536;
 
 function newUnderWay(): UnderWay {
@@ -27,7 +30,7 @@ function newUnderWay(): UnderWay {
 
 export class SyncReports {
   readonly #options: SyncReportsOptions;
-  /** What the next write that succeeds brings into force. */
+  /** Changes that become active with the next successful write. */
   readonly #underWay: Record<IpFamily, UnderWay> = { ip: newUnderWay(), ip6: newUnderWay() };
   readonly #written = new Set<IpFamily>();
   readonly #writes: SyncLog;
@@ -37,12 +40,12 @@ export class SyncReports {
     this.#writes = new SyncLog(options.log);
   }
 
-  /** Logs what has been counted of writes. */
+  /** Logs the counted writes. */
   flush(): void {
     this.#writes.flush();
   }
 
-  /** What the next write of a family is about, beside what an earlier one failed to write. */
+  /** Adds changes to a family's next write. Those that an earlier write failed to write are still included. */
   underWay(family: IpFamily, triggers: readonly number[], services: readonly string[]): void {
     const underWay = this.#underWay[family];
     underWay.triggers.push(...triggers.slice(0, MOST_TRIGGERS - underWay.triggers.length));
@@ -54,8 +57,9 @@ export class SyncReports {
 
   /**
    * Logs a write and reports it to the observers.
-   * @param started when it began, by performance.now(); `since`: when the first change that it is about came, by the clock.
-   * @param oldest when the oldest change came of which a part is not written yet, by the clock. If undefined, there is none.
+   * @param started when it began, by performance.now().
+   * @param since when the first change that it covers came, by the clock.
+   * @param oldest when the oldest change that is not completely written came, by the clock. Undefined if there is none.
    */
   report(family: IpFamily, started: number, since: number, outcome: FamilyOutcome, oldest?: number): void {
     const { ok } = outcome;
@@ -100,7 +104,7 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
 
 const NOTHING_IN_FORCE = { inForce: [], waiting: [] };
 
-/** Divides the services whose changes were under way. `waiting`: those that the kernel refuses, until it takes them. */
+/** Divides the services of a write. `waiting`: those that the kernel rejects, until it accepts them. */
 function divided(
   services: UnderWay["services"],
   quarantined: readonly string[],

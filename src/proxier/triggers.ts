@@ -2,9 +2,9 @@ import type { SliceObject } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 
 /**
- * When the changes happened that are not in force yet, for the metric of network programming latency
- * (kube-proxy: pkg/proxy/endpointschangetracker.go). Only changes from after the program's start: before it no one could
- * have been waiting for us. A slice that is removed takes its times along, as there: its removal has no time of its own.
+ * Times of the changes that are not active yet, for the metric of network programming latency (kube-proxy:
+ * pkg/proxy/endpointschangetracker.go). Only changes after the program's start count, because nothing waited for us
+ * before. As in kube-proxy, removing a slice also removes its times, because the removal has no time of its own.
  */
 export class TriggerTimes {
   readonly #startedAt: number;
@@ -29,7 +29,7 @@ export class TriggerTimes {
     this.#pending.ip6.delete(name);
   }
 
-  /** The times that a write of this family is about, Unix ms; they are pending no more. */
+  /** Returns the times that a write of this family covers, Unix time, ms. They are no longer pending. */
   take(family: IpFamily): number[] {
     const pending = this.#pending[family];
     if (pending.size === 0) return [];

@@ -1,4 +1,4 @@
-/** Keeps an eye on the kernel's tables: events, and a check now and then for what events do not show. */
+/** Watches the kernel's tables through events, and through a periodic check for changes that events do not show. */
 import { performance } from "node:perf_hooks";
 
 import type { Kernel } from "../netlink/kernel.js";
@@ -7,21 +7,22 @@ import { TableWatch, type WatchOptions } from "../table/table-exports.js";
 import type { FamilyProxier } from "./family.js";
 
 export interface WatcherOptions extends WatchOptions {
-  /** Between two checks, ms: at least. Default: five minutes. Longer where a check takes long, up to an hour. */
+  /** Minimum interval between checks, ms. Default: five minutes. Longer if a check takes long, up to an hour. */
   readonly checkIntervalMs?: number;
 }
 
 const CHECK_INTERVAL_MS = 300_000;
 const LONGEST_CHECK_INTERVAL_MS = 3_600_000;
 /**
- * Elements of a table that one check compares, in turns, where the kernel says how many there are of the others: all of 10,000 services of 10
- * endpoints; of 50,000 in five checks. 0.15 to 0.25 s, most of it the kernel's, on whichever core is free.
+ * Number of elements of a table that one check compares in turn, if the kernel reports the number of the others. This
+ * covers all of 10,000 services with 10 endpoints, or 50,000 in five checks. It takes 0.15 to 0.25 s, mostly in the
+ * kernel, on any free core.
  */
 export const CHECKED_ELEMENTS = 131_072;
-/** Of the time, that checks may take: mostly the kernel's dumps, on one core. */
+/** Maximum share of time for checks. This is mostly the kernel's dumps, on one core. */
 const CHECK_SHARE = 0.002;
 
-/** Ms from a check that took so long to the next. */
+/** Returns the time until the next check, ms, after one that took `tookMs`. */
 export function checkPause(tookMs: number, intervalMs = CHECK_INTERVAL_MS): number {
   return Math.max(intervalMs, Math.min(tookMs / CHECK_SHARE, LONGEST_CHECK_INTERVAL_MS));
 }
@@ -37,8 +38,8 @@ export class Watcher {
   #closed = false;
 
   /**
-   * @param request asks for a write, in so many ms.
-   * @param onLost told when events were lost.
+   * @param request requests a write after this many ms.
+   * @param onLost called when events were lost.
    */
   constructor(
     kernel: Kernel,
@@ -61,7 +62,7 @@ export class Watcher {
           if (family === undefined) return;
           family.repair.notice(change);
           if (change.ofTable) family.owner.look();
-          // What the owner writes is no reason to try.
+          // The owner's writes are no reason to retry.
           if (!family.owner.held) this.#request(family.repair.waitMs());
         },
         lost: (reason) => {
@@ -75,13 +76,13 @@ export class Watcher {
     );
   }
 
-  /** To be called before the tables are read: what changes from then on is noticed. */
+  /** Call it before the tables are read: changes are noticed from then on. */
   async open(): Promise<void> {
     await this.#watch.open();
     this.#checkIn(this.#checkIntervalMs);
   }
 
-  /** Where a check is under way it ends with the part that it is at, if the tables have been closed. */
+  /** If the tables have been closed, a running check ends after its current part. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -102,7 +103,10 @@ export class Watcher {
     if (!this.#closed) this.#checkIn(checkPause(performance.now() - began, this.#checkIntervalMs));
   }
 
-  /** Compares all tables with the kernel, of large ones a part in turns; asks for a write if one is not as it was left. Never throws. */
+  /**
+   * Compares all tables with the kernel, and requests a write if one differs from what we last wrote. Of large tables,
+   * compares one part at a time. Never throws.
+   */
   async check(): Promise<void> {
     for (const { family, table, repair } of this.#families) {
       try {

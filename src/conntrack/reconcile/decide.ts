@@ -1,8 +1,8 @@
 /**
- * Decides whether an entry of the connection tracking table may stay. Pure. The rule is kube-proxy's
- * (pkg/proxy/conntrack/cleanup.go, CleanStaleEntries): delete a UDP entry if its original destination is a VIP and
- * port, or a node port, of a service with at least one serving endpoint, and its reply comes from none of them.
- * We also delete:
+ * Decides whether an entry of the connection tracking table may stay. Pure.
+ * The rule is kube-proxy's (pkg/proxy/conntrack/cleanup.go, CleanStaleEntries). It applies to UDP entries whose
+ * original destination is a VIP and port, or a node port, of a service with a serving endpoint. Such an entry is
+ * deleted if its reply comes from no serving endpoint of the service. We also delete:
  *
  * - SCTP entries by the same rule;
  * - entries of a service without a serving endpoint, so that its clients are refused and learn of it;
@@ -50,7 +50,7 @@ export interface FormerTarget {
   readonly endpoints: Pick<ReadonlySet<string>, "has"> | undefined;
 }
 
-/** What is known of one family's services, asked for one original destination at a time. Addresses are canonical. */
+/** Knowledge of one family's services, asked for one original destination at a time. Addresses are canonical. */
 export interface Knowledge {
   readonly family: IpFamily;
   vip(address: string, protocol: Protocol, port: number): KnownTarget | undefined;
@@ -129,7 +129,7 @@ function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
   return zone === 0 && (original.zone ?? 0) === 0 && (reply.zone ?? 0) === 0;
 }
 
-/** Who has or had the original destination. As in the rules, VIPs take precedence over node ports. */
+/** The present or former owner of the original destination. As in the rules, VIPs take precedence over node ports. */
 export type Owner =
   | { readonly kind: "now"; readonly target: KnownTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }

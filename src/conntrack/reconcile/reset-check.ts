@@ -3,7 +3,7 @@ import { type Logger, serviceFields } from "../../base/logger.js";
 
 /**
  * net.netfilter.nf_conntrack_tcp_loose. With 1, the default, a segment from the middle of an untracked connection
- * creates an entry, and is answered with a reset if the service asks for that. With 0, such a segment is invalid to
+ * creates an entry. It is answered with a reset if the service asks for that. With 0, such a segment is invalid to
  * connection tracking. A segment outside the window of a healthy connection is also invalid, and the two cannot be told
  * apart, so neither is answered.
  */

@@ -21,7 +21,7 @@ export interface Scope {
   all: boolean;
   /**
    * "namespace/name" of the services that changed. If only endpoints went, the value lists them: then a stale entry has
-   * one of them as reply source. Undefined: any entry to the service may be stale.
+   * one of them as reply source. If undefined, any entry to the service may be stale.
    */
   readonly services: Map<string, readonly GoneEndpoint[] | undefined>;
   /** Former VIPs and node ports, by key. */

@@ -206,7 +206,7 @@ export async function removeHandover(kernel: Kernel, families: readonly IpFamily
 }
 
 /**
- * Removes the family's copy, except if it became active within the last `runningMs()`, the age of this process: such a
+ * Removes the family's copy, unless it became active within the last `runningMs()`, the age of this process. Such a
  * copy was made for the time after this process. Removes an incomplete copy, since its handover makes it again. Throws
  * KernelError.
  */

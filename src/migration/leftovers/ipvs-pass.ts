@@ -1,7 +1,7 @@
 /**
  * Checks once what kube-proxy's IPVS mode left, and removes what is no longer in use. New connections no longer use
- * IPVS: they are translated in prerouting and output, before IPVS sees them (its hooks are in input, and in output
- * after ours). Its open connections continue there, and end when their virtual server is removed
+ * IPVS, because they are translated in prerouting and output before IPVS sees them. (Its hooks are in input, and in
+ * output after ours.) Its open connections continue there, and end when their virtual server is removed
  * (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).
  */
 import type { IpFamily, Prefix } from "../../base/ip.js";

@@ -19,7 +19,7 @@ export interface Finding {
   readonly check: string;
   /** The observation and its consequence. */
   readonly what: string;
-  /** What to do. Absent if nothing. */
+  /** The recommended action. Absent if there is none. */
   readonly remedy?: string;
 }
 

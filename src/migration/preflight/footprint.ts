@@ -32,9 +32,14 @@ export interface Footprint {
 }
 
 /**
- * Bytes, fitted to `npm run bench -- memory` with the program as in the image: 88 MB for 100 services of one endpoint,
- * 92 for 1,000 × 10, 122 for 10,000 × 10 and for 5,000 × 50, 140 for 20,000 × 1. The formula gives 259 MB for 50,000 ×
- * 10, where 249 to 256 were measured. The modules of dist/ need 11 MB more.
+ * Bytes, fitted to `npm run bench -- memory` with the program as in the image, for services × endpoints:
+ *
+ * - 100 × 1: 88 MB
+ * - 1,000 × 10: 92 MB
+ * - 10,000 × 10 and 5,000 × 50: 122 MB
+ * - 20,000 × 1: 140 MB
+ *
+ * The formula gives 259 MB for 50,000 × 10, where 249 to 256 were measured. The modules of dist/ need 11 MB more.
  */
 const RESIDENT = { program: 87.5e6, service: 2550, endpoint: 88 } as const;
 /**

@@ -52,7 +52,9 @@ export interface Explanation {
   readonly draws: number;
   /** Steps for the first number. */
   readonly steps: readonly Step[];
-  /** What could not be evaluated, if the verdict depends on it: "inet a f: quota over 25 bytes drop (handle 3)". */
+  /**
+   * Rules that could not be evaluated, if the verdict depends on them: "inet a f: quota over 25 bytes drop (handle 3)".
+   */
   readonly unknown: readonly string[];
   /** A service's limit is assumed not to be exceeded. Absent if no limit applies. */
   readonly limited?: boolean;

@@ -20,7 +20,7 @@ export interface Final {
   readonly by: EndedBy;
 }
 
-/** What ended a packet's path. */
+/** The rule or policy that ended a packet's path. */
 export interface EndedBy {
   /** "forward". */
   readonly hook: string;

@@ -10,7 +10,7 @@ export interface World {
   isOurs(ref: TableRef): boolean;
   /** Routing type of an address (RTN_*). */
   addressType(address: string): Promise<number>;
-  /** Returns the interface through which packets to an address leave, or undefined if it is not known or there is no route. */
+  /** The interface through which packets to an address leave. Undefined if it is unknown or there is no route. */
   interfaceTo(address: string): Promise<string | undefined>;
   /** The number that our `numgen` returns, counted from 0. */
   readonly draw: number;

@@ -1,4 +1,4 @@
-/** What `trace` reports about a packet. The JSON is versioned. */
+/** The report of `trace` on a packet. The JSON is versioned. */
 import type { Transport } from "../explain/packet.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { TraceTuple } from "./headers.js";
