@@ -20,7 +20,7 @@ export interface EventText {
   readonly note: string;
 }
 
-/** Takes Events and delivers them when it can. Never throws, never waits: an Event that cannot be delivered is logged. */
+/** Takes Events and delivers them when it can. It never throws and never waits. It logs an Event that cannot be delivered. */
 export interface EventRecorder {
   record(subject: EventSubject, event: EventText): void;
 }

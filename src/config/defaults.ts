@@ -91,9 +91,11 @@ function listedNodePortAddresses({ nodePortAddresses = [] }: ConfigInput): reado
 }
 
 /**
- * Whether the configuration was written for kube-proxy's iptables mode with node ports on 127.0.0.1. It is if it says so
- * explicitly, sets no mode (so the mode was iptables), and `nodePortAddresses` contains loopback addresses, as it does in that
- * mode by default. That mode only supports this for IPv4.
+ * Whether the configuration was written for kube-proxy's iptables mode with node ports on 127.0.0.1. (That mode only supports
+ * this for IPv4.) This requires all of the following:
+ * - The file explicitly says so.
+ * - It sets no mode, so the mode was iptables.
+ * - `nodePortAddresses` contains loopback addresses, as it does in that mode by default.
  */
 export function takesLocalhostOver(input: ConfigInput): boolean {
   if ((input.mode ?? "") !== "" || input.iptables?.localhostNodePorts !== true) return false;

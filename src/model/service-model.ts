@@ -52,7 +52,7 @@ export interface ServiceModelOptions {
   onTakeOver?(takeOver: TakeOver): void;
 }
 
-/** What changed since the last call of `takeDirty`. */
+/** Changes since the last call of `takeDirty`. */
 export interface Dirty {
   /** "namespace/name" without duplicates: every service whose views may differ, including deleted ones. */
   readonly services: readonly string[];

@@ -18,7 +18,7 @@ type Taker = (session: Session, wait: () => Promise<void>) => Promise<unknown>;
 
 interface Profile {
   readonly take: Taker;
-  /** Of the file name: "cpuprofile". */
+  /** File name extension: "cpuprofile". */
   readonly extension: string;
   readonly help: string;
 }

@@ -75,7 +75,7 @@ export class ServiceHealth implements ProxierObserver {
     yield* this.#families.ip6.failures();
   }
 
-  /** Resolves when every port is closed. */
+  /** Resolves when every port is free. */
   async close(): Promise<void> {
     await Promise.all([this.#families.ip.close(), this.#families.ip6.close()]);
   }

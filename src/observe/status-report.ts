@@ -125,8 +125,8 @@ export interface ServicePortStatus {
   /** Number of ready endpoints. */
   readonly ready: number;
   /**
-   * Number of endpoints that take new connections (the ready ones, or the serving and terminating ones if none is ready), and
-   * number of all endpoints in the slices.
+   * `serving` counts endpoints that take new connections: the ready ones, or the serving and terminating ones if none is ready.
+   * `total` counts all endpoints in the slices.
    */
   readonly serving: number;
   readonly total: number;

@@ -12,7 +12,7 @@ import { Uses } from "./uses.js";
 
 /**
  * A large map has a draw chain for each count from 1 to this, even if no list has that count. When a rule in a new chain names
- * a map, the kernel validates every element of the map, which takes 4 to 9 ms for 31,000 elements. So these chains are created
+ * a map, the kernel validates every element of the map. That takes 4 to 9 ms for 31,000 elements. So these chains are created
  * while the map is empty or small.
  */
 const SPARE_COUNTS = 16;

@@ -107,7 +107,7 @@ export class ServiceExpander {
   }
 
   /**
-   * Only for addresses with an endpoint: connections rejected for want of an endpoint must not use up a client's rate. With
+   * Only for addresses with an endpoint: connections rejected for lack of an endpoint must not use up a client's rate. With
    * policy Local, an endpoint in either list is enough, because the limits come before the choice of the list.
    */
   #limit(state: ServicePortState, { limits, number }: PortLimits, to: Expansion): void {

@@ -154,9 +154,10 @@ function localPolicyRules(options: SkeletonOptions, roles: AddressRoles): Rule[]
 }
 
 /**
- * Answers a segment of a connection with a reset, if the connection is no longer tracked because its endpoint is gone, and the
- * service asks for this. The next endpoint's host might drop the unknown segment, and an ICMP error does not end an established
- * connection. The rule runs before DNAT, so the destination is still the service's address, and needs no route.
+ * Answers a segment of a connection with a reset, for services that ask for it. The rule applies if the connection is no longer
+ * tracked, because its endpoint is gone. The next endpoint's host might drop the unknown segment, and an ICMP error does not
+ * end an established connection. The rule runs before DNAT, so the destination is still the service's address, and needs no
+ * route.
  */
 function resetRules(options: SkeletonOptions, inUse: InUse): Rule[] {
   return ADDRESSES.filter(({ resets }) => inUse.has(resets)).map((roles) =>

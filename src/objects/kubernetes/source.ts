@@ -23,7 +23,7 @@ export interface KubernetesSourceOptions {
 
 /**
  * Objects from the API server: Services, EndpointSlices, this node's Node and the ServiceCIDRs. Failures of the server or the
- * network are logged and retried. An object is never removed while the last complete list contains it.
+ * network are logged and retried, and never remove an object: only a deletion or a complete list without the object does.
  */
 export class KubernetesSource implements ObjectSource {
   readonly #options: KubernetesSourceOptions;

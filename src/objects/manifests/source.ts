@@ -148,7 +148,7 @@ export class ManifestSource implements ObjectSource {
     this.#schedule();
   }
 
-  /** What is missing now. */
+  /** The parts that are missing now. */
   gaps(): ManifestGaps {
     const lacking = ({ repeated, unknown }: ManifestProblem): boolean =>
       repeated === undefined && unknown === undefined;
