@@ -56,7 +56,7 @@ export interface ProxyConfig {
     readonly syncPeriodMs: number;
   };
   readonly ipvs: {
-    /** Virtual servers of kube-proxy's IPVS mode to keep: canonical CIDRs; invalid ones are left out. */
+    /** Virtual servers of kube-proxy's IPVS mode to keep: canonical CIDRs; invalid ones are ignored. */
     readonly excludeCIDRs: readonly string[];
   };
   /** -1000 to 1000; undefined if not set. */

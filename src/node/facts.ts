@@ -41,7 +41,7 @@ export interface NodeFacts {
   readonly nodeIPs: Readonly<Record<IpFamily, string>>;
   /** The family of `bindAddress`, otherwise of the Node's first address, otherwise IPv4. */
   readonly primary: IpFamily;
-  /** Canonical; invalid ones are left out. */
+  /** Canonical; invalid ones are ignored. */
   readonly podCIDRs: readonly string[];
 }
 

@@ -51,7 +51,7 @@ export interface RouteNetwork {
 
 /**
  * Routes of both families that lead out of this node, up to some ten thousand. Default routes, routes of the node's own
- * addresses, and routes that reject packets are left out. Empty if the routes cannot be read.
+ * addresses, and routes that reject packets are skipped. Empty if the routes cannot be read.
  */
 export async function readRoutes(root = "/"): Promise<RouteNetwork[]> {
   const files = [

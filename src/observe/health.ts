@@ -190,7 +190,7 @@ export class ProxyHealth implements ProxierObserver {
   }
 }
 
-/** Formats Unix ms as Go writes a time in JSON (RFC3339Nano): the fraction has no trailing zeros, or is left out. */
+/** Formats Unix ms as Go writes a time in JSON (RFC3339Nano): the fraction has no trailing zeros, and is absent if it is 0. */
 export function rfc3339(ms: number): string {
   return new Date(ms).toISOString().replace(/\.?0*Z$/, "Z");
 }

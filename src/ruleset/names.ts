@@ -110,7 +110,7 @@ export function portHash(view: ServicePortView): number {
 
 /**
  * Unique, printable base for the names of a service port's own chains and sets: 10 characters of hash (40 bits), then the
- * readable name. Names from the API are not trusted as text: a name with unusual characters, or a long one, is left out.
+ * readable name. Names from the API are not trusted as text: a name with unusual characters, or a long one, is skipped.
  */
 function ownName(parts: readonly string[]): string {
   const text = parts.join("_").toLowerCase();

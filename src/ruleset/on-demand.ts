@@ -1,5 +1,5 @@
 /**
- * Rules that only some clusters need, for example for source ranges. They are left out until a map that they use has elements.
+ * Rules that only some clusters need, for example for source ranges. They do not exist until a map that they use has elements.
  * Otherwise, every first packet of a connection would pay for them, and every later packet for the check whether it is the
  * first.
  *
