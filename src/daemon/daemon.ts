@@ -2,7 +2,7 @@
  * The daemon as a whole:
  *
  *     source ─→ reading gate ─→ node gate ─→ proxier ─→ kernel
- *              (of manifests)     │ Node                    │ what happened
+ *              (of manifests)     │ Node                    │ events
  *                                 ▼                         ▼
  *               health, metrics, health checks of services, connection tracking, leftovers of kube-proxy
  *

@@ -1,9 +1,9 @@
 /**
  * Isolates failures: quarantines a service that the kernel rejects, and writes the rest.
  *
- *   desired ──refused──► as it was when the kernel last took it ──refused──► nothing of it
- *      ▲                                 │                                       │
- *      └─────────────── retried: when it changes, and with backoff ──────────────┘
+ *   desired ──refused──► last state that the kernel accepted ──refused──► no state
+ *      ▲                                 │                                   │
+ *      └──────────── retried: when it changes, and with backoff ─────────────┘
  *
  * The kernel keeps the service's former state, because old endpoints are better than none. A port of it is removed if
  * another service has meanwhile been given one of its addresses: two states that serve the same address contradict each

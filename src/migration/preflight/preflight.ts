@@ -72,7 +72,7 @@ export interface PreflightOptions {
   readonly kernel: PreflightKernel | undefined;
   /** False if trying the rules would make the kernel load modules. */
   readonly mayTry: boolean;
-  /** Addresses of interfaces, in case the kernel is not asked. */
+  /** Addresses of interfaces, used if the kernel is not asked. */
   readonly local: readonly LocalAddress[];
   /** Directory that contains /proc and /sys. Default "/". */
   readonly root?: string;

@@ -220,7 +220,7 @@ function madeUp(family: IpFamily): ServicePortView[] {
 const MOST_FAULTS = 3;
 const MOST_REASON = 240;
 
-/** @param real the services were the cluster's. */
+/** @param real whether the services were the cluster's. */
 export function checkTrial(result: TrialResult, real: boolean): Finding[] {
   const { family, skeleton, services, rejectInPrerouting, elementCounters } = result;
   const name = FAMILY_NAMES[family];
