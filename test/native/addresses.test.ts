@@ -1,4 +1,4 @@
-/** Address events of the addon under many changes, and when the kernel drops some. */
+/** Address events of the addon during many changes, and when the kernel drops some. */
 import { execFile, spawnSync } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
@@ -9,14 +9,14 @@ import { useLab } from "./lab.js";
 
 const lab = useLab();
 
-/** Lines for `ip -batch` in the lab's namespace. */
+/** Runs lines for `ip -batch` in the lab's namespace. */
 async function ip(lines: readonly string[]): Promise<void> {
   const running = promisify(execFile)("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"]);
   running.child.stdin?.end(`${lines.join("\n")}\n`);
   await running;
 }
 
-/** Bytes of events that wait to be read, of each netlink socket of the namespace. */
+/** Bytes of unread events of each netlink socket of the namespace. */
 function waiting(netns: string): ReadonlyMap<string, number> {
   const { stdout } = spawnSync("nsenter", [`--net=${netns}`, "cat", "/proc/net/netlink"], { encoding: "utf8" });
   const rows = stdout.split("\n").slice(1, -1);
@@ -29,8 +29,8 @@ function waiting(netns: string): ReadonlyMap<string, number> {
 }
 
 /**
- * Holds the main thread until the sockets opened since `before` are read: the thread that does it may have had no core. The last
- * event may still be in its hands.
+ * Blocks the main thread until the sockets opened since `before` are read, because the reading thread may have had no core. That thread may
+ * still hold the last event.
  */
 function untilRead(netns: string, before: ReadonlyMap<string, number>): void {
   const limit = performance.now() + EVENTUALLY_MS;
@@ -45,7 +45,7 @@ test("thousands of changes are reported in far fewer calls, the last of them aft
   let reported = 0;
   let seen: string[] = [];
   let reading = Promise.resolve();
-  // A dump that is interrupted is interrupted by a change, which will be reported.
+  // Only a change interrupts a dump, and that will be reported.
   const read = async (): Promise<void> => {
     const addresses = await kernel.addresses().catch((error: unknown) => {
       if (error instanceof KernelError && error.code === "interrupted") return undefined;
@@ -77,7 +77,7 @@ test("thousands of changes are reported in far fewer calls, the last of them aft
 test("a main thread that is busy loses nothing that matters: one call tells of all that happened", async () => {
   const { kernel, netns } = lab();
   const calls: string[] = [];
-  // Of a monitor that was closed the socket may still be there.
+  // The socket of a closed monitor may still exist.
   const before = waiting(netns);
   const monitor = await kernel.watchAddresses({
     onChange: () => void calls.push("change"),
@@ -87,7 +87,7 @@ test("a main thread that is busy loses nothing that matters: one call tells of a
   const input = many
     .slice(0, 200)
     .flatMap((address) => [`address add ${address}/32 dev lo`, `address delete ${address}/32 dev lo`]);
-  // The event loop stands still until all is done.
+  // The event loop is blocked until everything is done.
   const done = spawnSync("nsenter", [`--net=${netns}`, "ip", "-batch", "-"], { input: `${input.join("\n")}\n` });
   expect(done.status).toBe(0);
   untilRead(netns, before);
@@ -114,7 +114,7 @@ test("events that did not fit the buffer are reported as lost, and what is read 
   ];
   for (let round = 0; round < 50 && reported.lost === 0; round++) {
     await ip(burst);
-    // All addresses go at once, in one turn of the kernel; a reader on another core can be fast enough all the same.
+    // All addresses are removed at once, in one step of the kernel; a reader on another core may still be fast enough.
     await ip(["link delete burst0"]);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

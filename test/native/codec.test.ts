@@ -64,7 +64,7 @@ describe("expressions", () => {
     // NFTA_META_KEY of two bytes.
     const meta = { type: "opaque", name: "meta", data: Uint8Array.of(6, 0, 2, 0, 1, 2, 0, 0) } as const;
     expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [meta] })["exprs"]).toEqual([meta]);
-    // An optional one: NFTA_COUNTER_PACKETS of four bytes.
+    // An optional attribute: NFTA_COUNTER_PACKETS of four bytes.
     const counter: Expr = { type: "opaque", name: "counter", data: Uint8Array.of(8, 0, 2, 0, 1, 2, 3, 4) };
     expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [counter] })["exprs"]).toEqual([
       { type: "counter", extra: [{ type: 2, bytes: Uint8Array.of(1, 2, 3, 4) }] },
@@ -190,7 +190,7 @@ describe("operations", () => {
       { op: "delete", ...flowtable, priority: 0, devices: ["eth0"] },
       { op: "delete", ...flowtable },
     ]);
-    // Behind each message's headers of 16 and 4 bytes.
+    // After each message's headers of 16 and 4 bytes.
     const bodies = [...bodiesOf(sent)].slice(1, -1).map((body) => body.toString("hex"));
     expect(bodies).toEqual(
       [[...named, hook(-5, "eth0", "a-name-of-15-by"), number(7, 2)], [...named, hook(0, "eth0")], named].map((parts) =>
@@ -228,7 +228,7 @@ describe("operations", () => {
     expect(dry.map(({ kind }) => kind)).toEqual(["begin", "table"]);
     const plain = addon.encodeBatch([addTable(ref)]);
     const guarded = addon.encodeBatch([addTable(ref)], { expectGeneration: 0x01020304 });
-    // NFNL_BATCH_GENID, 8 bytes behind the begin's headers.
+    // NFNL_BATCH_GENID takes 8 bytes after the begin's headers.
     expect(guarded.length).toBe(plain.length + 8);
     expect([...guarded.subarray(20, 28)]).toEqual([8, 0, 1, 0, 1, 2, 3, 4]);
   });
@@ -263,7 +263,7 @@ describe("elements", () => {
         { key: Uint8Array.of(1, 2, 3, 4), keyEnd: Uint8Array.of(5, 6, 7, 8), data: verdicts[0] },
         // A catch-all element has no key.
         { flags: 2, data: verdicts[1], timeout: 77n, expiration: 2n ** 63n },
-        // The end of an interval has a key alone.
+        // The end of an interval has only a key.
         { key: Uint8Array.of(9, 9, 9, 9), keyEnd: Uint8Array.of(8, 8, 8, 8), flags: 1 },
       ],
     });

@@ -26,7 +26,7 @@ const decode = (bytes: readonly number[], filter: ConntrackFilter = {}): NativeP
   addon.conntrackDecode(patterns(filter), Uint8Array.from(bytes));
 const entriesOf = (piece: NativePiece): ConntrackEntry[] => piece.blocks.flatMap(unpackRecords).map(plainEntry);
 
-/** What the addon throws on a datagram. */
+/** Returns the addon's error for a datagram. */
 function failure(bytes: readonly number[]): NativeError {
   try {
     decode(bytes);
@@ -120,7 +120,7 @@ describe("entries", () => {
       entryMessage(2, [
         tuple4(1, "10.0.0.7", "10.96.0.10", [1000 + i, 53]),
         tuple4(2, "10.1.0.3", "10.0.0.7", [53, 1000 + i]),
-        // One of them with more: its block is of another shape.
+        // One entry has more fields: its block has another shape.
         i === 700 ? nest(9, attr(1, be(8, 5)), attr(2, be(8, 6))) : [],
       ]),
     );
@@ -237,7 +237,7 @@ describe("requests", () => {
     return messages;
   }
 
-  /** What a dump asks of the kernel: flags of the tuple filters, and which other attributes it has. */
+  /** The filters that a dump sends to the kernel: flags of the tuple filters, and its other attributes. */
   function asked(filter: ConntrackFilter): { original: number; reply: number; others: readonly number[] } {
     const [{ attrs }] = sent(filter);
     const flags = attrs.get(25) === undefined ? new Map<number, Buffer>() : attrsOf(attrs.get(25) as Buffer);
@@ -285,15 +285,15 @@ describe("requests", () => {
       { original: { source: "10.0.0.1", destination: "10.96.0.10", destinationPort: 53 }, protocol: 17 },
       { original: SOURCE | DESTINATION | PROTOCOL | DESTINATION_PORT },
     ],
-    // The kernel compares no ports of SCTP.
+    // The kernel does not compare ports of SCTP.
     [
       { original: { destination: "10.96.0.10", destinationPort: 53 }, protocol: 132 },
       { original: DESTINATION | PROTOCOL },
     ],
-    // A port means nothing to it without the protocol.
+    // The kernel ignores a port without a protocol.
     [{ original: { destination: "10.96.0.10", destinationPort: 53 } }, { original: DESTINATION }],
     [{ original: { source: "10.0.0.0/8" } }, {}],
-    // The kernel takes IPv6 addresses the wrong way round.
+    // The kernel inverts the comparison of IPv6 addresses.
     [
       { original: { destination: "fd96::a", destinationPort: 53 }, protocol: 17 },
       { original: PROTOCOL | DESTINATION_PORT },

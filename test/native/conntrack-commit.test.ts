@@ -1,4 +1,4 @@
-/** What is written to nf_tables while connection tracking is read. */
+/** Writes to nf_tables while connection tracking is read. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
 import { flow } from "../support/conntrack-entries.ts";
@@ -7,7 +7,7 @@ import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
 const ENTRIES = 2_000;
-/** Many times more than libuv's pool has threads. */
+/** Many times the number of threads in libuv's pool. */
 const DUMPS = atLength({ short: 60, usual: 200 });
 
 let table: NetlinkConntrack;
@@ -27,13 +27,13 @@ test("a commit waits for none of the dumps that were asked for before it", async
   await kernel.commit([addTable(ref), addSet(ref, addresses("s"))]);
   let over = 0;
   const dumps = Array.from({ length: DUMPS }, async () => {
-    // The kernel walks its whole table, and finds nothing.
+    // The kernel walks its whole table without a match.
     const { seen } = await table.dump({ family: "ip", mark: { value: 7 } }, () => undefined);
     over++;
     return seen;
   });
   await kernel.commit([elements("add", ref, "s", manyAddresses(10))]);
-  // One by one they take a hundred times as long as the commit.
+  // One after the other, they would take a hundred times as long as the commit.
   expect(over).toBeLessThan(DUMPS / 2);
   expect(await Promise.all(dumps)).toEqual(Array.from({ length: DUMPS }, () => 0));
 });

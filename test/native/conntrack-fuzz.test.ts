@@ -1,6 +1,6 @@
 /**
- * Nothing that a socket could deliver, and no filter or entry that JS hands over, crashes the process: it is taken, or
- * refused with an error of ours. FUZZ_SEED repeats a run.
+ * No datagram from a socket, and no filter or entry from JS, crashes the process: it is accepted, or rejected with one
+ * of our errors. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
@@ -21,7 +21,7 @@ console.log(`conntrack fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
 const everything = packPatterns(compileFilter({}, "fuzz"));
 
-/** Lets the event loop turn from time to time, so that vitest sees that we live. */
+/** Lets the event loop turn from time to time, so that vitest sees the worker alive. */
 async function many(count: number, offset: number, input: (random: Random) => void): Promise<void> {
   for (let i = 0; i < count; i++) {
     const own = (seed + offset + i * 4) >>> 0;
@@ -34,7 +34,7 @@ async function many(count: number, offset: number, input: (random: Random) => vo
   }
 }
 
-/** True where `call` went through, false where it was refused with one of these codes. */
+/** Returns true if `call` succeeded, false if it was rejected with one of these codes. */
 function taken(call: () => void, codes: readonly string[]): boolean {
   try {
     call();
@@ -54,7 +54,7 @@ const tuple6 = (type: number, from: number, to: number): number[] =>
     ...attr(2 | 0x8000, [...attr(1, [17]), ...attr(2, be(2, 7)), ...attr(3, be(2, 9))]),
   ]);
 
-/** A datagram as it should be, to begin with. */
+/** A valid datagram as a starting point. */
 function datagram(random: Random): Uint8Array {
   const kinds = [
     () => entryMessage(2, UDP),
@@ -173,7 +173,7 @@ test(
       const key = `${what} ${good ? "taken" : "refused"}`;
       outcomes.set(key, (outcomes.get(key) ?? 0) + 1);
     };
-    /** Runs `read`; what it throws must be our own refusal, or the getter's. */
+    /** Runs `read`, which may only throw our own errors or the getter's. */
     const attempt = (what: string, read: () => void): void => {
       try {
         read();

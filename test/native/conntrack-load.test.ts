@@ -28,7 +28,7 @@ interface Measured {
   readonly flushed: Timed;
 }
 
-/** Under AddressSanitizer memory and time are not the addon's own. */
+/** Under AddressSanitizer, memory and time are not the addon's own. */
 const sanitized = process.env["NFT_PROXIER_ADDON"] !== undefined;
 const ENTRIES = sanitized ? 20_000 : atLength({ short: 20_000, usual: 200_000 });
 const ROUNDS = atLength({ short: 3, usual: 5 });
@@ -37,7 +37,7 @@ test("many entries: a full pass in the time of a bare dump, with 20 MB at most, 
   const args = [buildHelper("conntrack"), String(ENTRIES), String(ROUNDS)];
   const measured = (await child("conntrack-load.mjs", args, ["unshare", "--net"])) as Measured;
   const { entries, counted, vips, grown, passes } = measured;
-  // A machine whose table is smaller than that fills it.
+  // A machine with a smaller table fills that.
   expect(entries).toBeGreaterThan(Math.min(ENTRIES, 60_000) - 1);
   expect(counted).toBe(entries);
   expect(vips).toBe(Math.ceil(entries / 100));
@@ -49,12 +49,12 @@ test("many entries: a full pass in the time of a bare dump, with 20 MB at most, 
   expect(measured.flushed.deleted).toBe(entries - 300);
   if (sanitized) return;
   expect(grown).toBeLessThan(20 * 2 ** 20);
-  // A slow guest has one processor for both threads, and what it is measured against does without the second.
+  // A slow guest has one processor for both threads, and the reference does not need a second one.
   if (patience(1) > 1) return;
-  // The best round of each: the machine may be busy elsewhere. `npm run bench` tells the ratio as it is.
+  // Uses the best round of each, because the machine may be busy. `npm run bench` reports the actual ratio.
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ groupedMs }) => groupedMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);
   expect(best(({ blockedMs }) => blockedMs)).toBeLessThan(20);
-  // Far from a dump for each of the 100 that are deleted.
+  // Far less than one dump for each of the 100 deleted entries.
   expect(measured.matching.ms / best(({ bareMs }) => bareMs)).toBeLessThan(50);
 });

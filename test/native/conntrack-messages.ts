@@ -1,4 +1,4 @@
-/** ctnetlink messages by hand, as the kernel writes them. */
+/** Hand-written ctnetlink messages, in the kernel's form. */
 
 /** Big-endian bytes of an integer. */
 export function be(length: number, value: number | bigint): number[] {
@@ -22,7 +22,7 @@ export interface MessageOptions {
   readonly seq?: number;
 }
 
-/** A netlink message; in host order, which is little-endian, as the addon's. */
+/** A netlink message in host order, which is little-endian, like the addon's. */
 export function message(payload: readonly number[], options: MessageOptions = {}): number[] {
   const { type = 0x100, flags = 2, seq = 1 } = options;
   const header = Buffer.alloc(16);
@@ -33,7 +33,7 @@ export function message(payload: readonly number[], options: MessageOptions = {}
   return [...header, ...payload];
 }
 
-/** nfgenmsg and attributes. */
+/** A message with nfgenmsg and attributes. */
 export function entryMessage(
   family: number,
   attrs: readonly (readonly number[])[],
@@ -66,7 +66,7 @@ export interface TupleParts {
   readonly zone?: number;
 }
 
-/** CTA_TUPLE_ORIG (1) or CTA_TUPLE_REPLY (2) of IPv4 with ports. */
+/** CTA_TUPLE_ORIG (1) or CTA_TUPLE_REPLY (2) for IPv4 with ports. */
 export function tuple4(
   type: number,
   source: string,
@@ -78,7 +78,7 @@ export function tuple4(
   return nest(type, addresses4(source, destination), l4, zone === undefined ? [] : attr(3, be(2, zone)));
 }
 
-/** The same of ICMP. */
+/** The same for ICMP. */
 export function icmp4(type: number, source: string, destination: string, id: number, icmpType: number): number[] {
   return nest(
     type,
@@ -92,7 +92,7 @@ export const UDP = [
   tuple4(2, "10.1.0.3", "10.0.0.7", [5353, 40_000]),
 ];
 
-/** Everything that an entry may have, CTA_* by number. */
+/** All attributes that an entry may have, CTA_* by number. */
 export const FULL = [
   tuple4(1, "10.0.0.7", "10.96.0.10", [40_000, 80], { protocol: 6, zone: 5 }),
   tuple4(2, "10.1.0.3", "10.0.0.7", [8080, 40_000], { protocol: 6 }),
@@ -110,9 +110,9 @@ export const FULL = [
     22,
     Array.from({ length: 16 }, (_, i) => i + 1),
   ),
-  // A helper and a security context: nothing that we tell.
+  // A helper and a security context, which we do not report.
   nest(5, attr(1, [...Buffer.from("ftp\0")])),
   nest(19, attr(1, [...Buffer.from("unlabeled\0")])),
-  // Something that there is not yet.
+  // An attribute that does not exist yet.
   attr(900, [1, 2, 3]),
 ];

@@ -13,7 +13,7 @@ interface Measured {
   readonly left: number;
 }
 
-/** Under AddressSanitizer memory and time are not the addon's own. */
+/** Under AddressSanitizer, memory and time are not the addon's own. */
 const sanitized = process.env["NFT_PROXIER_ADDON"] !== undefined;
 const ENTRIES = sanitized ? 20_000 : atLength({ short: 20_000, usual: 200_000 });
 const ROUNDS = atLength({ short: 3, usual: 5 });
@@ -28,12 +28,12 @@ test("many entries in order: a pass over them takes little more than a bare dump
   expect(left).toBe(entries - 100);
   if (sanitized) return;
   expect(grown).toBeLessThan(20 * 2 ** 20);
-  // A slow guest has one processor for both threads, and what it is measured against does without the second.
+  // A slow guest has one processor for both threads, and the reference does not need a second one.
   if (patience(1) > 1) return;
-  // The best round of each: the machine may be busy elsewhere. `npm run bench` tells the ratio as it is.
+  // Uses the best round of each, because the machine may be busy. `npm run bench` reports the actual ratio.
   const best = (of: (pass: Measured["passes"][number]) => number): number => Math.min(...passes.map(of));
   expect(best(({ passMs }) => passMs) / best(({ bareMs }) => bareMs)).toBeLessThan(2);
   expect(best(({ blockedMs }) => blockedMs)).toBeLessThan(20);
-  // Far from a dump for each of the 100 that are deleted.
+  // Far less than one dump for each of the 100 deleted entries.
   expect(one.ms / best(({ bareMs }) => bareMs)).toBeLessThan(50);
 });

@@ -14,7 +14,10 @@ import { all, flow, refusal } from "../support/conntrack-entries.ts";
 import { Namespace } from "../lab/namespace.js";
 import { child } from "./lab.js";
 
-/** A namespace that is client, node and endpoints in one: 10.0.0.1 and 10.1.0.3 are its own, 10.96.0.10 is DNATed. */
+/**
+ * A namespace that is client, node and endpoints at once: 10.0.0.1 and 10.1.0.3 are its own, 10.96.0.10 is translated
+ * (DNAT).
+ */
 let namespace: Namespace;
 let table: NetlinkConntrack;
 let netns: string;
@@ -54,14 +57,17 @@ afterAll(async () => {
   await namespace.destroy();
 });
 
-/** The one entry that matches. */
+/** Returns the only entry that matches. */
 async function only(filter: ConntrackFilter): Promise<ConntrackEntry> {
   const found = await all(table, filter);
   expect(found).toHaveLength(1);
   return found[0];
 }
 
-/** The setting as it is now; undefined: the kernel does not show it to who is root in a user namespace alone. */
+/**
+ * Returns the setting's current value. Returns undefined if the kernel hides it because we are root only in a user
+ * namespace.
+ */
 async function setting(name: string, value?: number): Promise<number | undefined> {
   if (value !== undefined) await namespace.sysctl({ [`net.netfilter.${name}`]: value });
   const shown = await namespace.run(["cat", `/proc/sys/net/netfilter/${name}`]);
@@ -101,7 +107,7 @@ describe("flows of real packets", () => {
     expect(tcp.reply).toMatchObject({ source: "10.1.0.3", sourcePort: 8080 });
     expect((await all(table, { protocol: 6, state: tcp.state as string })).length).toBeGreaterThan(0);
     const sctp = await only({ protocol: 132, original: { destination: "10.96.0.10", destinationPort: 80 } });
-    // The lab's own SCTP goes no further than the kernel's endpoint would need.
+    // The lab's own SCTP completes only the first two handshake packets, so the state depends on the kernel.
     expect(STATES.get(132)).toContain(sctp.state);
     expect(await all(table, { protocol: 132, state: sctp.state as string })).toHaveLength(1);
     expect(await all(table, { protocol: 132, state: "HEARTBEAT_SENT" })).toEqual([]);
@@ -167,7 +173,8 @@ describe("the kernel filters where it can", () => {
     expect(await seen({ original: { sourcePort: 1007 }, protocol: 17, family: "ip" })).toEqual([1, 1]);
     expect(await seen({ reply: { destinationPort: 1007 }, protocol: 17, family: "ip" })).toEqual([1, 1]);
     expect(await seen({ family: "ip", protocol: 6 })).toEqual([100, 100]);
-    // Not by IPv6 addresses, and not by prefixes: here they are looked at, after the kernel has looked at the rest.
+    // The kernel does not filter by IPv6 addresses or prefixes: the addon compares these after the kernel has filtered
+    // by the rest.
     expect(await seen({ original: { destination: "fd96::4" } })).toEqual([30, 300]);
     expect(await seen({ original: { destination: "fd96::4", destinationPort: 14 }, protocol: 17 })).toEqual([3, 3]);
     expect(await seen({ original: { destination: "10.96.1.4/31" } })).toEqual([60, 300]);
@@ -189,7 +196,7 @@ describe("a kernel that refuses a filter", () => {
     for (let i = 0; i < 50; i++) await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i }));
     const one = packed({ original: { destination: "10.96.1.4", destinationPort: 53 }, protocol: 17 });
     expect(await read(one)).toEqual([5, 5]);
-    // A family that ctnetlink has no filter for: EOPNOTSUPP, as older kernels answer to any.
+    // A family that ctnetlink cannot filter: EOPNOTSUPP, which older kernels answer to any filter.
     const refused = packed({ protocol: 17, family: "ip" });
     refused[0] = 7;
     expect(await read(refused)).toEqual([0, 0]);
@@ -289,7 +296,7 @@ describe("handles", () => {
     expect(() => void addon.conntrackTotals({} as never)).toThrow("expected a conntrack table");
     addon.conntrackClose(own);
     expect(() => void addon.conntrackTotals(own)).toThrow("closed");
-    // The dump has its share of the table, and goes on.
+    // The dump holds its share of the table, and continues.
     expect((await addon.conntrackRead(dump)).done).toBe(true);
     expect((await addon.conntrackRead(dump)).done).toBe(true);
   });

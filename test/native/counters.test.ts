@@ -1,4 +1,7 @@
-/** Elements with counters: written with what they begin at, read in a dump, and carried over to those that replace them. */
+/**
+ * Elements with counters: written with their initial values, read in a dump, and carried over to the elements that
+ * replace them.
+ */
 import { expect, test } from "vitest";
 import { DataTypeId, Hook, SetFlag } from "../../src/netlink/constants.js";
 import type { ElementBatch, Op, SetInfo } from "../../src/netlink/kernel.js";
@@ -48,7 +51,7 @@ function read({ count, dataLen, bytes }: ElementBatch): Counted[] {
 
 const one: Counted = { key: 1, data: 10, packets: 0n, bytes: 0n };
 const two: Counted = { key: 2, data: 20, packets: 7n, bytes: 420n };
-/** More than 32 bits of each. */
+/** More than 32 bits each. */
 const many: Counted = { key: 3, data: 30, packets: 2n ** 40n + 1n, bytes: 2n ** 50n + 3n };
 const keys = (...of: readonly number[]): Uint8Array => new Uint8Array(new Uint32Array(of).buffer);
 
@@ -101,7 +104,7 @@ test("one whose key the kernel does not have begins where it is told to", async 
   expect(read(await kernel.elements(table, map))[0]).toEqual({ ...one, data: 11 });
 });
 
-/** On average; of the best of some rounds. */
+/** The average of the best of some rounds. */
 const MOST_GAP_MS = patience(0.2);
 
 test("only packets that come between the read and the commit are not counted", async () => {
@@ -116,7 +119,7 @@ test("only packets that come between the read and the commit are not counted", a
       { type: "lookup", set: "map", sreg: 1, dreg: 2 },
     ]),
   ]);
-  // 9 to 29 µs on two busy cores, more where other work takes the core within a gap.
+  // 9 to 29 µs on two busy cores, more if other work takes the core within a gap.
   let best = Infinity;
   for (let round = 0; round < 5 && best > MOST_GAP_MS; round++) best = Math.min(best, await averageGapMs());
   expect(best).toBeLessThanOrEqual(MOST_GAP_MS);

@@ -104,7 +104,7 @@ describe("elements", () => {
     const { kernel } = lab();
     await kernel.commit([addTable(t), addChain(t, "here"), addSet(t, info), elements("add", t, info.set, batch)]);
     const found = await kernel.elements(t, info);
-    // What was dumped can be sent.
+    // Dumped elements can be sent again.
     await kernel.commit([{ op: "flush", kind: "elements", ...t, set: info.set }, elements("add", t, info.set, found)]);
     const again = await kernel.elements(t, info);
     await kernel.commit([dropTable(t)]);
@@ -233,7 +233,7 @@ test("dumps that are interrupted by commits are read again, and what they give i
     }
   })();
   const outcomes: string[] = [];
-  // A machine that is too slow to read all of it between two commits gets longer pauses.
+  // If a machine is too slow to read everything between two commits, the pauses grow.
   for (let i = 0; i < 10 || (i < 100 && !outcomes.includes("whole")); i++) {
     if (i >= 10) state.pauseMs += 20;
     outcomes.push(
@@ -253,7 +253,7 @@ test("dumps that are interrupted by commits are read again, and what they give i
 test("elements() of a set that the kernel is resizing tells every element once", async () => {
   const { kernel } = lab();
   const t = ip("resized");
-  // Without a size: the kernel makes the hash table larger behind the commit, for some milliseconds.
+  // Without a size, the kernel enlarges the hash table after the commit, for some milliseconds.
   const info = addresses("s");
   const [PIECE, PIECES, ROUNDS] = [12_500, 4, atLength({ short: 5, usual: 20 })];
   const pieces = Array.from({ length: PIECES }, (_, i) =>
@@ -262,7 +262,7 @@ test("elements() of a set that the kernel is resizing tells every element once",
   const counts: string[] = [];
   for (let round = 0; round < ROUNDS; round++) {
     await kernel.commit([addTable(t), addSet(t, info)]);
-    // One by one, to fit any send buffer.
+    // Sent one by one, to fit any send buffer.
     for (const piece of pieces) await kernel.commit([piece]);
     const { count, bytes } = await kernel.elements(t, info);
     const view = new DataView(bytes.buffer, bytes.byteOffset);
@@ -302,7 +302,7 @@ test("addresses of the namespace's interfaces", async () => {
         interfaceIndex: index,
         interfaceName: "veth-a",
       },
-      // On a point-to-point link our end, not the peer's.
+      // On a point-to-point link, our end, not the peer's.
       expect.objectContaining({ family: "ip", address: Uint8Array.of(198, 51, 100, 1), interfaceName: "veth-b" }),
       { family: "ip6", address: v6, prefixLength: 64, interfaceIndex: index, interfaceName: "veth-a" },
     ]),

@@ -38,7 +38,7 @@ describe("faults", () => {
       { op: 4, errno: "ENOENT" },
     ]);
     expect(error.message).toContain("op 1 (delete chain ip several no such chain): ENOENT");
-    // Nothing of it is in force.
+    // No part of it was applied.
     expect(await kernel.tables("ip")).toEqual([]);
   });
 
@@ -107,7 +107,7 @@ describe("faults", () => {
       addTable(ref),
       { op: "add", kind: "chain", ...ref, chain: "c", base: { type: "filter", hook: 1, priority: 0 } },
     ]);
-    // NAT in a chain of another type: nf_tables says nothing, but nfnetlink's attribute checks do.
+    // NAT in a chain of another type: nf_tables gives no error text, but nfnetlink's attribute checks do.
     const error = await kernelError(
       kernel.commit([
         { op: "add", kind: "set", ...ref, set: "x".repeat(255), flags: 0xfff00000, keyType: 0, keyLen: 4 },
@@ -144,7 +144,7 @@ describe("generations", () => {
     const error = await kernelError(kernel.commit([addChain(ref, "c")], { expectGeneration: id }));
     expect(error).toMatchObject({ code: "stale", errno: "ERESTART" });
     expect(await kernel.chains(ref)).toEqual([]);
-    // Nothing to do is compared as well.
+    // An empty batch is compared as well.
     expect(await kernelError(kernel.commit([], { expectGeneration: id }))).toMatchObject({ code: "stale" });
     expect(await kernel.commit([], { expectGeneration: id + 1 })).toMatchObject({ bytes: 0, messages: 0 });
     await kernel.commit([dropTable(ref)]);
@@ -152,7 +152,7 @@ describe("generations", () => {
 });
 
 describe("rights", () => {
-  // setpriv takes CAP_NET_ADMIN from what root may have after exec.
+  // setpriv removes CAP_NET_ADMIN from the rights that root may have after exec.
   const powerless = ["unshare", "--net", "setpriv", "--bounding-set", "-net_admin", "--"];
 
   test("without CAP_NET_ADMIN opening fails and says so", async () => {
@@ -174,7 +174,7 @@ describe("a batch that is too large is refused before memory is filled with it",
   interface Refused {
     readonly code: string;
     readonly message: string;
-    /** Of memory and of the batch, bytes. */
+    /** Growth of memory, and size of the batch, bytes. */
     readonly grown: number;
     readonly bytes: number;
   }
@@ -186,7 +186,7 @@ describe("a batch that is too large is refused before memory is filled with it",
 
   test("where it cannot be sent over this socket", async () => {
     const { plain, withFlags } = await refused(["unshare", "--user", "--map-root-user", "--net"], "plain", "withFlags");
-    // The elements are copied once, a quarter of what they come to.
+    // The elements are copied once, which is a quarter of their encoded size.
     expect(plain).toMatchObject({ code: "too-large" });
     expect(plain.grown / plain.bytes).toBeLessThan(0.5);
     expect(withFlags).toMatchObject({ code: "too-large" });

@@ -9,10 +9,10 @@ import { useLab } from "./lab.js";
 const lab = useLab();
 
 const run = promisify(execFile);
-/** A sanitizer that is loaded ahead would find the faults of `ip`, and end it. */
+/** A preloaded sanitizer would find faults in `ip`, and end it. */
 const env = { ...process.env, LD_PRELOAD: undefined };
 
-/** Lines for `ip -batch`. */
+/** Runs lines for `ip -batch`. */
 async function ip(...lines: readonly string[]): Promise<void> {
   const running = run("nsenter", [`--net=${lab().netns}`, "ip", "-batch", "-"], { env });
   running.child.stdin?.end(`${lines.join("\n")}\n`);
@@ -45,7 +45,7 @@ test("an interface, its addresses and the source of its local routes: read, chan
   ] as const;
   expect(await links.addressesOf(index)).toEqual(addresses);
 
-  // An IPv6 address has its local route a moment later.
+  // The kernel adds the local route of an IPv6 address a moment later.
   for (const { address } of addresses) await expect.poll(() => links.sourceTo(address)).toBe(address);
   for (const [address, source] of [
     ["10.96.0.1", "192.0.2.1"],

@@ -1,4 +1,4 @@
-/** What the shipped addon exports: a function that only tests call would be code in every daemon. */
+/** The exports of the shipped addon: a function that only tests call would be code in every daemon. */
 import { expect, test } from "vitest";
 import { loadAddon } from "../../src/netlink/addon.js";
 import { addonCalls } from "../support/addon-calls.ts";

@@ -1,4 +1,4 @@
-/** `preflight`'s estimate of the kernel's memory, beside what the kernel takes for the same services. */
+/** `preflight`'s estimate of the kernel's memory, compared with the actual use for the same services. */
 import { execFile } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -17,7 +17,7 @@ import { atLength } from "../lab/length.ts";
 const MAIN = process.env["NFT_PROXIER_MAIN"] ?? join(import.meta.dirname, "../../dist/main.js");
 const SERVICES = atLength({ short: 1000, usual: 2000 });
 const ENDPOINTS = 50;
-/** Some of what a table had is given back later. */
+/** Part of a table's memory is freed later. */
 const ROUNDS = atLength({ short: 1, usual: 3 });
 
 const lab = useLab();

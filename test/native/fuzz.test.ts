@@ -1,6 +1,6 @@
 /**
- * Nothing that JS hands over and nothing that a socket could deliver crashes the process: it is taken, or refused with an
- * error of ours. FUZZ_SEED repeats a run.
+ * No input from JS and no datagram from a socket crashes the process: it is accepted, or rejected with one of our
+ * errors. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
 import { SetFlag } from "../../src/netlink/constants.js";
@@ -18,10 +18,10 @@ console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
 
 const lab = useLab();
 
-/** Lets the event loop turn from time to time, so that vitest sees that we live. */
+/** Lets the event loop turn from time to time, so that vitest sees the worker alive. */
 async function many(count: number, offset: number, input: (random: Random, index: number) => void): Promise<void> {
   for (let i = 0; i < count; i++) {
-    // Each input has its own seed, and can be had again without those before it.
+    // Each input has its own seed, so it can be reproduced without the previous ones.
     const own = (seed + offset + i * 4) >>> 0;
     try {
       input(new Random(own), i);
@@ -32,7 +32,7 @@ async function many(count: number, offset: number, input: (random: Random, index
   }
 }
 
-/** The result, or undefined where the addon refused with one of `codes` or a getter threw. */
+/** Returns the result, or undefined if the addon rejected the call with one of `codes` or a getter threw. */
 function attempt<T>(call: () => T, codes: readonly string[]): T | undefined {
   try {
     return call();
@@ -53,10 +53,10 @@ test(
       const bytes = attempt(() => addon.encodeBatch(ops), ["invalid"]);
       if (bytes === undefined) return;
       taken++;
-      // What was taken is well formed.
+      // Accepted input is well formed.
       expect(addon.decodeMessages(bytes).at(-1)?.kind).toBe("end");
     });
-    // Neither everything nor nothing: the fuzzer is neither too wild nor too tame.
+    // Neither everything nor nothing is accepted: the fuzzer is neither too wild nor too tame.
     expect(taken).toBeGreaterThan(INPUTS * 0.02);
     expect(taken).toBeLessThan(INPUTS * 0.38);
   },
@@ -123,7 +123,7 @@ test(
     const { kernel } = lab();
     const random = new Random(seed);
     const codes = new Map<string, number>();
-    // Few are taken.
+    // Few are accepted.
     for (let i = 0; i < Math.max(1000, INPUTS / 100); i++) {
       const ops = fuzzedOps(random);
       const outcome = await kernel.commit(ops, random.pick([{}, { dryRun: true }, undefined])).then(

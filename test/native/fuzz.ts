@@ -1,4 +1,4 @@
-/** Seeded nonsense for the addon: operations that are almost right, and netlink bytes that are almost right. */
+/** Seeded nonsense for the addon: almost valid operations, and almost valid netlink bytes. */
 import { DATA_VERDICT, SetFlag } from "../../src/netlink/constants.js";
 import type { Op, Verdict } from "../../src/netlink/kernel.js";
 import { addresses, addSet, addTable, elements, ip, manyAddresses } from "./lab.js";
@@ -9,7 +9,7 @@ export { errorReply, mutate, Random, Sabotage, spoil } from "./spoil.ts";
 
 const verdicts: readonly Verdict[] = [{ verdict: "accept" }, { verdict: "jump", chain: "c" }];
 
-/** Operations as they should be, to begin with. */
+/** Valid operations as a starting point. */
 function valid(random: Random): Op {
   const t = ip("t");
   const some = (): readonly (typeof everyExpr)[number][] =>
@@ -46,7 +46,7 @@ function valid(random: Random): Op {
   return random.pick(make)();
 }
 
-/** A few operations, most of them with something wrong in them. */
+/** A few operations, most of them with an error. */
 export function fuzzedOps(random: Random): readonly Op[] {
   const ops: unknown[] = Array.from({ length: random.below(4) + 1 }, () => {
     let op: unknown = valid(random);

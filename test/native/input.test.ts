@@ -7,12 +7,12 @@ import { testAddon } from "./test-addon.js";
 const lab = useLab();
 const ref = ip("t");
 
-/** Takes the buffer away from under a view, as sending it to a worker does. */
+/** Detaches the buffer of a view, as sending it to a worker does. */
 function detach({ buffer }: Uint8Array): void {
   if (buffer instanceof ArrayBuffer) structuredClone(buffer, { transfer: [buffer] });
 }
 
-/** Each with the field that the message must name. Operation 1 of two. */
+/** Each with the field that the message must name. The operation is number 1 of two. */
 const refused: readonly (readonly [title: string, op: unknown, message: string])[] = [
   ["no object", 7, "op 1: expected an object"],
   ["no verb", { kind: "table", ...ref }, "op 1: op: expected a string"],
@@ -210,7 +210,7 @@ test("arguments of the other calls", async () => {
     expect(error.code).toBe("invalid");
     expect(error.message).toContain(message);
   }
-  // No call at all to look for a message in: nothing but the right types.
+  // These calls have no message to check, only argument types.
   expect(() => loadAddon().portId(undefined as never)).toThrow("expected a connection");
   expect(() => testAddon.decodeMessages("bytes" as never)).toThrow("bytes: expected a Uint8Array");
 });
@@ -249,7 +249,7 @@ describe("buffers that change", () => {
     ]);
     detach(batch.bytes);
     await done;
-    // A dump may meet an element twice while the kernel's hash still grows.
+    // A dump may contain an element twice while the kernel's hash still grows.
     const { bytes } = await kernel.elements(ref, addresses("s"));
     const keys = Array.from({ length: bytes.length / 4 }, (_, i) => bytes.subarray(4 * i, 4 * i + 4).join("."));
     expect(new Set(keys).size).toBe(1000);

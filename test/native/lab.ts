@@ -1,4 +1,4 @@
-/** What the tests of the addon share: a kernel in a namespace of its own, operations in few words, child processes. */
+/** Shared parts of the addon's tests: a kernel in its own namespace, short helpers for operations, child processes. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -17,7 +17,7 @@ export interface Lab {
   open(options?: NftKernelOptions): Promise<NftKernel>;
 }
 
-/** Makes a namespace before the tests of a file and opens it; takes it away behind them. */
+/** Creates and opens a namespace before the tests of a file, and removes it afterwards. */
 export function useLab(): () => Lab {
   let namespace: Namespace | undefined;
   let lab: Lab | undefined;
@@ -65,8 +65,8 @@ export const addresses = (set: string, more: Partial<SetInfo> = {}): SetInfo => 
 export const addSet = (ref: TableRef, info: SetInfo): Op => ({ op: "add", kind: "set", ...ref, ...info });
 
 /**
- * `count` addresses from 10.0.0.0 on. Without CAP_NET_ADMIN in the first user namespace a batch of more than some 15,000
- * does not fit the send buffer that a usual machine allows.
+ * `count` addresses from 10.0.0.0 on. Without CAP_NET_ADMIN in the first user namespace, a batch of more than some
+ * 15,000 exceeds the usual maximum send buffer.
  */
 export function manyAddresses(count: number, from = 0x0a000000): ElementBatch {
   const bytes = new Uint8Array(count * 4);
@@ -82,7 +82,7 @@ export const elements = (op: "add" | "create" | "delete", ref: TableRef, set: st
   elements: batch,
 });
 
-/** The KernelError of a promise that must be rejected with one. */
+/** Returns the KernelError of a promise that must be rejected with one. */
 export async function kernelError(promise: Promise<unknown>): Promise<KernelError> {
   const error: unknown = await promise.then(
     () => new Error("was not rejected"),
@@ -92,13 +92,13 @@ export async function kernelError(promise: Promise<unknown>): Promise<KernelErro
   throw error;
 }
 
-/** Runs a shell script in a namespace; rejects when it fails. */
+/** Runs a shell script in a namespace; rejects if it fails. */
 export async function inside(netns: string, script: string): Promise<void> {
   const [code] = (await once(spawn("nsenter", [`--net=${netns}`, "bash", "-c", script]), "exit")) as [number];
   if (code !== 0) throw new Error(`ended with ${code}: ${script}`);
 }
 
-/** Runs a script of test/native/child, `wrapper` before node, and parses the JSON of its last line. */
+/** Runs a script of test/native/child, with `wrapper` before node, and parses the JSON of its last line. */
 export async function child(
   script: string,
   args: readonly string[] = [],

@@ -1,4 +1,7 @@
-/** kube-proxy's chains taken out of tables of the older iptables: the bytes that go to the kernel, and the kernel. */
+/**
+ * Removes kube-proxy's chains from tables of the older iptables: checks the bytes for the kernel, and the kernel
+ * itself.
+ */
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -40,7 +43,7 @@ const inside = (): string[] => ["nsenter", `--net=${lab().netns}`];
 const lockFile = (): string => join(directory, "xtables.lock");
 
 const jump = (to: string): LegacyRule => ({ target: { jump: to }, counters: [7n, 700n] });
-/** The chains of a table, without rules but for these. */
+/** The chains of a table, without rules except these. */
 function chains(table: IptablesTable, rules: Readonly<Record<string, LegacyChain["rules"]>>): LegacyChain[] {
   const base = TABLE_CHAINS[table].map((name): LegacyChain => ({ name, policy: "ACCEPT", rules: rules[name] ?? [] }));
   const users = Object.keys(rules).filter((name) => base.every((chain) => chain.name !== name));
@@ -50,7 +53,7 @@ function chains(table: IptablesTable, rules: Readonly<Record<string, LegacyChain
   }));
 }
 
-/** Random tables, as bytes; such with random bytes in them; and in the kernel. */
+/** Random tables: as bytes, with random bytes in them, and in the kernel. */
 const TABLES = atLength({ short: 100, usual: 400 });
 const SCRIBBLED = atLength({ short: 100, usual: 1000 });
 const IN_KERNEL = atLength({ short: 1, usual: 5 });
@@ -79,10 +82,10 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
       changed++;
       const after = decodeTable(family, { hooks, count: left.length + 1, bytes: Buffer.from(bytes) });
       expect(after, `seed ${seed}`).toEqual(expected.chains);
-      // Once more there is nothing to do.
+      // A second run has nothing to do.
       expect(testAddon.rebuildLegacyTable(family, hooks, bytes, ownChains(table)).bytes).toBeUndefined();
     }
-    // In mangle there is one chain of kube-proxy's.
+    // mangle has one chain of kube-proxy's.
     expect(changed).toBeGreaterThan(TABLES * (table === "mangle" ? 0.02 : 0.375));
   });
 
@@ -236,7 +239,7 @@ describe("in the kernel", () => {
       try {
         expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system", errno: "EAGAIN" });
         expect(await lab().kernel.legacyChains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
-        // A table without kube-proxy's chains needs none.
+        // A table without kube-proxy's chains needs no lock.
         expect(await remove("ip", "mangle")).toMatchObject({ chains: 0 });
       } finally {
         await lock.release();
@@ -244,7 +247,7 @@ describe("in the kernel", () => {
       const outcome = await remove("ip", "nat");
       expect(outcome).toMatchObject({ chains: 1 });
       expect(outcome.unlocked).toBeUndefined();
-      // It is given back.
+      // The lock was released.
       await (await holdLock(lockFile())).release();
     });
 
@@ -272,7 +275,7 @@ describe("in the kernel", () => {
       MINE: [legacyRule("ip", "ip daddr 192.0.2.2 return"), legacyRule("ip", "accept")],
     });
 
-    /** The other process puts its table right before as many calls. */
+    /** The other process replaces the table right before this many calls. */
     async function race(
       option: 64 | 65,
       times: number,

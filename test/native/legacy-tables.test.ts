@@ -1,4 +1,4 @@
-/** Chains of the older iptables, as the addon reads them. */
+/** Chains of the older iptables, as read by the addon. */
 import { describe, expect, test } from "vitest";
 import { addLegacyChains, putLegacyTable } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";
@@ -16,14 +16,14 @@ const TARGET_HEADER = 32;
 const ENTRY = { ip: { size: 112, offsets: 88 }, ip6: { size: 168, offsets: 140 } } as const;
 
 interface EntrySpec {
-  /** ERROR with a name begins a chain. */
+  /** An ERROR target with a name begins a chain. */
   readonly name?: string;
   readonly target?: string;
   readonly targetOffset?: number;
   readonly nextOffset?: number;
 }
 
-/** One entry, as ip_tables keeps it. */
+/** One entry in the format of ip_tables. */
 function entry(family: Family, spec: EntrySpec): Buffer {
   const { size, offsets } = ENTRY[family];
   const bytes = Buffer.alloc(size + TARGET_HEADER + 32);
@@ -97,7 +97,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
     const whole = Buffer.concat([entry(family, { name: "A" }), entry(family, {}), end]);
     for (let length = 0; length < whole.length; length++) {
       const cut = whole.subarray(0, length);
-      // Cut between two entries it is whole.
+      // A cut between two entries is not an error.
       if (length % end.length === 0) continue;
       expect(() => decode(family, cut)).toThrow(/iptables entry/);
     }
@@ -121,7 +121,7 @@ test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {
   const { kernel, netns } = lab();
   const chains = ["KUBE-SERVICES", "KUBE-SVC-TCOU7JCQXEZGVUNU", "MINE"];
   const here = await addLegacyChains(["nsenter", `--net=${netns}`], family, "nat", chains);
-  // A kernel without the older iptables has nothing to be found; asking it is an error, and no more.
+  // A kernel without the older iptables has no chains; asking it is only an error.
   if (here) expect(await kernel.legacyChains(family, "nat")).toEqual(chains);
   else await expect(kernel.legacyChains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
 });

@@ -22,7 +22,7 @@ const lab = useLab();
 test("commits keep the order of their calls", async () => {
   const { kernel } = lab();
   const t = ip("order");
-  // The first is long to read and to send, the last would fail if it overtook.
+  // The first is long to read and to send; the last would fail if it overtook the first.
   const done: number[] = [];
   await Promise.all([
     kernel
@@ -111,7 +111,7 @@ test("an inotify instance that is closed, or is none, is refused; what it is ask
 
 test("worker threads load it, end and are ended", async () => {
   const result = await child("worker.mjs", [], ["unshare", "--net"]);
-  // 1: ended from outside, in the middle of a commit.
+  // 1: terminated from outside, in the middle of a commit.
   expect(result).toEqual({ codes: [0, 0, 1, 1], again: [0, 1, 0] });
 });
 

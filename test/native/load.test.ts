@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { child } from "./lab.js";
 
 interface Measured {
-  /** The send buffer is too small for all of it: refused before it is encoded. */
+  /** The send buffer is too small for everything: rejected before encoding. */
   readonly refused: boolean;
   readonly grown: number;
   readonly blockedMs: number;
@@ -10,7 +10,7 @@ interface Measured {
   readonly dumpBlockedMs: number;
 }
 
-/** Under AddressSanitizer memory and time are not the addon's own. */
+/** Under AddressSanitizer, memory and time are not the addon's own. */
 const sanitized = process.env["NFT_PROXIER_ADDON"] !== undefined;
 const MEMORY = sanitized ? 4 : 1.2;
 const BLOCKED_MS = sanitized ? 500 : 20;
@@ -21,7 +21,7 @@ test("an operation with 50,000 distinct verdicts is read in slices", async () =>
     readonly longest: number;
     readonly all: number;
   }[];
-  // It takes 55 ms and more, a slice 2 ms.
+  // It takes at least 55 ms, a slice 2 ms.
   expect(Math.min(...rounds.map(({ slices }) => slices))).toBeGreaterThan(7);
   expect(Math.min(...rounds.map(({ longest, all }) => longest / all))).toBeLessThan(0.4);
 });
@@ -36,7 +36,7 @@ test("half a million elements: at most 1.2 times their bytes of memory, never 20
     expect(dumped).toBe(500_000);
     expect(grown / bytes).toBeLessThan(MEMORY);
   }
-  // What an earlier round left may be given back while a later one is measured.
+  // Memory of an earlier round may be freed while a later one is measured.
   const [{ refused, grown }] = rounds;
   expect(grown / bytes).toBeGreaterThan(refused ? 0.2 : 0.5);
   expect(Math.min(...rounds.map(({ blockedMs }) => blockedMs))).toBeLessThan(BLOCKED_MS);

@@ -25,7 +25,7 @@ interface Listener {
   readonly batches: ChangeBatch[];
   readonly monitor: Monitor;
   lost: number;
-  /** Resolves when the commit that led to this generation was reported. */
+  /** Resolves when the commit that produced this generation was reported. */
   until(generation: number): Promise<ChangeBatch>;
 }
 
@@ -189,13 +189,13 @@ test("of a large commit of our own only its end is reported; other processes' me
   await kernel.commit([{ op: "flush", kind: "elements", ...t, set: "s" }]);
   expect((await listener.until(id + 3)).portId).toBe(kernel.portId);
 
-  // Refused: nothing happened.
+  // A rejected commit changes nothing.
   await kernelError(fill("delete"));
   await other.commit([addChain(t, "d")]);
   expect((await listener.until(id + 4)).events).toMatchObject([{ kind: "chain", name: "d" }]);
   expect(listener.lost).toBe(0);
 
-  // A process that commits all the time: what is not reported as a batch is reported as lost.
+  // A process commits all the time: every commit is reported as a batch or as lost.
   const end = new AbortController();
   const theirs = (async (): Promise<number> => {
     let commits = 0;
@@ -240,15 +240,15 @@ test("a foreign change that is still being announced is not lost behind a large 
       elements("add", theirs, "s", manyAddresses(100_000, 0x0b000000 + round * 100_000)),
       elements("delete", ours, "s", manyAddresses(1)),
     ]);
-    // The number is raised first, the events are sent afterwards.
+    // The kernel raises the number first and sends the events afterwards.
     for (let now = id; now === id; now = (await kernel.generation()).id);
     await kernel.commit([elements("add", ours, "s", manyAddresses(2000, 0x0c000000 + round * 2000))]);
     await foreign;
-    // Reported after everything that was queued before it.
+    // This event is reported after everything that was queued before it.
     await other.commit([addChain(theirs, `fence-${round}`)]);
     await listener.until(id + 3);
     expect(deleted()).toBe(round + 1);
-    // The foreign commit came whole: there was nothing to report as lost.
+    // The foreign commit arrived completely: nothing was reported as lost.
     expect(listener.lost).toBe(0);
     await kernel.commit([
       elements("add", ours, "s", manyAddresses(1)),
@@ -269,7 +269,7 @@ test("events that the kernel had to drop are reported as lost, and the stream go
   listener.on("message", (message) => heard.push(message as Heard));
   try {
     await expect.poll(() => heard).toEqual(["listening"]);
-    // While it stands still nothing is read, on however many cores.
+    // While it is stopped, nothing is read, whatever the number of cores.
     listener.kill("SIGSTOP");
     await expect.poll(() => readFileSync(`/proc/${listener.pid}/stat`, "utf8")).toMatch(/\) T /);
     const t = ip("lost");
@@ -278,7 +278,8 @@ test("events that the kernel had to drop are reported as lost, and the stream go
     const { id } = await kernel.generation();
     listener.kill("SIGCONT");
     await expect.poll(() => heard).toContain("lost");
-    // The kernel drops every event until the listener has read all that was queued, and nobody sees when: hence one change after another.
+    // The kernel drops every event until the listener has read everything that was queued, and nobody sees when: hence one change after
+    // another.
     const change = async (): Promise<string[][]> => {
       await kernel.commit([addTable(ip("found"))]);
       await kernel.commit([dropTable(ip("found"))]);

@@ -1,6 +1,6 @@
 /**
- * Netlink sockets that are interrupted, lose answers, hand them over cut off, or are no more: what came of a transaction is
- * looked up and never guessed, and a read is whole or an error.
+ * Netlink sockets that are interrupted, lose or truncate answers, or are closed: the outcome of a transaction is looked
+ * up and never guessed, and a read is complete or an error.
  */
 import { beforeAll, describe, expect, test } from "vitest";
 import { buildHelper } from "../lab/build.js";
@@ -9,7 +9,7 @@ import { child } from "./lab.js";
 let outcome: Record<string, unknown>;
 beforeAll(async () => {
   const faults = buildHelper("netlink-faults");
-  // Behind a sanitizer's own, which is to come first.
+  // After the sanitizer's library, which must come first.
   const preload = [process.env["LD_PRELOAD"], faults].filter((library) => library !== undefined).join(":");
   const environment = [`NFT_PROXIER_FAULTS=${faults}`, `LD_PRELOAD=${preload}`];
   outcome = (await child("netlink-faults.mjs", [], ["unshare", "--net", "env", ...environment])) as typeof outcome;
@@ -62,7 +62,7 @@ test.each([
 });
 
 test("events that do not arrive are reported as lost, a dead socket as an error", () => {
-  // A kernel that had no room (ENOBUFS) is silent until the socket is empty: what is missing is reported again then.
+  // A kernel that had no room (ENOBUFS) is silent until the socket is empty: missing events are reported again then.
   const heard = ["batch", "lost", "batch", "lost", "lost", "batch", "system"];
   expect(outcome["events"]).toEqual({ met: [0, 1, 1, 1], heard, tables: 0 });
 });

@@ -1,7 +1,7 @@
 /**
- * The program on a kernel without ctnetlink. Of what it sends to netfilter, what is meant for ctnetlink goes to a subsystem that
- * the kernel does not have: the answers are the kernel's own. On a guest whose kernel has none (`npm run test:kernels -- --tiers
- * native --without nf_conntrack_netlink no-ctnetlink`) nothing is redirected.
+ * The program on a kernel without ctnetlink. Its requests to ctnetlink are redirected to a subsystem that the kernel does not have, so the
+ * answers are the kernel's own. Nothing is redirected on a guest whose kernel has no ctnetlink (`npm run test:kernels -- --tiers native
+ * --without nf_conntrack_netlink no-ctnetlink`).
  */
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -15,10 +15,10 @@ import { someOf } from "../lab/length.ts";
 
 const MAIN = path.resolve(import.meta.dirname, "../../dist/main.js");
 
-/** Modules that the guest has been left without (test/kernels). */
+/** Modules that the guest lacks (test/kernels). */
 const MISSING = (process.env["NFT_PROXIER_WITHOUT"] ?? "").split(",");
 
-/** What makes the kernel one without ctnetlink; undefined where it is one. */
+/** The library that hides ctnetlink; undefined if the kernel has none. */
 let library: string | undefined;
 let directory: string;
 beforeAll(() => {
@@ -37,7 +37,7 @@ const SERVICE = {
   spec: { clusterIP: "10.96.0.10", ports: [{ port: 53, protocol: "UDP" }] },
 };
 
-/** The program in a network namespace of its own, on such a kernel. */
+/** Starts the program in its own network namespace, on such a kernel. */
 function start(args: readonly string[]) {
   const preload = [process.env["LD_PRELOAD"], library].filter((one) => one !== undefined && one !== "").join(":");
   const command = ["--net", "env", `LD_PRELOAD=${preload}`, process.execPath, MAIN, ...args];

@@ -18,7 +18,7 @@ beforeAll(async () => {
   ]);
 });
 
-/** Sends a rule and reads it back; undefined when this kernel was built without one of the expressions. */
+/** Sends a rule and reads it back. Returns undefined if this kernel lacks one of the expressions. */
 async function sendAndRead(exprs: readonly Expr[]): Promise<RuleInfo | undefined> {
   const { kernel } = lab();
   await kernel.commit([{ op: "flush", kind: "rule", ...ref, chain: "base" }]);
@@ -26,7 +26,7 @@ async function sendAndRead(exprs: readonly Expr[]): Promise<RuleInfo | undefined
     await kernel.commit([addRule(ref, "base", exprs)]);
   } catch (error) {
     if (!(error instanceof KernelError) || error.errno !== "ENOENT") throw error;
-    // The one message that a person needs then: which expression is missing.
+    // The message must tell a person which expression is missing.
     expect(error.message).toContain(`expression ${exprs.length - 1} (${exprs.at(-1)?.type})`);
     return undefined;
   }
@@ -42,7 +42,7 @@ describe("a rule comes back from the kernel as it was sent, but for the defaults
     for (const field of drops) delete expected[field];
     expect(rule.exprs.at(-1)).toEqual(expected);
     expect(rule.exprs).toHaveLength(before.length + 1);
-    // What was dumped can be sent, and is dumped the same.
+    // The dumped rule can be sent, and is dumped identically.
     const last = { ...expected, ...mend } as Expr;
     const again = await sendAndRead([...rule.exprs.slice(0, -1), last]);
     expect(again?.exprs).toEqual(rule.exprs);

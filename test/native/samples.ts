@@ -1,6 +1,4 @@
-/**
- * Every expression with every attribute that the codec knows, and what the kernel makes of a plain one.
- */
+/** Every expression with every attribute that the codec knows, and the kernel's dump of a plain one. */
 import type { Expr } from "../../src/netlink/kernel.js";
 
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
@@ -8,7 +6,7 @@ const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value)
 
 type Sample<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 
-/** One entry a type, so that the compiler finds a type that is missing; each with all of its fields. */
+/** One entry per type, so that the compiler finds a missing type; each has all of its fields. */
 export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
   payload: [
     { type: "payload", base: 1, offset: 12, len: 4, dreg: 1 },
@@ -108,16 +106,16 @@ export const full: { readonly [T in Expr["type"]]: readonly Sample<T>[] } = {
 
 export const everyExpr: readonly Expr[] = Object.values(full).flat();
 
-/** A rule as it is sent, and what the kernel's dump of its last expression has besides. */
+/** A rule as sent, and the additions in the kernel's dump of its last expression. */
 export interface KernelSample {
   readonly title: string;
   readonly before?: readonly Expr[];
   readonly expr: Expr;
-  /** Defaults that the kernel fills in, and counters as they begin. */
+  /** Defaults that the kernel fills in, and initial counters. */
   readonly adds?: Readonly<Record<string, unknown>>;
-  /** Fields that the kernel does not give back. */
+  /** Fields that the kernel does not return. */
   readonly drops?: readonly string[];
-  /** What must be mended in the dump before the kernel takes it again. */
+  /** Changes that the dump needs before the kernel accepts it again. */
   readonly mend?: Readonly<Record<string, unknown>>;
 }
 
@@ -129,7 +127,7 @@ const address: Expr = { type: "immediate", dreg: 1, data: bytes(10, 0, 0, 1) };
 const port: Expr = { type: "immediate", dreg: 2, data: bytes(0, 80) };
 
 /**
- * For a chain of type nat at output, in a table with a set `s` of addresses that packets may add to, with the `timeout`
+ * For a chain of type nat at output. The table has a set `s` of addresses that packets may add to, with the `timeout`
  * flag, and a map `m` of address to verdict.
  */
 export const kernelSamples: readonly KernelSample[] = [
@@ -247,7 +245,7 @@ export const kernelSamples: readonly KernelSample[] = [
         { type: "limit", rate: 10n, unit: 1n, burst: 5, limitType: 0, flags: 0 },
       ],
     },
-    // The kernel does not dump NFT_DYNSET_F_EXPR, and refuses several expressions without it.
+    // The kernel does not dump NFT_DYNSET_F_EXPR, and rejects several expressions without it.
     adds: { flags: 0 },
     mend: { flags: 2 },
   },

@@ -1,4 +1,4 @@
-/** The socket that commits is closed under the addon's hands, as a bug elsewhere in the process would. */
+/** The socket that commits is closed behind the addon's back, as a bug elsewhere in the process would do. */
 import { closeSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { expect, test } from "vitest";
 import { TableFlag } from "../../src/netlink/constants.js";
@@ -7,7 +7,7 @@ import { addChain, addTable, ip, kernelError, useLab } from "./lab.js";
 
 const lab = useLab();
 
-/** Closes the descriptor of the socket with that netlink port. */
+/** Closes the descriptor of the socket with this netlink port. */
 function closeSocketOf(kernel: NftKernel, netns: string): void {
   const table = readFileSync(netns.replace(/ns\/net$/, "net/netlink"), "utf8");
   const row = table

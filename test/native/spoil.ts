@@ -1,7 +1,7 @@
-/** Seeded nonsense: values that no field expects, and bytes that are almost right. Without a word of the program's own. */
+/** Seeded nonsense: values that no field expects, and almost valid bytes. Independent of the program's own code. */
 import { everyExpr } from "./samples.ts";
 
-/** Numbers from a seed (mulberry32): the same seed, the same run. */
+/** Numbers from a seed (mulberry32): the same seed gives the same run. */
 export class Random {
   #state: number;
   constructor(seed: number) {
@@ -23,7 +23,7 @@ export class Random {
   }
 }
 
-/** What a hostile getter throws. */
+/** Thrown by a hostile getter. */
 export class Sabotage extends Error {}
 
 function detached(): Uint8Array {
@@ -32,10 +32,10 @@ function detached(): Uint8Array {
   return bytes;
 }
 
-/** The library's types know no resizable buffers yet. */
+/** The library's types do not know resizable buffers yet. */
 const ResizableArrayBuffer = ArrayBuffer as new (length: number, options: { maxByteLength: number }) => ArrayBuffer;
 
-/** Values that no field expects. Made anew each time: some of them change. */
+/** Values that no field expects. They are created for each use, because some of them change. */
 export const junk: readonly ((random: Random) => unknown)[] = [
   () => undefined,
   () => null,
@@ -103,7 +103,7 @@ export function spoil(value: unknown, random: Random, depth = 0): unknown {
     }
     return copy;
   }
-  // Not by spreading: a trap that is there already would go off.
+  // Do not spread: that would trigger an existing trap.
   const copy = Object.defineProperties({}, Object.getOwnPropertyDescriptors(value)) as Record<string, unknown>;
   const keys = Object.keys(copy);
   const key = keys.length === 0 || random.chance(20) ? "extra" : random.pick(keys);
@@ -118,7 +118,7 @@ export function spoil(value: unknown, random: Random, depth = 0): unknown {
   return copy;
 }
 
-/** An NLMSG_ERROR with a text and an offset, about the message `seq`. */
+/** An NLMSG_ERROR with a text and an offset, for the message `seq`. */
 export function errorReply(seq: number, offset: number, errno = -2): Uint8Array {
   const text = "No such file";
   const bytes = Buffer.alloc(16 + 20 + 4 + 16 + 8);
@@ -152,7 +152,7 @@ export function mutate(bytes: Uint8Array, random: Random): Uint8Array {
         copy[at] = random.below(256);
         break;
       case 2:
-        // Where a length is likely to be.
+        // A likely position of a length.
         copy[at & ~3] = random.pick([0, 1, 3, 4, 5, 8, 255]);
         break;
       case 3:
@@ -168,7 +168,7 @@ export function mutate(bytes: Uint8Array, random: Random): Uint8Array {
         copy.fill(random.below(256), at, at + random.below(9));
     }
   }
-  // A view that is not aligned.
+  // An unaligned view.
   if (!random.chance(3)) return copy;
   const shifted = new Uint8Array(copy.length + 1).subarray(1);
   shifted.set(copy);

@@ -1,6 +1,6 @@
 /**
- * The addon that only tests load (test/native/addon): the functions behind the shipped addon that make bytes of values and
- * values of bytes. All of them are pure. What they throw are `NativeError`s.
+ * The addon that only tests load (test/native/addon): the shipped addon's functions that convert values to bytes and bytes to values. All
+ * are pure. They throw `NativeError`s.
  */
 import { createRequire } from "node:module";
 import path from "node:path";
@@ -29,62 +29,62 @@ export interface DecodedMessage {
   readonly flags: number;
   readonly seq: number;
   readonly body: Readonly<Record<string, unknown>>;
-  /** With the message that ends a commit: the batch that the monitor would report. */
+  /** In the message that ends a commit: the batch that the monitor would report. */
   readonly changes?: ChangeBatch;
 }
 
-/** Where the built-in chains of the five hooks (NF_INET_*) are in a table of the older iptables: a part of struct ipt_getinfo. */
+/** Positions of the built-in chains of the five hooks (NF_INET_*) in a table of the older iptables: a part of struct ipt_getinfo. */
 export interface LegacyHooks {
-  /** 1 << hook; the others' offsets mean nothing. */
+  /** 1 << hook; the offsets of other hooks are undefined. */
   readonly valid: number;
-  /** Bytes from the table's first entry to the chain's first and last one. */
+  /** Offsets of the chain's first and last entry from the table's first one, in bytes. */
   readonly entry: readonly number[];
   readonly underflow: readonly number[];
 }
 
 /** A table of the older iptables without a program's chains. */
 export interface RebuiltLegacyTable extends Pick<LegacyRemoval, "chains" | "jumps" | "kept"> {
-  /** Absent, with the two below, when nothing goes. */
+  /** Absent, like the two below, if nothing is removed. */
   readonly hooks?: LegacyHooks;
   readonly bytes?: Uint8Array;
-  /** The former indices of the entries that are left, without the last one, which ends the table. */
+  /** The former indices of the remaining entries, without the last one, which ends the table. */
   readonly left?: Uint32Array;
 }
 
 export interface TestAddon {
-  /** The netlink bytes of a batch, its first sequence number being 1. */
+  /** Returns the netlink bytes of a batch whose first sequence number is 1. */
   encodeBatch(ops: readonly Op[], options?: CommitOptions): Uint8Array;
-  /** Every message of a buffer. */
+  /** Returns every message of a buffer. */
   decodeMessages(bytes: Uint8Array): DecodedMessage[];
-  /** The elements in a buffer of messages, as a dump of `set` collects them. */
+  /** Returns the elements in a buffer of messages, as a dump of `set` collects them. */
   decodeElements(set: SetInfo, bytes: Uint8Array): ElementBatch;
-  /** The error that a commit of `ops` would fail with after a buffer of NLMSG_ERROR replies. */
+  /** Returns the error of a commit of `ops` after a buffer of NLMSG_ERROR replies. */
   faultsOf(ops: readonly Op[], bytes: Uint8Array): NativeError;
-  /** Whether the chain drops whose last entry is at `offset` of a table's entries. */
+  /** Whether the chain whose last entry is at `offset` drops. */
   decodeLegacyDrop(family: "ip" | "ip6", bytes: Uint8Array, offset: number): boolean;
-  /** The chains from a table's entries, as the kernel hands them out. */
+  /** Returns the chains from a table's entries in the kernel's form. */
   decodeLegacyChains(family: "ip" | "ip6", bytes: Uint8Array): string[];
-  /** How many rules a chain has among a table's entries. */
+  /** Returns the number of a chain's rules among a table's entries. */
   decodeLegacyRules(family: "ip" | "ip6", bytes: Uint8Array, chain: string): number;
-  /** What `removeLegacyChains` would put in the place of a table with these entries. */
+  /** Returns the table that `removeLegacyChains` would write instead of one with these entries. */
   rebuildLegacyTable(
     family: "ip" | "ip6",
     hooks: LegacyHooks,
     bytes: Uint8Array,
     own: LegacyChainNames,
   ): RebuiltLegacyTable;
-  /** A datagram, of a dump with the sequence number 1, as a dump of `filter` takes it. */
+  /** Decodes a datagram of a dump of `filter` with sequence number 1. */
   conntrackDecode(filter: Uint8Array, datagram: Uint8Array): NativePiece;
-  /** The error that opening fails with when this NLMSG_ERROR is the kernel's answer. */
+  /** Returns the error of opening if this NLMSG_ERROR is the kernel's answer. */
   conntrackOpenError(message: Uint8Array): NativeError;
-  /** The messages that dump `filter`, and that look up, delete, create and change each of the entries. */
+  /** Returns the messages that dump `filter`, and that look up, delete, create and change each entry. */
   conntrackEncode(filter: Uint8Array, entries: Uint8Array): Uint8Array;
 }
 
 const built = path.resolve(import.meta.dirname, "../../build/Release/nft_proxier.node");
 const shipped = process.env["NFT_PROXIER_ADDON"] ?? built;
 
-/** Built like the shipped addon, and beside it: under sanitizers if that is. */
+/** Built like the shipped addon and beside it: under sanitizers if that one is. */
 export const testAddon = createRequire(import.meta.url)(
   path.join(path.dirname(path.resolve(shipped)), "nft_proxier_test.node"),
 ) as TestAddon;

@@ -1,4 +1,4 @@
-/** What the addon makes of NFT_MSG_TRACE, and its listener to packets of the real kernel. */
+/** How the addon decodes NFT_MSG_TRACE, and its listener to packets of the real kernel. */
 import { expect, test } from "vitest";
 import { Hook, MetaKey, NfProto, TraceType } from "../../src/netlink/constants.js";
 import type { NftKernel } from "../../src/netlink/nft-kernel.js";
@@ -35,7 +35,7 @@ const full = [
   attr(19, [0]),
   attr(20, be(4, 0x108)),
   attr(21, be(4, 8)),
-  // Something that there is not yet.
+  // An attribute that does not exist yet.
   attr(900, [1, 2, 3]),
 ];
 const decode = (attrs: readonly (readonly number[])[]): Readonly<Record<string, unknown>> =>
@@ -102,7 +102,7 @@ test(`${INPUTS} spoilt messages: taken or refused, FUZZ_SEED=${seed}`, { timeout
 });
 
 const ref = ip("traced");
-/** Marks every packet that this namespace sends, and drops it at its end. */
+/** Marks every packet that this namespace sends, and drops it at the end. */
 const marking: readonly Op[] = [
   addTable(ref),
   { op: "add", kind: "chain", ...ref, chain: "out", base: { type: "filter", hook: Hook.output, priority: 0 } },

@@ -1,4 +1,4 @@
-// An addon for tests alone: the pure functions behind the shipped addon, from bytes and to bytes.
+// An addon for tests alone: the pure functions of the shipped addon, from bytes and to bytes.
 #include <napi.h>
 
 #include "exports.h"

@@ -1,4 +1,4 @@
-// Batches and messages of nf_tables as bytes.
+// Converts batches and messages of nf_tables from and to bytes.
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -50,7 +50,7 @@ Napi::Value DecodeElements(const Napi::CallbackInfo& info) {
   return ElementsToJs(env, std::move(collector));
 }
 
-// faultsOf(ops, bytes): what a buffer of error replies says about a batch whose first sequence number is 1.
+// faultsOf(ops, bytes): the faults of a batch, whose first sequence number is 1, from a buffer of error replies.
 Napi::Value FaultsOf(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const std::shared_ptr<Batch> batch = EncodedBatch(env, info[0], env.Undefined());

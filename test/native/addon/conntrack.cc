@@ -1,4 +1,4 @@
-// Messages of ctnetlink as bytes.
+// Converts messages of ctnetlink from and to bytes.
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -20,12 +20,12 @@ namespace nftp {
 
 namespace {
 
-// conntrackDecode(filter, datagram): a datagram as a dump of a filter takes it.
+// conntrackDecode(filter, datagram): decodes a datagram like a dump with this filter.
 Napi::Value Decode(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const ConntrackFilter filter = ReadFilter(env, info[0]);
   const ByteView view = ReadBytes(env, info[1], Where(std::string("bytes")));
-  // As aligned as what the kernel fills.
+  // Aligned like the kernel's buffers.
   const std::vector<uint8_t> bytes(view.data, view.data + view.length);
   ConntrackPieceBuilder builder;
   ConntrackReading reading;
@@ -34,7 +34,7 @@ Napi::Value Decode(const Napi::CallbackInfo& info) {
   return PieceToJs(env, builder.Take(!more, reading));
 }
 
-// conntrackOpenError(message): the error that opening fails with when this NLMSG_ERROR is the kernel's answer.
+// conntrackOpenError(message): the error of opening if this NLMSG_ERROR is the kernel's answer.
 Napi::Value OpenError(const Napi::CallbackInfo& info) {
   const ByteView view = ReadBytes(info.Env(), info[0], Where(std::string("bytes")));
   std::optional<Failure> failure;
@@ -45,8 +45,8 @@ Napi::Value OpenError(const Napi::CallbackInfo& info) {
   return ErrorToJs(info.Env(), *failure, "open").Value();
 }
 
-// conntrackEncode(filter, records): what is sent for a list of records: each looked up, deleted, created and changed;
-// and for a filter.
+// conntrackEncode(filter, records): the requests that look up, delete, create and change each record, and the one that
+// dumps the filter.
 Napi::Value Encode(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const ConntrackFilter filter = ReadFilter(env, info[0]);

@@ -1,4 +1,4 @@
-// What the test addon exports, by the part of the addon that it looks into. test/native/test-addon.ts has the types.
+// Exports of the test addon, by the part of the addon that they test. test/native/test-addon.ts has the types.
 #pragma once
 
 #include <napi.h>

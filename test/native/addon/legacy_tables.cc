@@ -1,4 +1,4 @@
-// Tables of the older iptables as bytes.
+// Converts tables of the older iptables from and to bytes.
 #include <linux/netfilter/x_tables.h>
 
 #include <algorithm>
@@ -35,7 +35,6 @@ Napi::Array OffsetsToJs(Napi::Env env, const std::array<uint32_t, NF_INET_NUMHOO
   return list;
 }
 
-// decodeLegacyDrop(family, bytes, offset)
 Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
   const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
   const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
@@ -43,7 +42,6 @@ Napi::Value DecodeDrop(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), DecodeLegacyDrop(family, view.data, view.length, offset));
 }
 
-// decodeLegacyRules(family, bytes, chain)
 Napi::Value DecodeRules(const Napi::CallbackInfo& info) {
   const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
   const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));
@@ -51,7 +49,6 @@ Napi::Value DecodeRules(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), CountLegacyRules(family, view.data, view.length, chain));
 }
 
-// decodeLegacyChains(family, bytes)
 Napi::Value DecodeChains(const Napi::CallbackInfo& info) {
   const uint8_t family = ReadOptionalFamily(info.Env(), info[0]);
   const ByteView view = ReadBytes(info.Env(), info[1], Where(std::string("bytes")));

@@ -21,7 +21,7 @@ using Napi::Env;
 using Napi::Object;
 using Napi::Value;
 
-// The NFTA_DATA_* inside an element's data: bytes or a verdict, undefined when it is neither.
+// The NFTA_DATA_* inside an element's data: bytes or a verdict, otherwise undefined.
 Value DataToJs(Env env, const AttrView& nest) {
   for (AttrReader reader(nest); reader.Next();) {
     if (reader.attr().type() == NFTA_DATA_VALUE) return ToJs(env, reader.attr().Copy());
@@ -151,7 +151,7 @@ Body BodyToJs(Env env, const nlmsghdr* message) {
 }  // namespace
 
 void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message) {
-  // Aligned, whatever the caller's view is, and no other code's to change.
+  // An aligned copy, whatever the caller's view is, that no other code can change.
   std::vector<uint64_t> aligned((length + 7) / 8);
   if (length != 0) std::memcpy(aligned.data(), data, length);
   const auto* at = reinterpret_cast<const uint8_t*>(aligned.data());
@@ -170,7 +170,7 @@ void ForEachMessage(const uint8_t* data, size_t length, const std::function<void
 Value MessagesToJs(Env env, const uint8_t* data, size_t length) {
   Napi::Array messages = Napi::Array::New(env);
   uint32_t index = 0;
-  // What the monitor would tell: the same grouper.
+  // Uses the monitor's grouper, so that the result is the monitor's.
   ChangeGrouper grouper{MonitorOptions{}};
   ForEachMessage(data, length, [&](const nlmsghdr* message) {
     const Napi::HandleScope scope(env);

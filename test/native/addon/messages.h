@@ -1,4 +1,4 @@
-// Whole netlink messages, for tests and the fuzzer.
+// Decodes whole netlink messages, for tests and the fuzzer.
 #pragma once
 
 #include <linux/netlink.h>
@@ -10,10 +10,10 @@
 
 namespace nftp {
 
-// Calls for every message of a buffer. Throws Failure when their lengths do not add up.
+// Calls a function for every message of a buffer. Throws Failure if the lengths do not add up.
 void ForEachMessage(const uint8_t* data, size_t length, const std::function<void(const nlmsghdr*)>& on_message);
 
-// Every message of a buffer as a JS object. Throws Failure.
+// Returns every message of a buffer as a JS object. Throws Failure.
 Napi::Value MessagesToJs(Napi::Env env, const uint8_t* data, size_t length);
 
 }  // namespace nftp

@@ -1,16 +1,16 @@
-/** The addon itself, for child processes that measure it or take its rights away. */
+/** The addon itself, for child processes that measure it or drop rights. */
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 
 const built = fileURLToPath(new URL("../../../build/Release/nft_proxier.node", import.meta.url));
 export const addon = createRequire(import.meta.url)(process.env.NFT_PROXIER_ADDON ?? built);
 
-/** Prints the result, the last line, as JSON. */
+/** Prints the result as JSON, as the last line. */
 export function report(value) {
   console.log(JSON.stringify(value));
 }
 
-/** The code and message of an error that a function throws or rejects with. */
+/** Returns the code and message of an error that a function throws or rejects with. */
 export async function errorOf(call) {
   try {
     await call();
@@ -20,14 +20,14 @@ export async function errorOf(call) {
   }
 }
 
-/** A batch of operations, read to the end. */
+/** Returns a batch of operations, read to the end. */
 export function prepared(ops, options) {
   const batch = addon.createBatch(ops, options);
   while (!addon.prepareBatch(batch, 1000));
   return batch;
 }
 
-/** A table with a set of 12-byte keys, and `count` of them: the shape of a service's address, protocol and port. */
+/** A table with a set of `count` 12-byte keys: the shape of a service's address, protocol and port. */
 export function load(count, table = "load") {
   const ref = { family: "ip", table };
   const bytes = new Uint8Array(count * 12);

@@ -1,8 +1,8 @@
 /**
- * Fills the conntrack table of the network namespace that it was started in, all of it entries of services that are in
- * order, has a proxier write those services, and changes one endpoint at a time: in turns while nothing else is done, while
- * the reconciler passes over everything, and while it looks at single services. Prints how long each change took.
- * How the three compare shows where it is so: they are made in turns, as the machine may be busy elsewhere.
+ * Fills the conntrack table of its network namespace with valid entries of services. A proxier writes these services,
+ * and the script changes one endpoint at a time: in turns while nothing else runs, while the reconciler passes over
+ * everything, and while it checks single services. Prints how long each change took. The kinds take turns, because
+ * other load may vary; only their comparison is meaningful.
  *
  * Arguments: the lab's program, entries, rounds, changes of each kind per round
  */
@@ -19,9 +19,9 @@ import { report } from "./addon.mjs";
 
 const program = process.argv[2];
 const [wanted, rounds, changes] = process.argv.slice(3).map(Number);
-/** Services of TCP beside those of UDP, whose endpoints change. */
+/** TCP services besides the UDP ones, whose endpoints change. */
 const CHANGING = 200;
-/** Between two changes, ms: each is alone. */
+/** Time between two changes, ms, so that each is alone. */
 const APART_MS = 3;
 
 const address = (number) => [24, 16, 8, 0].map((bits) => (number >>> bits) & 0xff).join(".");
@@ -57,7 +57,7 @@ const proxier = new Proxier({
   localAddresses: async () => [],
   trackReleased: true,
 });
-// As the lab fills the table.
+// As filled by the lab's program.
 const tracked = entries / 100;
 for (let n = 0; n < tracked + CHANGING; n++) {
   const [port, target] = n < tracked ? [DNS, { ...DNS, port: 5353 }] : [HTTP, { ...HTTP, port: 8080 }];
@@ -95,7 +95,7 @@ async function change() {
   return { totalMs, ownMs: totalMs - families[0].outcome.result.kernelNs / 1e6 };
 }
 
-/** Changes while `busy`, which is begun anew as long as they last. */
+/** Makes changes while `busy` runs; `busy` is restarted as long as they last. */
 async function changesDuring(samples, count, busy) {
   const changing = { over: false };
   const anew = async () => {

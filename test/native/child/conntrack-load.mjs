@@ -1,7 +1,7 @@
 /**
- * Fills the conntrack table of the network namespace that it was started in, passes over it and deletes from it. Prints
- * how that compares with a dump that does nothing (test/lab/conntrack.cc) in the same run, what it added to resident
- * memory at its peak, and how long the event loop was held.
+ * Fills the conntrack table of its network namespace, passes over it and deletes from it. Prints how that compares with
+ * a bare dump (test/lab/conntrack.cc) in the same run, how much it added to resident memory at its peak, and how long
+ * the event loop was held.
  *
  * Arguments: the lab's program, entries, rounds
  */
@@ -14,7 +14,7 @@ import { memory, timed, wantsMore, watchLoop } from "./measure.mjs";
 const [program, wanted, rounds] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const lab = (...args) => JSON.parse(execFileSync(program, args, { encoding: "utf8" }));
 
-/** What garbage collection of entries does: whose VIP, which endpoint. */
+/** Does the work of garbage collection for entries: finds the VIP and the endpoint. */
 function grouping() {
   const groups = new Map();
   return {
@@ -37,10 +37,10 @@ const table = await NetlinkConntrack.open();
 const entries = Math.min(wanted, (await table.max()) - 2000);
 lab("fill", String(entries));
 
-// The first pass of all is the one that grows: nothing is compiled and no heap is there yet.
+// Memory grows during the very first pass: before it, nothing is compiled and there is no heap.
 globalThis.gc();
 await new Promise((resolve) => setTimeout(resolve, 50));
-// 5: the peak begins anew.
+// 5 resets the peak.
 writeFileSync("/proc/self/clear_refs", "5");
 const before = memory("VmRSS");
 const first = grouping();

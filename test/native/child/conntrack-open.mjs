@@ -1,4 +1,4 @@
-/** Opens the conntrack table and says with what it failed. */
+/** Opens the conntrack table and prints the error. */
 import { addon, errorOf, report } from "./addon.mjs";
 
 report(await errorOf(() => addon.conntrackOpen()));

@@ -1,7 +1,7 @@
 /**
- * Fills the conntrack table of the network namespace that it was started in, all of it entries of services that are in
- * order, and reconciles: a pass over everything against a dump that does nothing (test/lab/conntrack.cc), and one VIP whose
- * 100 entries have gone stale. Prints what it took.
+ * Fills the conntrack table of its network namespace with valid entries of services, and reconciles. Compares a full
+ * pass with a bare dump (test/lab/conntrack.cc), and reconciles one VIP whose 100 entries have become stale. Prints
+ * times and memory.
  *
  * Arguments: the lab's program, entries, rounds
  */
@@ -24,7 +24,7 @@ const table = await NetlinkConntrack.open();
 const entries = Math.min(wanted, (await table.max()) - 2000);
 lab("fill", String(entries));
 
-/** Service n and its endpoints, as the lab fills the table; from `from` on others. */
+/** Adds service n with the endpoints that the lab's program uses; services from `from` on get others. */
 function put(model, n, from = 0) {
   const metadata = { name: `s${n}`, namespace: "default" };
   const ports = [{ name: "dns", port: 53, protocol: "UDP" }];
@@ -58,7 +58,7 @@ async function everything() {
   return last.deleted;
 }
 
-// The first pass of all is the one that grows.
+// Memory grows during the very first pass.
 globalThis.gc();
 await new Promise((resolve) => setTimeout(resolve, 50));
 writeFileSync("/proc/self/clear_refs", "5");

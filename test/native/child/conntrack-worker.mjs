@@ -1,11 +1,13 @@
-/** Uses the conntrack table in worker threads, which end by themselves or are ended in the middle of their work. */
+/**
+ * Uses the conntrack table in worker threads, which end by themselves or are terminated in the middle of their work.
+ */
 import { isMainThread, parentPort, workerData } from "node:worker_threads";
 import { addon, report } from "./addon.mjs";
 import { runWorkers } from "./workers.mjs";
 
 const everything = new Uint8Array(208);
 
-/** A UDP entry of its own for each worker and number. */
+/** A UDP entry that is unique for each worker and number. */
 function entry(worker, number) {
   const bytes = new Uint8Array(160);
   const view = new DataView(bytes.buffer);

@@ -1,6 +1,6 @@
 /**
- * Closes the addon's descriptors under its hands, as a bug elsewhere in the process would, gives their numbers to something
- * else or to nothing, and goes on; prints what came of it, by case.
+ * Closes the addon's descriptors behind its back, as a bug elsewhere in the process would, reuses their numbers for
+ * other files or not at all, and continues. Prints the results by case.
  */
 import { execFileSync } from "node:child_process";
 import {
@@ -23,12 +23,12 @@ import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 import { errorOf, report } from "./addon.mjs";
 
 const THEIRS = "another's file";
-/** Times 20 ms that something is waited for. */
+/** Maximum number of 20 ms waits. */
 const PATIENCE = 1500;
 const directory = mkdtempSync(path.join(os.tmpdir(), "nft-proxier-"));
 writeFileSync(path.join(directory, "theirs"), THEIRS);
 
-/** Descriptors of this process's sockets of netfilter, by number, with their netlink port and whether they listen. */
+/** Descriptors of this process's netfilter sockets, by number, with their netlink port and whether they listen. */
 function sockets() {
   const rows = readFileSync("/proc/self/net/netlink", "utf8")
     .split("\n")
@@ -49,7 +49,7 @@ function sockets() {
   });
 }
 
-/** Opens a file of another's under each of these numbers, which must be free. */
+/** Opens another file under each of these numbers, which must be free. */
 function take(fds) {
   const spare = [];
   const left = new Set(fds);
@@ -61,7 +61,7 @@ function take(fds) {
   spare.forEach((fd) => closeSync(fd));
 }
 
-/** What another finds of its file under a number. */
+/** Returns the content of the other file under a number. */
 function found(fd) {
   try {
     const buffer = Buffer.alloc(100);
@@ -72,7 +72,7 @@ function found(fd) {
   }
 }
 
-/** Takes the sockets from the addon that `choose` says, and gives their numbers to files where asked to. */
+/** Closes the addon's sockets that `choose` selects, and reuses their numbers for files on request. */
 function steal(choose, reuse) {
   const chosen = sockets().filter(choose);
   const fds = chosen.map(({ fd }) => fd);
@@ -81,7 +81,7 @@ function steal(choose, reuse) {
   return fds;
 }
 
-/** How many of the files are not as they were; closes the others. */
+/** Returns the number of changed files; closes the others. */
 function harmed(fds) {
   const good = fds.filter((fd) => found(fd) === THEIRS);
   good.forEach((fd) => closeSync(fd));
@@ -93,7 +93,7 @@ const SERVER = { source: "10.1.0.1", destination: "10.0.0.1", protocol: 17, sour
 const flow = { family: "ip", original: CLIENT, reply: SERVER, timeout: 600 };
 const ref = { family: "ip", table: "own" };
 
-/** Each in turn, "ok" or the error's code. */
+/** Runs the calls in turn. Returns "ok" or the error's code for each. */
 async function outcomes(calls) {
   const all = [];
   for (const call of calls) {
@@ -108,14 +108,14 @@ async function reads(reuse) {
   await Promise.all([kernel.tables(), kernel.tables(), kernel.tables()]);
   const stolen = steal(({ port }) => port !== kernel.portId, reuse);
   const after = await outcomes([() => kernel.tables(), () => kernel.generation(), () => kernel.chains(ref)]);
-  // And what waits in the pool when it is closed.
+  // Also closes the pool's idle sockets.
   const idle = steal(({ port }) => port !== kernel.portId, reuse);
   await kernel.close();
   await collected();
   return { some: stolen.length > 0 && idle.length > 0, after, harmed: reuse ? harmed([...stolen, ...idle]) : 0 };
 }
 
-/** The addon frees a connection that is closed when the last call on it is through. */
+/** The addon frees a closed connection when the last call on it has ended. */
 const collected = async () => {
   for (let i = 0; i < 5; i++) {
     globalThis.gc();
@@ -149,7 +149,7 @@ const cases = {
   conntrackGone: () => tracking(false),
   conntrackReused: () => tracking(true),
 
-  /** The number of a socket goes to another connection's socket. */
+  /** A socket's number is reused by another connection's socket. */
   async reusedByAnotherConnection() {
     const kernel = await NftKernel.open();
     await Promise.all([kernel.tables(), kernel.tables()]);
@@ -170,7 +170,7 @@ const cases = {
     return { after: after.map((text) => text.split(" ")[0]), others };
   },
 
-  /** The number of the namespace's descriptor is another's: no answer may come from the namespace of the process. */
+  /** The number of the namespace's descriptor is reused: no answer may come from the namespace of the process. */
   async namespace() {
     const kernel = await NftKernel.open({ netns: "/proc/self/ns/net" });
     const [namespace] = readdirSync("/proc/self/fd").filter((fd) => {
@@ -182,14 +182,14 @@ const cases = {
     });
     closeSync(Number(namespace));
     take([Number(namespace)]);
-    // A socket of its own for each.
+    // This call opens its own socket.
     const after = await outcomes([() => kernel.interfaceNames()]);
     await kernel.close();
     await collected();
     return { after, harmed: harmed([Number(namespace)]) };
   },
 
-  /** A batch that the send buffer must be raised for, on a socket that is no more. */
+  /** A batch for which the send buffer must be raised, on a closed socket. */
   async largeCommit() {
     const kernel = await NftKernel.open();
     const [stolen] = steal(({ port }) => port === kernel.portId, true);
@@ -209,7 +209,9 @@ const cases = {
     return { after: after.map((text) => text.split(" ")[0]), harmed: harmed([stolen]) };
   },
 
-  /** Listeners cannot go on: they say so with the next event, and what has their number is not touched. */
+  /**
+   * Listeners cannot continue: they report that at the next event, and do not touch the new owners of their numbers.
+   */
   async listeners() {
     const kernel = await NftKernel.open();
     const conntrack = await NetlinkConntrack.open();

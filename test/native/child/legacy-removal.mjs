@@ -1,4 +1,4 @@
-/** Removes the chains whose names begin with KUBE- from the nat table of this namespace. Argument: the file to lock. */
+/** Removes the chains whose names begin with KUBE- from the nat table of this namespace. Argument: the lock file. */
 import { addon, errorOf, report } from "./addon.mjs";
 
 const connection = await addon.open();

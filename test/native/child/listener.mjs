@@ -1,6 +1,6 @@
 /**
- * Listens to changes of nf_tables and tells the parent of each: { generation, events } or "lost". Arguments: the namespace's path, bytes of the
- * receive buffer.
+ * Listens to changes of nf_tables and reports each to the parent: { generation, events } or "lost". Arguments: the namespace's path, bytes
+ * of the receive buffer.
  */
 import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
 
@@ -14,5 +14,5 @@ await kernel.monitor({
   },
 });
 process.send("listening");
-// Until the parent ends it.
+// Runs until the parent ends it.
 setInterval(() => undefined, 60_000);

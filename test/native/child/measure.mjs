@@ -1,14 +1,14 @@
-/** Time, memory and how long the event loop is held, for programs that measure themselves. */
+/** Measures time, memory and how long the event loop is held, for programs that measure themselves. */
 import { openSync, readFileSync, readSync } from "node:fs";
 import { performance } from "node:perf_hooks";
 
-/** A field of /proc/self/status in bytes: VmRSS, VmHWM. */
+/** Returns a field of /proc/self/status in bytes: VmRSS, VmHWM. */
 export const memory = (field) =>
   Number(new RegExp(`${field}:\\s+(\\d+)`).exec(readFileSync("/proc/self/status", "utf8"))[1]) * 1024;
 
 /**
- * Bytes of the largest send buffer without CAP_NET_ADMIN in the first user namespace: the kernel doubles what is asked for, up
- * to net.core.wmem_max; 212992 is its default where it is not shown.
+ * Size of the largest send buffer without CAP_NET_ADMIN in the first user namespace, bytes: the kernel doubles the requested size, up to
+ * net.core.wmem_max. If that is not shown, uses its default, 212992.
  */
 export function largestBuffer() {
   try {
@@ -25,8 +25,8 @@ export async function timed(work) {
 }
 
 /**
- * Whether one more round tells more: the best of few say little on a machine that others keep busy. `times` are pairs, what
- * is measured and what it is held against.
+ * Whether to run another round: on a busy machine the best of few rounds says little. `times` are pairs of a measured time and its
+ * reference.
  */
 export function wantsMore(times, rounds) {
   if (times.length < rounds) return true;
@@ -34,7 +34,7 @@ export function wantsMore(times, rounds) {
   return times.length < 4 * rounds && best(0) > 1.8 * best(1);
 }
 
-/** Reads a file of /proc again and again into the same memory, which is measured here too; "" where there is none. */
+/** Reads a file of /proc repeatedly into the same memory, because memory is measured here, too; "" if there is no file. */
 function reader(path) {
   const buffer = Buffer.alloc(4096);
   try {
@@ -45,23 +45,23 @@ function reader(path) {
   }
 }
 
-/** How long the main thread was ready to run and had no core, ms: schedstat's second number (CONFIG_SCHED_INFO). */
+/** How long the main thread was ready to run without a core, ms: schedstat's second number (CONFIG_SCHED_INFO). */
 const schedstat = reader("/proc/thread-self/schedstat");
 const waitedMs = () => Number(schedstat().split(" ")[1] ?? "0") / 1e6;
 
-/** Of each processor, how long its host has run something else, ms: steal of /proc/stat, in ticks of 10 ms. */
+/** Time for which the host ran something else, for each processor, ms: steal of /proc/stat, in ticks of 10 ms. */
 const stat = reader("/proc/stat");
 const stolenMs = () =>
   Array.from(stat().matchAll(/^cpu\d+ (.*)$/gm), ([, all]) => Number(all.split(" ")[7] ?? "0") * 10);
 
-/** The host's other machines take longer than this, and the kernel has counted it some ticks later. */
+/** The host's other machines take longer than this, and the kernel counts it some ticks later. */
 const LOOK_INTO_MS = 10;
 const COUNTED_AFTER_MS = 20;
 
 /**
- * Watches the event loop with a timer of a millisecond; what it returns stops that and gives the longest time, ms, that the loop
- * was held, less what the thread stood still in for others: for threads that had the core, and for the host's other
- * machines. Both say how busy the machine is.
+ * Watches the event loop with a timer of a millisecond. The returned function stops that and returns the longest time, ms, that the loop
+ * was held, without the time in which other threads had the core or the host ran other machines. Both depend only on how busy the machine
+ * is.
  */
 export function watchLoop() {
   let longest = 0;
@@ -69,7 +69,7 @@ export function watchLoop() {
   let waited = waitedMs();
   let stolen = stolenMs();
   let stolenAt = last;
-  /** A long time of which not all that was stolen may be counted yet. */
+  /** A long delay whose stolen time may not be fully counted yet. */
   let pending;
   const settle = () => {
     const others = Math.max(0, ...stolenMs().map((ms, cpu) => ms - pending.stolen[cpu]));
@@ -81,7 +81,7 @@ export function watchLoop() {
     const waitedNow = waitedMs();
     const ms = now - last - (waitedNow - waited);
     if (ms < LOOK_INTO_MS) longest = Math.max(longest, ms);
-    // Of two that are close together the longer one counts: they share what was stolen.
+    // Of two delays that are close together, only the longer one counts: they share the stolen time.
     else if (pending === undefined || ms > pending.ms) pending = { ms, at: now, stolen: pending?.stolen ?? stolen };
     if (pending !== undefined && now - pending.at > COUNTED_AFTER_MS) settle();
     if (pending === undefined && now - stolenAt > COUNTED_AFTER_MS) {

@@ -1,6 +1,6 @@
 /**
- * Commits half a million elements and reads them back; says how far resident memory rose above what it was before, at
- * its peak, and how long the event loop was held.
+ * Commits half a million elements and reads them back. Prints how far resident memory rose above its former size, at its peak, and how long
+ * the event loop was held.
  */
 import { writeFileSync } from "node:fs";
 import { performance } from "node:perf_hooks";
@@ -10,8 +10,8 @@ import { testAddon } from "../test-addon.ts";
 
 const COUNT = 500_000;
 /**
- * A machine that is busy elsewhere also wakes a timer late, and one that stands still looks as if the loop were held: what is
- * ours shows in every round. As many as one needs, and no more than there is time for.
+ * A busy machine also wakes a timer late, and one that stands still looks as if the loop were held; our own delays show in every round. Use
+ * as many rounds as needed, limited by the available time.
  */
 const ROUNDS = 20;
 const LAST_ROUND_MS = 90_000;
@@ -21,7 +21,7 @@ const { ops, ref, set } = load(COUNT);
 async function measure(work) {
   globalThis.gc();
   await new Promise((resolve) => setTimeout(resolve, 20));
-  // 5: the peak begins anew.
+  // 5 resets the peak.
   writeFileSync("/proc/self/clear_refs", "5");
   const before = memory("VmRSS");
   const stop = watchLoop();
@@ -30,7 +30,7 @@ async function measure(work) {
   return { result, grown: memory("VmHWM") - before, blockedMs: await stop() };
 }
 
-/** Encodes and sends in one batch; where the send buffer is too small for that, only the elements are copied. */
+/** Encodes and sends everything in one batch; if the send buffer is too small for that, only copies the elements. */
 async function commitAll() {
   const batch = addon.createBatch(ops);
   while (!addon.prepareBatch(batch, 5)) await new Promise((resolve) => setImmediate(resolve));

@@ -1,6 +1,5 @@
 /**
- * Uses the kernel while its netlink sockets are interfered with (test/lab/netlink-faults.cc, loaded before Node), and prints
- * what came of it, by case.
+ * Uses the kernel while its netlink sockets are disturbed (test/lab/netlink-faults.cc, loaded before Node), and prints the results by case.
  */
 import { execFileSync } from "node:child_process";
 import { createRequire } from "node:module";
@@ -14,13 +13,13 @@ import { errorOf, report } from "./addon.mjs";
 const faults = createRequire(import.meta.url)(process.env.NFT_PROXIER_FAULTS);
 const [SEND, RECEIVE, POLL, LOOK] = [0, 1, 2, 3];
 const [FAILS, LOSES, TRUNCATES] = [0, 1, 2];
-/** Times 20 ms that something is waited for which comes at once on a machine that does nothing else. */
+/** Maximum number of 20 ms waits for something that comes at once on an idle machine. */
 const PATIENCE = 1500;
 const { EAGAIN, EINTR, ENOBUFS, ENOMEM, EBADF } = constants.errno;
 const fail = (call, errno, count = 1, skip = 0) => faults.order(call, FAILS, errno, skip, count);
 const lose = (count = 1, skip = 0) => faults.order(RECEIVE, LOSES, ENOBUFS, skip, count);
 const truncate = (count = 1, skip = 0) => faults.order(RECEIVE, TRUNCATES, 0, skip, count);
-/** How many calls were met by now; there is no order any more. */
+/** Returns the number of affected calls so far, and cancels the order. */
 function met() {
   const calls = [SEND, RECEIVE, POLL].map((call) => faults.met(call));
   for (const call of [SEND, RECEIVE, POLL]) faults.order(call, FAILS, 0, 0, 0);
@@ -43,7 +42,7 @@ function wanted(count) {
   return { table, set };
 }
 const inForce = async () => (await kernel.elements(ref, { set: "s", flags: 0, keyType: 7, keyLen: 4 })).count;
-// Whether or not it is there: "destroy" is of Linux 6.3.
+// Works whether or not it exists: "destroy" needs Linux 6.3.
 const clean = async () => kernel.commit(["add", "delete"].map((op) => ({ op, kind: "table", ...ref })));
 
 const cases = {
@@ -65,7 +64,7 @@ const cases = {
     await conntrack.create(flow);
     let [entries, deleted] = [0, 0];
     await conntrack.dump({}, (some) => void (entries += some.length));
-    // Nothing there yet, and the wait for it is interrupted, twice.
+    // Nothing has arrived yet, and the wait for it is interrupted twice.
     fail(RECEIVE, EAGAIN, 2);
     ({ deleted } = await conntrack.deleteMatching({}));
     const calls = met();
@@ -73,7 +72,7 @@ const cases = {
     return { told, elements, entries, deleted, met: calls.map((count) => count > 0) };
   },
 
-  /** How often it is asked whether a number still means the addon's socket. */
+  /** How often the program checks whether a number still refers to the addon's socket. */
   async looks() {
     const { table } = wanted(3000);
     await table.apply();
@@ -84,17 +83,17 @@ const cases = {
       fail(LOOK, 0, 0);
       return count;
     };
-    // The kernel may still be resizing the set: a dump that this interrupts is repeated.
+    // The kernel may still be resizing the set, and an interrupted dump is repeated.
     const reads = [await looks(inForce), await looks(inForce), await looks(inForce)];
     const committed = await looks(() => kernel.commit([{ op: "add", kind: "table", ...ref }]));
     await clean();
     return { read: Math.min(...reads), committed };
   },
 
-  /** The transaction takes effect, and its answer is lost, comes cut off, or there is no socket to read it from. */
+  /** The transaction takes effect, and its answer is lost or truncated, or the socket is closed before it can be read. */
   answerLost: () => unanswered(() => lose()),
   answerCutOff: () => unanswered(() => truncate()),
-  // The first look at the socket is for what was left behind before.
+  // The first read of the socket is for earlier leftovers.
   socketDiesBeforeTheAnswer: () => unanswered(() => fail(RECEIVE, EBADF, 1, 1)),
 
   /** Nothing of the transaction reaches the kernel. */
@@ -102,7 +101,7 @@ const cases = {
   noBufferToSend: () => unsent(ENOBUFS),
   socketDiesBeforeTheTransaction: () => unsent(EBADF),
 
-  /** The transaction is refused, and no event comes. */
+  /** The transaction is rejected, and no event comes. */
   async refusalLost() {
     const { id } = await kernel.generation();
     lose();
@@ -110,13 +109,13 @@ const cases = {
     return { met: met(), code: error.code, same: (await kernel.generation()).id === id };
   },
 
-  /** What a read says is all of it, or an error. */
+  /** A read returns everything, or an error. */
   dumpLost: () => unread(() => lose()),
   dumpLostInItsMiddle: () => unread(() => lose(1, 1)),
   dumpCutOff: () => unread(() => truncate()),
   dumpSocketDies: () => unread(() => fail(RECEIVE, EBADF, 1, 1)),
 
-  /** Events that do not arrive are reported as lost, a dead socket as an error, and neither keeps the others from working. */
+  /** Lost events are reported as lost, a dead socket as an error, and neither stops the other listeners. */
   async events() {
     const heard = [];
     const monitor = await kernel.monitor({
@@ -125,7 +124,7 @@ const cases = {
       onError: (error) => heard.push(error.code),
     });
     const calls = [];
-    // What was lost is followed by what was not.
+    // Events after the loss arrive.
     const orders = [
       [() => undefined, 1],
       [() => lose(), 2],
@@ -135,7 +134,7 @@ const cases = {
     for (const [order, told] of orders) {
       const before = heard.length;
       order();
-      // Another process, so that nothing else is received in this one.
+      // Another process, so that this one receives nothing else.
       execFileSync("nft", ["add table ip other; delete table ip other"], { env: { ...process.env, LD_PRELOAD: "" } });
       for (let i = 0; i < PATIENCE && heard.length < before + told; i++) await sleep(20);
       await sleep(20);
@@ -146,7 +145,7 @@ const cases = {
     return { met: calls, heard, tables };
   },
 
-  /** Single requests share a socket: a delayed answer is not taken for that to another question. */
+  /** Single requests share a socket: a delayed answer must not be mistaken for the answer to another request. */
   async conntrackAnswers() {
     await conntrack.create(flow);
     const outcomes = [];
@@ -161,7 +160,7 @@ const cases = {
     return outcomes;
   },
 
-  /** Deletions whose answer is lost are not reported as done, nor as failed. */
+  /** Deletions whose answer is lost are reported neither as done nor as failed. */
   async conntrackDeletions() {
     const outcomes = [];
     for (const order of [() => lose(), () => truncate(), () => fail(RECEIVE, ENOBUFS)]) {
@@ -204,7 +203,7 @@ async function unanswered(order) {
   order();
   const { resynced } = await table.apply();
   const calls = met()[RECEIVE];
-  // Once, and not a second time because the first outcome was unknown.
+  // Exactly once: not repeated because the first outcome was unknown.
   const transactions = (await kernel.generation()).id - id;
   const again = (await table.apply()).transactions;
   const elements = await inForce();
@@ -228,7 +227,7 @@ async function unsent(errno) {
 }
 
 async function unread(order) {
-  // More than one datagram.
+  // More than fit into one datagram.
   const { table } = wanted(3000);
   await table.apply();
   order();

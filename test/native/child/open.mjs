@@ -1,4 +1,4 @@
-/** Opens a connection and says with what it failed. */
+/** Opens a connection and prints the error. */
 import { addon, errorOf, report } from "./addon.mjs";
 
 report(await errorOf(() => addon.open()));

@@ -1,6 +1,7 @@
 /**
- * Batches far larger than can be sent, by the bytes of their elements; says with what they fail and how far resident memory
- * rose above what it was before, at its peak. In a user namespace the send buffer cannot be raised, elsewhere up to 2 GiB.
+ * Commits batches that are far too large to send, judging by the bytes of their elements. Prints the errors, and how
+ * far resident memory rose above its former size, at its peak. In a user namespace the send buffer cannot be raised,
+ * elsewhere up to 2 GiB.
  */
 import { writeFileSync } from "node:fs";
 import { addon, errorOf, prepared, report } from "./addon.mjs";
@@ -8,9 +9,9 @@ import { largestBuffer, memory } from "./measure.mjs";
 
 const ref = { family: "ip", table: "large" };
 
-/** Bytes that an element of four comes to, and the least that one of four with flags does: a catch-all has no key. */
+/** Encoded bytes of a four-byte element, and the minimum for one with flags: a catch-all has no key. */
 const [BYTES, LEAST] = [16, 12];
-/** How many elements, whether with flags, and whether the addon gets as far as reading them. */
+/** The number of elements, whether they have flags, and whether the addon gets as far as reading them. */
 const counts = {
   plain: [Math.ceil((32 * largestBuffer()) / BYTES), false, true],
   withFlags: [Math.ceil((2 * largestBuffer()) / (BYTES + LEAST)), true, true],
@@ -19,7 +20,8 @@ const counts = {
 
 function elements(count, flags, read) {
   const bytes = new Uint8Array(count * (flags ? 8 : 4));
-  // Pages come as they are used, by a read too: here, so that what is measured is what the addon adds to them.
+  // Pages are allocated when they are used, even by a read: do that here, so that only the addon's additions are
+  // measured.
   if (read) bytes.fill(0);
   return { op: "add", kind: "elements", ...ref, set: "s", elements: { count, keyLen: 4, dataLen: 0, flags, bytes } };
 }
@@ -30,7 +32,7 @@ for (const name of process.argv.slice(2)) {
   const [count, flags, read] = counts[name];
   const ops = [{ op: "add", kind: "table", ...ref }, elements(count, flags, read)];
   globalThis.gc();
-  // 5: the peak begins anew.
+  // 5 resets the peak.
   writeFileSync("/proc/self/clear_refs", "5");
   const before = memory("VmRSS");
   const { code, message } = await errorOf(() => addon.commit(connection, prepared(ops)));

@@ -1,9 +1,12 @@
-/** Reads an operation with many distinct verdicts in slices; says how many it took and how long the longest of them was, ms. */
+/**
+ * Reads an operation with many distinct verdicts in slices. Prints the number of slices and the duration of the longest
+ * one, ms.
+ */
 import { performance } from "node:perf_hooks";
 import { addon, report } from "./addon.mjs";
 
 const COUNT = 50_000;
-/** A machine that is busy elsewhere makes any slice long: what is ours shows in every round. */
+/** A busy machine makes any slice long; our own delays show in every round. */
 const ROUNDS = 10;
 const SLICE_MS = 2;
 

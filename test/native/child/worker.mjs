@@ -1,4 +1,4 @@
-/** Loads the addon in worker threads, which end by themselves or are ended in the middle of their work. */
+/** Loads the addon in worker threads, which end by themselves or are terminated in the middle of their work. */
 import { isMainThread, parentPort, workerData } from "node:worker_threads";
 import { addon, load, prepared, report } from "./addon.mjs";
 import { runWorkers } from "./workers.mjs";

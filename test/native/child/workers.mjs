@@ -2,9 +2,9 @@ import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 
 /**
- * Runs a script (its import.meta.url) in worker threads, several beside each other and then one after another: those with
- * `endless` in their workerData are ended in the middle of their work, after they have sent a message. Resolves with the
- * exit codes.
+ * Runs a script (its import.meta.url) in worker threads, several in parallel and then one after another. Workers with
+ * `endless` in their workerData are terminated in the middle of their work, after they have sent a message. Resolves
+ * with the exit codes.
  */
 export async function runWorkers(script) {
   const run = (number, endless) =>
