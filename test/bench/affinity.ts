@@ -1,6 +1,6 @@
 /**
- * Services with ClientIP affinity: a full load, single changes and a restart, in this process and namespace. Prints one line of
- * JSON (`Affinity`). Needs --expose-gc. Arguments: services endpoints changes
+ * Services with ClientIP affinity: a full load, single changes and a restart, in this process and namespace. Prints one line of JSON
+ * (`Affinity`). Needs --expose-gc. Arguments: services endpoints changes
  */
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, median, tell } from "./lib.ts";
@@ -11,7 +11,7 @@ export interface Affinity {
   readonly services: number;
   readonly endpoints: number;
   readonly load: Sample;
-  /** An endpoint replaced in one service, kernel and all; medians. */
+  /** Replacement of an endpoint in one service, kernel time included; medians. */
   readonly changeKernelMs: number;
   readonly changeMs: number;
   readonly restart: Sample;

@@ -1,12 +1,12 @@
-/** A figure and what it should be. */
+/** A measured figure and its aim. */
 export interface Aim {
   readonly what: string;
-  /** At most. */
+  /** The upper limit. */
   readonly aim: number;
   readonly measured: number;
   readonly unit: string;
   readonly met: boolean;
-  /** What else belongs to it. */
+  /** An additional remark. */
   readonly note?: string;
 }
 

@@ -1,4 +1,4 @@
-/** What is aimed at, and whether a run got there. */
+/** The aims, and whether a run reached them. */
 import { type Aim, atMost } from "./aim.ts";
 import type { Cluster } from "./api.ts";
 import type { Commands } from "./commands.ts";
@@ -24,7 +24,7 @@ function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
 
 const MB = 2 ** 20;
 
-/** Answers of a screen or two; the endpoints of all services are a file of 100,000 lines. */
+/** Answers of a screen or two; the list of all services' endpoints is a file of 100,000 lines. */
 function ofCommands({ startMs, commands }: Commands): Aim[] {
   const ofCommand = commands
     .filter(({ command }) => command !== "services -o wide")
@@ -84,7 +84,7 @@ function ofServices(sizes: readonly Measured[]): Aim[] {
   ];
 }
 
-/** Against another build, measured in turns. */
+/** Compares with another build, measured in turns. */
 function againstBefore({ services = [], servicesBefore, memory = [], memoryBefore }: Results): Aim[] {
   return [
     ...(servicesBefore ?? []).map(({ load: before }, i) => {
@@ -118,7 +118,7 @@ function ofGrowth({ changes, before, after, between, blocked }: Growth): Aim[] {
   ];
 }
 
-/** To few within 5 %, or within what two roads that are the same differ by. */
+/** Compared with few services: within 5 %, or within the difference of two identical roads. */
 function ofPackets({ services, someServices, fewServices, first }: Packets): Aim[] {
   const p50 = (path: PathName, moment: keyof Moments = "first"): number => {
     const measured = first[path];
@@ -208,7 +208,7 @@ export function aims(results: Results): Aim[] {
     const note = `the kernel's own ${kernelMs.toFixed(0)}; slowest ${slowest.toFixed(0)}`;
     list.push(
       atMost("a deleted table of 10000 x 10 in force again, own time", 50, middle, "ms", note),
-      // 120,000 elements, of which packets see nothing before the last transaction (src/table/sync/make-before-break.ts).
+      // 120,000 elements, which packets do not see before the last transaction (src/table/sync/make-before-break.ts).
       atMost("transactions of a repair", 10, Math.max(...repair.map(({ transactions }) => transactions)), ""),
       loop("repair", longest(repair.map(({ blocked }) => blocked))),
     );

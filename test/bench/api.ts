@@ -1,8 +1,8 @@
 /**
- * The whole path: an API server (the double, in this process) with `services` x `endpoints`, the program as a process of its own,
- * in the network namespace that this was started in. Measures start to synced, memory at rest, and the time from a watch
- * event's bytes leaving the server to the kernel's announcement of the commit that puts it in force; or how long its event loop is
- * held by that. Prints one line of JSON (`Cluster`, `Blocked`). Arguments: services endpoints changes [watch]
+ * The whole path: an API server (the double, in this process) with `services` x `endpoints`, and the program as a separate process, in this
+ * network namespace. Measures start to synced, memory at rest, and the time from a watch event leaving the server to the kernel's
+ * announcement of its commit; or how long that blocks the program's event loop. Prints one line of JSON (`Cluster`, `Blocked`). Arguments:
+ * services endpoints changes [watch]
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { NftKernel } from "../../dist/netlink/nft-kernel.js";
@@ -13,7 +13,7 @@ import { Program } from "./program.ts";
 
 export interface Cluster {
   readonly startMs: number;
-  /** Resident: at rest after the start, and after the changes, bytes. */
+  /** Resident memory at rest, after the start and after the changes, bytes. */
   readonly rest: number;
   readonly after: number;
   readonly changes: number;
@@ -24,9 +24,9 @@ export interface Cluster {
 
 const [services, endpoints, changes] = process.argv.slice(2).map(Number);
 const watchLoop = process.argv[5] === "watch";
-/** Isolated changes are this far apart, ms. */
+/** Interval between isolated changes, ms. */
 const APART_MS = 30;
-/** What follows the load at once is over by then. */
+/** The work that directly follows the load ends within this time. */
 const REST_MS = 5_000;
 
 const { flags, put, close } = await startApiCluster(services, endpoints);

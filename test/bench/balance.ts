@@ -1,6 +1,6 @@
 /**
- * Services whose map holds slots: a full load, an endpoint replaced, a restart, and what they take in memory. Prints one line of JSON. Needs
- * --expose-gc, and for the kernel's memory a machine that does nothing else. By itself:
+ * Services whose map holds slots: a full load, the replacement of an endpoint, a restart, and their memory. Prints one line of JSON. Needs
+ * --expose-gc and, for the kernel's memory, an otherwise idle machine. To run it alone:
  *
  *   node test/lab/enter.mjs -- node --expose-gc test/bench/balance.ts SERVICES ENDPOINTS SLOTS|none CHANGES
  */

@@ -1,6 +1,6 @@
 /**
- * What a check costs that is done every few minutes, and as many of them as compare everything once, against a bare dump of the same
- * elements. Prints one line of JSON (`Check`). Needs --expose-gc. Arguments: services endpoints times
+ * The cost of a periodic check, and of all checks that together compare everything once, compared with a bare dump of the same elements.
+ * Prints one line of JSON (`Check`). Needs --expose-gc. Arguments: services endpoints times
  */
 import { CHECKED_ELEMENTS } from "../../dist/proxier/watcher.js";
 import { collect, median, tell } from "./lib.ts";
@@ -9,16 +9,16 @@ import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
 
 export interface Check {
   readonly elements: number;
-  /** Of one check, medians, ms: CPU of all threads, the kernel's part included. */
+  /** Medians for one check, ms: CPU of all threads, including the kernel's work. */
   readonly cpuMs: number;
   readonly wallMs: number;
-  /** Of the main thread. */
+  /** CPU of the main thread. */
   readonly mainMs: number;
-  /** So many checks compare everything once, and take so much CPU together (median). */
+  /** Number of checks that together compare everything once, and their total CPU (median). */
   readonly checks: number;
   readonly allCpuMs: number;
   readonly dumpCpuMs: number;
-  /** The longest dump of one set, which is as long as an apply may have to wait. */
+  /** The longest dump of one set: an apply may have to wait as long. */
   readonly longestDumpMs: number;
   readonly blocked: Blocked;
 }
@@ -69,7 +69,7 @@ for (let i = 0; i < times; i++) {
     cpuMs += check.cpuMs;
   }
   rounds.push(cpuMs);
-  // Watching costs a tenth of what is watched.
+  // The watch itself costs a tenth of the measured time.
   const watch = new LoopWatch();
   for (let n = 0; n < perRound; n++) await proxier.check();
   holds.push(watch.stop());

@@ -1,4 +1,6 @@
-/** Clusters of any size as API objects, for benchmarks: `services` ClusterIP services with `endpoints` ready endpoints each, on other nodes. */
+/**
+ * Clusters of any size as API objects, for benchmarks: `services` ClusterIP services with `endpoints` ready endpoints each, on other nodes.
+ */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 
 function ipv4(base: number, offset: number): string {
@@ -13,12 +15,12 @@ export function serviceName(index: number): string {
   return `svc-${index}`;
 }
 
-/** Of service `index`. */
+/** The cluster IP of service `index`. */
 export function clusterIPOf(index: number): string {
   return ipv4(SERVICE_BASE, index);
 }
 
-/** Of the pod with this number. */
+/** The address of the pod with this number. */
 export function podAddress(pod: number): string {
   return ipv4(POD_BASE, pod);
 }
@@ -76,7 +78,7 @@ export function podsOf(index: number, endpoints: number): number[] {
   return Array.from({ length: endpoints }, (_, i) => index * endpoints + i);
 }
 
-/** A pod number that no service of the cluster has. */
+/** A pod number that no service of the cluster uses. */
 export function freshPod(services: number, endpoints: number, serial: number): number {
   return services * endpoints + serial;
 }

@@ -1,6 +1,7 @@
 /**
- * What commands cost beside a daemon that serves many services: CPU of a command from its start to its end, and how long the daemon's event loop is held
- * by answering it. CPU, for a clock says how busy the machine is. Prints one line of JSON (`Commands`). Arguments: services endpoints rounds
+ * The cost of commands beside a daemon that serves many services: CPU of a command from start to end, and how long the answer blocks the
+ * daemon's event loop. CPU instead of wall time, because that depends on other load. Prints one line of JSON (`Commands`). Arguments:
+ * services endpoints rounds
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -16,23 +17,23 @@ import { Program } from "./program.ts";
 
 export interface CommandCost {
   readonly command: string;
-  /** User and system, all threads; the mean of the rounds. */
+  /** User and system time of all threads; the mean of the rounds. */
   readonly cpuMs: number;
-  /** Of the daemon, meanwhile. */
+  /** The daemon's event loop meanwhile. */
   readonly blocked: Blocked;
 }
 
 export interface Commands {
-  /** Of the program that only says its version: what no command can be below. */
+  /** CPU of a program that only prints its version: the minimum for any command. */
   readonly startMs: number;
   readonly commands: readonly CommandCost[];
 }
 
 const [services, endpoints, rounds] = process.argv.slice(2).map(Number);
-/** What follows the load at once is over by then. */
+/** The work that directly follows the load ends within this time. */
 const REST_MS = 3_000;
 
-/** Mean of `rounds` runs. Throws when one fails in another way than `status`, whose 1 says that there are problems. */
+/** Mean of `rounds` runs. Throws if one fails, except for exit code 1 of `status`, which means that there are problems. */
 function cpuOf(args: readonly string[]): number {
   const before = childrenMs();
   for (let i = 0; i < rounds; i++) {

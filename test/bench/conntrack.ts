@@ -1,7 +1,7 @@
 /**
- * Conntrack with 200,000 entries, each part in a process and a network namespace of its own: a full pass against a dump in
- * C++ that does nothing with what it reads, the deletion of what one changed VIP leaves behind, and what the reconciler's
- * work costs the changes of services that are written meanwhile.
+ * Conntrack with 200,000 entries, each part in its own process and network namespace. Measures a full pass against a
+ * bare dump in C++, the deletion of a changed VIP's leftovers, and how much the reconciler's work delays changes of
+ * services that are written meanwhile.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -22,7 +22,7 @@ interface Timed {
   readonly deleted: number;
 }
 
-/** A change of one endpoint, from the object to the kernel's acknowledgement; without the time inside the kernel. */
+/** A change of one endpoint, from the object to the kernel's acknowledgement, without the time inside the kernel. */
 export interface Change {
   readonly totalMs: number;
   readonly ownMs: number;
@@ -34,34 +34,34 @@ export interface ConntrackResult {
   readonly grown: number;
   readonly passes: readonly {
     readonly bareMs: number;
-    /** `dump` with a callback that does nothing; one that groups by VIP. */
+    /** Time of `dump` with a callback that does nothing, and with one that groups by VIP. */
     readonly passMs: number;
     readonly groupedMs: number;
-    /** The longest that the event loop was held while it grouped. */
+    /** The longest time that the event loop was held during the grouping. */
     readonly blockedMs: number;
   }[];
-  /** 100 entries of a VIP: by `deleteMatching`; by a dump of them and `deleteAll`. */
+  /** Deletion of 100 entries of a VIP: with `deleteMatching`, and with a dump and `deleteAll`. */
   readonly matching: Timed;
   readonly listed: Timed;
-  /** 100 entries by a prefix, which the kernel has no filter for. */
+  /** 100 entries selected by a prefix, for which the kernel has no filter. */
   readonly prefix: Timed;
-  /** All that is left. */
+  /** All remaining entries. */
   readonly flushed: Timed;
-  /** The reconciler, over as many entries that are in order; then one VIP's 100 that are not. */
+  /** The reconciler, over as many valid entries; then over one VIP with 100 stale ones. */
   readonly reconcile: {
     readonly grown: number;
     readonly passes: readonly { readonly bareMs: number; readonly passMs: number; readonly blockedMs: number }[];
     readonly one: Timed;
   };
-  /** Changes of services: nothing else is done; a full pass runs; a pass over one changed service runs. */
+  /** Changes of services while nothing else runs, during a full pass, and during a pass over one changed service. */
   readonly changes: Readonly<Record<Meanwhile, readonly Change[]>>;
-  /** Senders that go on from one socket, every 10 ms. */
+  /** Senders that keep sending from one socket, every 10 ms. */
   readonly recovery: Recovery;
 }
 
 export type Meanwhile = "alone" | "full" | "few";
 
-/** Every replacement of an endpoint, by who sends to what: ms until the first answer from the new one. */
+/** Every replacement of an endpoint, by sender and destination: ms until the first answer from the new one. */
 export type Recovery = Readonly<Record<string, readonly number[]>>;
 
 export function measureConntrack(): ConntrackResult {
@@ -85,7 +85,7 @@ export function measureConntrack(): ConntrackResult {
   return { ...table, reconcile, changes, recovery: measureRecovery(path) };
 }
 
-/** The packet test, which tells what it saw. */
+/** Runs the packet test, which reports its measurements. */
 function measureRecovery(path: (relative: string) => string): Recovery {
   process.stderr.write("measuring how soon senders reach a replaced endpoint ...\n");
   const directory = mkdtempSync(join(tmpdir(), "nft-proxier-bench-"));
@@ -115,7 +115,7 @@ function quantiles(changes: readonly Change[], field: keyof Change): number[] {
   return QUANTILES.map((q) => quantile(values, q));
 }
 
-/** By how much longer changes took than alone, ms: the median against the median, the slowest against the slowest. */
+/** The additional delay of changes compared with changes alone, ms: the medians, and the slowest ones. */
 function delays({ changes }: ConntrackResult, meanwhile: Meanwhile): number[] {
   const alone = quantiles(changes.alone, "totalMs");
   return quantiles(changes[meanwhile], "totalMs").map((ms, i) => ms - (alone[i] ?? Number.NaN));
@@ -123,7 +123,7 @@ function delays({ changes }: ConntrackResult, meanwhile: Meanwhile): number[] {
 
 const told = (values: readonly number[]): string => values.map((value) => fixed(value)).join(" / ");
 
-/** How long changes took. */
+/** Durations of changes. */
 export function changeRows(result: ConntrackResult): Record<string, string>[] {
   const row = (meanwhile: Meanwhile, title: string): Record<string, string> => ({
     "changes, while": title,
@@ -148,7 +148,7 @@ export function recoveryRows({ recovery }: ConntrackResult): Record<string, stri
   }));
 }
 
-/** One line for the table. Of the passes the median: each is against the bare dump just before it. */
+/** One line for the table. Uses the median of the passes: each is compared with the bare dump just before it. */
 export function conntrackRow(result: ConntrackResult): Record<string, string> {
   const { entries, grown, passes, reconcile, ...deletions } = result;
   const ms = ({ ms }: Timed): string => ms.toFixed(0);
@@ -170,7 +170,7 @@ export function conntrackRow(result: ConntrackResult): Record<string, string> {
   };
 }
 
-/** What is aimed at with so many entries. */
+/** The aims for this number of entries. */
 export function conntrackAims(result: ConntrackResult): Aim[] {
   const { entries, grown, passes, reconcile, matching } = result;
   const delay = (meanwhile: Meanwhile, title: string): Aim => {

@@ -1,5 +1,5 @@
 /**
- * Single changes with and without counters, in one process and in turns: what the two differ by is not what else the machine does. Run by
+ * Single changes with and without counters, in one process and in turns, so that other load affects all alike. Run it with
  *
  *   node test/lab/enter.mjs -- node --expose-gc test/bench/counted-changes.ts [SERVICES] [CHANGES]
  */
@@ -13,7 +13,7 @@ import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from ".
 const ENDPOINTS = 10;
 const [services = 10_000, changes = 1000] = process.argv.slice(2).map(Number);
 const objects = makeObjects(services, ENDPOINTS);
-/** Nothing is counted by the first and the last: what those differ by is noise. */
+/** The first and the last count nothing: their difference is noise. */
 const variants = await Promise.all(
   ([...SERVICE_COUNTERS, "off"] as const).map(async (serviceCounters, i) => {
     const namespace = await Namespace.create(`changes-${i}`);
@@ -35,7 +35,7 @@ for (let i = 0; i < changes; i++) {
     ["replaced", other],
     ["scaled", pods.slice(1)],
   ] as const) {
-    // In another order each time, and behind another one: who comes behind its like finds its code in the caches.
+    // Change the order each time, and what precedes each: a variant that follows its like finds its code in the caches.
     for (const variant of shuffled(variants)) {
       const change = { kind: "EndpointSlice", object: makeSlice(index, now) } as const;
       const sample = await timed(variant.proxier, () => variant.proxier.upsert(decoded(change)));

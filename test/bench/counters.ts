@@ -1,6 +1,6 @@
 /**
- * What counting connections costs: a proxier that counts nothing, services, and endpoints too, in turns, each in a process and a network namespace of
- * its own. Prints medians of the rounds' ratios to counting nothing.
+ * The cost of counting connections: a proxier that counts nothing, services, or also endpoints, in turns, each in its own process and
+ * network namespace. Prints medians of the rounds' ratios to counting nothing.
  *
  *   node test/bench/counters.ts [--rounds N] [--services N] [--endpoints N] [--changes N]
  */

@@ -1,4 +1,4 @@
-/** What a source makes of an object. */
+/** Decodes an object like a source. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../dist/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../dist/objects/decode/decoder.js";

@@ -1,11 +1,13 @@
 /**
- * Variants of rules beside one another, taken in turns:
+ * Variants of rules, measured in turns:
  *
  *   node test/lab/enter.mjs -- node test/bench/first-packets.ts [--rounds N] [--connections N] NAME=BY[:SERVICES][~COUNTERS][@pods][!ANNOTATIONS][+EDITS]...
  *
- * BY is a directory with a build of this program, "kube-proxy" or "none"; with @pods, and always with "none", the pods themselves are asked.
- * COUNTERS is what --service-counters takes, ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is a file for `nft -f` that changes what was written. The first variant is there twice: what the two differ by is noise. Each round has new namespaces. Prints medians
- * of the rounds' medians; "added" is to the variant named "none", and as a part of what the variant "kube-proxy" adds.
+ * BY is a directory with a build of this program, "kube-proxy" or "none". With @pods, and always with "none", connections go to the pods
+ * themselves. COUNTERS is the value of --service-counters. ANNOTATIONS are NAME=VALUE,… for nft-proxier.dev/NAME of each service. EDITS is
+ * a file for `nft -f` that changes the written rules. The first variant is there twice: the difference of the two is noise. Each round has
+ * new namespaces. Prints medians of the rounds' medians. "added" is the difference from the variant named "none", also as a share of what
+ * the variant "kube-proxy" adds.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
@@ -14,7 +16,7 @@ import { fixed, median } from "./lib.ts";
 import { destroyRoad, ENDPOINTS, firstPackets, makeRoad, type Moments, type Path, serve, type Served } from "./road.ts";
 
 const FEW = 10;
-/** What a write leaves to be done is over by then. */
+/** The work that follows a write ends within this time. */
 const SETTLE_MS = 300;
 
 interface Variant extends Served {
@@ -55,13 +57,13 @@ const variants = [...given, { ...given[0], name: `${given[0].name} again` }];
 const rounds: Record<string, Moments>[] = [];
 for (let i = 0; i < Number(values.rounds); i++) {
   process.stderr.write(`round ${i + 1} of ${values.rounds}\n`);
-  // In another order of being made each time.
+  // Creates them in another order each time.
   const shifted = variants.map((_, j) => variants[(i + j) % variants.length]);
   rounds.push(await round(shifted, Number(values.connections)));
 }
 
 type Moment = keyof Moments;
-/** Over the rounds: of the difference to another variant, or without one of the time itself; ns. */
+/** The median over the rounds of the difference from another variant, or of the time itself; ns. */
 function over(name: string, moment: Moment, to?: string): number {
   return median(rounds.map((one) => one[name][moment].p50 - (to === undefined ? 0 : one[to][moment].p50)));
 }

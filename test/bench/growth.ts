@@ -1,7 +1,7 @@
 /**
- * Memory over many changes: endpoints replaced, services scaled up and down again, services that go and come back, half of this
- * among the hundredth part that has session affinity, whose endpoints have chains and sets of their own; at each look the cluster is
- * what it was at first. Prints one line of JSON (`Growth`). Needs --expose-gc. Arguments: services endpoints changes
+ * Memory over many changes: endpoints replaced, services scaled up and down, services deleted and recreated. Half of the changes affect the
+ * hundredth of the services that have session affinity, whose endpoints have chains and sets of their own. At each measurement the cluster
+ * equals the initial one. Prints one line of JSON (`Growth`). Needs --expose-gc. Arguments: services endpoints changes
  */
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,13 +13,13 @@ import { type Blocked, LoopWatch, longest } from "./loop-watch.ts";
 import { feed, inTurns, makeObjects, newProxier, openKernel } from "./proxier.ts";
 import { decoded } from "./decoded.ts";
 
-/** After a forced collection, bytes. */
+/** Memory after a forced collection, bytes. */
 export interface Used {
-  /** By objects of JavaScript. */
+  /** Memory of JavaScript objects. */
   readonly heap: number;
-  /** By malloc: what C++ holds, and JavaScript's buffers. */
+  /** Memory from malloc: C++ objects, and JavaScript's buffers. */
   readonly native: number;
-  /** Resident; also what V8 and malloc keep although it is free. */
+  /** Resident memory, including free memory that V8 and malloc keep. */
   readonly rss: number;
 }
 
@@ -30,27 +30,27 @@ export interface Growth {
   readonly transactions: number;
   readonly before: Used;
   readonly after: Used;
-  /** On the way, at equal distances. */
+  /** Measurements on the way, at equal distances. */
   readonly between: readonly Used[];
   readonly blocked: Blocked;
 }
 
 const [services, endpoints, changes] = process.argv.slice(2).map(Number);
-/** Changes that one write brings to the kernel. */
+/** Changes that one write combines. */
 const TOGETHER = 50;
-/** Looks at memory on the way, the last one included. */
+/** Number of measurements on the way, including the last one. */
 const LOOKS = 5;
-/** A pod's number comes back after so many: what has gone for good must leave nothing behind. */
+/** A pod's number is reused after this many: pods that are gone for good must leave nothing behind. */
 const PODS = 1_000_000;
-/** Of so many services one has session affinity. */
+/** One in this many services has session affinity. */
 const AFFINE = 100;
-/** What is written later, such as the tails of lists that shrank, is due by then. */
+/** Deferred writes, such as the tails of lists that shrank, are due by then. */
 const LATE_MS = 1_500;
 const COLLECTIONS = 10;
 /**
- * Changes before the first look, in parts of all. V8 doubles a Map when it is full of entries and of what is left of deleted ones, so
- * those of 5,000 services do it once more when 3,192 services have come back: a tenth of the changes are such. What a shorter warm-up
- * shows is in README.md.
+ * Changes before the first measurement, as a share of all changes. V8 doubles a Map when it is full, and deleted entries count. So the Maps
+ * of 5,000 services double once more after 3,192 services have been recreated, and a tenth of the changes recreate services. README.md
+ * shows the effect of a shorter warm-up.
  */
 const WARM_UP = 0.4;
 
@@ -105,7 +105,7 @@ async function churn(count: number): Promise<Blocked> {
     put(index, pods);
     if (i % TOGETHER === TOGETHER - 1) await write();
   }
-  // As it was at first.
+  // Restores the initial state.
   await inTurns(indexes(), (index) => put(index, podsOf(index, endpoints)));
   await write();
   await sleep(LATE_MS);
@@ -116,14 +116,14 @@ async function churn(count: number): Promise<Blocked> {
 const malloc = createRequire(import.meta.url)(buildAddon("malloc-usage")) as { inUse(): number | undefined };
 
 function used(): Used {
-  // Code that is not run any more is given up only by the collection after several that have found it unused.
+  // V8 drops code that is no longer run only after several collections have found it unused.
   for (let i = 0; i < COLLECTIONS; i++) collect();
   const native = malloc.inUse();
   if (native === undefined) throw new Error("growth is measured with glibc 2.33 or newer");
   return { heap: getHeapStatistics().used_heap_size, native, rss: memoryOf("self", "VmRSS") };
 }
 
-// Code that is compiled once, and tables that have grown to their size, are no growth.
+// Code that is compiled once, and tables that have reached their size, are not growth.
 await churn(changes * WARM_UP);
 const before = used();
 transactions = 0;

@@ -1,5 +1,5 @@
 /**
- * What `nft-proxier handover` takes as a command of its own, beside a program that serves and listens, and where none does. Prints one line of JSON
+ * The cost of `nft-proxier handover` as a separate command, with and without a program that serves and listens. Prints one line of JSON
  * (`Handover`). Arguments: services endpoints times
  */
 import { spawnSync } from "node:child_process";
@@ -12,7 +12,7 @@ import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
 export interface HandoverCost {
   /** From the command's start to its end, ms. */
   readonly wallMs: number;
-  /** Its own and the kernel's for it, all threads. */
+  /** CPU of all its threads, including the kernel's work for it. */
   readonly cpuMs: number;
 }
 
@@ -22,13 +22,13 @@ export interface Handover {
   /** While a program listens to nf_tables. */
   readonly listening: HandoverCost;
   readonly alone: HandoverCost;
-  /** The copy's removal, as the next start does it, ms. */
+  /** Removal of the copy as the next start does it, ms. */
   readonly removalMs: number;
   /** Largest resident size of the command, bytes. */
   readonly rss: number;
 }
 
-/** In the command, at its end. */
+/** Runs in the command, at its end. */
 const TELL_RSS =
   'data:text/javascript,process.on("exit",()=>process.stdout.write(String(process.resourceUsage().maxRSS)))';
 

@@ -1,6 +1,6 @@
 /**
- * The program as the image has it, which is what runs on nodes: a few files, compiled code for the commands, the startup snapshot for daemons, and the
- * launcher that picks one of them. `npm run bench` makes it in build/image at its start.
+ * The program in the form of the image, which nodes run: a few files, compiled code for the commands, the startup snapshot for daemons, and
+ * the launcher that picks one of them. `npm run bench` builds it in build/image first.
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";
@@ -14,11 +14,12 @@ const WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
 
 export const MAIN = join(IMAGE, "dist/main.js");
 
-/** Node's flags, and the file, with which the launcher starts a daemon. */
+/** Node's flags and file, with which the launcher starts a daemon. */
 export const DAEMON = ["--snapshot-blob", join(IMAGE, "daemon.blob"), MAIN] as const;
 
 /**
- * Makes it in `image`, as deploy/Dockerfile does, and returns the launcher's path: `nft-proxier`, and beside it `kube-proxy`. Needs a C++ compiler.
+ * Builds it in `image`, like deploy/Dockerfile, and returns the launcher's path: `nft-proxier`, with `kube-proxy` beside it. Needs a C++
+ * compiler.
  */
 export function makeImage(image = IMAGE): string {
   rmSync(image, { recursive: true, force: true });

@@ -1,7 +1,7 @@
 /**
- * A full load while somebody listens to nf_tables in another network namespace: memory that the kernel takes for it, and the longest
- * time that one transaction keeps every other waiting. Prints one line of JSON (`KernelMemory`). Needs a machine that does nothing
- * else: the kernel tells of all its memory together. Arguments: services endpoints
+ * A full load while a process in another network namespace listens to nf_tables: the kernel's memory for it, and the longest time that one
+ * transaction blocks all others. Prints one line of JSON (`KernelMemory`). Needs an otherwise idle machine: the kernel reports only the sum
+ * of all its memory. Arguments: services endpoints
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -14,21 +14,21 @@ import { feed, makeObjects, newProxier, openKernel, timed } from "./proxier.ts";
 export interface KernelMemory {
   readonly services: number;
   readonly endpoints: number;
-  /** Above that before the load, what the loaded table stays with included, bytes. */
+  /** Peak above the memory before the load, including the loaded table, bytes. */
   readonly peak: number;
-  /** What stays, bytes. */
+  /** The remaining increase, bytes. */
   readonly rest: number;
-  /** Of the transactions, the longest inside sendmsg, ms. */
+  /** The longest time that a transaction spent inside sendmsg, ms. */
   readonly longestCommitMs: number;
   readonly transactions: number;
 }
 
 const SAMPLE_MS = 10;
-/** Argument of the process that listens. */
+/** Argument that starts the listening process. */
 const LISTEN = "listen";
 const SELF = fileURLToPath(import.meta.url);
 
-/** In a thread of its own: tells the peak when it is asked. */
+/** Runs in a separate thread and reports the peak on request. */
 function sample(): void {
   let peak = 0;
   setInterval(() => (peak = Math.max(peak, kernelBytes())), SAMPLE_MS);

@@ -1,4 +1,4 @@
-/** What the benchmarks share: numbers, and processes in namespaces of their own. */
+/** Shared parts of the benchmarks: numbers, and processes in their own namespaces. */
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -18,19 +18,19 @@ export function fixed(value: number, digits = 2): string {
   return value.toFixed(digits);
 }
 
-/** Of a process: VmRSS, VmHWM, RssAnon; bytes. */
+/** Memory of a process: VmRSS, VmHWM, RssAnon; bytes. */
 export function memoryOf(pid: number | "self", field: string): number {
   const line = new RegExp(`^${field}:\\s+(\\d+) kB$`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"));
   return Number(line?.[1]) * 1024;
 }
 
-/** Of processes that this one has waited for, ms: utime and stime of children, in 10 ms (proc_pid_stat(5)). */
+/** CPU of processes that this one has waited for, ms: utime and stime of children, in units of 10 ms (proc_pid_stat(5)). */
 export function childrenMs(): number {
   const fields = readFileSync("/proc/self/stat", "utf8").split(") ")[1]?.split(" ") ?? [];
   return (Number(fields[13]) + Number(fields[14])) * 10;
 }
 
-/** What the kernel has for objects that it cannot give up, and for large buffers and tables, bytes. */
+/** The kernel's memory for objects that it cannot reclaim, and for large buffers and tables, bytes. */
 export function kernelBytes(): number {
   const text = readFileSync("/proc/meminfo", "utf8");
   return ["SUnreclaim", "VmallocUsed"].reduce(
@@ -39,23 +39,26 @@ export function kernelBytes(): number {
   );
 }
 
-/** Collects garbage, so that what was done before is not the business of what is measured now. Needs --expose-gc. */
+/** Collects garbage, so that earlier work does not affect the measurement. Needs --expose-gc. */
 export function collect(): void {
   if (globalThis.gc === undefined) throw new Error("node --expose-gc");
   globalThis.gc();
 }
 
-/** Runs a command in network and mount namespaces of its own. */
+/** Runs a command in its own network and mount namespaces. */
 export const ENTER = fileURLToPath(new URL("../lab/enter.mjs", import.meta.url));
-/** V8's collector as the program has it (src/main.ts), from the start: the young generation too, for much is made here in one turn. */
+/**
+ * V8's collector settings as in the program (src/main.ts), for the young generation from the start, because much is allocated here in one
+ * turn.
+ */
 const FLAGS = ["--no-warnings", "--min-semi-space-size=2", "--max-semi-space-size=2", ...COLLECTOR_FLAGS];
 
-/** This build. */
+/** The directory of this build. */
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 /**
- * Runs a script of this directory in a process and a network namespace of its own: what one leaves in the kernel, or in the heap,
- * must not slow the next. Returns its last line, which is JSON.
+ * Runs a script of this directory in its own process and network namespace, so that leftovers in the kernel or in the heap do not slow the
+ * next one. Returns its last line, which is JSON.
  * @param root of another build, whose script of that name is run instead.
  */
 export function inNamespace(
@@ -70,7 +73,7 @@ export function inNamespace(
   return JSON.parse(output.trim().split("\n").at(-1) ?? "");
 }
 
-/** Prints what a script came to. */
+/** Prints a script's result. */
 export function tell(result: unknown): void {
   process.stdout.write(`${JSON.stringify(result)}\n`);
 }

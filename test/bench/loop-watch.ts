@@ -1,13 +1,13 @@
-/** How long the event loop of this thread is held. Imports nothing of ours: it is also loaded into programs that are measured. */
+/** Measures how long the event loop of this thread is held. Imports none of our modules: it is also loaded into measured programs. */
 import { readFileSync } from "node:fs";
 
 /** Longest time between two turns of the event loop, ms. */
 export interface Blocked {
-  /** Without the time in which this thread was ready to run and had no core: that says how busy the machine is. */
+  /** Without the time in which this thread was ready to run but had no core, which depends on other load. */
   readonly heldMs: number;
-  /** By the clock. */
+  /** Wall-clock time. */
   readonly wallMs: number;
-  /** This thread's own work in one turn: without what it waits for, helpers of the garbage collector that have no core say. */
+  /** This thread's own work in one turn, without waiting, for example for helpers of the garbage collector that have no core. */
   readonly ownMs: number;
 }
 
@@ -26,7 +26,7 @@ function waitedMs(): number {
   }
 }
 
-/** Looks every millisecond how long the event loop has had no turn. */
+/** Checks every millisecond how long the event loop has had no turn. */
 export class LoopWatch {
   readonly #timer: NodeJS.Timeout;
   #since = 0;
@@ -42,7 +42,7 @@ export class LoopWatch {
     this.#timer.unref();
   }
 
-  /** Skips what this turn has done so far. */
+  /** Ignores the work of this turn so far. */
   skip(): void {
     this.#begin();
   }
@@ -68,7 +68,7 @@ export class LoopWatch {
   }
 }
 
-/** The longer of each. */
+/** The maximum of each field. */
 export function longest(all: readonly Blocked[]): Blocked {
   return {
     heldMs: Math.max(...all.map(({ heldMs }) => heldMs)),

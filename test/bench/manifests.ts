@@ -3,10 +3,10 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeService, makeSlice, podsOf } from "./cluster.ts";
 
-/** Objects of one file: a Service and its slice for each of them. */
+/** Services per file, each with its slice. */
 const PER_FILE = 100;
 
-/** Makes the directory where it is not there. */
+/** Creates the directory if it does not exist. */
 export function writeManifests(directory: string, services: number, endpoints: number): void {
   mkdirSync(directory, { recursive: true });
   for (let at = 0; at < services; at += PER_FILE) {

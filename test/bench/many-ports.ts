@@ -1,6 +1,7 @@
 /**
- * One Service with many ports, and one EndpointSlice that lists them all: what a change of one endpoint costs, what a change that writes nothing costs, and how
- * long the event loop is held by each, by the first load and by commands. Prints one line of JSON (`ManyPorts`). Arguments: ports rounds [annotation value]
+ * One Service with many ports, and one EndpointSlice that lists them all. Measures the cost of a change of one endpoint and of a change
+ * that writes nothing, and how long each of them, the first load and commands block the event loop. Prints one line of JSON (`ManyPorts`).
+ * Arguments: ports rounds [annotation value]
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -13,11 +14,11 @@ import { type LogLine, Program } from "./program.ts";
 
 /** One write, and how long the event loop was held from the change until a while after it. */
 export interface Write {
-  /** Transactions, and their times together: from their beginning to the kernel's answer, and in the kernel. */
+  /** Number of transactions, and the sums of their times: from start to the kernel's answer, and inside the kernel. */
   readonly writes: number;
   readonly ms: number;
   readonly kernelMs: number;
-  /** From the change's arrival at the proxier until all of it was in force. */
+  /** From the change's arrival at the proxier until all of it was written. */
   readonly latencyMs: number;
   readonly heldMs: number;
 }
@@ -25,7 +26,7 @@ export interface Write {
 export interface ManyPorts {
   readonly ports: number;
   readonly load: Write;
-  /** One of two endpoints replaced: the round with the median ratio of the two times. */
+  /** Replacement of one of two endpoints: the round with the median ratio of the two times. */
   readonly replace: Write;
   /** Event loop held by a change that writes nothing, and by commands. */
   readonly heldMs: Readonly<Record<string, number>>;
@@ -34,7 +35,7 @@ export interface ManyPorts {
 const [ports, rounds] = process.argv.slice(2, 4).map(Number);
 const [annotation, value] = process.argv.slice(4);
 const FIRST_PORT = 20_000;
-/** A write, the deletions after its grace period, and connection tracking are over by then. */
+/** A write, the deletions after its grace period, and connection tracking end within this time. */
 const REST_MS = 3_000;
 
 function objects(endpoint: string, label: string): string {
@@ -79,7 +80,7 @@ try {
     note,
   );
   program.follow(note);
-  /** Of all transactions since the last call. */
+  /** Sums over all transactions since the last call. */
   const taken = async (): Promise<Write> => {
     await sleep(REST_MS);
     const { heldMs } = await program.blocked();
@@ -101,7 +102,7 @@ try {
     write(`10.244.2.${round + 1}`);
     replaced.push(await taken());
   }
-  // The figures of one round, so that they belong together.
+  // All figures come from the same round.
   const replace = replaced.sort((a, b) => a.ms / a.kernelMs - b.ms / b.kernelMs)[Math.floor((rounds - 1) / 2)];
   const heldMs: Record<string, number> = {};
   const held = async (what: string, work: () => void): Promise<void> => {

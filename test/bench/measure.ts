@@ -1,6 +1,6 @@
 /**
- * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`).
- * Needs --expose-gc. Arguments: services endpoints changes [what is counted]
+ * A full load, single changes and a restart at one size, in this process and namespace. Prints one line of JSON (`Measured`). Needs
+ * --expose-gc. Arguments: services endpoints changes [value of --service-counters]
  */
 import { clusterIPOf, freshPod, makeSlice, podsOf } from "./cluster.ts";
 import { collect, quantile, tell } from "./lib.ts";
@@ -27,7 +27,9 @@ export interface Measured {
   readonly restart: Sample & { readonly blocked: Blocked };
   readonly replace: Changes;
   readonly scale: Changes;
-  /** Scaled to a number of endpoints that no other service of the shard has. Absent: an older build does not measure it. */
+  /**
+   * The service is scaled to a number of endpoints that no other service of the shard has. Absent if an older build does not measure it.
+   */
   readonly newCount?: Changes;
   /** During the single changes. */
   readonly blocked: Blocked;
@@ -52,11 +54,11 @@ async function watched(work: () => Promise<Sample>): Promise<Sample & { blocked:
   return { ...sample, blocked: watch.stop() };
 }
 
-/** Further numbers of endpoints that one service of each shard is scaled to. */
+/** Further numbers of endpoints to which one service of each shard is scaled. */
 const MORE_COUNTS = 5;
 
 const [services, endpoints, changes] = process.argv.slice(2, 5).map(Number);
-/** As the program does by default, unless another way is asked for. */
+/** The program's default, unless an argument says otherwise. */
 const counting = { serviceCounters: (process.argv[5] ?? "service") as ServiceCounters };
 const kernel = await openKernel();
 const objects = makeObjects(services, endpoints);
@@ -97,7 +99,7 @@ for (let more = 0; more < MORE_COUNTS; more++) {
 const blocked = watch.stop();
 await proxier.stop();
 
-// A restart on the table as it is now, with nothing to change.
+// A restart on the current table, with nothing to change.
 const again = newProxier(kernel, counting);
 const current = objects.map(([service, slice], i) => {
   const now = pods.get(i);

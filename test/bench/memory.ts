@@ -1,6 +1,6 @@
 /**
- * The program with manifests as its source: resident memory, and the time until all of it is in the kernel; or how long its event
- * loop is held by that. Prints one line of JSON (`Memory`, `Blocked`). Arguments: services endpoints [watch]
+ * The program with manifests as its source: resident memory, and the time until everything is in the kernel; or how long that blocks its
+ * event loop. Prints one line of JSON (`Memory`, `Blocked`). Arguments: services endpoints [watch]
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ import { writeManifests } from "./manifests.ts";
 import { Program } from "./program.ts";
 
 export interface Memory {
-  /** Once it is at rest, bytes. */
+  /** Resident memory at rest, bytes. */
   readonly rss: number;
   readonly peak: number;
   /** From the start of the process to the kernel's answer. */
@@ -20,7 +20,7 @@ export interface Memory {
 
 const [services, endpoints] = process.argv.slice(2).map(Number);
 const watchLoop = process.argv[4] === "watch";
-/** What follows the load at once is over by then. */
+/** The work that directly follows the load ends within this time. */
 const REST_MS = 3_000;
 
 const directory = mkdtempSync(join(tmpdir(), "nft-proxier-bench-"));

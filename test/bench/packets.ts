@@ -1,6 +1,6 @@
 /**
- * What services cost packets, on paths that exist side by side and are taken in turns. Prints one line of JSON (`Packets`).
- * Arguments: services connections rounds perRound
+ * The cost of services for packets, on parallel paths that are measured in turns. Prints one line of JSON (`Packets`). Arguments: services
+ * connections rounds perRound
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
@@ -21,15 +21,15 @@ import {
 } from "./road.ts";
 
 /**
- * Nodes: few services, the same again, some, many; the first and the third with kube-proxy's rules; and one without a proxier,
- * where the pods themselves are asked.
+ * Nodes: few services, the same again, some, many; the first and the third with kube-proxy's rules; and one without a proxier, where
+ * connections go to the pods themselves.
  */
 const ROADS = ["few", "twin", "some", "many", "kube-proxy few", "kube-proxy some", "none"] as const;
 export type RoadName = (typeof ROADS)[number];
 
 /**
- * Connections go to a few services, or "any" of a road's: what is seldom asked for is in no cache of the CPU, and waits for memory.
- * Without a proxier, to the pods of that many services.
+ * Connections go to a few services, or to "any" of a road's: data of rarely used services is in no CPU cache, so packets wait for memory.
+ * Without a proxier, they go to the pods of that many services.
  */
 export type PathName = RoadName | `${RoadName} any` | "none of some";
 
@@ -43,10 +43,10 @@ export interface Packets {
 }
 
 const FEW = 10;
-/** As many as kube-proxy's rules were measured with (shared/datapath.md); its tables of more take minutes to write. */
+/** As many as in the measurements of kube-proxy's rules (shared/datapath.md); larger tables of kube-proxy's take minutes to write. */
 const SOME = 5_000;
 const THIS_BUILD = fileURLToPath(new URL("../..", import.meta.url));
-/** What a large write leaves to be done is over by then. */
+/** The work that follows a large write ends within this time. */
 const SETTLE_MS = 1000;
 
 const [services, connections, rounds, perRound] = process.argv.slice(2).map(Number);
@@ -54,7 +54,7 @@ const many = { some: SOME, many: services, "kube-proxy some": SOME } as const sa
   Record<RoadName, number>
 >;
 const countOf = (name: RoadName): number => (name in many ? many[name as keyof typeof many] : FEW);
-/** Connections in numbers are for these alone. */
+/** Roads for which connection rates are measured. */
 const RATED = ["few", "many", "kube-proxy few", "none"] as const satisfies readonly RoadName[];
 
 function by(name: RoadName): string {
@@ -76,7 +76,7 @@ function paths(name: RoadName, road: Road): Path[] {
   return countOf(name) === FEW ? [path(name, FEW)] : [path(name, FEW), path(`${name} any`, countOf(name))];
 }
 
-/** TCP connections a second, each road in its turn. */
+/** TCP connections a second, on each road in turn. */
 async function connectionRates(roads: ReadonlyMap<RoadName, Road>): Promise<Packets["connections"]> {
   const rates = new Map<RoadName, number[]>(RATED.map((name) => [name, []]));
   for (let round = 0; round < rounds; round++) {

@@ -1,4 +1,4 @@
-/** The program itself, as the image has it, as a process of its own in the network namespace that this was started in. */
+/** The program itself, in the image's form, as a separate process in this network namespace. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { createInterface, type Interface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -21,7 +21,7 @@ const START_LIMIT_MS = 120_000;
 
 export class Program {
   readonly pid: number;
-  /** From its start to what it was waited for, ms. */
+  /** From its start to the awaited line, ms. */
   readonly startedMs: number;
   readonly #process: ChildProcess;
   readonly #blocked: LoopReports;
@@ -36,11 +36,11 @@ export class Program {
   }
 
   /**
-   * Resolves with the line of its log that `until` waits for; what is wrong is passed on to stderr.
-   * @param watchLoop see how long its event loop is held; takes some memory and time.
+   * Resolves with the log line that `until` waits for; errors are passed on to stderr.
+   * @param watchLoop measure how long its event loop is held; takes some memory and time.
    */
   static async start(args: readonly string[], watchLoop: boolean, until: (line: LogLine) => boolean): Promise<Program> {
-    // Node imports nothing ahead of a startup snapshot.
+    // Node imports nothing before a startup snapshot.
     const words = watchLoop ? ["--no-warnings", "--import", WATCH, MAIN] : DAEMON;
     const start = performance.now();
     const child = spawn(process.execPath, [...words, ...args], { stdio: ["ignore", "ignore", "pipe"] });
@@ -73,7 +73,7 @@ export class Program {
     this.#lines.on("line", (text) => see(JSON.parse(text) as LogLine));
   }
 
-  /** How long its event loop was held since the last call; it was started with `watchLoop`. */
+  /** How long its event loop was held since the last call. Needs `watchLoop`. */
   async blocked(): Promise<Blocked> {
     const next = this.#blocked.next();
     this.#process.kill("SIGUSR2");
@@ -82,7 +82,7 @@ export class Program {
     return blocked;
   }
 
-  /** Ends it. Returns how long its event loop was held, if that was asked for. */
+  /** Ends the program. Returns how long its event loop was held, if measured. */
   async end(): Promise<Blocked | undefined> {
     const next = this.#blocked.next();
     this.#process.kill("SIGTERM");
@@ -90,11 +90,11 @@ export class Program {
   }
 }
 
-/** What watch-loop.ts says, one after the other. */
+/** Reports of watch-loop.ts, in order. */
 class LoopReports {
   #next = Promise.withResolvers<Blocked | undefined>();
 
-  /** The next that comes; undefined: the program ended without one. */
+  /** Returns the next report, or undefined if the program ended without one. */
   next(): Promise<Blocked | undefined> {
     return this.#next.promise;
   }

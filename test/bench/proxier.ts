@@ -1,4 +1,4 @@
-/** A proxier without the program around it, fed as a source feeds it. */
+/** A proxier without the rest of the program, fed like from a source. */
 import { TimeSlice } from "../../dist/base/time-slice.js";
 import { defaultConfig } from "../../dist/config/load.js";
 import { NftKernel } from "../../dist/netlink/nft-kernel.js";
@@ -12,7 +12,7 @@ export type ClusterObjects = readonly (readonly [ReturnType<typeof makeService>,
 
 const log = await createLogger("error");
 
-/** Of this namespace, or of a named one. */
+/** Opens the kernel of this namespace, or of a named one. */
 export function openKernel(netns?: string): Promise<NftKernel> {
   return NftKernel.open(netns === undefined ? {} : { netns: `/run/netns/${netns}` });
 }
@@ -27,7 +27,7 @@ export function newProxier(kernel: NftKernel, options: Partial<ProxierOptions> =
     clock: { now: () => performance.now() },
     localAddresses: () => Promise.resolve([]),
     watch: true,
-    // As the program does.
+    // The program's default.
     serviceCounters: "service",
     ...options,
   });
@@ -39,7 +39,7 @@ export function makeObjects(services: number, endpoints: number, protocol: Proto
   });
 }
 
-/** Does something with each, as a source does with what it reads: the event loop has its turns. */
+/** Processes each item like a source does, with turns of the event loop in between. */
 export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Promise<void> {
   const timeSlice = new TimeSlice();
   for (const one of all) {
@@ -48,7 +48,7 @@ export async function inTurns<T>(all: Iterable<T>, work: (one: T) => void): Prom
   }
 }
 
-/** The first full list, as the program begins with it. */
+/** Feeds the first full list, as at the program's start. */
 export async function feed(proxier: Proxier, objects: ClusterObjects): Promise<void> {
   proxier.readAhead();
   await inTurns(objects, ([service, slice]) => {
@@ -62,7 +62,7 @@ export async function feed(proxier: Proxier, objects: ClusterObjects): Promise<v
 export interface Sample {
   /** From the change to the kernel's answer. */
   readonly totalMs: number;
-  /** Of these, work of the main thread, garbage collection on it included. */
+  /** The main thread's part of it, including its garbage collection. */
   readonly cpuMs: number;
   /** Inside sendmsg. */
   readonly kernelMs: number;

@@ -1,6 +1,6 @@
 /**
- * Somebody deletes the table of a large cluster: how long until all of it is in force again, beside the kernel's own time for
- * that. Prints one line of JSON (`Repair`). Arguments: services endpoints times
+ * Another process deletes the table of a large cluster: measures the time until everything is restored, and the kernel's own part of it.
+ * Prints one line of JSON (`Repair`). Arguments: services endpoints times
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { median, tell } from "./lib.ts";
@@ -8,15 +8,15 @@ import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel } from "./proxier.ts";
 
 export interface Repair {
-  /** Medians, from the kernel's answer to who deleted to its answer to the repair, ms. */
+  /** Medians, from the kernel's answer to the deletion to its answer to the repair, ms. */
   readonly totalMs: number;
   /** Inside sendmsg. */
   readonly kernelMs: number;
-  /** The rest: the event, the look at what is there, packing, threads. */
+  /** The rest: the event, the read of the remaining objects, packing, threads. */
   readonly ownMs: number;
   readonly slowestOwnMs: number;
   readonly operations: number;
-  /** Of each repair, at most. */
+  /** Maximum number of transactions of a repair. */
   readonly transactions: number;
   readonly blocked: Blocked;
 }
@@ -28,12 +28,12 @@ interface Write {
   readonly kernelMs: number;
 }
 
-/** Between two deletions, ms: the program counts those in a row, and waits before it repairs the sixth. */
+/** Time between two deletions, ms: the program counts successive ones, and waits before it repairs the sixth. */
 const PAUSE_MS = 1000;
 
 const [services, endpoints, times] = process.argv.slice(2).map(Number);
 const kernel = await openKernel();
-// Of the kernel's answer: what is noted after it keeps no packet waiting.
+// Time of the kernel's answer: later bookkeeping delays no packet.
 let answered = 0;
 const commit = kernel.commit.bind(kernel);
 kernel.commit = async (ops, options) => {
@@ -62,7 +62,7 @@ const all: { readonly totalMs: number; readonly write: Write }[] = [];
 for (let i = 0; i < times; i++) {
   await sleep(PAUSE_MS);
   const repaired = new Promise<Write>((resolve) => (told = resolve));
-  // A socket of its own each time, as `nft` has: one that deletes twice is taken for a second proxier, and repairs wait.
+  // Use a new socket each time, like `nft`: a socket that deletes twice is taken for a second proxier, and repairs wait.
   const other = await openKernel();
   await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
   const deleted = performance.now();

@@ -1,4 +1,4 @@
-/** Paths of packets for benchmarks: a client, a node, and a pod behind it that has every endpoint's address. */
+/** Packet paths for benchmarks: a client, a node, and a pod behind it that has every endpoint's address. */
 import { execFile } from "node:child_process";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -18,12 +18,12 @@ export interface Road {
 export const ENDPOINTS = 10;
 export const SERVER_PORT = 8080;
 export const CLIENT = "10.200.0.2";
-/** The client is a pod of the node: what it sends to a ClusterIP is not masqueraded. */
+/** The client counts as a pod of the node, so its packets to a ClusterIP are not masqueraded. */
 export const CLUSTER_CIDR = "10.200.0.0/16";
 export const SERVICE_CIDR = "10.96.0.0/12";
 export const NODE_IP = "192.0.2.1";
 
-/** Names of its namespaces begin with `name`. */
+/** `name` is the prefix of its namespaces' names. */
 export async function makeRoad(name: string): Promise<Road> {
   const [client, node, pod] = await Promise.all(
     ["client", "node", "pod"].map((part) => Namespace.create(`${name}-${part}`)),
@@ -56,24 +56,24 @@ export async function destroyRoad({ client, node, pod }: Road): Promise<void> {
   await Promise.all([client, node, pod].map((part) => part.destroy()));
 }
 
-/** What is on a road's node. */
+/** The rules on a road's node. */
 export interface Served {
   /** "none", "edits" alone, "kube-proxy" (its rules), or the directory of a build of this program. */
   readonly by: string;
   readonly services: number;
-  /** What it counts; absent: as it does by default. */
+  /** The value of --service-counters; absent for the default. */
   readonly counters?: string;
   /** Annotations nft-proxier.dev/NAME of each service, "NAME=VALUE,…". */
   readonly annotations?: string;
-  /** A file for `nft -f` that changes what was written. */
+  /** A file for `nft -f` that changes the written rules. */
   readonly edits?: string;
 }
 
 const SERVE = fileURLToPath(new URL("serve.ts", import.meta.url));
-/** Services to a transaction: kube-proxy's shape takes a time quadratic in them. */
+/** Services per transaction: the time for kube-proxy's layout is quadratic in them. */
 const AT_ONCE = 250;
 
-/** Serves on the road's node; what another protocol had there before goes. */
+/** Serves on the road's node, and removes what another protocol had there before. */
 export async function serve(
   { node }: Road,
   { by, services, counters, annotations, edits }: Served,
@@ -98,7 +98,7 @@ export async function serve(
   if (edits !== undefined) await node.mustRun(["nft", "-f", "-"], { input: await readFile(edits, "utf8") });
 }
 
-/** Its transactions. */
+/** Yields its transactions. */
 function* kubeProxyRules(services: number, protocol: Protocol): Generator<string[]> {
   const transport = protocol === "UDP" ? "udp" : "tcp";
   const table = `ip ${TABLE}`;
@@ -120,7 +120,7 @@ function* kubeProxyRules(services: number, protocol: Protocol): Generator<string
   }
 }
 
-/** Of a datagram, from its send to its receipt; ns. */
+/** Time of a datagram, from its send to its receipt; ns. */
 export interface Quantiles {
   readonly p10: number;
   readonly p50: number;
@@ -130,19 +130,19 @@ export interface Quantiles {
   readonly lost: number;
 }
 
-/** The first datagram of a connection, the second of one that nobody has answered yet, and one after an answer. */
+/** The first datagram of a connection, the second one before any answer, and one after an answer. */
 export type Moments = Readonly<Record<"first" | "second" | "answered", Quantiles>>;
 
-/** Where new sockets send to. */
+/** The destinations of new sockets. */
 export interface Path {
   readonly name: string;
   readonly road: Road;
   readonly to: "services" | "pods";
-  /** Services or pods, drawn from at random. */
+  /** Number of services or pods to draw from at random. */
   readonly destinations: number;
 }
 
-/** Connections on all paths in turns, this many on each. */
+/** Opens connections on all paths in turns, this many on each. */
 export async function firstPackets(paths: readonly Path[], connections: number): Promise<Record<string, Moments>> {
   const program = buildProgram("first-packet", [], "-O2");
   const args = paths.map(({ name, road, to, destinations }) => {
@@ -153,7 +153,7 @@ export async function firstPackets(paths: readonly Path[], connections: number):
   return JSON.parse(output) as Record<string, Moments>;
 }
 
-/** The first of the destinations. */
+/** Returns the first of the destinations. */
 export function target(to: Path["to"]): readonly [address: string, port: number] {
   return to === "pods" ? [podAddress(0), SERVER_PORT] : [clusterIPOf(0), 80];
 }

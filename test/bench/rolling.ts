@@ -1,6 +1,6 @@
 /**
- * A rolling update: so many slices change within a second, each with one endpoint replaced, at the proxier's own pace. Prints one
- * line of JSON (`Rolling`). Needs --expose-gc. Arguments: services endpoints changes
+ * A rolling update: `changes` slices change within a second, each with one endpoint replaced, at the proxier's own pace. Prints one line of
+ * JSON (`Rolling`). Needs --expose-gc. Arguments: services endpoints changes
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { freshPod, makeSlice, podsOf } from "./cluster.ts";

@@ -1,12 +1,13 @@
 /**
- * `npm run bench`: every figure of test/bench/README.md, measured on this machine in one run, against what is aimed at.
+ * `npm run bench`: measures every figure of test/bench/README.md on this machine in one run, and compares it with its aim.
  *
  *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands ports handover
  *
- * `--before`: the directory of another build of this project; loads, changes, restarts and the program's memory are measured of both, in turns.
+ * `--before`: the directory of another build of this project. Loads, changes, restarts and the program's memory are then measured for both,
+ * in turns.
  *
- * Prints progress on stderr, and then tables, the last one with the aims, and the same as JSON. An aim that is missed is
- * a figure, not a failure: the exit code is 0.
+ * Prints progress on stderr, then tables (the last one has the aims), and the results as JSON. A missed aim is a figure, not a failure: the
+ * exit code is 0.
  */
 import { existsSync } from "node:fs";
 import { cpus, loadavg, release } from "node:os";

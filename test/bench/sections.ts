@@ -1,4 +1,4 @@
-/** What is measured, section by section: each in processes and network namespaces of its own, several times where it is short. */
+/** The measurements, by section: each in its own processes and network namespaces, repeated if it is short. */
 import type { Affinity } from "./affinity.ts";
 import type { Cluster } from "./api.ts";
 import type { Check } from "./check.ts";
@@ -21,13 +21,13 @@ interface Size {
   readonly endpoints: number;
 }
 
-/** Of a process that is not this one, and how long its event loop was held. */
+/** Result of a separate process, and how long its event loop was held. */
 export type Watched<T> = Size & T & { readonly blocked: Blocked };
 
-/** All that a run measured; a section that was skipped is absent. */
+/** All results of a run; skipped sections are absent. */
 export interface Results {
   services?: Measured[];
-  /** The same of another build, in turns with this one. */
+  /** The same for another build, in turns with this one. */
   servicesBefore?: Measured[];
   kernel?: KernelMemory;
   rolling?: Rolling;
@@ -61,22 +61,22 @@ const ROLLING = { services: 10_000, endpoints: 10, changes: 1_000 };
 const GROWTH = { services: 5_000, endpoints: 10, changes: 100_000 };
 const CLUSTER = { services: 10_000, endpoints: 10, changes: 1_000, watchedChanges: 100 };
 const COMMANDS = { services: 10_000, endpoints: 10 };
-/** Of one service. */
+/** Ports of the one service. */
 const PORTS = 20_000;
 const PACKETS = { services: 50_000, connections: 12_000, perRound: 5_000 };
-/** Within what is repaired without a wait. */
+/** Few enough to be repaired without a wait. */
 const REPAIRS = { services: 10_000, endpoints: 10, times: 5 };
 const CHECKS = { services: 50_000, endpoints: 10, times: 5 };
 /** Single changes at each size. */
 const CHANGES = 2_000;
 
-/** How often each is measured, and the directory of another build that this one is compared with. */
+/** Number of repetitions, and the directory of another build to compare with. */
 export interface Scope {
   readonly rounds: number;
   readonly before?: string;
 }
 
-/** Progress. */
+/** Prints progress. */
 function say(what: string): void {
   process.stderr.write(`measuring ${what} ...\n`);
 }
@@ -85,7 +85,7 @@ const text = ({ services, endpoints }: Size): string => `${services} services x 
 const of = (round: number, rounds: number): string => `(${round + 1} of ${rounds})`;
 
 /**
- * What is measured of each build, this one first, and of each size: in rounds over all of them, so that a busy minute does not fall on one.
+ * Measures each build, this one first, at each size. The rounds go over all of them, so that a busy minute does not affect only one.
  * `measure` runs scripts of the build in `root`.
  */
 function inRounds<T>(
@@ -124,7 +124,7 @@ function medians(all: readonly Changes[]): Changes {
   };
 }
 
-/** Medians; the longest that the event loop was held. */
+/** Medians, and the longest time that the event loop was held. */
 function together(all: readonly Measured[]): Measured {
   const [first] = all;
   const newCounts = all.flatMap(({ newCount }) => newCount ?? []);
@@ -147,7 +147,7 @@ function together(all: readonly Measured[]): Measured {
   };
 }
 
-/** The largest, and the longest. */
+/** The largest and longest values. */
 function measureKernel(rounds: number): KernelMemory {
   const all = Array.from({ length: rounds }, (_, round) => {
     say(`the kernel's memory, ${text(KERNEL_SIZE)} ${of(round, rounds)}`);
@@ -160,7 +160,7 @@ function measureKernel(rounds: number): KernelMemory {
   };
 }
 
-/** Of each size the run whose load took the kernel the median time. */
+/** For each size, the run with the median kernel time of the load. */
 function measureAffinity(rounds: number): Affinity[] {
   return AFFINITY_SIZES.map((size) => {
     const all = Array.from({ length: rounds }, (_, round) => {
@@ -220,7 +220,7 @@ function measureMemory(scope: Scope): Pick<Results, "memory" | "memoryBefore"> {
 
 type Program = Memory & { readonly blocked: Blocked };
 
-/** The largest, and the longest. */
+/** The largest and longest values. */
 function largest(all: readonly Program[], size: number): Watched<Memory> {
   return {
     ...MEMORY_SIZES[size],
@@ -272,7 +272,7 @@ function measureHandover(rounds: number): Handover[] {
 
 export type Section = Exclude<keyof Results, "servicesBefore" | "memoryBefore">;
 
-/** In the order in which they run. */
+/** Sections in the order of their execution. */
 export const SECTIONS: Readonly<Record<Section, (into: Results, scope: Scope) => void>> = {
   services: (into, scope) => Object.assign(into, measureServices(scope)),
   kernel: (into, { rounds }) => (into.kernel = measureKernel(rounds)),

@@ -1,5 +1,6 @@
 /**
- * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [what is counted [annotations]]
+ * Writes services with a build of this program into a network namespace, and ends. Arguments: build netns services protocol [value of
+ * --service-counters [annotations]]
  */
 import { resolve } from "node:path";
 

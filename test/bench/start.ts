@@ -1,11 +1,11 @@
 /**
- * Starts of the program at an API server (the double, in this process), several builds in turns: time and CPU until both families are written, and
- * memory 5 s later, and anonymous memory again 5 s after 30 changes, 0.1 s apart. Each start finds no table.
+ * Starts of the program with an API server (the double, in this process), several builds in turns. Measures time and CPU until both
+ * families are written, memory 5 s later, and anonymous memory again 5 s after 30 changes that are 0.1 s apart. Each start finds no table.
  *
  *   node test/lab/enter.mjs -- node test/bench/start.ts SERVICES ENDPOINTS ROUNDS [BUSY] NAME=COMMAND...
  *
- * COMMAND is the program without flags, BUSY a number of loops that compete for the processors: 0 if absent. Prints medians, and least and
- * greatest. Needs `nft`.
+ * COMMAND is the program without flags. BUSY is the number of loops that compete for the processors (default 0). Prints medians, minima and
+ * maxima. Needs `nft`.
  */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
@@ -31,13 +31,13 @@ const variants = words
 
 const cluster = await startApiCluster(services, endpoints);
 
-/** Ms of both user and system time. */
+/** User and system time together, ms. */
 function cpuOf(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(/\) /)[1]?.split(" ") ?? [];
   return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
 }
 
-/** MB of a process's memory of one kind. */
+/** Memory of one kind of a process, MB. */
 function memoryOf(pid: number, kind: "Rss" | "Anonymous"): number {
   const kib = new RegExp(`^${kind}:\\s+(\\d+)`, "m").exec(readFileSync(`/proc/${pid}/smaps_rollup`, "utf8"))?.[1];
   return Math.round((Number(kib) * 1024) / 1e5) / 10;
@@ -57,7 +57,7 @@ async function written(child: ChildProcess, name: string): Promise<number> {
   });
 }
 
-/** Takes an endpoint from one service after the other, and gives them back. */
+/** Removes an endpoint from one service after the other, and then restores them. */
 async function change(): Promise<void> {
   const half = CHANGES / 2;
   for (let i = 0; i < CHANGES; i++) {

@@ -1,4 +1,4 @@
-/** Results as tables for people. */
+/** Prints results as tables. */
 import type { Aim } from "./aim.ts";
 import { changeRows, conntrackRow, recoveryRows } from "./conntrack.ts";
 import { fixed } from "./lib.ts";
@@ -13,7 +13,7 @@ type Row = Readonly<Record<string, string | number>>;
 
 const mb = (bytes: number): string => fixed(bytes / 2 ** 20, 0);
 const held = ({ heldMs, ownMs }: Blocked): string => `${fixed(heldMs, 0)} (${fixed(ownMs, 0)})`;
-/** Rows of the other build. */
+/** Prefix of the other build's rows. */
 const BEFORE = "before: ";
 const HELD = "loop held ms (own work)";
 
@@ -74,7 +74,7 @@ function portRows({ ports, load, replace }: ManyPorts): Row[] {
   }));
 }
 
-/** A table for each section. */
+/** Prints a table for each section. */
 function tables({
   services,
   servicesBefore = [],

@@ -1,6 +1,6 @@
 /**
- * Loaded into the program ahead of it (`node --import`): when it ends, and at SIGUSR2 of what was since the last, one line on stderr as its log's say how long its event loop was
- * held. The time in which modules are loaded is skipped: that is before anything listens.
+ * Loaded into the program before it (`node --import`). At the program's end, and at each SIGUSR2, it logs one line on stderr that says how
+ * long the event loop was held since the last one. It skips the time in which modules are loaded, before the program listens.
  */
 import { subscribe } from "node:diagnostics_channel";
 import { writeSync } from "node:fs";

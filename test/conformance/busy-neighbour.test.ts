@@ -1,4 +1,4 @@
-/** Other tables of the namespace change all the time, or in large transactions: what that does to a table that is watched. */
+/** Effects on a watched table while other tables of the namespace change all the time, or in large transactions. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
@@ -15,13 +15,13 @@ import { decoded } from "../support/decoded.js";
 
 const OWN = { family: "ip", table: "own" } as const;
 const THEIRS = { family: "ip", table: "theirs" } as const;
-/** A dump of so many takes long enough for several foreign transactions. */
+/** A dump of this many elements takes long enough for several foreign transactions. */
 const ELEMENTS = 100_000;
 
 let namespace: Namespace;
 let kernel: NftKernel;
 let other: NftKernel;
-/** What a test leaves behind, in this order. */
+/** Cleanup after each test, in this order. */
 const closers: (() => Promise<unknown>)[] = [];
 
 beforeAll(async () => {
@@ -73,11 +73,11 @@ interface Watched {
   readonly table: Table;
   readonly set: ElementSet;
   readonly lost: readonly string[];
-  /** Counts from now on; `behindDump` and `beforeCommit` run where they say. */
+  /** Counts from now on; the hooks run after a dump and before a commit. */
   count(hooks?: { behindDump?: () => Promise<unknown>; beforeCommit?: () => Promise<unknown> }): Seen;
 }
 
-/** A watched table of so many addresses in one set, in force. */
+/** A watched table, written with this many addresses in one set. */
 async function watched(count: number): Promise<Watched> {
   const table = new Table(kernel, { family: "ip", name: OWN.table });
   const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 * count });
@@ -142,7 +142,7 @@ test("a read of a large table is done once while another process keeps changing 
   expect(seen.dumps).toBe(1);
   end.abort();
   await busy;
-  // All of it is of one moment.
+  // Everything read is from one moment.
   own.table.invalidate("test");
   expect(await own.table.apply()).toMatchObject({ transactions: 0, resynced: "test" });
   expect(own.lost).toEqual([]);
@@ -206,7 +206,7 @@ test("chains are asked for by name, whatever other tables hold, and all of them 
   own.table.invalidate("test");
   expect(await own.table.apply()).toMatchObject({ transactions: 0 });
   expect(asked.splice(0)).toEqual([["a", "b"]]);
-  // Here even those that are known are too few.
+  // Here the foreign chain is in our table, so reading the known chains is not enough.
   await other.commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
   own.table.invalidate("test");
   expect((await own.table.apply()).operations.chain).toEqual({ add: 0, delete: 1 });
@@ -227,14 +227,14 @@ test(
       observers: [{ repaired: ({ found }) => repairs.push(...found) }],
     });
     let services = 0;
-    /** Just enough for a transaction that the monitor leaves its group for. */
+    /** Just enough for a transaction during which the monitor leaves its group. */
     const serve = (): void => {
       for (let i = 0; i < 110; i++, services++) {
         proxier.upsert(decoded({ kind: "Service", object: makeService(services) }));
         proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(services, podsOf(services, 10)) }));
       }
     };
-    // So many that the map has room for all that come: one that is made anew for its size needs no repair.
+    // Enough that the map has room for all further ones: a map that is recreated for its size needs no repair.
     for (let i = 0; i < 5; i++) serve();
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
@@ -251,7 +251,7 @@ test(
     for (const round of [1, 2, 3]) {
       let foreign: Promise<unknown> | undefined;
       kernel.commit = async (ops, options) => {
-        // Chains may go ahead in a small one, for which the monitor stays.
+        // Chains may be written first in a small transaction, during which the monitor stays.
         if (foreign === undefined && ops.some((op) => op.kind === "elements" && op.op === "add")) {
           const { id } = await kernel.generation();
           const load = keys(addressBytes(60_000, 0x0c000000 + round * 60_000));
@@ -259,7 +259,7 @@ test(
             { op: "add", kind: "elements", ...THEIRS, set: "s", elements: load },
             { op: "delete", kind: "elements", ...ref, set: set.set, elements: victim },
           ]);
-          // The number is raised first, the events are sent afterwards.
+          // The kernel raises the number first and sends the events afterwards.
           for (let now = id; now === id; now = (await kernel.generation()).id);
         }
         return commit(ops, options);

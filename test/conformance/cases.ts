@@ -5,27 +5,27 @@ import type { KernelWorld } from "../support/kernel-world.ts";
 import { snapshot } from "../support/snapshot.ts";
 import type { Fact, KernelFacts } from "../support/kernel-facts.ts";
 
-/** What becomes of a batch. */
+/** The expected result of a batch. */
 interface Outcome {
-  /** The operations that are refused; absent: the batch passes. */
+  /** The rejected operations; absent if the batch passes. */
   readonly faults?: readonly Fault[];
-  /** Looks at what an accepted batch left behind. */
+  /** Checks the result of an accepted batch. */
   readonly then?: (world: KernelWorld) => Promise<void>;
 }
 
-/** One batch and what the kernel says to it. */
+/** One batch and the kernel's answer. */
 export interface Case extends Outcome {
   readonly title: string;
-  /** Committed before. */
+  /** Operations to commit first. */
   readonly given?: readonly Op[];
   readonly when: readonly Op[] | ((world: KernelWorld) => Promise<readonly Op[]>);
-  /** What becomes of it on kernels from before this. */
+  /** Result on kernels before this fact. */
   readonly before?: Outcome & { readonly fact: Fact };
-  /** What becomes of it on kernels from this on. */
+  /** Result on kernels since this fact. */
   readonly since?: Outcome & { readonly fact: Fact };
 }
 
-/** Gives the tests their world of the moment. */
+/** Returns the current test's world. */
 export type Current = () => KernelWorld;
 
 /** Faults of a commit that must fail with "refused". */
@@ -35,11 +35,11 @@ export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: Comm
     (reason: unknown) => reason,
   );
   if (!(error instanceof KernelError) || error.code !== "refused") throw error;
-  // The kernel's own words differ between versions, and are not always there.
+  // The kernel's own text differs between versions, and is not always there.
   return error.faults.map(({ text: _text, ...fault }) => fault);
 }
 
-/** What must become of a case on a kernel. */
+/** The expected result of a case on a kernel. */
 function outcomeOn(facts: KernelFacts, each: Case, ops: readonly Op[]): Outcome {
   const unknown = ops.flatMap((op, index): Fault[] => (op.op === "destroy" ? [{ op: index, errno: "EINVAL" }] : []));
   if (!facts.destroy && unknown.length > 0) return { faults: unknown };
@@ -50,7 +50,7 @@ function outcomeOn(facts: KernelFacts, each: Case, ops: readonly Op[]): Outcome 
   return { faults: outcome.faults.map(({ element: _element, ...fault }) => fault) };
 }
 
-/** Runs each case, first as a dry run: that must say the same and change nothing. A refused batch must change nothing either. */
+/** Runs each case, first as a dry run, which must give the same answer and change nothing. A rejected batch must change nothing either. */
 export function runCases(current: Current, cases: readonly Case[]): void {
   for (const each of cases) {
     const { title, given, when } = each;

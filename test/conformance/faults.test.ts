@@ -1,4 +1,4 @@
-/** The failures that can be ordered from FakeKernel, and what it keeps for tests to look at. */
+/** The failures that tests can request from FakeKernel, and its records for tests. */
 import { expect, test } from "vitest";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
 import type { ChangeBatch } from "../../src/netlink/kernel.js";
@@ -119,7 +119,7 @@ test("a large batch is taken back as fast as it is put in", async () => {
   expect((await kernel.elements(T, addressSet("s"))).count).toBe(0);
   await kernel.commit([elements]);
   expect((await kernel.elements(T, addressSet("s"))).count).toBe(100_000);
-  // Generous: it takes a fraction of a second; an undo per element by scanning would take minutes.
+  // Generous: it takes a fraction of a second, but an undo that scans for each element would take minutes.
   expect(performance.now() - started).toBeLessThan(patience(10_000));
 });
 

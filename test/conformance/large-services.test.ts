@@ -1,4 +1,4 @@
-/** A service with many elements is written piece by piece, so that changes of others do not wait for it. */
+/** A service with many elements is written piece by piece, so that others' changes do not wait for it. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { renameSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -23,15 +23,15 @@ import { longTest } from "../support/long.ts";
 
 const TRIES = atLength({ short: 4, usual: 20 });
 const ROUNDS = 5;
-/** Of one transaction: a piece deleted and added, and what a port has more than that. */
+/** Maximum for one transaction: a piece deleted and added, and a port's excess over that. */
 const MOST_ELEMENTS = 2 * 8192 + 2 * 16_384;
 
 let namespace: Namespace;
 let kernel: NftKernel;
 let proxier: Proxier;
-/** Elements of each transaction. */
+/** Number of elements of each transaction. */
 let committed: number[];
-/** Services that came into force, in this order. */
+/** Services in the order in which they were written. */
 let written: string[];
 let news: PromiseWithResolvers<void>;
 
@@ -95,13 +95,16 @@ function put(spec: Spec, endpoints: readonly string[]): void {
   proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
 }
 
-/** Resolves once the service has come into force since the call. */
+/** Resolves when the service has been written since the call. */
 async function inForce(name: string): Promise<void> {
   const from = written.length;
   while (!written.includes(`default/${name}`, from)) await news.promise;
 }
 
-/** How long the small service waits for its changes, ms, while `change` is written again and again; and how many came before that was through. */
+/**
+ * How long the small service waits for its changes, ms, while `change` is written repeatedly; and how often it was written before the large
+ * service.
+ */
 async function waitsBeside(large: Spec, change: (time: number) => void): Promise<{ waits: number[]; before: number }> {
   const waits: number[] = [];
   let before = 0;
@@ -139,7 +142,7 @@ it("another service's change does not wait for one of 20,000 ports", async () =>
   const { waits, before } = await waitsBeside(large, (time) => put(large, ["10.244.1.11", `10.244.2.${time + 1}`]));
   expect(before).toBeGreaterThan(TRIES / 2);
   expect(Math.max(...committed)).toBeLessThan(MOST_ELEMENTS);
-  // Some 20 ms where the machine is idle.
+  // Some 20 ms on an idle machine.
   expect(waits[TRIES / 2]).toBeLessThan(patience(500));
 });
 
@@ -193,7 +196,7 @@ it("two services of many ports that exchange addresses serve both all the while"
     const result = await commit(ops, options);
     writes++;
     const bytes = Buffer.from((await kernel.elements(table, map)).bytes);
-    // Address, UDP and the last port, as the map's keys have them.
+    // Address, UDP and the last port, in the form of the map's keys.
     for (const i of addresses.keys())
       if (!bytes.includes(`cb00710${i + 1}110000005dbf0000`, 0, "hex"))
         gaps.push(`${addresses[i]} after write ${writes}`);
@@ -205,7 +208,7 @@ it("two services of many ports that exchange addresses serve both all the while"
   expect(gaps).toEqual([]);
 });
 
-/** CPU time of this thread that `work` takes, ms. */
+/** CPU time of this thread for `work`, ms. */
 function ownTime(work: () => void): number {
   const before = ownMs();
   work();
@@ -250,7 +253,7 @@ it("reading, comparing and writing a change of 20,000 ports holds the event loop
     console.log(
       `held ${held.map((ms) => ms.toFixed(0)).join(" ")} ms, parsed ${parsed.map((ms) => ms.toFixed(0)).join(" ")} ms`,
     );
-    // The best of each: collections of garbage that fall into a turn are not what this is about.
+    // The best of each: garbage collections within a turn do not count here.
     expect(Math.min(...held) / Math.min(...parsed)).toBeLessThan(2);
   } finally {
     await source.stop();

@@ -1,4 +1,6 @@
-/** More endpoints than a packet has ports, with policy Local: the two lists of a service stay apart in the kernel's maps. */
+/**
+ * More endpoints than a packet has ports, with policy Local: a service's two lists stay separate in the kernel's maps.
+ */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { batchLayout } from "../../src/netlink/element-batch.js";
@@ -24,7 +26,7 @@ beforeAll(async () => {
 });
 afterAll(() => namespace.remove());
 
-/** What each number that the chain draws leads to, "address" or undefined. */
+/** The target of each number that the chain draws: an address, or undefined. */
 async function drawn(kernel: Kernel, chain: string): Promise<(string | undefined)[]> {
   const [rule] = await kernel.rules(TABLE, chain);
   const draw = rule?.exprs.find((expr) => expr.type === "numgen");

@@ -1,4 +1,4 @@
-/** What the kernel takes to scale a service of a large cluster to a number of endpoints that no other service of its map has. */
+/** The kernel's time to scale a service of a large cluster to a number of endpoints that no other service of its map has. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
@@ -37,7 +37,7 @@ afterAll(async () => {
   await namespace.remove();
 });
 
-/** Scales the service, and returns how long the kernel took, ns. */
+/** Scales the service, and returns the kernel's time, ns. */
 async function scale(service: number, count: number): Promise<number> {
   const added = Array.from({ length: count - ENDPOINTS }, (_, i) => freshPod(SERVICES, ENDPOINTS, service * MOST + i));
   proxier.upsert(

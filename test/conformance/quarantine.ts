@@ -1,4 +1,6 @@
-/** A service that the kernel refuses is its own trouble: with the kernel's own refusals, of every kind of operation. */
+/**
+ * A service that the kernel rejects does not affect others: with the kernel's own errors, for every kind of operation.
+ */
 import type { V1Service } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, test } from "vitest";
 
@@ -20,16 +22,16 @@ const TIMEOUT_MS = patience(120_000);
 
 let kernel: Kernel;
 let facts: KernelFacts;
-/** What is sent instead of an operation. */
+/** Replaces an operation before it is sent. */
 let spoil: (op: Op) => Op;
-/** Whether a refusal says of what. */
+/** Whether an error names its cause. */
 let telling: boolean;
 let refused: number;
 let now: number;
 let reported: string[];
 let proxier: Proxier;
 
-/** Opens the kernel, whose commits `spoil` gets into its hands, and starts a proxier on it. */
+/** Opens the kernel, with `spoil` applied to its commits, and starts a proxier on it. */
 async function start(open: OpenKernelWorld): Promise<() => Promise<void>> {
   const world = await open();
   ({ kernel, facts } = world);
@@ -69,13 +71,13 @@ function put(index: number, pods: readonly number[], change: Partial<V1Service["
   proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
 }
 
-/** Without a word about what, or about what is not there, the first failure may be anybody's. */
+/** If an error names nothing, or a missing object, the first failure may have any cause. */
 async function write(): Promise<void> {
   for (let i = 0; i < 3; i++) if ((await proxier.sync()).ok) return;
   throw new Error("the others were not written either");
 }
 
-/** Of these services, those that have a cluster IP in force. */
+/** Those of the first `count` services whose cluster IP is active. */
 async function served(count: number): Promise<Set<number>> {
   const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.services);
   if (info === undefined) throw new Error("no map of services");
@@ -109,7 +111,7 @@ function withNonsense(services: ReadonlySet<number>): (op: Op) => Op {
   };
 }
 
-/** What the proxier must do on every kernel. */
+/** Requirements on the proxier with every kernel. */
 export function describeIsolation(name: string, open: OpenKernelWorld): void {
   describe(`services that ${name} refuses`, () => {
     beforeEach(() => start(open));
@@ -117,7 +119,7 @@ export function describeIsolation(name: string, open: OpenKernelWorld): void {
   });
 }
 
-/** The same where there are 5,000. */
+/** The same with 5,000 services. */
 export function describeIsolationAmongMany(name: string, open: OpenKernelWorld): void {
   describe(`of many services, some that ${name} refuses`, () => {
     beforeEach(() => start(open));
@@ -141,7 +143,8 @@ function amongMany(): void {
       expect(reported.toSorted()).toEqual([...wrong].map((i) => `quarantined bench/svc-${i}`).toSorted());
       const all = new Set(Array.from({ length: 5000 }, (_, i) => i));
       expect(await served(5000)).toEqual(new Set([...all].filter((i) => !wrong.has(i))));
-      // Where no refusal names an element, log2(n) for each; what is said to be missing is looked at, and tried once more.
+      // If errors name no element, log2(n) for each service; if an object is said to be missing, it is checked and
+      // retried once more.
       const tries = tells && !facts.namesElements ? 2 : 1;
       expect(refused).toBeLessThan(tries * 4 * 13 + 12);
       spoil = (op) => op;
@@ -153,7 +156,7 @@ function amongMany(): void {
   });
 }
 
-/** Changes that are tried together with those of the service that is refused. */
+/** Changes that are tried together with those of the rejected service. */
 const TOGETHER = 5000;
 
 function beside(): void {

@@ -1,6 +1,6 @@
 /**
- * Random batches on both kernels side by side: every answer, everything left behind and every event must be the same.
- * The fake is only worth something while it says what the kernel says, also in cases that no row describes.
+ * Random batches on both kernels: every answer, every result and every event must be equal. The fake is useful only as long as it behaves
+ * like the kernel, also in cases that no row describes.
  */
 import { release } from "node:os";
 import { setTimeout } from "node:timers/promises";
@@ -31,7 +31,7 @@ import { atLength } from "../lab/length.ts";
 
 const ROUNDS = atLength({ short: 1, usual: 8, nightly: 40 });
 const BATCHES = 60;
-/** Two jiffies where they are longest (HZ=100), ms: intervals remember the last start that a batch named until the jiffy is over. */
+/** Two jiffies of the longest kind (HZ=100), ms: intervals remember the last start of a batch until the jiffy ends. */
 const NEXT_JIFFY_MS = 20;
 const SEED = Number(process.env.FUZZ_SEED ?? 20_251_121);
 
@@ -71,7 +71,7 @@ const SETS: readonly SetInfo[] = [
 ];
 const ADDRESSES = ["0.0.0.0", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "255.255.255.255"];
 
-/** An operation whose handle is that of the rule at an index, which differs between the kernels. */
+/** An operation that uses the handle of the rule at an index; handles differ between the kernels. */
 type Draft = (handle: (chain: string, index: number) => bigint) => Op;
 
 class Generator {
@@ -82,7 +82,7 @@ class Generator {
     return Array.from({ length: count }, (_, i) => (this.dice.chance(6) ? this.ruleWithSet(i) : [this.draft()])).flat();
   }
 
-  /** A rule with an anonymous set of its own; now and then without the rule, or twice with the same set. */
+  /** A rule with its own anonymous set; sometimes without the rule, or twice with the same set. */
   private ruleWithSet(setId: number): Draft[] {
     const { dice } = this;
     const interval = dice.chance(50);
@@ -244,7 +244,7 @@ async function listen(world: KernelWorld): Promise<Side> {
   return { world, heard };
 }
 
-/** Commits the drafts and tells everything that can be compared. */
+/** Commits the drafts and returns everything that can be compared. */
 async function play({ world, heard }: Side, drafts: readonly Draft[]): Promise<unknown> {
   const { kernel } = world;
   const rules = await kernel.rules(T);
@@ -281,7 +281,7 @@ beforeAll(async () => {
 afterAll(() => namespace.remove());
 
 const SEEDS = Array.from({ length: ROUNDS }, (_, round) => SEED + round);
-// Sooner or later random batches meet each thing that an older kernel does otherwise.
+// Sooner or later, random batches reach every difference of an older kernel.
 const [each, note] = factsOf(release()).asTheFake
   ? [test.each(SEEDS), ""]
   : [test.skip.each(SEEDS), ": skipped, as the fake is a Linux 6.18, and this is older"];

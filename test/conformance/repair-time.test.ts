@@ -1,4 +1,4 @@
-/** How long the tables of a large cluster are away when another process deletes them, beside the time that the kernel takes to load them. */
+/** How long the tables of a large cluster are gone after another process deletes them, compared with the kernel's time to load them. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
@@ -13,7 +13,7 @@ import { atLength } from "../lab/length.ts";
 
 const SERVICES = atLength({ short: 3_000, usual: 10_000 });
 const ENDPOINTS = 10;
-/** The aim, from the deletion to all in force, without the kernel's own time. */
+/** The aim, from the deletion to the complete repair, without the kernel's own time. */
 const OWN_MS = 50;
 
 let namespace: Namespace;
@@ -38,7 +38,7 @@ afterAll(async () => {
   await namespace.remove();
 });
 
-/** What this thread has worked so far, ms: unlike the time on the wall it does not tell of what else the machine does. */
+/** CPU time of this thread so far, ms: unlike wall time, it does not depend on other load. */
 function worked(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;
@@ -50,7 +50,7 @@ test(
   async () => {
     const own: number[] = [];
     const commit = kernel.commit.bind(kernel);
-    // What is done while the kernel works on a part of it holds no other work up.
+    // Work while the kernel handles a part does not delay anything.
     let since = 0;
     let before = 0;
     kernel.commit = async (ops, options) => {
@@ -61,10 +61,10 @@ test(
         since = worked();
       }
     };
-    // The first may wait for the compiler.
+    // The first round may wait for the compiler.
     for (let round = 0; round < 4; round++) {
       const done = new Promise<RepairReport>((resolve) => (repaired = resolve));
-      // A socket of its own each time, as `nft` has: one that deletes twice is taken for a second proxier, and repairs wait.
+      // Use a new socket each time, like `nft`: a socket that deletes twice is taken for a second proxier, and repairs wait.
       const other = await NftKernel.open({ netns: namespace.path });
       await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
       since = worked();
@@ -75,8 +75,8 @@ test(
       expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
       expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
     }
-    // Patience is for what waits: an emulated processor computes slower still (12 to 15 times were seen), and its clock also
-    // counts what it stands still for a busy machine (1.6 s were seen where that took turns).
+    // `patience` scales waiting. An emulated processor computes slower still (12 to 15 times were seen), and its clock also counts the time
+    // in which a busy machine does not run it (1.6 s were seen where that happened in turns).
     expect(Math.min(...own.slice(1))).toBeLessThan(patience(patience(1) > 1 ? 4 * OWN_MS : OWN_MS));
   },
 );

@@ -28,7 +28,7 @@ const TOPICS = {
   addresses,
 };
 
-/** What every implementation of `Kernel` must do. `open` gives an empty one for each test. */
+/** Requirements on every implementation of `Kernel`. `open` returns an empty one for each test. */
 export function describeKernel(name: string, open: OpenKernelWorld): void {
   describe(name, () => {
     let world: KernelWorld;

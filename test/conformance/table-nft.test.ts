@@ -1,4 +1,4 @@
-/** The same table written by us and, from its text, by the machine's nft: the kernel must hold the same. */
+/** The same table written by us and, from its text, by the machine's nft: the kernel must hold the same objects. */
 import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
@@ -55,7 +55,7 @@ function tableOf(name: string, family: Family, cases: readonly Case[]): Table {
   return table;
 }
 
-/** What nft prints of each chain, by table and name. */
+/** nft's listing of each chain, by table and name. */
 function listChains(family: Family): ReadonlyMap<string, string> {
   const tables = nft(undefined, "list", "ruleset", family).matchAll(/^table \S+ (\S+) {$(.*?)^}$/gms);
   return new Map(
@@ -87,7 +87,7 @@ describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (
   let tables: readonly Table[] = [];
   let listed: ReadonlyMap<string, string> = new Map();
 
-  // All at once: starting nft takes far longer than what it does for a rule.
+  // All at once: starting nft takes far longer than its work for a rule.
   beforeAll(async () => {
     const ours = tableOf("ours", family, cases);
     const forNft = cases.filter((item) => item.listOnly !== true);
@@ -186,7 +186,7 @@ describe("a whole table", () => {
     expect(loaded).toMatch(/10\.96\.0\.1 \. tcp \. 80 \. 2 : 10\.0\.1\.3 \. 8080/);
     expect(loaded).toContain("10.0.0.0/8");
     expect(loaded).toContain("7 : jump draw-1");
-    // What nft wrote is taken over: sets keyed by an index have other type ids there and are made anew, the rest stays.
+    // nft's table is taken over: sets keyed by an index have other type ids there and are recreated, the rest stays.
     await table.load();
     expect(endpoints.kernelValue(vipKey())).toBeUndefined();
     const result = await table.apply();

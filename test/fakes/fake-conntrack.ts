@@ -1,7 +1,8 @@
 /**
  * Connection tracking in memory, for tests: the answers of the kernel's ctnetlink without the kernel. The conformance
- * suite runs on both. Entries come by `create` or `add`, not by packets, and go by `delete`, by `expire` or when their
- * time is over. What a real kernel shows rarely can be ordered: refusals, interrupted dumps, lost events, delays.
+ * suite runs on both. Entries are created with `create` or `add`, not by packets, and disappear through `delete`,
+ * `expire` or their timeout. Rare behaviour of real kernels can be requested: errors, interrupted dumps, lost events,
+ * delays.
  */
 import { KernelError } from "../../src/netlink/errors.js";
 import { type IpFamily, parseAddress } from "../../src/base/ip.js";
@@ -35,15 +36,15 @@ import {
 export interface FakeConntrackOptions {
   /** ms, for timeouts. Default: performance.now. */
   readonly now?: () => number;
-  /** Entries that fit. Default 262,144. */
+  /** Maximum number of entries. Default 262,144. */
   readonly max?: number;
   /** Entries in one chunk of a dump. Default 64. */
   readonly chunkSize?: number;
 }
 
-/** A refusal to come. */
+/** An error to inject. */
 export interface InjectedConntrackFault {
-  /** Which call fails: "dump", "lookup", "create", "update", "count", "max", "stats", "delete", "events". */
+  /** The call that fails: "dump", "lookup", "create", "update", "count", "max", "stats", "delete", "events". */
   readonly action: ConntrackAction;
   /** Default "system". */
   readonly code?: KernelError["code"];
@@ -54,18 +55,18 @@ export interface InjectedConntrackFault {
 export type ConntrackAction =
   "dump" | "lookup" | "create" | "update" | "count" | "max" | "stats" | "delete" | "delete matching" | "events";
 
-/** What was asked of the table, oldest first. */
+/** A recorded call. */
 export interface FakeConntrackCall {
   readonly action: ConntrackAction;
-  /** Of a dump and of deleteMatching. */
+  /** For a dump and for deleteMatching. */
   readonly filter?: ConntrackFilter;
-  /** Of a delete: what was to go. */
+  /** For a delete: the entries to delete. */
   readonly entries?: readonly ConntrackEntry[];
 }
 
 interface Kept {
   readonly entry: ConntrackEntry;
-  /** When its time is over, on the injected clock. */
+  /** Expiry, on the injected clock. */
   readonly expiresAt: number;
 }
 
@@ -81,17 +82,17 @@ const NO_STATS: ConntrackStats = {
   error: 0,
 };
 
-/** An address that has been checked, in canonical text. */
+/** Checks an address and returns its canonical text. */
 function text(address: string): string {
   return parseAddress(address) ?? address;
 }
 
-/** A tuple that is a plain object, with its addresses in canonical text. */
+/** Returns a tuple as a plain object, with its addresses in canonical text. */
 function canonical(tuple: ConntrackTuple): ConntrackTuple {
   return { ...tuple, source: text(tuple.source), destination: text(tuple.destination) };
 }
 
-/** A tuple as one text. */
+/** Returns a tuple as a text. */
 function tupleKey(family: IpFamily, tuple: ConntrackTuple, zone: number): string {
   const { protocol, sourcePort, destinationPort, icmp } = tuple;
   const [source, destination] = [text(tuple.source), text(tuple.destination)];
@@ -99,7 +100,7 @@ function tupleKey(family: IpFamily, tuple: ConntrackTuple, zone: number): string
   return `${family} ${protocol} ${source} ${destination} ${l4} ${tuple.zone ?? zone}`;
 }
 
-/** The NAT that an entry needs so that its reply comes as it does. */
+/** Returns the NAT that leads to an entry's reply. */
 function natOf(original: ConntrackTuple, reply: ConntrackTuple): number {
   const { sourceNat, destinationNat } = CONNTRACK_STATUS;
   const source = reply.destination !== original.source || reply.destinationPort !== original.sourcePort;
@@ -108,17 +109,20 @@ function natOf(original: ConntrackTuple, reply: ConntrackTuple): number {
   return (source ? sourceNat : 0) | (destination ? destinationNat : 0) | done;
 }
 
-/** The entry over bytes, as it comes from the kernel: its fields are its class's, and a spread copies none of them. */
+/**
+ * Returns an entry over bytes, like those from the kernel: its fields are accessors of its class, and a spread copies
+ * none of them.
+ */
 function asRecord(entry: ConntrackEntry): ConntrackEntry {
   return unpackRecords({ stride: FULL_BYTES, bytes: packEntry("dump", entry) })[0];
 }
 
-/** See the head of this file. */
+/** See the top of this file. */
 export class FakeConntrack implements ConntrackTable {
   readonly calls: FakeConntrackCall[] = [];
   readonly #now: () => number;
   readonly #chunkSize: number;
-  /** By original tuple, in the order in which they were made. */
+  /** By original tuple, in order of creation. */
   readonly #entries = new Map<string, Kept>();
   /** Every tuple in use, of either direction. */
   readonly #tuples = new Map<string, Kept>();
@@ -138,24 +142,24 @@ export class FakeConntrack implements ConntrackTable {
     this.#chunkSize = options.chunkSize ?? 64;
   }
 
-  /** The next such call fails; a delete that fails has deleted nothing. */
+  /** Makes the next such call fail; a failed delete deletes nothing. */
   failNext(fault: InjectedConntrackFault): void {
     this.#faults.push(fault);
   }
-  /** The next dumps, and deletions by filter, as many as said, are marked as interrupted; nothing is missing in them. */
+  /** Marks the next `count` dumps, and deletions by filter, as interrupted; they are complete all the same. */
   interruptDumps(count = 1): void {
     this.#interruptions += count;
   }
-  /** All listeners hear that events were lost. */
+  /** Reports lost events to all listeners. */
   loseEvents(): void {
     for (const listener of this.#listeners) queueMicrotask(() => listener.onLost());
   }
-  /** The event streams end with this error. */
+  /** Ends the event streams with this error. */
   breakEvents(error: Error): void {
     for (const listener of this.#listeners) queueMicrotask(() => listener.onError(error));
     this.#listeners.clear();
   }
-  /** Called before each call takes effect, and before each chunk of a dump; awaited. */
+  /** Sets a function that is called and awaited before each call takes effect, and before each chunk of a dump. */
   setLatency(wait: ((action: ConntrackAction) => Promise<void> | void) | undefined): void {
     this.#latency = wait;
   }
@@ -166,21 +170,21 @@ export class FakeConntrack implements ConntrackTable {
     this.#max = max;
   }
 
-  /** As `create`, at once. Returns what a dump shows of it, as a plain object. */
+  /** Like `create`, but synchronous. Returns the entry as a dump shows it, as a plain object. */
   add(entry: NewConntrackEntry): ConntrackEntry {
     return this.#insert(entry, "add");
   }
-  /** What the table holds, as plain objects. */
+  /** The contents of the table, as plain objects. */
   entries(): readonly ConntrackEntry[] {
     this.#purge();
     return [...this.#entries.values()].map((kept) => this.#show(kept));
   }
-  /** An entry ends as it does in a kernel whose connection has ended. */
+  /** Ends an entry, like a kernel whose connection has ended. */
   expire(entry: ConntrackEntry): void {
     const kept = this.#entries.get(tupleKey(entry.family, entry.original, entry.zone));
     if (kept !== undefined && kept.entry.id === entry.id) this.#remove(kept);
   }
-  /** An entry changes as packets change it. */
+  /** Changes an entry as packets would. */
   change(
     entry: ConntrackEntry,
     change: Partial<Pick<ConntrackEntry, "status" | "state" | "counters" | "timeout" | "labels">>,
@@ -297,7 +301,7 @@ export class FakeConntrack implements ConntrackTable {
     });
   }
 
-  /** Waits for what runs. Calls after this fail with "closed". */
+  /** Waits for running calls. Later calls fail with "closed". */
   async close(): Promise<void> {
     this.#closed = true;
     await Promise.allSettled(this.#running);
@@ -380,7 +384,7 @@ export class FakeConntrack implements ConntrackTable {
     const { entry } = kept;
     this.#entries.delete(tupleKey(entry.family, entry.original, entry.zone));
     for (const tuple of [entry.original, entry.reply]) this.#tuples.delete(tupleKey(entry.family, tuple, entry.zone));
-    // Gone for all who look now; what the kernel tells of it has no time left.
+    // Nobody can see the entry any more; the kernel's event has no remaining time.
     const told = asRecord(entry);
     this.#tell((listener) => listener.onDestroy?.(told));
   }
@@ -390,12 +394,12 @@ export class FakeConntrack implements ConntrackTable {
     for (const kept of this.#entries.values()) if (kept.expiresAt <= now) this.#remove(kept);
   }
 
-  /** As the table's own methods hand it over. */
+  /** Returns the entry in the form of the table's own methods. */
   #handOver(kept: Kept): ConntrackEntry {
     return asRecord(this.#show(kept));
   }
 
-  /** A plain object, for tests to compare. */
+  /** Returns a plain object, for tests to compare. */
   #show({ entry, expiresAt }: Kept): ConntrackEntry {
     return { ...entry, timeout: Math.floor((expiresAt - this.#now()) / 1000) };
   }

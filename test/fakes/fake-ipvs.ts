@@ -1,4 +1,7 @@
-/** What kube-proxy's IPVS mode leaves in a kernel, for decisions; the real one is in guests (test/packets/ipvs.test.ts). */
+/**
+ * The state that kube-proxy's IPVS mode leaves in a kernel, for decisions; guests test the real one
+ * (test/packets/ipvs.test.ts).
+ */
 import { familyOf, type IpFamily } from "../../src/base/ip.js";
 import type { Protocol } from "../../src/base/protocols.js";
 import { KernelError } from "../../src/netlink/errors.js";
@@ -18,20 +21,20 @@ export class FakeIpvs implements IpvsKernel {
   readonly servers: FakeServer[] = [];
   readonly sets = new Map<string, number[]>();
   readonly busySets = new Set<string>();
-  /** Of kube-ipvs0; undefined: there is no such interface. */
+  /** Addresses of kube-ipvs0; undefined if there is no such interface. */
   bound: LinkAddress[] | undefined = [];
   kind = "dummy";
-  /** Of this node's sockets. */
+  /** Local addresses of this node's sockets. */
   readonly sockets = new Set<string>();
-  /** What this node's packets to elsewhere come from. */
+  /** Source addresses of this node's packets to elsewhere. */
   readonly source: Record<IpFamily, string | undefined> = { ip: "192.0.2.10", ip6: "2001:db8::10" };
   /** VIP → the source that its local route was given. */
   readonly sources = new Map<string, string>();
-  /** The next call fails with this errno. */
+  /** Makes the next call fail with this errno. */
   failWith: string | undefined;
   looks = 0;
 
-  /** "TCP 10.96.0.1:80" with so many connections open. */
+  /** Adds "TCP 10.96.0.1:80" with this many open connections. */
   serve(protocol: Protocol, address: string, port: number, open = 0, more: Partial<Destination> = {}): void {
     const family = familyOf(address);
     const server: VirtualServer = { family, fwmark: 0, protocol, address, port, scheduler: "rr" };
@@ -47,7 +50,7 @@ export class FakeIpvs implements IpvsKernel {
     }
   }
 
-  /** All connections end. */
+  /** Ends all connections. */
   idle(): void {
     for (const one of this.servers) {
       one.destinations = one.destinations.map((destination) => ({ ...destination, active: 0, inactive: 0 }));

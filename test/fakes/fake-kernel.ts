@@ -1,9 +1,8 @@
 /**
  * nf_tables in memory, for tests: the kernel's own answers without the kernel.
  *
- * What it does is what Linux 6.18 does for the operations of `kernel.ts`; the conformance suite runs on both. Packets
- * do not pass here. Failures that a real kernel shows rarely can be ordered: refusals, lost replies, lost events,
- * interrupted dumps, delays.
+ * It behaves like Linux 6.18 for the operations of `kernel.ts`; the conformance suite runs on both. Packets do not pass here. Rare failures
+ * of real kernels can be requested: errors, lost replies, lost events, interrupted dumps, delays.
  */
 import { ElementFlag, SetFlag, TableFlag } from "../../src/netlink/constants.js";
 import { batchLayout } from "../../src/netlink/element-batch.js";
@@ -50,32 +49,32 @@ import type {
 export interface FakeKernelOptions {
   /** ms, for timeouts of elements. Default: performance.now. */
   readonly now?: () => number;
-  /** Process that commits are said to come from. */
+  /** Process that appears as the source of commits. */
   readonly process?: { readonly pid: number; readonly name: string };
   readonly addresses?: readonly InterfaceAddress[];
-  /** Where older kernels do otherwise. Default: "let go". */
+  /** Behaviour of older kernels. Default: "let go". */
   readonly deletedMaps?: DeletedMaps;
 }
 
-/** A refusal to come. */
+/** An error to inject. */
 export interface InjectedFault {
-  /** Which operation of a batch is refused. A batch without such an operation passes, and the fault waits for the next. */
+  /** Selects the operation of a batch that is rejected. A batch without such an operation passes, and the fault waits for the next. */
   readonly when: (op: Op, index: number) => boolean;
   /** Symbolic: "ENOMEM". */
   readonly errno: string;
   readonly text?: string;
-  /** Index of the element that the refusal names. */
+  /** Index of the element that the error names. */
   readonly element?: number;
 }
 
 interface Listener {
   readonly handlers: MonitorHandlers;
   readonly tables: ReadonlySet<string> | undefined;
-  /** The port whose own events are skipped. */
+  /** The port whose events are skipped. */
   readonly skip: number | undefined;
 }
 
-/** What all views of one namespace share. */
+/** State that all views of one namespace share. */
 interface Shared {
   readonly state: NamespaceState;
   readonly listeners: Set<Listener>;
@@ -88,7 +87,7 @@ const FIRST_PORT = 1000;
 
 export class FakeKernel implements Kernel {
   portId: number;
-  /** Operations of every batch that this object's commits put in force, oldest first; dry runs and refused ones are not in it. */
+  /** Operations of every batch that this object committed, oldest first, without dry runs and rejected ones. */
   readonly commits: (readonly Op[])[] = [];
   private readonly shared: Shared;
   private readonly process: { readonly pid: number; readonly name: string };
@@ -120,24 +119,24 @@ export class FakeKernel implements Kernel {
     return new FakeKernel({ process: { pid: this.process.pid + 1, name } }, this.shared, portId);
   }
 
-  /** The next commit with an operation that `when` accepts is refused there. */
+  /** Makes the next commit with an operation that `when` accepts fail at that operation. */
   failNext(fault: InjectedFault): void {
     this.faults.push(fault);
   }
-  /** The next commit takes effect, but fails with "unknown-outcome". */
+  /** Makes the next commit take effect, but fail with "unknown-outcome". */
   loseReply(): void {
     this.repliesToLose++;
   }
-  /** The next commit finds its socket gone: nothing of it takes effect, and a new socket is there, with another port. */
+  /** Makes the next commit find its socket closed: nothing takes effect, and there is a new socket with another port. */
   loseSocket(): void {
     this.socketDies = true;
   }
-  /** All monitors of the namespace hear that events were lost. */
+  /** Reports lost events to all monitors of the namespace. */
   loseEvents(): void {
     for (const { handlers } of this.shared.listeners) queueMicrotask(() => handlers.onLost());
     for (const handlers of this.shared.addressListeners) queueMicrotask(() => handlers.onLost());
   }
-  /** All monitors of the namespace end with this error. */
+  /** Ends all monitors of the namespace with this error. */
   breakMonitors(error: Error): void {
     const { listeners, addressListeners } = this.shared;
     for (const { handlers } of listeners) queueMicrotask(() => handlers.onError(error));
@@ -145,15 +144,15 @@ export class FakeKernel implements Kernel {
     listeners.clear();
     addressListeners.clear();
   }
-  /** The next dumps of this object, as many as said, fail with "interrupted". */
+  /** Makes the next `count` dumps of this object fail with "interrupted". */
   interruptDumps(count = 1): void {
     this.dumpsToInterrupt += count;
   }
-  /** Called before each commit and dump of this object takes effect, with what it is about; awaited. */
+  /** Sets a function that is called and awaited before each commit and dump of this object takes effect, with its subject. */
   setLatency(wait: ((action: string) => Promise<void> | void) | undefined): void {
     this.latency = wait;
   }
-  /** What `addresses()` reports in this namespace; those who watch are told. */
+  /** Sets the result of `addresses()` in this namespace and notifies watchers. */
   setAddresses(addresses: readonly InterfaceAddress[]): void {
     this.shared.state.addresses = addresses;
     for (const handlers of this.shared.addressListeners) {
@@ -274,7 +273,7 @@ export class FakeKernel implements Kernel {
     ];
   }
 
-  /** As another process would: what refers to the object is not checked. */
+  /** Acts like another process: references to the object are not checked. */
   putObject(ref: TableRef, object: string, objType: number): void {
     this.shared.state.find(ref)?.objects.set(`${objType} ${object}`, { object, objType });
     this.shared.state.nextGeneration();
@@ -319,7 +318,7 @@ export class FakeKernel implements Kernel {
   async watchAddresses(handlers: AddressHandlers): Promise<Monitor> {
     this.checkOpen("watch addresses");
     await Promise.resolve();
-    // An object of its own: the same handlers may watch twice.
+    // A new object, because the same handlers may watch twice.
     const listener: AddressHandlers = {
       onChange: () => handlers.onChange(),
       onLost: () => handlers.onLost(),
@@ -336,7 +335,7 @@ export class FakeKernel implements Kernel {
     };
   }
 
-  /** As when the socket closes: tables that it owns go with it, or stay without an owner when they are persistent. */
+  /** Like the end of the socket: tables that it owns are deleted, or stay without an owner if they are persistent. */
   async close(): Promise<void> {
     await this.last;
     if (this.closed) return;
@@ -419,7 +418,7 @@ function setDump(ref: TableRef, set: SetState): SetDump {
   };
 }
 
-/** All elements that have not expired; sets of intervals in the kernel's order, from the highest down. */
+/** All elements that have not expired; elements of interval sets in the kernel's order, from the highest down. */
 function pack(set: SetState, now: number): ElementBatch {
   const all =
     set.sorted === undefined

@@ -1,9 +1,9 @@
-/** The program in a few files for guests: packets starts it all the time, and two fifths of a start go into finding its modules. */
+/** The program in a few files for guests: the packet tests start it constantly, and finding its modules takes two fifths of a start. */
 import path from "node:path";
 import { build } from "vite";
 import { root } from "../checks.ts";
 
-/** Writes dist/main.js with all that it imports into `directory`, as main.js and chunks beside it. Rejects with Vite's errors. */
+/** Writes dist/main.js with everything that it imports into `directory`, as main.js and chunks. Rejects with Vite's errors. */
 export async function bundleProgram(directory: string): Promise<void> {
   await build({
     root,
@@ -16,7 +16,7 @@ export async function bundleProgram(directory: string): Promise<void> {
       emptyOutDir: true,
       target: "node24",
       minify: false,
-      // Beside main.js, two levels below the root as the sources are: the addon and package.json are found from there.
+      // Next to main.js, two levels below the root like the sources: the addon and package.json are found from there.
       rolldownOptions: { output: { chunkFileNames: "[name]-[hash].js" } },
     },
   });

@@ -5,7 +5,7 @@ const S_IFDIR = 0o040000;
 const S_IFREG = 0o100000;
 const S_IFLNK = 0o120000;
 
-/** Writes one archive. Everything belongs to root. Paths have no leading slash; directories are made as they are needed. */
+/** Writes one archive. Everything belongs to root. Paths have no leading slash; directories are created as needed. */
 export class CpioWriter {
   readonly #file: number;
   readonly #written = new Set<string>();
@@ -21,14 +21,14 @@ export class CpioWriter {
     this.#entry(path, S_IFDIR | 0o755, Buffer.alloc(0));
   }
 
-  /** `mtime` in seconds since 1970. A path that was written before stays as it was. */
+  /** `mtime` in seconds since 1970. A path that was already written is not replaced. */
   file(path: string, content: Buffer, { executable = false, mtime = 0 } = {}): void {
     if (this.#written.has(path)) return;
     this.#parent(path);
     this.#entry(path, S_IFREG | (executable ? 0o755 : 0o644), content, mtime);
   }
 
-  /** As `file`, with the content, time and executable bits of a file of this machine. */
+  /** Like `file`, with the content, time and executable bits of a file of this machine. */
   copy(path: string, from: string, stat: { readonly mode: number; readonly mtimeMs: number }): void {
     if (this.#written.has(path)) return;
     this.file(path, readFileSync(from), {

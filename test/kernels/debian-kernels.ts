@@ -1,17 +1,17 @@
-/** Debian's kernels for clouds, unpacked under build/kernels/: the image, and the modules that the tests can come to need. */
+/** Debian's kernels for clouds, unpacked under build/kernels/: the image, and the modules that the tests may need. */
 import { copyFileSync, existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import path from "node:path";
 import { type Archive, mustRun, unpacked } from "../lab/debian.ts";
 
-/** Where kernels and what their guests run on are kept. */
+/** Directory of the kernels and their guests' files. */
 export const kernelCache = path.resolve(import.meta.dirname, "..", "..", "build", "kernels");
 
-/** A release of Debian and the line of kernels that it has. */
+/** A release of Debian and its line of kernels. */
 export interface DebianKernel {
   readonly suite: string;
-  /** As the user names it; "newest" is whatever is newest. */
+  /** The user's name for it; "newest" is always the newest one. */
   readonly name: string;
-  /** How a guest runs unless emulation is asked for: where it was seen to, User Mode Linux, which is far quicker. */
+  /** How a guest runs unless emulation is requested: in User Mode Linux, which is far faster, if that is known to work. */
   readonly machine: Machine;
 }
 
@@ -26,21 +26,21 @@ export const debianKernels: readonly DebianKernel[] = [
 
 export interface UnpackedKernel {
   readonly machine: Machine;
-  /** As `uname -r` says it. */
+  /** The release in the form of `uname -r`. */
   readonly release: string;
-  /** For qemu the bzImage, else a program. */
+  /** For qemu the bzImage, otherwise a program. */
   readonly image: string;
-  /** What becomes /lib/modules/RELEASE: modules, not compressed, and their index. Absent: the kernel has everything built in. */
+  /** Contents of /lib/modules/RELEASE: uncompressed modules and their index. Absent if the kernel has everything built in. */
   readonly modules?: string;
 }
 
-/** Parts of the module tree that network namespaces, links, nf_tables, connection tracking and SCTP are in. */
+/** Parts of the module tree that contain network namespaces, links, nf_tables, connection tracking and SCTP. */
 const MODULES = [
   ...["kernel/net", "kernel/lib", "kernel/crypto", "kernel/arch/x86/crypto"],
   ...["kernel/drivers/net/veth", "kernel/drivers/net/dummy"],
 ];
 
-/** BusyBox, statically linked: the guest's init and its small commands, and here what indexes and unpacks modules. */
+/** Returns BusyBox, statically linked: the guest's init and small commands; it also indexes and unpacks modules here. */
 export function busybox(): string {
   const directory = path.join(kernelCache, "busybox");
   const root = unpacked(directory, "bookworm", "busybox", (archive) => archive.download(["busybox-static"]));
@@ -51,7 +51,7 @@ export function busybox(): string {
   return found;
 }
 
-/** The packages that the meta package stands for: one, or (since 7.x) one each for image, modules and lists. */
+/** The packages of the meta package: one, or (since 7.x) one each for image, modules and lists. */
 function packagesOf(archive: Archive): readonly string[] {
   const found = new Set<string>();
   const visit = (name: string): void => {
@@ -65,7 +65,7 @@ function packagesOf(archive: Archive): readonly string[] {
   return [...found];
 }
 
-/** Downloads and unpacks a release's kernel unless that was done lately. Needs the network; throws with apt's words. */
+/** Downloads and unpacks a release's kernel unless that was done recently. Needs the network; throws with apt's message. */
 export function fetchKernel(kernel: DebianKernel): UnpackedKernel {
   const directory = path.join(kernelCache, kernel.suite);
   const root = unpacked(directory, kernel.suite, "the kernel", (archive) => archive.download(packagesOf(archive)));
@@ -86,7 +86,7 @@ function filesUnder(directory: string): string[] {
     .map((entry) => path.relative(directory, path.join(entry.parentPath, entry.name)));
 }
 
-/** Copies, unpacks and indexes: loading is quick then, and needs nothing of the guest but BusyBox's modprobe. */
+/** Copies, unpacks and indexes the modules: loading is then fast, and the guest needs only BusyBox's modprobe. */
 function prepareModules(from: string, base: string, release: string): string {
   const to = path.join(base, "lib", "modules", release);
   rmSync(base, { recursive: true, force: true });

@@ -1,4 +1,4 @@
-/** One guest: a kernel and an initramfs in qemu or by itself, what it tells while it runs, and its end in any case. */
+/** One guest: a kernel and an initramfs, in qemu or as a program, its output while it runs, and its end in any case. */
 import { spawn } from "node:child_process";
 import { closeSync, openSync, statfsSync } from "node:fs";
 import path from "node:path";
@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
 import type { UnpackedKernel } from "./debian-kernels.ts";
 
-/** What a guest tells, a JSON object per line: init.sh about itself, reporter.ts about vitest's files and tests. */
+/** A guest's output, a JSON object per line: init.sh reports on itself, reporter.ts on vitest's files and tests. */
 export type GuestEvent =
   | { readonly event: "up"; readonly release: string; readonly seconds: number }
   | { readonly event: "broken"; readonly message: string }
@@ -25,9 +25,9 @@ export type GuestEvent =
       readonly event: "file-end";
       readonly file: string;
       readonly state: string;
-      /** How many of its tests passed: the line of one of them can be damaged, as the kernel writes to the serial line too. */
+      /** Number of its passed tests. The line of a test can be damaged, because the kernel also writes to the serial line. */
       readonly passed: number;
-      /** What failed outside of the file's tests. */
+      /** Errors outside the file's tests. */
       readonly message: string;
       readonly milliseconds: number;
     }
@@ -37,62 +37,62 @@ export type GuestEvent =
 export interface GuestOptions {
   readonly kernel: UnpackedKernel;
   readonly initramfs: string;
-  /** Where the console's text goes. */
+  /** File for the console's text. */
   readonly console: string;
   readonly limitMs: number;
-  /** Where qemu's monitor listens (a Unix socket's path), so that `stop` and `cont` pause the guest; default: nowhere. */
+  /** Path of the Unix socket for qemu's monitor, where `stop` and `cont` pause and resume the guest. Default: none. */
   readonly monitor?: string;
   readonly onEvent: (event: GuestEvent) => void;
 }
 
 const MEMORY_GIB = 3;
 /**
- * Without cmpxchg16b: under qemu 7.2, Linux 6.12 died in it while it booted, with a pointer in place of the flags. Without
- * erms, as emulation copies byte by byte where a processor would copy at once (a sixth of all time).
+ * Without cmpxchg16b: under qemu 7.2, Linux 6.12 crashed in it during boot, with a pointer in place of the flags. Without erms, because
+ * emulation copies byte by byte where a processor would copy at once (a sixth of all time).
  */
 const PROCESSOR = "max,-cx16,-erms";
 const PROCESSORS = 2;
 /**
- * The time comes from the HPET: on a busy machine 6.12 took the processors' counters for 122 MHz instead of 2300, and for
- * minutes its seconds were a twentieth of one. Nor is the timer's interrupt tried out: on a busy machine 6.1 saw none within
- * the moment that it waits, and panicked ("IO-APIC + timer doesn't work").
+ * Use the HPET for time: on a busy machine, 6.12 measured the processors' counters as 122 MHz instead of 2300, and for minutes its seconds
+ * were a twentieth of real ones. Do not test the timer's interrupt: on a busy machine, 6.1 saw none within the moment that it waits, and
+ * panicked ("IO-APIC + timer doesn't work").
  */
 const CLOCK = "tsc=unstable no_timer_check";
 
-/** A program that is a guest; its file descriptor 3 is the second serial line, and what it prints is its console. */
+/** A program that is a guest. Its file descriptor 3 is the second serial line, and its output is its console. */
 interface Program {
   readonly command: string;
-  /** Hours of emulation must not be in the way of who works here; minutes may, and a guest that starves fails by time. */
+  /** Hours of emulation must not disturb other work on the machine; minutes may, and a guest that starves fails by its time limit. */
   readonly niceness: number;
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Emulation only: nothing here needs rights, and a guest under KVM was seen to hang. */
+/** Emulation only: that needs no rights, and a guest under KVM was seen to hang. */
 function emulated({ kernel, initramfs, monitor }: GuestOptions): Program {
   const args = [
     ...["-accel", "tcg,thread=multi", "-cpu", PROCESSOR, "-smp", String(PROCESSORS), "-m", `${MEMORY_GIB}G`],
     ...["-nodefaults", "-display", "none", "-no-reboot"],
     ...["-monitor", monitor === undefined ? "none" : `unix:${monitor},server=on,wait=off`],
-    // The guest's time stands still while it is paused.
+    // The guest's clock stops while it is paused.
     ...["-rtc", "clock=vm"],
     ...["-serial", "stdio", "-chardev", "socket,id=events,fd=3", "-serial", "chardev:events"],
     ...["-kernel", kernel.image, "-initrd", initramfs],
-    // There is nothing to leak to: what keeps processors from guessing costs emulated ones the most.
-    // A panic ends the guest (with -no-reboot); getrandom(2) must not wait for noise that an emulated machine never makes.
+    // There is nothing to leak: disable the mitigations of speculation, which cost emulated processors most. A panic ends the guest (with
+    // -no-reboot); getrandom(2) must not wait for noise that an emulated machine never makes.
     ...["-append", `console=ttyS0 panic=-1 random.trust_cpu=on net.ifnames=0 ${CLOCK} mitigations=off`],
   ];
   return { command: "qemu-system-x86_64", niceness: 19, args };
 }
 
 /**
- * The kernel as a program, with one processor. Where it can (since 6.16), it catches its programs' system calls with a filter of
- * seccomp's, which takes far less time than tracing them.
+ * The kernel as a program, with one processor. Since 6.16 it can catch its programs' system calls with a seccomp filter, which takes far
+ * less time than tracing them.
  */
 function userMode({ kernel, initramfs, console }: GuestOptions): Program {
   const directory = path.dirname(console);
   const { bavail, bsize } = statfsSync("/dev/shm");
-  // Its memory is a file, which it deletes at once. Containers have little of /dev/shm, and a guest dies where that is full.
+  // Its memory is a file, which it deletes at once. Containers have a small /dev/shm, and a guest dies if that is full.
   const memory = bavail * bsize > 2 * MEMORY_GIB * 2 ** 30 ? "/dev/shm" : directory;
   const serial = ["ssl=null", "ssl0=null,fd:1", "ssl1=null,fd:3", "con=null", "console=ttyS0"];
   const args = [`mem=${MEMORY_GIB}G`, `initrd=${initramfs}`, "rdinit=/init", "panic=-1", "seccomp=auto", ...serial];
@@ -105,14 +105,14 @@ function userMode({ kernel, initramfs, console }: GuestOptions): Program {
 }
 
 /**
- * Boots a guest and waits for its end. Resolves with what went wrong outside of it: the program's own failure, or the limit,
- * after which it is killed.
+ * Boots a guest and waits for its end. Resolves with an error outside the guest: the program's own failure, or the time limit, after which
+ * it is killed.
  */
 export function runGuest(options: GuestOptions): Promise<string | undefined> {
   const { command, niceness, args, env } = options.kernel.machine === "uml" ? userMode(options) : emulated(options);
   return new Promise((resolve) => {
     const output = openSync(options.console, "w");
-    // A group of its own, in which are its programs, too.
+    // A separate process group, which includes its programs.
     const child = spawn("nice", ["-n", String(niceness), command, ...args], {
       stdio: ["ignore", output, output, "pipe"],
       detached: true,
@@ -152,7 +152,7 @@ export function runGuest(options: GuestOptions): Promise<string | undefined> {
   });
 }
 
-/** Ignores lines that the kernel has written into. */
+/** Ignores lines that the kernel has damaged. */
 function parseEvent(line: string): GuestEvent | undefined {
   const start = line.indexOf('{"event":');
   if (start === -1) return undefined;

@@ -1,6 +1,6 @@
 /**
- * What a guest runs on: files of this machine (the pinned Node, iproute2, nft, util-linux, with their libraries), BusyBox,
- * and this checkout as it is built, all in one initramfs. There is no disk: the kernel unpacks everything into memory.
+ * A guest's file system: files of this machine (the pinned Node, iproute2, nft, util-linux, with their libraries), BusyBox, and this built
+ * checkout, all in one initramfs. There is no disk: the kernel unpacks everything into memory.
  */
 import { existsSync, lstatSync, readdirSync, readlinkSync, realpathSync, statSync } from "node:fs";
 import path from "node:path";
@@ -9,14 +9,14 @@ import { mustRun } from "../lab/debian.ts";
 import { CpioWriter } from "./cpio.ts";
 import { busybox, type UnpackedKernel } from "./debian-kernels.ts";
 
-/** Where the checkout is in the guest. */
+/** Directory of the checkout in the guest. */
 const GUEST_ROOT = "repo";
 
-/** The programs that tests start, of this machine; BusyBox has the rest. */
+/** This machine's programs that tests start; BusyBox provides the rest. */
 const PROGRAMS = ["ip", "nft", "unshare", "nsenter", "mount", "flock", "setpriv", "script", "bash", "ss"];
-/** Small tables that those programs read, where this machine has them. */
+/** Small tables that these programs read, if this machine has them. */
 const DATA = ["etc/protocols", "etc/services", "etc/iproute2", "usr/share/iproute2", "etc/ssl/openssl.cnf"];
-/** Of /usr: where distributions have it merged, and where they have not, these are links to its directories. */
+/** Directories below /usr. Whether or not the distribution has merged them, these are links to them in the guest. */
 const MERGED = ["bin", "sbin", "lib", "lib32", "lib64"];
 
 /** Parts of the checkout. */
@@ -37,20 +37,20 @@ const CHECKOUT = [
   "build/lab",
 ];
 
-/** Packages that build, lint or describe, and that no test loads; and of all packages what only compilers and people read. */
+/** Packages that build, lint or describe, which no test loads; and in all packages, files that only compilers and people read. */
 const NOT_LOADED =
   /^node_modules\/(typescript|@typescript|prettier|oxlint|oxlint-tsgolint|@oxlint|@oxlint-tsgolint|node-gyp|@types|\.cache|\.vite|\.vitest|node-linux-[^/]*\/(include|share|lib))(\/|$)/;
 const NOT_READ = /\.(d\.[cm]?ts|map|md|flow)$/;
 
 /**
- * What the kernel calls when it wants a module. One at a time: BusyBox takes a module that another is just loading for
- * loaded, and the kernel would not find what it asked for.
+ * The kernel calls this when it needs a module. One at a time: BusyBox considers a module loaded while another process is still loading it,
+ * and the kernel would not find it.
  */
 const MODPROBE = `#!/bin/busybox sh
 exec flock /tmp/lock /bin/busybox modprobe "$@"
 `;
 
-/** A path of this machine as the guest has it. */
+/** Converts a path of this machine to the guest's. */
 function inGuest(file: string): string {
   const relative = path.resolve("/", file).slice(1);
   return MERGED.some((name) => relative.startsWith(`${name}/`)) ? `usr/${relative}` : relative;
@@ -63,13 +63,13 @@ function which(program: string): string {
   return found;
 }
 
-/** Shared libraries of these programs, the loader among them, by the paths that they are looked for at. */
+/** Returns the shared libraries of these programs, including the loader, at the paths where they are searched. */
 function librariesOf(files: readonly string[]): readonly string[] {
   const text = files.map((file) => mustRun("ldd", [file])).join("\n");
   return [...new Set([...text.matchAll(/(?:=> |^\s+)(\/\S+) \(0x/gm)].map(([, file = ""]) => file))];
 }
 
-/** Puts a file or a directory with all below it into the archive, unless `leaveOut` says otherwise. */
+/** Adds a file, or a directory with everything below it, to the archive, unless `leaveOut` excludes it. */
 function copyTree(archive: CpioWriter, from: string, to: string, leaveOut = (_file: string): boolean => false): void {
   const stat = lstatSync(from);
   if (leaveOut(to)) return;
@@ -80,7 +80,7 @@ function copyTree(archive: CpioWriter, from: string, to: string, leaveOut = (_fi
   } else if (stat.isFile()) archive.copy(to, from, stat);
 }
 
-/** What Python reads to run test/lab/legacy-tables.py, and the program itself: it is on many machines a link or a script. */
+/** The files that Python needs to run test/lab/legacy-tables.py, and the program itself: on many machines it is a link or a script. */
 function pythonFiles(): { readonly program: string; readonly modules: readonly string[] } {
   const ask = [
     "import sys, os, ctypes, errno, socket, struct, encodings.idna",
@@ -95,7 +95,7 @@ function pythonFiles(): { readonly program: string; readonly modules: readonly s
   return { program, modules };
 }
 
-/** The addons that packages bring for this platform. */
+/** The addons in packages for this platform. */
 function addonsIn(directory: string): string[] {
   const musl = (name: string): boolean => name.includes("musl");
   return readdirSync(directory, { recursive: true, encoding: "utf8" })
@@ -103,7 +103,10 @@ function addonsIn(directory: string): string[] {
     .map((name) => path.join(directory, name));
 }
 
-/** Writes the part that all kernels have in common. The checkout must be built, the lab's agent and helpers too; `bundle` is bundleProgram()'s. */
+/**
+ * Writes the part that all kernels share. The checkout must be built, including the lab's agent and helpers; `bundle` is the result of
+ * bundleProgram().
+ */
 export function writeUserland(file: string, bundle: string): void {
   const archive = new CpioWriter(file);
   for (const name of ["dev", "proc", "sys", "run", "tmp", "root", "var", "etc"]) archive.directory(name);
@@ -132,7 +135,7 @@ export function writeUserland(file: string, bundle: string): void {
     archive.copy(inGuest(each), each, statSync(each));
   }
   archive.copy("usr/bin/busybox", busybox(), statSync(busybox()));
-  // Not BusyBox's: its shell runs its own setpriv, ip and so on in place of the real ones, wherever those are.
+  // Not BusyBox's: its shell runs its own setpriv, ip and so on instead of the real ones, wherever those are.
   archive.link("usr/bin/sh", "bash");
   archive.link("usr/bin/python3", `/${inGuest(python.program)}`);
   archive.file("usr/sbin/modprobe", Buffer.from(MODPROBE), { executable: true });
@@ -148,7 +151,7 @@ export function writeUserland(file: string, bundle: string): void {
   archive.close();
 }
 
-/** Writes a kernel's own part: its modules, but for those of `without`, and what the guest is to do (init.sh reads it). */
+/** Writes a kernel's own part: its modules, except those in `without`, and the guest's job (init.sh reads it). */
 export function writeJob(
   file: string,
   kernel: UnpackedKernel,

@@ -1,6 +1,6 @@
 /**
- * Tells vitest's results one by one as they come, a JSON object per line, into the file that NFT_PROXIER_REPORT names: a
- * guest that hangs has told everything up to there.
+ * Writes vitest's results one by one as they come, a JSON object per line, to the file named by NFT_PROXIER_REPORT. If
+ * a guest hangs, everything up to that point has been reported.
  */
 import { appendFileSync } from "node:fs";
 import path from "node:path";
@@ -12,7 +12,7 @@ function tell(event: GuestEvent): void {
   appendFileSync(process.env["NFT_PROXIER_REPORT"] ?? "/dev/stdout", `${JSON.stringify(event)}\n`);
 }
 
-/** The first lines are what a reader needs; the console has the rest. */
+/** A reader needs only the first lines; the console has the rest. */
 function excerpt(text: string): string {
   return text.length > 2000 ? `${text.slice(0, 2000)} …` : text;
 }
@@ -50,7 +50,7 @@ export default class LineReporter implements Reporter {
   onTestModuleEnd(module: TestModule): void {
     const milliseconds = Math.round(module.diagnostic().duration);
     const message = excerpt(
-      // A hook that failed is told of by its group alone: the group's tests are then no more than skipped.
+      // Only the group reports a failed hook: its tests are merely skipped.
       [module, ...module.children.allSuites()]
         .flatMap((group) => group.errors())
         .map((error) => error.message)

@@ -1,17 +1,17 @@
 /**
- * `npm run test:kernels`: boots Debian's kernels, and runs tiers of the tests inside.
+ * `npm run test:kernels`: boots Debian's kernels and runs test tiers inside.
  *
  *   node test/kernels/run.ts [--only 5.10,6.1,6.12,newest] [--tiers packets,conformance] [--minutes N] [--guests N]
  *                            [--qemu] [--without MODULE,…] [--monitor SOCKET] [FILTER...]
  *
- * --only     these kernels instead of all
- * --tiers    these tiers; default: conformance and packets
- * --minutes  how long one kernel may take before its guest is killed; default 60
- * --guests   how many run side by side; default 2, or 1 where one is emulated
- * --qemu     Debian's own builds, emulated, also where User Mode Linux of Debian's sources would do, which is far quicker
- * --without  modules that the guest has not, "nf_conntrack_netlink" say: kernels are built without this and that (--qemu)
- * --monitor  a Unix socket to be made, on which qemu takes commands: `stop` pauses the guest, `cont` lets it go on (--qemu)
- * FILTER     only test files whose path contains it
+ * --only     only these kernels
+ * --tiers    only these tiers (default: conformance and packets)
+ * --minutes  kill a kernel's guest after this many minutes (default 60)
+ * --guests   number of guests that run in parallel (default 2, or 1 if one is emulated)
+ * --qemu     emulate Debian's own builds, even if the far quicker User Mode Linux from Debian's sources would do
+ * --without  leave these modules out of the guest, for example "nf_conntrack_netlink": some kernels lack them (--qemu)
+ * --monitor  create a Unix socket for qemu's monitor: `stop` pauses the guest, `cont` resumes it (--qemu)
+ * FILTER     run only test files whose path contains it
  *
  * The last line is `N passed, N failed, N skipped`. The exit code is 0 only if nothing failed.
  */
@@ -47,11 +47,11 @@ const { values: options, positionals: filters } = parseArgs({
   },
 });
 
-/** By how much longer than on hardware the tests wait for things: a guest by itself has one processor, which others want, too. */
+/** Factor by which tests wait longer than on hardware: a guest in User Mode Linux has one processor, which it shares. */
 const SLOW = { qemu: 10, uml: 4 };
-/** Tests that take longer are told of while the guest runs: else an hour can pass in which nothing is said. */
+/** Longer tests are reported while the guest runs; otherwise an hour could pass without output. */
 const LONG_MS = 60_000;
-/** Test files in which no kernel takes part: `npm test` runs them, and a guest has nothing to say to them. */
+/** Test files that do not involve a kernel: `npm test` runs them, and a guest adds nothing. */
 const KERNEL_FREE = [
   "test/conformance/*fake.test.ts",
   "test/conformance/faults.test.ts",
@@ -89,7 +89,7 @@ function checkMachine(machines: ReadonlySet<Machine>): void {
 }
 
 function selectKernels(): readonly DebianKernel[] {
-  // Modules are in Debian's own builds alone, and a monitor is qemu's.
+  // Only Debian's own builds have modules, and only qemu has a monitor.
   const emulate = options.qemu || options.without !== "" || options.monitor !== undefined;
   const kernels = debianKernels.map((kernel) => (emulate ? { ...kernel, machine: "qemu" as const } : kernel));
   if (options.only === undefined) return kernels;
@@ -99,13 +99,13 @@ function selectKernels(): readonly DebianKernel[] {
   });
 }
 
-/** Collects what a guest tells, and says on the terminal how far it is. */
+/** Collects a guest's output, and reports progress on the terminal. */
 class Progress {
   readonly #label: string;
   readonly #start = Date.now();
-  /** Files that were to be run, and were not begun. */
+  /** Planned files that have not started. */
   readonly #waiting = new Set<string>();
-  /** Of each file that was begun and has not ended. */
+  /** State of each file that has started but not ended. */
   readonly #open = new Map<string, { withoutResult: number; passed: number }>();
   readonly failures: string[] = [];
   readonly leftOut: string[] = [];
@@ -190,9 +190,9 @@ class Progress {
     this.say(`FAILED ${what}`);
   }
 
-  /** `failure`: what went wrong with the guest as a whole. */
+  /** `failure`: an error of the guest as a whole. */
   finish(failure: string | undefined): void {
-    // Everything has been told: User Mode Linux was seen to fault in its own poweroff, in an interrupt after "System halted".
+    // Everything has been reported: User Mode Linux was seen to fault in its own poweroff, in an interrupt after "System halted".
     if (failure !== undefined && this.ended) this.say(`as it was switched off, the guest ${failure}`);
     else if (failure !== undefined) this.#failed(`the guest ${failure}`);
     else if (!this.ended) this.#failed("the guest ended before its tests did");
@@ -265,7 +265,7 @@ async function main(): Promise<void> {
   console.log(`not run, as no kernel takes part in them: ${kernelFree.flat().join(", ")}`);
   console.log(`userland: ${(statSync(userland).size / 2 ** 20).toFixed(0)} MiB`);
   const results: Result[] = [];
-  // The guest that runs is killed by its own handlers: what it had told is in the summary.
+  // The running guest is killed by its own handlers: its output so far is in the summary.
   const stop = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
   const waiting: [DebianKernel, UnpackedKernel][] = [];
@@ -279,7 +279,7 @@ async function main(): Promise<void> {
     results.push(await testKernel(...first, userland));
     await next();
   };
-  // An emulated guest takes two processors by itself.
+  // One emulated guest uses two processors.
   const guests = Number(options.guests ?? (machines.has("qemu") ? 1 : 2));
   await Promise.all(Array.from({ length: guests }, next));
   summarize(results);

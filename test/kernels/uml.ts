@@ -1,6 +1,6 @@
 /**
- * User Mode Linux, compiled from a Debian release's own sources: a kernel that runs as a program of this machine, without its
- * rights and at its processor's speed. Debian's packages of it have no nf_tables of the families that services need.
+ * User Mode Linux, compiled from a Debian release's own sources: a kernel that runs as a program of this machine, without its rights and at
+ * its processor's speed. Debian's own packages of it lack nf_tables for the families that services need.
  */
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -10,38 +10,38 @@ import path from "node:path";
 import { mustRun, unpacked } from "../lab/debian.ts";
 import { type DebianKernel, kernelCache, type UnpackedKernel } from "./debian-kernels.ts";
 
-/** What compiling takes, and the packages of Debian that it comes with. */
+/** Programs needed for compiling, and their Debian packages. */
 const TOOLS = { make: "make", gcc: "gcc", flex: "flex", bison: "bison", bc: "bc", tar: "tar", xz: "xz-utils" };
 
-/** Every option that is on; all else is off. */
+/** Every enabled option; all others are off. */
 const CONFIG = path.join(import.meta.dirname, "uml.config");
 
-/** Most of a tree, which nothing here compiles: the sizes of sources decide how long a first run takes. */
+/** Most of the source tree, which is not compiled: the size of the sources determines the time of a first run. */
 const NOT_COMPILED = [
   ...["Documentation/*/*", "tools/testing", "drivers/net/*/*/*.[ch]"],
   ...["gpu", "media", "staging"].map((name) => `drivers/${name}/*.[ch]`),
   "sound/*.[ch]",
 ];
 
-/** What sources before 7.x need in order to run on this machine's processors; where `from` is not found, nothing is changed. */
+/** Fixes that sources before 7.x need to run on this machine's processors; if `from` is not found, nothing is changed. */
 const FIXES = [
   {
-    // The kernel below takes the registers of a traced program back in one piece alone, and with AMX that has 11 KiB: in less,
-    // "ptrace set fp regs failed, errno = 14" ends the guest before its first program. Later sources ask for the size.
+    // The host kernel accepts the registers of a traced program only as a whole, and with AMX these have 11 KiB. With less space, "ptrace
+    // set fp regs failed, errno = 14" ends the guest before its first program. Later sources ask for the size.
     file: "arch/x86/um/user-offsets.c",
     from: "DEFINE_LONGS(HOST_FP_SIZE, 2696)",
     to: "DEFINE_LONGS(HOST_FP_SIZE, 16384)",
   },
 ];
 
-/** Names of packages that are missing for compiling. */
+/** Names of missing packages for compiling. */
 export function missingTools(isThere: (program: string) => boolean): readonly string[] {
   return Object.entries(TOOLS)
     .filter(([program]) => !isThere(program))
     .map(([, name]) => name);
 }
 
-/** Fetches, compiles and keeps a release's kernel. Takes minutes once a week, and says how far it is. Throws with make's last words. */
+/** Fetches, compiles and keeps a release's kernel. Takes minutes once a week, and reports progress. Throws with make's last lines. */
 export async function buildUml(kernel: DebianKernel, say: (text: string) => void): Promise<UnpackedKernel> {
   const directory = path.join(kernelCache, `${kernel.suite}-uml`);
   const root = unpacked(directory, kernel.suite, "the kernel's sources", (archive) => {
@@ -89,14 +89,14 @@ async function compile(sources: string, directory: string, say: (text: string) =
   for (const each of [tree, out]) rmSync(each, { recursive: true });
 }
 
-/** Runs to the end, with what it prints in `log`, and says each minute how long that has become. */
+/** Runs a command to its end, with its output in `log`, and reports the elapsed time each minute. */
 function logged(log: string, say: (text: string) => void, [command = "", ...args]: readonly string[]): Promise<void> {
   const lines = (): readonly string[] => readFileSync(log, "utf8").trimEnd().split("\n");
   return new Promise((resolve, reject) => {
     const output = openSync(log, "a");
     const child = spawn("nice", ["-n", "10", command, ...args], {
       stdio: ["ignore", output, output],
-      // Where compilers are ccache, checkouts share what it keeps.
+      // If the compilers are ccache, checkouts share its objects.
       env: { ...process.env, CCACHE_BASEDIR: path.dirname(log) },
     });
     closeSync(output);

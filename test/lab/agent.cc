@@ -1,7 +1,7 @@
 // The lab's agent: one process per network namespace that serves and probes TCP, UDP and SCTP over IPv4 and IPv6.
 //
-// One command per line on stdin, one line of JSON on stdout for each, in the order in which they end:
-//   ID serve PROTOCOL ADDRESS|* PORT NAME                  answer with NAME and what the server sees
+// It reads one command per line from stdin and prints one line of JSON for each, in the order in which they end:
+//   ID serve PROTOCOL ADDRESS|* PORT NAME                  answers with NAME and what the server sees
 //     -> {"id":ID,"ok":true}
 //   ID probe PROTOCOL SOURCE|* DESTINATION PORT COUNT TIMEOUT_MS CONCURRENCY SOURCE_PORT|0
 //     -> {"id":ID,"outcomes":[{"count":N,"result":"ok","name":…,"seen":ADDRESS,"at":ADDRESS,"atPort":N,
@@ -11,7 +11,7 @@
 //                             {"count":N,"result":"timeout"}]}
 //   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS   one packet after the other, one socket
 //     -> {"id":ID,"answers":[{"name":…,"firstMs":N,"lastMs":N,"count":N}, …]}   runs of answers; CLOCK_MONOTONIC
-//   ID endflows                                             all flows are over
+//   ID endflows                                             ends all flows
 //     -> {"id":ID,"ok":true}
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.

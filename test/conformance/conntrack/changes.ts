@@ -103,7 +103,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect(await table.deleteAll(odd)).toEqual({ deleted: 350, absent: 0, interrupted: false, absentAt: [] });
     const even = await all(table);
     expect(even.every(({ original }) => original.sourcePort % 2 === 0)).toBe(true);
-    // Which ones are absent comes together from the batches that the addon makes of them.
+    // The list of absent entries is assembled from the addon's batches.
     const mixed = odd.flatMap((gone, i) => [gone, even[i]]);
     expect(await table.deleteAll(mixed)).toEqual({
       deleted: 350,

@@ -4,7 +4,7 @@ import type { ConntrackTable } from "../../../src/conntrack/table/conntrack-tabl
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { flow, made } from "../../support/conntrack-entries.ts";
 
-/** What a listener received: "new 40000", "destroy 40000". */
+/** Events of a listener: "new 40000", "destroy 40000". */
 class Received {
   readonly events: string[] = [];
   readonly faults: unknown[] = [];
@@ -28,7 +28,7 @@ class Received {
     return received;
   }
 
-  /** Waits for so many events. */
+  /** Waits for this many events. */
   async until(count: number): Promise<readonly string[]> {
     await expect.poll(() => this.events, { interval: 10 }).toSatisfy(({ length }) => length >= count);
     return this.events;

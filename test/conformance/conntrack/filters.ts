@@ -9,7 +9,7 @@ import { all, flow, ping, refusal } from "../../support/conntrack-entries.ts";
 
 const { seenReply, assured, destinationNat } = CONNTRACK_STATUS;
 
-/** Named by their client ports, and ICMP by its id. */
+/** Keyed by client port, and for ICMP by id. */
 const ENTRIES: Readonly<Record<number, NewConntrackEntry>> = {
   101: flow(
     { clientPort: 101, endpoint: "10.1.0.3", endpointPort: 5353 },

@@ -1,4 +1,4 @@
-/** Dumps that skip what no service asks for: the same in C++ as maySkip says it in a few lines. */
+/** Dumps that skip entries that no service needs: the C++ code must agree with maySkip's few lines. */
 import { expect, test } from "vitest";
 import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
 import {
@@ -12,7 +12,7 @@ import type { ServiceTarget } from "../../../src/model/service-port-view.js";
 import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, refusal } from "../../support/conntrack-entries.ts";
 
-/** "10.0.0.7" in either family. */
+/** Returns "10.0.0.7" in either family. */
 function at(family: IpFamily, address: string): string {
   return family === "ip" ? address : (parseAddress(`fd00:${address.replaceAll(".", ":")}::`) ?? "");
 }

@@ -9,7 +9,7 @@ import { prefilters } from "./prefilters.js";
 
 const TOPICS = { entries, changes, filters, dumps, prefilters, events };
 
-/** What every implementation of `ConntrackTable` must do. `open` gives an empty one for each test. */
+/** Requirements on every implementation of `ConntrackTable`. `open` returns an empty one for each test. */
 export function describeConntrack(name: string, open: OpenConntrackWorld): void {
   describe(name, () => {
     let world: ConntrackWorld;

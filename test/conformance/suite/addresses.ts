@@ -4,7 +4,7 @@ import type { Kernel, Monitor } from "../../../src/netlink/kernel.js";
 import { formatAddress } from "../../../src/base/ip.js";
 import type { Current } from "../cases.js";
 
-/** Watches, and counts. */
+/** Watches, and counts reports. */
 class Watcher {
   changes = 0;
   readonly faults: unknown[] = [];
@@ -20,7 +20,7 @@ class Watcher {
     return watcher;
   }
 
-  /** Waits until more changes than so many have been reported. */
+  /** Waits until more than this many changes have been reported. */
   async more(than: number): Promise<void> {
     await expect.poll(() => this.changes, { interval: 10, message: "changes reported" }).toBeGreaterThan(than);
   }

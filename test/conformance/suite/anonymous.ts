@@ -27,7 +27,7 @@ const room = [newTable(), newChain("c"), newChain("a")];
 const fill = (set: string, setId: number, elements: readonly Element[]): Op =>
   ({ ...newElements(set, elements), setId }) as Op;
 
-/** A rule with a set of its own, as one batch. */
+/** A rule with its own set, as one batch. */
 const ruleWithSet = (id: number, ...keys: string[]): Op[] => [
   newSet(anonymousSet, "add", id),
   fill(

@@ -47,11 +47,11 @@ const port = (value: number, dreg: number): Expr => ({
 });
 
 const prerouting: BaseChain = { type: "nat", hook: 0, priority: -100 };
-/** Where older kernels can tell an interface from a route, too. */
+/** At this hook and priority, older kernels can also tell an interface from a route. */
 const early: BaseChain = { type: "filter", hook: 0, priority: 0 };
 const postrouting: BaseChain = { type: "nat", hook: 4, priority: 100 };
 
-/** Rules as they are sent, and where. */
+/** Rules as sent, with their chains. */
 const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Family][] = [
   ["payload", [daddr, { type: "cmp", sreg: 1, op: CmpOp.eq, data: ip("10.0.0.1") }]],
   [
@@ -241,7 +241,7 @@ const setsOf = (ref: TableRef): Op[] =>
     newSet(addressMap("e", { flags: SetFlag.map | SetFlag.timeout | SetFlag.eval })),
   ].map((op) => ({ ...op, ...ref }));
 
-/** What a dump may hold beyond a normal form: numbers that packets change. */
+/** Fields of a dump beyond a normal form: numbers that packets change. */
 const VOLATILE = new Set(["packets", "bytes", "consumed", "msecs", "set"]);
 
 function steady(expr: Expr): Expr {
@@ -267,7 +267,7 @@ export function expressions(current: Current): void {
     const [rule] = await kernel.rules(ref, "c");
     expect(rule.exprs.map(steady)).toEqual(exprs.map(normalizeExpr));
     expect(sameExprs(rule.exprs, exprs)).toBe(true);
-    // What was dumped can be sent, and comes back the same.
+    // A dumped rule can be sent, and is dumped identically.
     await kernel.commit([{ op: "replace", kind: "rule", ...ref, chain: "c", exprs: rule.exprs, handle: rule.handle }]);
     const [again] = await kernel.rules(ref, "c");
     expect(sameExprs(again.exprs, rule.exprs)).toBe(true);
@@ -306,7 +306,7 @@ const refused = (title: string, errno: string, chain: string, ...exprs: Expr[]):
 });
 const dnat: Expr = { type: "nat", natType: NatType.dnat, family: NfProto.ip, regAddrMin: 1 };
 
-/** Refused only by kernels that know what was loaded. */
+/** Rejected only by kernels that track loaded registers. */
 const unloaded = (title: string, ...exprs: Expr[]): Case => ({
   ...refused(title, "ENODATA", "c", ...exprs),
   before: { fact: "unloadedRegisters" },

@@ -23,7 +23,7 @@ const S = addressSet("s", { flags: SetFlag.interval });
 const M = addressMap("m", { flags: SetFlag.interval | SetFlag.map });
 const V = verdictMap("v", { flags: SetFlag.interval | SetFlag.map });
 const END = 1;
-/** From the first address up to, not including, the second. */
+/** From the first address up to, but not including, the second. */
 const range = (from: string, to: string, data?: Element["data"]): Element[] => [
   { key: from, flags: 0, data },
   { key: to, flags: END },
@@ -144,7 +144,7 @@ const single: Case[] = [
     then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([]),
   },
   {
-    // In the order of a dump: since Linux 6.18's nft_set_rbtree an end must follow the start that it belongs to.
+    // In the order of a dump: since Linux 6.18's nft_set_rbtree, an end must follow its start.
     title: "delete of several ranges, ends before their starts",
     given: [...given, twenty],
     when: [
@@ -154,7 +154,7 @@ const single: Case[] = [
     before: { fact: "endsFollowStarts", then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([]) },
   },
   {
-    // nft_set_rbtree remembers the start that was named until an end that is there closes it; a new end does not.
+    // nft_set_rbtree remembers the named start until an existing end closes it; a new end does not.
     title: "an end of another range, behind a start that is there",
     given,
     when: [

@@ -40,7 +40,7 @@ class Ear {
     return ear;
   }
 
-  /** Waits until that generation has been heard of. */
+  /** Waits until that generation has been reported. */
   hear(generation: number): Promise<ChangeBatch> {
     return eventually(() => {
       const found = this.batches.find((batch) => batch.generation === generation);

@@ -18,7 +18,7 @@ import { faultsOf, runCases, type Current } from "../cases.js";
 
 const flagged = (flags: number, op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T, flags });
 
-/** What kernels that know no owners say of flags, and new ones of those that they do not know. */
+/** Answers to flags from kernels that know no owners, and from new ones to unknown flags. */
 const flagsUnknown: readonly Fault[] = [{ op: 0, errno: "EINVAL" }];
 
 export function tables(current: Current): void {

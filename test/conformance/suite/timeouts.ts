@@ -17,7 +17,7 @@ async function left(kernel: Kernel): Promise<number> {
   return Number(expiration);
 }
 
-/** The kernel counts in ticks, and the test takes its time: seconds where the machine stands still meanwhile. */
+/** The kernel counts in ticks, and the test itself takes time: seconds if the machine stands still meanwhile. */
 function expectAbout(actual: number, expected: number): void {
   expect(actual).toBeLessThanOrEqual(expected);
   expect(actual).toBeGreaterThan(expected - 9_000);

@@ -98,7 +98,7 @@ export function applying(kernel: () => Kernel): void {
     await table.apply();
     const before = await snapshot(kernel());
     service(2, 1);
-    // A jump to a base chain: refused by every kernel.
+    // A jump to a base chain, which every kernel rejects.
     table.chain({ chain: "bad", rules: [rule(counter), rule(jump("nat-prerouting"))] });
     await expect(table.apply()).rejects.toMatchObject({
       name: "TableError",

@@ -1,4 +1,4 @@
-/** A small service table, in few words, for the Table's tests. */
+/** A small service table, with short helpers, for the Table's tests. */
 import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
 import type {
@@ -61,7 +61,7 @@ export interface ServiceTable {
   readonly table: Table;
   readonly vips: ElementSet;
   readonly endpoints: ElementSet;
-  /** Wants the service with endpoints 10.0.<last>.<first…>. */
+  /** Declares the service with endpoints 10.0.<last>.<first…>. */
   service(last: number, count: number, first?: number): void;
 }
 
@@ -93,7 +93,7 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
     service: (last, count, first = 1) => {
       const before = counts.get(last) ?? 0;
       counts.set(last, count);
-      // To want a chain again as it is changes nothing.
+      // Declaring an unchanged chain again changes nothing.
       if (count > 0) table.chain({ chain: `draw-${count}`, rules: [draw(count)] });
       for (let i = 0; i < count; i++) endpoints.put(indexed(last, i), endpoint(`10.0.${last & 255}.${first + i}`));
       for (let i = count; i < before; i++) endpoints.delete(indexed(last, i), true);
@@ -107,7 +107,7 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
   };
 }
 
-/** "chain +1 element +3 -1": the operations of an apply that are not zero. */
+/** Returns "chain +1 element +3 -1": the operations of an apply that are not zero. */
 export function operations(result: ApplyResult): string {
   return Object.entries(result.operations)
     .filter(([, { add, delete: deleted }]) => add + deleted > 0)
@@ -117,7 +117,7 @@ export function operations(result: ApplyResult): string {
     .join(" ");
 }
 
-/** Time that stands still until it is moved. */
+/** A clock that stands still until it is moved. */
 export class TestClock implements Clock {
   #now = 1_000_000;
   now(): number {
@@ -128,7 +128,7 @@ export class TestClock implements Clock {
   }
 }
 
-/** A rule that does nothing but count, known by its comment. */
+/** A rule that only counts, identified by its comment. */
 export const named = (comment: string): { statements: [typeof counter]; comment: string } => ({
   statements: [counter],
   comment,

@@ -1,4 +1,4 @@
-/** Restarts, what cannot be changed in place, and elements over time. */
+/** Restarts, objects that cannot be changed in place, and elements over time. */
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";
@@ -133,9 +133,9 @@ export function recreating(kernel: () => Kernel): void {
     table.removeChain("one-more");
     vips.delete(vip(2));
     table.removeChain("draw-2");
-    // Created anew, and with it the map that goes to it.
+    // Recreated, and with it the map that goes to it.
     table.chain({ chain: "draw-3", rules: [rule(counter)], comment: "now with a comment" });
-    // A jump to a base chain: refused by every kernel.
+    // A jump to a base chain, which every kernel rejects.
     table.chain({ chain: "bad", rules: [rule(jump("nat-prerouting"))] });
     for (let i = 0; i < 2; i++) {
       await expect(table.apply()).rejects.toMatchObject({ code: "refused", faulty: [{ kind: "rule", chain: "bad" }] });
@@ -163,7 +163,7 @@ export function recreating(kernel: () => Kernel): void {
     table.removeSet("more");
     table.removeChain("one-more");
     const { busy } = await table.apply();
-    // Of Linux 6.1.176 to 6.1.190.
+    // On Linux 6.1.176 to 6.1.190.
     expect([undefined, ["one-more"]]).toContainEqual(busy);
     expect((await kernel().sets(OWN)).map(({ set }) => set).toSorted()).toEqual(["endpoints", "vips"]);
     const chains = (await kernel().chains(OWN)).map(({ chain }) => chain);
@@ -215,7 +215,7 @@ export function elements(kernel: () => Kernel): void {
     const clock = new TestClock();
     const { table, service, vips } = serviceTable(kernel(), { clock, gracePeriodMs: 400 });
     service(1, 3);
-    // So that the chain for two is there already.
+    // So that the chain for two already exists.
     service(2, 2);
     await table.apply();
     service(1, 2);
@@ -241,7 +241,7 @@ export function elements(kernel: () => Kernel): void {
     await table.apply();
     vips.delete(vip(3), true);
     await table.apply();
-    // The chain stays for as long as the element leads there.
+    // The chain stays as long as the element refers to it.
     table.removeChain("draw-3");
     expect(operations(await table.apply())).toBe("");
     clock.advance(400);

@@ -221,7 +221,7 @@ export function insertions(world: () => KernelWorld): void {
 
   const SECOND = { family: "inet", table: "second", chain: "output" } as const;
 
-  /** What a run with another configuration left. */
+  /** Leaves the table of a run with another configuration. */
   async function earlierRun(): Promise<void> {
     const { kernel } = world();
     await kernel.commit([

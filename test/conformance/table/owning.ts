@@ -1,4 +1,4 @@
-/** A table that no other process can change: made, claimed, handed over, given up. */
+/** A table that no other process can change: created, claimed, handed over, given up. */
 import { beforeEach, expect, it } from "vitest";
 
 import { TableFlag } from "../../../src/netlink/constants.js";
@@ -17,13 +17,13 @@ async function facts(kernel: Kernel): Promise<{ flags: number; owner?: number } 
   return { flags: table.flags, owner: table.owner };
 }
 
-/** Handles of everything in the table: they change when something is written anew. */
+/** Handles of everything in the table: they change when an object is recreated. */
 async function handles(kernel: Kernel): Promise<bigint[]> {
   const all = [await kernel.chains(OWN), await kernel.sets(OWN), await kernel.rules(OWN)].flat();
   return all.map(({ handle }) => handle).toSorted((a, b) => Number(a - b));
 }
 
-/** Without flags and owner. */
+/** The contents without flags and owner. */
 async function content(kernel: Kernel): Promise<unknown> {
   const [table] = (await snapshot(kernel)) as { flags: number; owner?: number }[];
   const { flags: _flags, owner: _owner, ...rest } = table;
@@ -113,7 +113,7 @@ export function owning(world: () => KernelWorld): void {
     const next = owned();
     next.service(2, 3);
     const result = await next.table.apply();
-    // The new chain goes ahead.
+    // The new chain is written first.
     expect(result.transactions).toBe(2);
     expect(operations(result)).toBe("table +1 chain +1 rule +1 element +2 -1");
   });

@@ -1,4 +1,7 @@
-/** Many elements that no packet can see yet: a transaction for each so many, and what makes them seen last. */
+/**
+ * Many elements that no packet can see yet: they are written in pieces, one transaction each, and the change that makes
+ * them visible comes last.
+ */
 import { expect, it } from "vitest";
 import type { CommitOptions, Kernel, Op } from "../../../src/netlink/kernel.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
@@ -6,10 +9,10 @@ import { snapshot } from "../../support/snapshot.ts";
 import { draw, endpoint, ENDPOINTS, indexed, NAME, operations, OWN, serviceTable } from "./build.js";
 
 const PIECE = 100;
-/** Of one service, so that there is one verdict, and an element that is not written ahead. */
+/** Endpoints of one service, so that there is one verdict, and one element that is not written ahead. */
 const ENDPOINT_COUNT = 250;
 
-/** Calls `before` ahead of each commit, with how many there were. */
+/** Calls `before` before each commit, with the number of earlier ones. */
 function beforeCommits(kernel: Kernel, before: (count: number, ops: readonly Op[]) => Promise<void> | void): void {
   const commit = kernel.commit.bind(kernel);
   let count = 0;
@@ -19,7 +22,7 @@ function beforeCommits(kernel: Kernel, before: (count: number, ops: readonly Op[
   };
 }
 
-/** All there is. Sets and chains that went ahead were made in another order. */
+/** All objects. Sets and chains that were written first have another order of creation. */
 async function everything(kernel: Kernel): Promise<unknown> {
   const tables = (await snapshot(kernel)) as Readonly<Record<"sets" | "chains" | "rules", readonly object[]>>[];
   const sorted = (objects: readonly object[]): string[] =>
@@ -68,7 +71,7 @@ export function pieces(world: () => KernelWorld): void {
     service(1, PIECE);
     expect(await table.apply()).toMatchObject({ transactions: 1 });
     service(2, PIECE * 2);
-    // The chain for as many goes ahead.
+    // The chain for this number is written first.
     expect(await table.apply()).toMatchObject({ transactions: 2 });
   });
 
@@ -82,7 +85,7 @@ export function pieces(world: () => KernelWorld): void {
     });
     await expect(first.table.apply()).rejects.toThrow("no more");
     expect(await elementsIn()).toBe(PIECE);
-    // One has failed; four more go ahead, and then the last one fails.
+    // One has failed; four more succeed, and then the last one fails.
     end = 7;
     await expect(first.table.apply()).rejects.toThrow("no more");
     expect([await elementsIn(), await chains()]).toEqual([PIECE * 5, ["services", `draw-${PIECE * 5}`]]);

@@ -1,4 +1,4 @@
-/** A read of the table that begins before anything is desired: what it saw serves the first apply, unless the table changed since. */
+/** A read of the table that begins before anything is desired: the first apply uses its result, unless the table changed since. */
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import type { Kernel } from "../../../src/netlink/kernel.js";
@@ -14,10 +14,10 @@ export function readingAhead(world: () => KernelWorld): void {
   let watch: TableWatch;
   /** Sets whose elements were read. */
   let reads: string[];
-  /** Questions after the generation: a dump ends with the second. */
+  /** Requests for the generation: a dump ends with the second one. */
   let generations: number;
 
-  /** The same kernel; notes what is asked. */
+  /** The same kernel, with requests recorded. */
   function observed(kernel: Kernel): Kernel {
     return new Proxy(kernel, {
       get(target, name) {
@@ -34,7 +34,7 @@ export function readingAhead(world: () => KernelWorld): void {
 
   const isRead = (): Promise<unknown> => vi.waitFor(() => expect(generations).toBe(2), { interval: 1 });
 
-  /** With a set that packets fill. */
+  /** Declares a table that includes a set that packets fill. */
   function declare(kernel: Kernel): ServiceTable {
     const declared = serviceTable(kernel);
     declared.table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000 });

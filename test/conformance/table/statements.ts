@@ -1,4 +1,4 @@
-/** Rules with every match and action of the Table, in every form, for comparison with what nft makes of their text. */
+/** Rules with every match and action of the Table, in every form, for comparison with nft's result for their text. */
 import type { Family } from "../../../src/netlink/kernel.js";
 import type { Field, SetSpec, Statement } from "../../../src/table/rules/rule.js";
 

@@ -12,7 +12,7 @@ import { tampering } from "./tampering.js";
 import { takingOver } from "./taking-over.js";
 import { watching } from "./watching.js";
 
-/** What the Table must do on every kernel; `facts`: what this one can. */
+/** Requirements on the Table with every kernel; `facts`: features of this one. */
 export function describeTable(name: string, open: OpenKernelWorld, facts = OF_THE_FAKE): void {
   describe(`Table on ${name}`, () => {
     let world: KernelWorld;

@@ -7,7 +7,9 @@ import { draw, ENDPOINTS, jump, operations, OWN, rule, serviceTable, TestClock, 
 
 const THEIRS = { set: "theirs", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 } as const;
 
-/** A hook, whose rule looks packets up in a map of theirs: one element goes to `chain`, the other to a chain that only they have. */
+/**
+ * A hook whose rule looks packets up in a foreign map: one element goes to `chain`, the other to a chain that only the foreign table has.
+ */
 function formerTable(chain: string, comment?: string): Op[] {
   const userdata = commentData(comment);
   const elements = [
@@ -101,8 +103,8 @@ export function takingOver(kernel: () => Kernel): void {
     service(1, 1);
     const result = await table.apply();
     expect(result.transactions).toBe(2);
-    // What a packet that is under way in their rules may still look up, and the chains that it leads to, for a grace period; but for rules that
-    // name what is made anew.
+    // Objects that a packet in flight in the foreign rules may still look up, and the chains that it may reach, stay for a grace period.
+    // Rules that name recreated objects do not.
     const ruled = (await kernel().rules(OWN)).map((info) => info.chain);
     expect(["svc-1", "svc-2"].filter((chain) => ruled.includes(chain))).toEqual(["svc-2"]);
     expect(unpack(await elementsOf("theirs")).map(({ key }) => key)).toEqual(["01020304", "01020305"]);
@@ -146,7 +148,7 @@ export function takingOver(kernel: () => Kernel): void {
       if (hooked)
         table.chain({ chain, base: { type: "nat", hook: 3, priority: -100 }, rules: [rule(jump("services"))] });
       const result = await table.apply();
-      // Chains that nothing goes to yet, where there are any; then all the rest in one, without a grace period.
+      // First the chains that nothing refers to yet, if there are any; then everything else in one transaction, without a grace period.
       expect([result.transactions, (await generation()) - before]).toEqual([transactions, transactions]);
       expect(result.applyAgainMs).toBeUndefined();
       const draws = services.map((count) => `draw-${count}`);
@@ -185,7 +187,7 @@ export function takingOver(kernel: () => Kernel): void {
     const clock = new TestClock();
     const { table, service } = serviceTable(kernel(), { clock });
     service(1, 1);
-    // A jump to a base chain: refused by every kernel.
+    // A jump to a base chain, which every kernel rejects.
     table.chain({ chain: "bad", rules: [rule(jump("nat-prerouting"))] });
     await expect(table.apply()).rejects.toMatchObject({ code: "refused", faulty: [{ kind: "rule", chain: "bad" }] });
     table.removeChain("bad");

@@ -14,7 +14,7 @@ const lookup: readonly Expr[] = [
   { type: "cmp", sreg: 1, op: 0, data: ip("10.96.0.7") },
 ];
 
-/** As `nft insert rule … 'ip daddr 10.96.0.7 jump { counter jump draw-2; }'` does. */
+/** As made by `nft insert rule … 'ip daddr 10.96.0.7 jump { counter jump draw-2; }'`. */
 const boundChain: readonly Op[] = [
   { op: "add", kind: "chain", ...OWN, chain: "__chain7", flags: ChainFlag.binding },
   {
@@ -48,7 +48,7 @@ interface Named {
   readonly set?: string;
 }
 
-/** Everything in the table, whatever the order in which chains and sets were made. */
+/** Everything in the table, regardless of the order of creation of chains and sets. */
 async function content(kernel: Kernel): Promise<unknown> {
   const byName = (a: Named, b: Named): number => ((a.chain ?? a.set ?? "") < (b.chain ?? b.set ?? "") ? -1 : 1);
   const [table] = (await snapshot(kernel)) as { chains: Named[]; sets: Named[]; rules: (Named & object)[] }[];
@@ -198,7 +198,7 @@ export function tampering(world: () => KernelWorld): void {
     expect([...kept.bytes.subarray(0, 4)]).toEqual([...ip("192.0.2.1")]);
     const counted = await of("counted");
     expect(new DataView(counted.bytes.buffer, counted.bytes.byteOffset).getBigUint64(8, true)).toBe(7n);
-    // What else was there is as it was.
+    // Other objects there are unchanged.
     await other.commit([{ op: "flush", kind: "elements", ...OWN, set: "clients" }, ...replaceCounted(0n)]);
     expect(await content(kernel)).toEqual(before);
     expect((await table.apply()).transactions).toBe(0);

@@ -1,4 +1,4 @@
-/** What others do to a table of ours while it is watched: noticed by events, read as far as needed, and undone at once. */
+/** Changes by others to a watched table: noticed by events, read as far as needed, and undone at once. */
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 import type { ElementBatch, Kernel, Op } from "../../../src/netlink/kernel.js";
@@ -24,7 +24,7 @@ const element = (key: Uint8Array, address: string): Op => ({
   elements: pack([{ key, data: endpoint(address) }]),
 });
 
-/** What another process may do, and the operations that undo it. */
+/** Possible changes by another process, with the operations that undo them. */
 export const DEEDS: Readonly<
   Record<string, { does: (kernel: Kernel) => Op[] | Promise<Op[]>; undone: string; said: string }>
 > = {
@@ -277,7 +277,7 @@ export function watching(world: () => KernelWorld): void {
   });
 }
 
-/** Chains and sets that were made anew are listed last. */
+/** Recreated chains and sets are listed last. */
 export function sorted(tables: unknown): unknown {
   const byName = (a: { chain?: string; set?: string }, b: { chain?: string; set?: string }): number =>
     `${a.chain}${a.set}` < `${b.chain}${b.set}` ? -1 : 1;

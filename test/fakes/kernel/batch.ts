@@ -35,22 +35,22 @@ export interface BatchOptions {
   readonly portId: number;
   readonly now: number;
   readonly dryRun: boolean;
-  /** A refusal to act out at an operation instead of running it. */
+  /** Returns an error to simulate at an operation instead of running it. */
   readonly inject?: (op: Op, index: number) => Refusal | undefined;
 }
 
 export type BatchOutcome =
   | { readonly refused: true; readonly errno: string; readonly faults: readonly Fault[] }
-  /** `events` is empty when the batch changed nothing; the generation then stays. */
+  /** `events` is empty if the batch changed nothing; the generation then stays. */
   | { readonly refused: false; readonly events: readonly ChangeEvent[] };
 
 /**
- * Runs a batch on the state as nfnetlink_rcv_batch does: every operation is tried and every fault collected; with a
- * fault, or for a dry run, everything is taken back.
+ * Runs a batch on the state like nfnetlink_rcv_batch: every operation is tried and every fault collected. After a
+ * fault, or for a dry run, everything is reverted.
  */
 export function runBatch(state: NamespaceState, ops: readonly Op[], options: BatchOptions): BatchOutcome {
   const first = attempt(state, ops, options, false);
-  // The kernel finds out which operation closes a loop by playing the batch again, validating after each.
+  // The kernel finds the operation that closes a loop by replaying the batch and validating after each operation.
   const { tx, faults } = first === "replay" ? (attempt(state, ops, options, true) as Attempt) : first;
   if (faults.length > 0) {
     tx.rollback();
@@ -62,7 +62,7 @@ export function runBatch(state: NamespaceState, ops: readonly Op[], options: Bat
   }
   if (tx.newAnonymous.some(({ set }) => !set.everBound)) {
     tx.rollback();
-    // nfnetlink_rcv_batch answers a failed commit to the first message behind the batch's begin, whatever was at fault.
+    // nfnetlink_rcv_batch reports a failed commit for the first message after the batch's begin, whatever is at fault.
     return { refused: true, errno: "EINVAL", faults: [{ op: 0, errno: "EINVAL" }] };
   }
   tx.commit();

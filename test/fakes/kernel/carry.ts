@@ -2,7 +2,9 @@ import { batchLayout } from "../../../src/netlink/element-batch.js";
 import type { Op } from "../../../src/netlink/kernel.js";
 import type { NamespaceState } from "./state.ts";
 
-/** The operations as they are sent: elements with `carry` begin with what those of their keys have counted. */
+/**
+ * Returns the operations as sent: elements with `carry` start with the counts of the elements that have the same keys.
+ */
 export function carryCounts(state: NamespaceState, ops: readonly Op[]): readonly Op[] {
   return ops.map((op) => {
     if (op.kind !== "elements" || op.op === "flush" || op.carry === undefined) return op;

@@ -1,8 +1,8 @@
 /**
  * The state that `FakeKernel` keeps: tables, chains, rules, sets and elements of one network namespace.
  *
- * Changes are made in place and noted in a `Transaction` (transaction.ts), which takes them back when the batch fails.
- * The state under a running transaction is therefore the kernel's "next generation" (nft_is_active_next).
+ * Changes are made in place and recorded in a `Transaction` (transaction.ts), which reverts them if the batch fails. The state under a
+ * running transaction is therefore the kernel's "next generation" (nft_is_active_next).
  */
 import type {
   BaseChain,
@@ -16,7 +16,7 @@ import type {
 import { DATA_VERDICT, SetFlag } from "../../../src/netlink/constants.js";
 import { nextGeneration } from "../../../src/netlink/generation.js";
 
-/** An operation that the kernel would refuse. Symbolic errno; `element` is the index of the record at fault. */
+/** An operation that the kernel would reject. The errno is symbolic; `element` is the index of the record at fault. */
 export class Refusal extends Error {
   override readonly name = "Refusal";
   constructor(
@@ -40,13 +40,13 @@ export class ChainState {
     readonly userdata: Uint8Array | undefined,
   ) {}
 
-  /** What NFTA_CHAIN_USE reports. */
+  /** The value of NFTA_CHAIN_USE. */
   get use(): number {
     return this.references + this.rules.length;
   }
 }
 
-/** What an expression holds on to: the chain of its verdict, or the set it looks up. */
+/** An expression's reference: the chain of its verdict, or the set it looks up. */
 export type Link =
   | { readonly kind: "chain"; readonly chain: ChainState }
   | { readonly kind: "set"; readonly set: SetState; readonly map: boolean };
@@ -55,7 +55,7 @@ export class RuleState {
   constructor(
     readonly chain: ChainState,
     readonly handle: bigint,
-    /** As the kernel dumps them. */
+    /** In the kernel's dump format. */
     readonly exprs: readonly Expr[],
     /** Parallel to `exprs`. */
     readonly links: readonly (Link | undefined)[],
@@ -64,11 +64,11 @@ export class RuleState {
 }
 
 export interface ElementState {
-  /** Of a set with counters; undefined: nothing has been counted. */
+  /** For a set with counters; undefined if nothing has been counted. */
   readonly count?: { readonly packets: bigint; readonly bytes: bigint };
   /** Bytes as a latin1 string, so that comparing strings compares bytes. Empty for the catch-all element. */
   readonly key: string;
-  /** Inclusive end of a range of a concatenation; the key itself elsewhere. */
+  /** Inclusive end of a range of a concatenation; otherwise the key itself. */
   readonly keyEnd: string;
   /** NFT_SET_ELEM_INTERVAL_END: an exclusive end in a set of intervals. */
   readonly end: boolean;
@@ -77,13 +77,13 @@ export interface ElementState {
   readonly verdict: Verdict | undefined;
   /** The chain that `verdict` names. */
   readonly target: ChainState | undefined;
-  /** ms: its own, else the set's at the time when it was added. Absent: it stays. */
+  /** ms: its own timeout, or the set's when it was added. Absent if it does not expire. */
   timeout: bigint | undefined;
   /** On the injected clock, ms. Infinity: never. */
   expiresAt: number;
 }
 
-/** A rule that looks a set up. */
+/** A rule that looks up a set. */
 export interface Binding {
   readonly chain: ChainState;
   readonly map: boolean;
@@ -92,7 +92,7 @@ export interface Binding {
 const END = "\u0100";
 const CATCHALL = "\u0101";
 
-/** The map key of an element: what makes two elements the same one to the kernel. */
+/** The map key of an element: elements with the same key are the same element for the kernel. */
 export function elementId(element: Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">): string {
   if (element.catchall) return CATCHALL;
   if (element.end) return element.key + END;
@@ -101,12 +101,12 @@ export function elementId(element: Pick<ElementState, "key" | "keyEnd" | "end" |
 
 export class SetState {
   readonly elements = new Map<string, ElementState>();
-  /** Ascending, an end before the start of the same key; for sets of single-field intervals alone (the kernel's rbtree). */
+  /** Ascending, an end before the start of the same key. Only for sets of single-field intervals (the kernel's rbtree). */
   readonly sorted: ElementState[] | undefined;
-  /** How many verdict elements name each chain. */
+  /** Number of verdict elements that name each chain. */
   readonly targets = new Map<ChainState, number>();
   readonly bindings: Binding[] = [];
-  /** A rule has referred to it, if only within this batch (nft_trans_set_bound). */
+  /** A rule has referred to it, perhaps only within this batch (nft_trans_set_bound). */
   everBound = false;
   size: number | undefined;
   timeout: bigint | undefined;
@@ -134,12 +134,12 @@ export class SetState {
   get isVerdictMap(): boolean {
     return this.info.dataType === DATA_VERDICT;
   }
-  /** Bytes of a range per field: concatenations of intervals (the kernel's pipapo). */
+  /** Whether it has a range per field: concatenations of intervals (the kernel's pipapo). */
   get ranges(): boolean {
     return this.has(SetFlag.interval) && this.sorted === undefined;
   }
 
-  /** Puts an element in and takes hold of the chain that it names. */
+  /** Inserts an element and takes a reference to the chain that it names. */
   insert(element: ElementState): void {
     this.elements.set(elementId(element), element);
     if (this.sorted !== undefined && !element.catchall) this.sorted.splice(this.position(element), 0, element);
@@ -182,9 +182,9 @@ function compareEnds(a: Pick<ElementState, "key" | "end">, b: Pick<ElementState,
 export class TableState {
   readonly chains = new Map<string, ChainState>();
   readonly sets = new Map<string, SetState>();
-  /** Names of the devices of each. */
+  /** Device names of each flowtable. */
   readonly flowtables = new Map<string, ReadonlySet<string>>();
-  /** Types of named objects, by "TYPE NAME". What refers to them is not known here. */
+  /** Types of named objects, by "TYPE NAME". References to them are unknown here. */
   readonly objects = new Map<string, { readonly object: string; readonly objType: number }>();
   flags: number;
   owner: number | undefined;
@@ -198,12 +198,12 @@ export class TableState {
     this.flags = flags;
   }
 
-  /** One counter for chains, rules and sets; the kernel does not take numbers back when a batch fails. */
+  /** One counter for chains, rules and sets; the kernel does not revert it if a batch fails. */
   nextHandle(): bigint {
     return ++this.handles;
   }
 
-  /** NFTA_TABLE_USE: anonymous sets are their rules' business. */
+  /** NFTA_TABLE_USE, which does not count anonymous sets. */
   get use(): number {
     let use = this.chains.size + this.flowtables.size + this.objects.size;
     for (const set of this.sets.values()) if (!set.anonymous) use++;
@@ -212,11 +212,11 @@ export class TableState {
 }
 
 /**
- * What becomes of the chains that elements of a deleted verdict map name:
- * - "let go": it lets go of them with its deletion, and takes hold of them again when that is taken back. Linux 6.4 and later;
- * - "hold on": it lets go of them only when the transaction is through. Before (and before 5.10.188 and 6.1.36);
- * - "come back twice": as "let go", but elements that the same transaction had deleted before the map take hold of them twice when it
- *   is taken back. Linux 6.1.176 to 6.1.190.
+ * How elements of a deleted verdict map treat the chains that they name:
+ * - "let go": they release the chains with the map's deletion, and take them again if it is reverted. Linux 6.4 and later;
+ * - "hold on": they release them only when the transaction ends. Before (and before 5.10.188 and 6.1.36);
+ * - "come back twice": like "let go", but if the same transaction deleted elements before the map, these take their chains twice when it is
+ *   reverted. Linux 6.1.176 to 6.1.190.
  */
 export type DeletedMaps = "let go" | "hold on" | "come back twice";
 
@@ -252,7 +252,7 @@ export class NamespaceState {
   }
 }
 
-/** Objects of a table in the order in which they were made and in which the kernel lists them: that of their handles. */
+/** Objects of a table in order of creation, in which the kernel lists them: that of their handles. */
 export function byAge<T extends { readonly handle: bigint }>(objects: ReadonlyMap<string, T>): T[] {
   return [...objects.values()].sort((a, b) => Number(a.handle - b.handle));
 }
@@ -261,7 +261,7 @@ export function tableId(ref: TableRef): string {
   return `${ref.family} ${ref.table}`;
 }
 
-/** True when the element's time has run out: the kernel then acts as if it were gone. */
+/** Returns true if the element has expired: the kernel then acts as if it were gone. */
 export function isExpired(element: ElementState, now: number): boolean {
   return element.expiresAt <= now;
 }

@@ -4,7 +4,7 @@ import type { ChangeEvent } from "../../../src/netlink/kernel.js";
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** What one batch has done so far, and how to undo it. */
+/** The changes of one batch so far, and how to undo them. */
 export class Transaction {
   readonly events: Mutable<ChangeEvent>[] = [];
   readonly setsById = new Map<number, SetState>();
@@ -12,15 +12,15 @@ export class Transaction {
   /** Tables whose chains must be walked before the commit (NFT_VALIDATE_NEED). */
   readonly toValidate = new Set<TableState>();
   private readonly undoes: (() => void)[] = [];
-  /** New timeouts of elements that were there: the kernel sets them at the commit, and compares with the old ones until then. */
+  /** New timeouts of existing elements: the kernel applies them at the commit, and compares with the old ones until then. */
   readonly renewals: { element: ElementState; timeout: bigint | undefined; expiresAt: number }[] = [];
-  /** Sets that rules stopped using in this batch: they stay bound until it is through (nf_tables_unbind_set). */
+  /** Sets that rules stopped using in this batch: they stay bound until it ends (nf_tables_unbind_set). */
   readonly unbound = new Set<SetState>();
-  /** Tables that were woken or put to sleep (__NFT_TABLE_F_UPDATE): they get no new base chains. */
+  /** Tables whose dormancy was changed (__NFT_TABLE_F_UPDATE): they get no new base chains. */
   readonly toggled = new Set<TableState>();
   /** Elements that were deleted one by one or flushed, by set. */
   private readonly deleted = new Map<SetState, ElementState[]>();
-  /** What happens once the batch is in force. */
+  /** Steps to run after the commit. */
   private readonly afterwards: (() => void)[] = [];
   private readonly guards = new Map<SetState, IntervalGuard>();
   private readonly elementEvents = new Map<string, Mutable<ChangeEvent>>();
@@ -32,13 +32,13 @@ export class Transaction {
     readonly now: number,
   ) {}
 
-  /** Makes a change and remembers how to take it back. */
+  /** Makes a change and records how to undo it. */
   change(apply: () => void, undo: () => void): void {
     apply();
     this.undoes.push(undo);
   }
 
-  /** Leaves something for the time when the batch is in force. */
+  /** Defers a step until after the commit. */
   later(step: () => void): void {
     this.afterwards.push(step);
   }
@@ -47,7 +47,7 @@ export class Transaction {
     this.deleted.set(set, [...this.deletedFrom(set), ...elements]);
   }
 
-  /** Elements of the set that this batch has deleted so far, but for those that went with the set itself. */
+  /** Elements of the set that this batch has deleted so far, except those deleted with the set itself. */
   deletedFrom(set: SetState): readonly ElementState[] {
     return this.deleted.get(set) ?? [];
   }
@@ -74,7 +74,7 @@ export class Transaction {
     this.events.push(event);
   }
 
-  /** One event for all elements of a set that a batch adds, and one for those that it deletes. */
+  /** Records one event for all elements of a set that a batch adds, and one for those that it deletes. */
   noteElements(action: ChangeEvent["action"], table: TableState, set: SetState, count: number): void {
     if (count === 0) return;
     const { family, table: name } = table.ref;
@@ -89,7 +89,7 @@ export class Transaction {
     this.events.push(event);
   }
 
-  /** What the set of intervals remembers during this batch. */
+  /** The state of an interval set that lasts for this batch. */
   guard(set: SetState): IntervalGuard {
     const known = this.guards.get(set);
     if (known !== undefined) return known;

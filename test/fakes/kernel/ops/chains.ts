@@ -13,7 +13,10 @@ const IP_TYPES: Partial<Record<BaseChain["type"], readonly number[]>> = {
   nat: [0, 1, 3, 4],
   route: [3],
 };
-/** Which chain types a family has, and at which of its hooks (nft_chain_filter.c, nft_chain_nat.c, nft_chain_route.c). */
+/**
+ * The chain types of each family, and the hooks that each type allows (nft_chain_filter.c, nft_chain_nat.c,
+ * nft_chain_route.c).
+ */
 const CHAIN_TYPES: Record<Family, Partial<Record<BaseChain["type"], readonly number[]>>> = {
   ip: IP_TYPES,
   ip6: IP_TYPES,
@@ -60,7 +63,7 @@ export function addChain(tx: Transaction, op: ChainOp): void {
   tx.note("new", "chain", table, chain.name, chain.handle);
 }
 
-/** nf_tables_updchain: the policy is all that can be changed. */
+/** nf_tables_updchain: only the policy can be changed. */
 function updateChain(
   tx: Transaction,
   table: TableState,
@@ -84,7 +87,7 @@ function updateChain(
   tx.note("new", "chain", table, chain.name, chain.handle);
 }
 
-/** nf_tables_delchain: with its rules, but not while others refer to it. */
+/** nf_tables_delchain: deletes a chain with its rules, unless others refer to it. */
 export function deleteChain(tx: Transaction, op: ChainOp): void {
   const table = findTable(tx, op);
   const { handle } = op;
@@ -93,7 +96,8 @@ export function deleteChain(tx: Transaction, op: ChainOp): void {
   const chain = unlessAbsent(op.op === "destroy", find);
   if (chain === undefined) return;
   if ((chain.flags & ChainFlag.binding) !== 0) throw new Refusal("EOPNOTSUPP");
-  // Counted before its own rules go: the kernel does not notice that a jump to the chain itself goes with them.
+  // Counted before its own rules are removed: the kernel does not notice that a jump to the chain itself disappears
+  // with them.
   const { references } = chain;
   deleteChainRules(tx, table, chain);
   if (references > 0) throw new Refusal("EBUSY");
@@ -105,7 +109,7 @@ export function deleteChainRules(tx: Transaction, table: TableState, chain: Chai
   for (const rule of [...chain.rules]) removeRule(tx, table, rule);
 }
 
-/** Takes the chain out of its table, and notes the event. */
+/** Removes the chain from its table, and records the event. */
 export function removeChain(tx: Transaction, table: TableState, chain: ChainState): void {
   tx.change(
     () => table.chains.delete(chain.name),

@@ -36,7 +36,7 @@ function checkBatch(index: number, batch: ElementBatch): void {
   }
 }
 
-/** What cannot be encoded at all is refused before anything is sent. Throws KernelError "invalid". */
+/** Rejects what cannot be encoded, before anything is sent. Throws KernelError "invalid". */
 export function checkOps(ops: readonly Op[]): void {
   ops.forEach((op, index) => {
     checkName(index, "table", op.table);
@@ -50,7 +50,7 @@ const HEADER = 20;
 const ATTRIBUTE = 4;
 const padded = (bytes: number): number => (bytes + 3) & ~3;
 
-/** About as many bytes as the operation takes on the wire; exact for keys and data, rough for the rest. */
+/** The approximate size of the operation on the wire; exact for keys and data. */
 export function sizeOf(op: Op): number {
   const name = padded(op.table.length + 1) + ATTRIBUTE;
   if (op.kind === "elements" && op.op !== "flush") {

@@ -11,7 +11,7 @@ import { afterChange } from "./validate.ts";
 type ElementsOp = Extract<Op, { kind: "elements" }>;
 type ListOp = Exclude<ElementsOp, { op: "flush" }>;
 
-/** What makes an element the one it is. */
+/** The fields that identify an element. */
 type Identity = Pick<ElementState, "key" | "keyEnd" | "end" | "catchall">;
 
 /** Reads records of a batch one by one, with the kernel's checks of each element's attributes. */
@@ -44,7 +44,7 @@ class Records {
     return this.number(record, this.at.expiration);
   }
 
-  /** What its counter begins with; undefined: 0. */
+  /** Initial value of its counter; undefined for 0. */
   count(record: number): ElementState["count"] {
     if (this.at.counter < 0) return undefined;
     const start = record * this.at.stride + this.at.counter;
@@ -70,13 +70,15 @@ class Records {
     return { key, keyEnd: ranged ? this.text(record, this.at.keyEnd, this.batch.keyLen) : key, end, catchall };
   }
 
-  /** Data bytes; verdicts are told apart by `verdict`. */
+  /** Data bytes; `verdict` identifies verdicts. */
   data(record: number): string {
     return this.at.data < 0 ? "" : this.text(record, this.at.data, this.batch.dataLen);
   }
 }
 
-/** What one operation did to a set, to take it back at once: an undo function per element would be heavy. */
+/**
+ * The changes of one operation to a set, to revert them together: an undo function per element would be too expensive.
+ */
 class Journal {
   private readonly steps: { readonly element: ElementState; readonly inserted: boolean }[] = [];
   constructor(private readonly set: SetState) {}
@@ -102,7 +104,7 @@ class Journal {
   }
 }
 
-/** Runs `each` for every record and says in the refusal which one it was. */
+/** Runs `each` for every record. An error says which record it was. */
 function forEachRecord(count: number, each: (record: number) => void): void {
   for (let record = 0; record < count; record++) {
     try {
@@ -137,7 +139,7 @@ export function addElements(tx: Transaction, op: ListOp): void {
 /** Adds the records of one operation. */
 class Adder {
   readonly journal: Journal;
-  /** An element of a map in use names a chain, so that chains must be walked again. */
+  /** An element of a map in use names a chain, so chains must be walked again. */
   leadsOn = false;
   private readonly records: Records;
   private readonly targets = new Map<Verdict, ReturnType<typeof verdictTarget>>();
@@ -153,7 +155,7 @@ class Adder {
     this.inUse = set.bindings.some((binding) => binding.map);
   }
 
-  /** nft_add_set_elem. True when the element is new or renewed. */
+  /** nft_add_set_elem. Returns true if the element is new or renewed. */
   add(record: number): boolean {
     const { set, tx, journal } = this;
     const element = this.read(record);
@@ -163,13 +165,14 @@ class Adder {
     if (there === "ignore") return false;
     if (there !== undefined) return this.merge(there, element, record);
     const over = !element.catchall && full(set, tx.now, journal);
-    // One too many is in the set all the same until the batch is taken back: what follows in the batch finds it there.
+    // An element beyond the size stays in the set until the batch is reverted: later operations of the batch find it
+    // there.
     journal.insert(element);
     if (over) throw new Refusal("ENFILE");
     return true;
   }
 
-  /** The set's own `insert`: finds the same element, or refuses one that overlaps others. */
+  /** The set's own `insert`: finds the same element, or rejects one that overlaps others. */
   private meet(element: ElementState): ElementState | "ignore" | undefined {
     const { set, tx } = this;
     if (set.sorted !== undefined && !element.catchall) return tx.guard(set).insert(element, tx.now);
@@ -223,7 +226,7 @@ class Adder {
     return target;
   }
 
-  /** An element that is there already: the same one may be added again, and then takes over a new timeout (Linux >= 6.12). */
+  /** An existing element: the same one may be added again, and then adopts a new timeout (Linux >= 6.12). */
   private merge(found: ElementState, element: ElementState, record: number): boolean {
     if (
       found.data !== element.data ||
@@ -240,7 +243,7 @@ class Adder {
   }
 }
 
-/** The size is checked against what will be left when the batch is through; whoever has expired goes first. */
+/** Checks the size after the batch; expired elements are removed first. */
 function full(set: SetState, now: number, journal: Journal): boolean {
   const limit = capacity(set);
   if (set.elements.size < limit) return false;
@@ -253,7 +256,7 @@ function full(set: SetState, now: number, journal: Journal): boolean {
   );
 }
 
-/** nft_set_maxsize: an interval is two elements, and the one that says "nothing below the first" is free. */
+/** nft_set_maxsize: an interval is two elements, and the one that says "nothing below the first" does not count. */
 function capacity(set: SetState): number {
   if (set.size === undefined) return Infinity;
   if (set.sorted === undefined) return set.size;
@@ -272,7 +275,7 @@ function fieldsOf(set: SetState): [from: number, to: number][] {
   });
 }
 
-/** The element whose ranges hold a point (pipapo_get). */
+/** Returns the element whose ranges contain a point (pipapo_get). */
 function holder(set: SetState, point: string, now: number): ElementState | undefined {
   const fields = fieldsOf(set);
   const between = (low: string, high: string): boolean =>
@@ -292,7 +295,10 @@ function checkRanges(set: SetState, element: ElementState, now: number): void {
   if (holder(set, key, now) !== undefined || holder(set, keyEnd, now) !== undefined) throw new Refusal("EEXIST");
 }
 
-/** The element that a deletion means: among ranges of a concatenation the one that holds the key, whatever its end. */
+/**
+ * The element that a deletion refers to: among ranges of a concatenation, the one that contains the key, whatever its
+ * end.
+ */
 function findElement(tx: Transaction, set: SetState, wanted: Identity): ElementState | undefined {
   if (set.ranges && !wanted.catchall) return holder(set, wanted.key, tx.now);
   if (set.sorted !== undefined && !wanted.catchall) return tx.guard(set).remove(wanted, tx.now);
@@ -342,7 +348,7 @@ export function flushElements(tx: Transaction, op: Extract<ElementsOp, { op: "fl
   tx.noteElements("delete", table, set, all.length);
 }
 
-/** The set to delete from: by name alone, never an anonymous one, and a constant one only before it is in use. */
+/** The set to delete from: only by name, never an anonymous one, and a constant one only before it is in use. */
 function named(tx: Transaction, table: TableState, name: string): SetState {
   const set = table.sets.get(name);
   if (set === undefined) throw new Refusal("ENOENT");

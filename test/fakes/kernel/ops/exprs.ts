@@ -14,14 +14,14 @@ import type { Expr, Verdict } from "../../../../src/netlink/kernel.js";
 import { findSet } from "./find.ts";
 import { ctLength, fibLength, metaLength, rtLength, socketLength } from "./lengths.ts";
 
-/** Words in all registers together (NFT_REG32_NUM). */
+/** Total number of words in all registers (NFT_REG32_NUM). */
 const WORDS = 16;
 /** NFT_DATA_VALUE_MAXLEN */
 const MAX_LENGTH = 64;
 /** NF_NAT_RANGE_MASK */
 const NAT_FLAGS = 0x7f;
 
-/** Which 32-bit words of the register file have been written so far; a load of any other is refused. */
+/** The 32-bit words of the register file that have been written so far; loading any other is rejected. */
 export class Registers {
   private written = 0;
 
@@ -34,7 +34,7 @@ export class Registers {
   store(reg: number, length: number): void {
     this.written |= this.words(reg, length);
   }
-  /** For expressions whose registers are not known here. */
+  /** For expressions whose registers are unknown here. */
   trustAll(): void {
     this.written = (1 << WORDS) - 1;
   }
@@ -60,14 +60,14 @@ export interface ExprContext {
 
 interface Inited {
   readonly link?: Link;
-  /** Name of the set that an expression came to mean. */
+  /** Name of the set that an expression resolved to. */
   readonly set?: string;
 }
 
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 type Initializers = { readonly [T in Expr["type"]]: (ctx: ExprContext, expr: ExprOf<T>) => Inited };
 
-/** An expression's `init`: checks it, takes its references and says how the kernel will dump it. */
+/** An expression's `init`: checks it, takes its references and returns the kernel's dump of it. */
 export function initExpr(ctx: ExprContext, expr: Expr): { readonly dumped: Expr; readonly link: Link | undefined } {
   const init = INITIALIZERS[expr.type] as (ctx: ExprContext, expr: Expr) => Inited;
   const { link, set } = init(ctx, expr);
@@ -87,7 +87,7 @@ export function verdictTarget(table: TableState, verdict: Verdict): ChainState |
   return chain;
 }
 
-/** Loads from `sreg`, or stores to `dreg`, as many bytes. */
+/** Loads this many bytes from `sreg`, or stores them to `dreg`. */
 function through(ctx: ExprContext, expr: { readonly sreg?: number; readonly dreg?: number }, length: number): Inited {
   if (expr.sreg !== undefined) ctx.registers.load(expr.sreg, length);
   else if (expr.dreg !== undefined) ctx.registers.store(expr.dreg, length);
@@ -140,7 +140,7 @@ function initLookup(ctx: ExprContext, expr: ExprOf<"lookup">): Inited {
   return { link: bind(ctx, set, set.isMap), set: set.name };
 }
 
-/** Sets that packets can add to: the kernel's resizable hash alone (its `update` operation). */
+/** Sets that packets can add to: only the kernel's resizable hash (its `update` operation). */
 function takesUpdates(set: SetState): boolean {
   if (set.has(SetFlag.interval)) return false;
   if (set.has(SetFlag.eval) || set.has(SetFlag.timeout)) return true;
@@ -164,7 +164,7 @@ function initDynset(ctx: ExprContext, expr: ExprOf<"dynset">): Inited {
   }
   if ((expr.exprs?.length ?? 0) > 0 && !set.has(SetFlag.eval)) throw new Refusal("EINVAL");
   const link = bind(ctx, set, false);
-  // The kernel bounds a set that packets fill, at once and even when the batch fails later.
+  // The kernel limits a set that packets fill, at once and even if the batch fails later.
   set.size ??= 0xffff;
   return { link, set: set.name };
 }
@@ -280,7 +280,7 @@ const INITIALIZERS: Initializers = {
   dynset: initDynset,
   quota: accept,
   connlimit: accept,
-  // Stateful objects cannot be made through this port, so a name never leads to one.
+  // Stateful objects cannot be created through this port, so a name never refers to one.
   objref: () => {
     throw new Refusal("ENOENT");
   },
@@ -311,5 +311,5 @@ const INITIALIZERS: Initializers = {
   },
 };
 
-/** Names of the kernel's expressions that have no type of their own in `Expr`. */
+/** Names of the kernel's expressions without their own type in `Expr`. */
 const OTHER_EXPRESSIONS = new Set(["synproxy", "tunnel", "xfrm", "osf", "dup", "fwd", "inner", "match", "target"]);

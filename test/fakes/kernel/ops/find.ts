@@ -2,7 +2,7 @@ import { Refusal, type ChainState, type SetState, type TableState } from "../sta
 import type { Transaction } from "../transaction.ts";
 import type { TableRef } from "../../../../src/netlink/kernel.js";
 
-/** nft_table_lookup: a table that another socket owns refuses every change. */
+/** nft_table_lookup: a table that another socket owns rejects every change. */
 export function findTable(tx: Transaction, ref: TableRef): TableState {
   const table = tx.namespace.find(ref);
   if (table === undefined) throw new Refusal("ENOENT");
@@ -17,7 +17,7 @@ export function findChain(table: TableState, name: string): ChainState {
   return chain;
 }
 
-/** nft_set_lookup_global: by name, else by the number that a set of the same batch was given. */
+/** nft_set_lookup_global: by name, otherwise by the number of a set in the same batch. */
 export function findSet(tx: Transaction, table: TableState, name: string, id: number | undefined): SetState {
   const byName = table.sets.get(name);
   if (byName !== undefined) return byName;
@@ -26,13 +26,13 @@ export function findSet(tx: Transaction, table: TableState, name: string, id: nu
   return byId;
 }
 
-/** The object of this handle among a table's chains or sets. */
+/** Returns the object with this handle among a table's chains or sets. */
 export function byHandle<T extends { readonly handle: bigint }>(objects: Iterable<T>, handle: bigint): T {
   for (const object of objects) if (object.handle === handle) return object;
   throw new Refusal("ENOENT");
 }
 
-/** Runs a look-up for a `destroy`, which does not mind when there is nothing: undefined then. */
+/** Runs a lookup for a `destroy`, which succeeds if the object does not exist. Returns undefined then. */
 export function unlessAbsent<T>(forgiving: boolean, look: () => T): T | undefined {
   try {
     return look();
@@ -42,7 +42,7 @@ export function unlessAbsent<T>(forgiving: boolean, look: () => T): T | undefine
   }
 }
 
-/** NFT_USERDATA_MAXLEN, by netlink policy. */
+/** NFT_USERDATA_MAXLEN, enforced by the netlink policy. */
 export function checkUserdata(userdata: Uint8Array | undefined): void {
   if (userdata !== undefined && userdata.length > 256) throw new Refusal("ERANGE");
 }

@@ -19,14 +19,14 @@ function put(tx: Transaction, op: FlowtableOp, devices: ReadonlySet<string> | un
   tx.note(devices === undefined ? "delete" : "new", "flowtable", table, op.flowtable);
 }
 
-/** nf_tables_newflowtable. Which devices there are is not known here: each name is one. */
+/** nf_tables_newflowtable. The existing devices are unknown here: every name counts as one. */
 export function addFlowtable(tx: Transaction, op: FlowtableOp): void {
   const before = findTable(tx, op).flowtables.get(op.flowtable);
   if (before !== undefined && op.op === "create") throw new Refusal("EEXIST");
   put(tx, op, new Set([...(before ?? []), ...(op.devices ?? [])]));
 }
 
-/** nf_tables_delflowtable, and nft_delflowtable_hook where it names devices. */
+/** nf_tables_delflowtable, and nft_delflowtable_hook if it names devices. */
 export function deleteFlowtable(tx: Transaction, op: FlowtableOp): void {
   const table = unlessAbsent(op.op === "destroy", () => findTable(tx, op));
   if (table === undefined) return;

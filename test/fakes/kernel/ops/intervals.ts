@@ -3,24 +3,24 @@ import { elementId, isExpired, Refusal, type ElementState, type SetState } from 
 type Place = Pick<ElementState, "key" | "end">;
 
 /**
- * The kernel's rbtree of interval ends, as far as it remembers things during one batch (nft_set_rbtree.c).
+ * The kernel's rbtree of interval ends, including what it remembers during one batch (nft_set_rbtree.c).
  *
- * An end belongs to the start that came last: adding or deleting one that exists is refused when the start before it
- * is not the one that the batch has just named. So ranges must be given start first, end second, one after another.
+ * An end belongs to the last start: adding or deleting an existing end is rejected unless the start before it is the one that the batch has
+ * just named. So ranges must be given start first, end second, one after another.
  *
- * The kernel forgets that start with the jiffy in which the batch began, so a batch within the same jiffy still meets what the one before
- * it left (Linux 6.18.44). The fake forgets it with the batch.
+ * The kernel forgets that start with the jiffy in which the batch began, so a batch within the same jiffy still meets the start of the one
+ * before it (Linux 6.18.44). The fake forgets it with the batch.
  */
 export class IntervalGuard {
-  /** start_rbe_cookie: the existing start that was named last and still waits for its end. */
+  /** start_rbe_cookie: the last named existing start that still waits for its end. */
   private start: ElementState | undefined;
-  /** Deleted by this batch; they stay in the tree until it is through. */
+  /** Deleted by this batch; they stay in the tree until it ends. */
   private readonly dead = new Set<ElementState>();
   constructor(private readonly set: SetState) {}
 
   /**
-   * __nft_rbtree_insert. Gives the element that is there already, "ignore" for the null interval that every set may
-   * have, or undefined when the new one fits in. The kernel's ENOTEMPTY, a partial overlap, is EEXIST outside.
+   * __nft_rbtree_insert. Returns the existing element, "ignore" for the null interval that every set may have, or undefined if the new one
+   * fits. The kernel's ENOTEMPTY, a partial overlap, becomes EEXIST outside.
    */
   insert(element: ElementState, now: number): ElementState | "ignore" | undefined {
     const { set } = this;
@@ -52,7 +52,7 @@ export class IntervalGuard {
     return live[live.indexOf(end) - 1] === start;
   }
 
-  /** nft_rbtree_deactivate: the element to delete, if it may be. */
+  /** nft_rbtree_deactivate: returns the element to delete, if permitted. */
   remove(wanted: Place & Pick<ElementState, "keyEnd" | "catchall">, now: number): ElementState | undefined {
     if (!wanted.end || isNull(wanted)) this.forget();
     const found = this.set.elements.get(elementId(wanted));
@@ -66,7 +66,7 @@ export class IntervalGuard {
     return found;
   }
 
-  /** nft_rbtree_deactivate_same_interval: the next lower one in the tree is the start that was deleted last. */
+  /** nft_rbtree_deactivate_same_interval: whether the next lower element in the tree is the start that was deleted last. */
   private endsDeleted(end: ElementState): boolean {
     const { start } = this;
     if (start === undefined) return true;
@@ -85,7 +85,7 @@ export class IntervalGuard {
     return (this.set.sorted ?? []).filter((element) => !isExpired(element, now));
   }
 
-  /** rbe_le and rbe_ge: the next at or below the key, an end first; and the next at or above it, a start first. */
+  /** rbe_le and rbe_ge: the next element at or below the key, an end first; and the next at or above it, a start first. */
   private neighbours({ key }: Place, now: number): [below: ElementState | undefined, above: ElementState | undefined] {
     const sorted = this.set.sorted ?? [];
     let above = this.set.position({ key, end: false });

@@ -5,7 +5,7 @@ import type { Family } from "../../../../src/netlink/kernel.js";
 /** IFNAMSIZ */
 const NAME = 16;
 
-/** Key to bytes; keys that are not listed are 4 bytes long. */
+/** Number of bytes by key; keys that are not listed have 4 bytes. */
 const META: ReadonlyMap<number, number> = new Map([
   // protocol, iiftype, oiftype
   [1, 2],
@@ -25,7 +25,7 @@ const META: ReadonlyMap<number, number> = new Map([
   [27, 8],
   [28, 1],
 ]);
-/** NFT_META_MAX, generously. */
+/** NFT_META_MAX, rounded up. */
 const META_KEYS = 40;
 
 /** Bytes that `meta` moves for a key (nft_meta_get_init). */
@@ -68,7 +68,7 @@ export function ctLength(key: number, family: Family): number {
   return CT.get(key) ?? 4;
 }
 
-/** Bytes of a fib result, 0 for one that is not known. */
+/** Size of a fib result, or 0 if it is unknown. */
 export function fibLength(result: number): number {
   if (result === FibResult.oifname) return NAME;
   return result === FibResult.oif || result === FibResult.addrtype ? 4 : 0;
@@ -77,7 +77,7 @@ export function fibLength(result: number): number {
 /** classid, nexthop4, nexthop6, tcpmss, xfrm */
 const RT = [4, 4, 16, 2, 1];
 
-/** Bytes of what an rt expression loads. Throws for a key that is not known. */
+/** Size of the value that an rt expression loads. Throws if the key is unknown. */
 export function rtLength(key: number): number {
   if (key >= RT.length) throw new Refusal("EOPNOTSUPP");
   return RT[key];
@@ -86,7 +86,7 @@ export function rtLength(key: number): number {
 /** transparent, mark, wildcard, cgroupv2 */
 const SOCKET = [1, 4, 1, 8];
 
-/** Bytes of what a socket expression loads. Throws for a key that is not known. */
+/** Size of the value that a socket expression loads. Throws if the key is unknown. */
 export function socketLength(key: number): number {
   if (key >= SOCKET.length) throw new Refusal("EOPNOTSUPP");
   return SOCKET[key];

@@ -74,7 +74,7 @@ function release(link: Link | undefined, chain: ChainState): void {
   }
 }
 
-/** A bound chain goes with its rule. */
+/** A bound chain is deleted with its rule. */
 function removeBound(tx: Transaction, table: TableState, chain: ChainState): void {
   tx.change(
     () => table.chains.delete(chain.name),
@@ -83,7 +83,7 @@ function removeBound(tx: Transaction, table: TableState, chain: ChainState): voi
   tx.note("delete", "chain", table, chain.name, chain.handle);
 }
 
-/** nft_delrule; an anonymous set goes with the last rule that uses it. */
+/** nft_delrule; an anonymous set is deleted with the last rule that uses it. */
 export function removeRule(tx: Transaction, table: TableState, rule: RuleState): void {
   const { chain } = rule;
   const at = chain.rules.indexOf(rule);

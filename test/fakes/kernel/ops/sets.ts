@@ -13,7 +13,7 @@ const RESERVED = 0xffffff00;
 /** NFT_DATA_VALUE_MAXLEN */
 const MAX_LENGTH = 64;
 
-/** The checks on attributes alone that nf_tables_newset makes before it looks for the table. */
+/** The checks on attributes alone, which nf_tables_newset makes before it looks up the table. */
 function checkShape(info: SetInfo): void {
   const has = (flags: number): boolean => (info.flags & flags) === flags;
   const { map, object, eval: dynamic, anonymous, timeout, constant, concat } = SetFlag;
@@ -43,13 +43,13 @@ function checkData(info: SetInfo): void {
   if (info.dataLen === undefined || info.dataLen === 0 || info.dataLen > MAX_LENGTH) throw new Refusal("EINVAL");
 }
 
-/** nft_select_set_ops: no kind of set has intervals and takes elements from the packet path. */
+/** nft_select_set_ops: no kind of set supports both intervals and elements from the packet path. */
 function checkBackend(info: SetInfo): void {
   const { interval, eval: dynamic } = SetFlag;
   if ((info.flags & (interval | dynamic)) === (interval | dynamic)) throw new Refusal("EOPNOTSUPP");
 }
 
-/** nft_set_is_same: what cannot differ between a set and an `add` of it. */
+/** nft_set_is_same: the fields in which a set and an `add` of it must agree. */
 function isSame(set: SetState, info: SetInfo): boolean {
   const old = set.info;
   const fields = (of: SetInfo): string => ((of.fieldLens?.length ?? 0) > 1 ? String(of.fieldLens) : "");
@@ -92,7 +92,7 @@ function infoOf(op: NewSetOp, set: string): SetInfo {
   return { ...info, set };
 }
 
-/** An `add` of a set that is there: size and timeouts follow, when the rest is the same. */
+/** An `add` of an existing set: size and timeouts are updated if the rest is the same. */
 function updateSet(tx: Transaction, table: TableState, set: SetState, op: NewSetOp): void {
   if (op.op === "create") throw new Refusal("EEXIST");
   if (set.anonymous) throw new Refusal("EOPNOTSUPP");
@@ -110,7 +110,7 @@ function updateSet(tx: Transaction, table: TableState, set: SetState, op: NewSet
   tx.note("new", "set", table, set.name, set.handle);
 }
 
-/** nf_tables_set_alloc_name: the lowest number that is free. */
+/** nf_tables_set_alloc_name: the lowest free number. */
 function freeName(table: TableState, pattern: string): string {
   if (pattern.indexOf("%") !== pattern.lastIndexOf("%") || !pattern.includes("%d")) throw new Refusal("EINVAL");
   let number = 0;
@@ -131,7 +131,7 @@ export function deleteSet(tx: Transaction, op: Extract<SetOp, { op: "delete" | "
   removeSet(tx, table, set);
 }
 
-/** nft_delset; elements go without a word, and let go of their chains as `DeletedMaps` says. */
+/** nft_delset; elements are deleted without events, and release their chains as `DeletedMaps` says. */
 export function removeSet(tx: Transaction, table: TableState, set: SetState): void {
   const { deletedMaps } = tx.namespace;
   const held = [...set.targets];

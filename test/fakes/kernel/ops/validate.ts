@@ -3,17 +3,17 @@ import { Refusal, type ChainState, type Link, type TableState } from "../state.t
 import type { Transaction } from "../transaction.ts";
 import type { Expr } from "../../../../src/netlink/kernel.js";
 
-/** NFT_JUMP_STACK_SIZE: how deep chains may nest. A loop is found by running into it. */
+/** NFT_JUMP_STACK_SIZE: the maximum nesting of chains. It also ends the walk of a loop. */
 const JUMP_STACK = 16;
 const ALL_HOOKS = [0, 1, 2, 3, 4];
 
 interface Demand {
-  /** Chain type that is needed (nft_chain_validate_dependency). */
+  /** The required chain type (nft_chain_validate_dependency). */
   readonly nat?: boolean;
   readonly hooks: readonly number[];
 }
 
-/** What an expression demands of the base chain that it is reached from (its `validate`). */
+/** The requirements of an expression on the base chain that it is reached from (its `validate`). */
 function demandOf(expr: Expr): Demand | undefined {
   switch (expr.type) {
     case "nat":
@@ -39,8 +39,8 @@ function demandOf(expr: Expr): Demand | undefined {
 }
 
 /**
- * nft_chain_validate: walks what can be reached from `chain`, as seen from `origin`. Hooks and types are held against
- * `origin` when that is a base chain. `seen` remembers how deep each chain has been looked into already.
+ * nft_chain_validate: walks everything reachable from `chain`, as seen from `origin`. If `origin` is a base chain,
+ * hooks and types are compared with it. `seen` remembers how deep each chain has been searched.
  */
 function validateChain(origin: ChainState, chain: ChainState, level = 0, seen = new Map<ChainState, number>()): void {
   if (level >= JUMP_STACK) throw new Refusal("EMLINK");
@@ -70,7 +70,7 @@ export function validateTable(table: TableState): void {
   for (const chain of table.chains.values()) if (chain.base !== undefined) validateChain(chain, chain);
 }
 
-/** Chains must be walked before the commit; right away when the operation at fault is looked for. */
+/** Chains must be walked before the commit, or right away if the operation at fault is being searched. */
 export function afterChange(tx: Transaction, table: TableState): void {
   if (tx.validateEach) validateTable(table);
   else tx.toValidate.add(table);
