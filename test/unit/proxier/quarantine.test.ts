@@ -73,7 +73,7 @@ async function tableOf(services: Readonly<Record<number, readonly number[]>>): P
   return elementsOf(fresh);
 }
 
-/** All elements of named sets, in any order and with any set sizes. `dispatch` is left out because it keeps unused elements for a while. */
+/** All elements of named sets, in any order and with any set sizes. `dispatch` is skipped because it keeps unused elements for a while. */
 async function elementsOf(of: FakeKernel): Promise<unknown> {
   const [table] = (await snapshot(of)) as { sets: { set: string; elements: unknown[] }[] }[];
   const byText = (a: unknown, b: unknown): number => (JSON.stringify(a) < JSON.stringify(b) ? -1 : 1);
