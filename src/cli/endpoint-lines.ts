@@ -3,8 +3,7 @@ import { counted } from "../base/counted.js";
 import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { annotationTexts } from "../daemon/control/annotation-text.js";
-import { serviceText } from "../daemon/control/service-row.js";
-import type { EndpointStatus, ServicePortStatus } from "../observe/status-report.js";
+import { type EndpointStatus, type ServicePortStatus, serviceText } from "../observe/status-report.js";
 import { withPort } from "../tools/explain/packet.js";
 
 const TITLES = [

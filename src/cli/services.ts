@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { rowOf, titleOf } from "../daemon/control/service-row.js";
-import type { ServiceList, ServicePortStatus, ServiceTable } from "../observe/status-report.js";
+import { rowOf, titleOf } from "./service-row.js";
+import { type ServiceList, type ServicePortStatus, serviceText } from "../observe/status-report.js";
 import { columns, linesText } from "../base/columns.js";
 import type { ServicesOptions } from "./options.js";
 import { answerOrKernel, itemsOf, jsonText } from "./status.js";
@@ -38,9 +38,12 @@ async function textByDaemon(
   socket: string | undefined,
 ): Promise<string> {
   if (output === "table") {
-    const rows: (readonly string[])[] = [];
-    const table = await itemsOf(socket, ["table"], (some) => rows.push(...(some as ServiceTable["items"])));
-    return tableText((table as Omit<ServiceTable, "items">).columns, rows, headers);
+    // Only the cells are kept: there may be tens of thousands of services.
+    const rows: string[][] = [];
+    await itemsOf(socket, ["services"], (some) => {
+      for (const item of some as ServiceList["items"]) rows.push(rowOf(item, false));
+    });
+    return tableText(titleOf(false), rows, headers);
   }
   if (output !== "wide") return textOf(await servicesOf(undefined, socket), output, headers);
   const { withConnectionsLeft } = await import("./endpoint-connections.js");
@@ -77,8 +80,8 @@ async function watchServices(
   }
 }
 
-function keyOf({ namespace, name, portName, port, protocol, family }: ServicePortStatus): string {
-  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`} ${port}/${protocol} ${family}`;
+function keyOf(item: ServicePortStatus): string {
+  return `${serviceText(item)} ${item.port}/${item.protocol} ${item.family}`;
 }
 
 /** What a line says but for connections. */

@@ -4,8 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { printable } from "../base/printable.js";
-import { rateText } from "../daemon/control/service-row.js";
-import type { ServiceList } from "../observe/status-report.js";
+import { rateText } from "./service-row.js";
+import { type ServiceList, serviceText } from "../observe/status-report.js";
 import type { TopOptions } from "./options.js";
 import { servicesOf } from "./services.js";
 import { writeError, writeOut } from "./stdio.js";
@@ -75,10 +75,9 @@ function notCounted(name: string | undefined, { items }: ServiceList): string {
 /** Undefined: nothing is counted. */
 export function topRows({ items }: ServiceList): TopRow[] | undefined {
   const rows = items.flatMap((item): TopRow[] => {
-    const { namespace, name, portName, port, protocol, family, connections } = item;
+    const { port, protocol, family, connections } = item;
     if (connections === undefined) return [];
-    const service = `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
-    const cells = [service, `${port}/${protocol}`, FAMILY_NAMES[family]];
+    const cells = [serviceText(item), `${port}/${protocol}`, FAMILY_NAMES[family]];
     if (item.endpoints === undefined) return [{ cells, connections, perSecond: item.connectionsPerSecond }];
     return item.endpoints.flatMap((endpoint) =>
       endpoint.connections === undefined

@@ -1,6 +1,7 @@
 /** Packets of a trace as lines, in their order, as fast as the reader takes them. */
 import { counted } from "../base/counted.js";
-import { packetText, type PacketNames, serviceText } from "../tools/trace/packet-text.js";
+import { serviceText } from "../observe/status-report.js";
+import { packetText, type PacketNames } from "../tools/trace/packet-text.js";
 import { isDropped, type TracedPacket, type TraceTotals } from "../tools/trace/traced-packet.js";
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
 import type { TraceOptions } from "./options.js";

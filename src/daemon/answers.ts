@@ -37,7 +37,7 @@ export interface AnsweredParts {
 }
 
 /** Paths that have no answer before the first write. */
-const ABOUT_SERVICES: readonly string[] = ["services", "table", "endpoints", "owner"];
+const ABOUT_SERVICES: readonly string[] = ["services", "endpoints", "owner"];
 const NOTHING_WRITTEN = "it has written no rules since its start (`nft-proxier status` says why)";
 
 /** By default, names and addresses of all services are only for this node's users. */
@@ -70,7 +70,7 @@ export class Answers {
       // Before the first write, the model may be empty while the kernel still serves the rules of an earlier run.
       const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
       if (isEarly) return Promise.resolve(new NotReady(NOTHING_WRITTEN));
-      return services.route(path, this.board) ?? this.board.route(path);
+      return services.route(path) ?? this.board.route(path);
     };
     this.page = showsPage(options) ? this.#statusPage(services) : undefined;
     onStatusRequest(() => {
@@ -130,7 +130,7 @@ export class Answers {
     const { kernel } = this.#options;
     const history = new WriteHistory();
     this.#parts.proxier.observe(history);
-    const { ownerOf, services: all } = services.sources(this.board);
+    const { ownerOf, services: all } = services.sources;
     const sources: Sources = {
       ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
       services: all,
@@ -148,7 +148,7 @@ export class Answers {
     const { clock, serviceCounters, connectionSeries: series } = this.#options;
     const { families } = this.#options.families;
     const { proxier, observation } = this.#parts;
-    const services = new ServiceBoard({ families, proxier, clock, counters: serviceCounters });
+    const services = new ServiceBoard({ families, proxier, states: this.board, clock, counters: serviceCounters });
     const { registry } = observation.metrics;
     const nodePorts = proxier.localhostNodePorts.bind(proxier);
     if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, { families, nodePorts });

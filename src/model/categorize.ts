@@ -1,5 +1,6 @@
 /** Decides to which endpoints a service port sends connections. Pure. */
 import { type EndpointList, NO_ENDPOINTS } from "../objects/endpoint-list.js";
+import type { EndpointDetails } from "../objects/endpoint-details.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 
 /** Numbers of a service port's endpoints. */
@@ -25,14 +26,8 @@ export interface CandidateList {
   readonly states: readonly number[];
   /** Undefined if no endpoint has hints. */
   readonly hints: readonly Hints[] | undefined;
-  /** Undefined if no endpoint has a zone. */
-  readonly zones: Zones | undefined;
-}
-
-/** Zones of endpoints. */
-export interface Zones {
-  /** Zone of the endpoint at an index; "" if unknown. */
-  zone(index: number): string;
+  /** Pods, nodes and zones of the endpoints. Undefined if unknown. */
+  readonly details: Pick<EndpointDetails, "zone" | "all"> | undefined;
 }
 
 /** The lists that are used. An unused list stays empty. */

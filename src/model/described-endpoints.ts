@@ -1,45 +1,30 @@
 /** Endpoints with their pods, nodes and zones, for operators. */
-import type { IpFamily } from "../base/ip.js";
-import { type Hints, NO_HINTS, preferred } from "../objects/endpoint-state.js";
-import type { SliceRecord } from "../objects/records.js";
-import { placesOf } from "./slices.js";
+import { type Hints, NO_HINTS } from "../objects/endpoint-state.js";
+import { NOT_SAID, type PodAndNode } from "../objects/endpoint-details.js";
+import type { CandidateList } from "./categorize.js";
 import type { Endpoint } from "../objects/endpoint-list.js";
-import type { Protocol } from "../base/protocols.js";
 
 /** An endpoint with all details from its slice. */
-export interface DescribedEndpoint extends Endpoint {
+export interface DescribedEndpoint extends Endpoint, PodAndNode {
   /** READY | SERVING | TERMINATING. */
   readonly state: number;
   readonly hints: Hints;
-  /** Name, preceded by its namespace and "/" if that is not the service's; "" if there is no pod, or it is unknown. */
-  readonly pod: string;
-  /** "" if unknown; the same for the zone. */
-  readonly node: string;
+  /** "" if unknown. */
   readonly zone: string;
+  /** It is terminating, and its connections are kept for the service's drain-seconds. */
+  readonly draining: boolean;
 }
 
-const UNKNOWN = { pod: "", node: "" };
-
-/** The endpoints of `candidatesOf`, in the same order, with their details. */
+/** The candidates in their order, with their details. `draining` has an item for each candidate; undefined if none is draining. */
 export function describedEndpoints(
-  slices: readonly SliceRecord[],
-  family: IpFamily,
-  portName: string,
-  protocol: Protocol,
+  { endpoints, states, hints, details }: CandidateList,
+  draining: readonly boolean[] | undefined,
 ): DescribedEndpoint[] {
-  const found = new Map<number | string, DescribedEndpoint>();
-  for (const { slice, port } of placesOf(slices, family, portName, protocol)) {
-    const details = slice.details?.all(slice.endpoints.length) ?? [];
-    const endpoints = slice.endpoints.onPort(port);
-    for (let i = 0; i < endpoints.length; i++) {
-      const state = slice.states[i] ?? 0;
-      const id = endpoints.id(i);
-      const before = found.get(id);
-      if (before !== undefined && !preferred(state, before.state)) continue;
-      const { pod, node } = details[i] ?? UNKNOWN;
-      const of = { state, hints: slice.hints?.[i] ?? NO_HINTS, pod, node, zone: slice.details?.zone(i) ?? "" };
-      found.set(id, { address: endpoints.address(i), port, local: endpoints.isLocal(i), ...of });
-    }
-  }
-  return [...found.values()];
+  const pods = details?.all(endpoints.length) ?? [];
+  return Array.from({ length: endpoints.length }, (_, i) => ({
+    ...{ address: endpoints.address(i), port: endpoints.port(i), local: endpoints.isLocal(i) },
+    ...{ state: states[i] ?? 0, hints: hints?.[i] ?? NO_HINTS, draining: draining?.[i] ?? false },
+    ...(pods[i] ?? NOT_SAID),
+    zone: details?.zone(i) ?? "",
+  }));
 }

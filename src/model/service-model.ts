@@ -1,8 +1,7 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
-import { type EndpointCounts, isUsable, type NodeContext } from "./categorize.js";
+import { isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
-import { type DescribedEndpoint } from "./described-endpoints.js";
 import {
   type ModelObject,
   sameDetails,
@@ -28,8 +27,8 @@ import type {
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 import {
-  endpointCountsOf,
-  endpointsOf,
+  describe,
+  type DescribedPort,
   healthCheckOf,
   type ServedService,
   sizeOf,
@@ -295,16 +294,10 @@ export class ServiceModel {
     return served === undefined || item === undefined ? undefined : targetIn(served, item);
   }
 
-  /** Every endpoint of each service port, in the order of `views`, with details for operators, each computed on demand. */
-  endpoints(family: IpFamily, service: string): Iterable<DescribedEndpoint[]> {
+  /** The same service ports with details for operators, each computed on demand. */
+  describe(family: IpFamily, service: string, withEndpoints: boolean): Iterable<DescribedPort> {
     const served = this.#served(family, service);
-    return served === undefined ? [] : endpointsOf(served);
-  }
-
-  /** Numbers of endpoints of each service port: those that take traffic, and all. */
-  endpointCounts(family: IpFamily, service: string): Iterable<EndpointCounts> {
-    const served = this.#served(family, service);
-    return served === undefined ? [] : endpointCountsOf(served);
+    return served === undefined ? [] : describe(served, withEndpoints);
   }
 
   /** The present health check of a service in a family, for load balancers. Returns undefined if it has none. */

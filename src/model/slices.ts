@@ -3,6 +3,7 @@ import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS, preferred, READY } from "../objects/endpoint-state.js";
 import { type CandidateList } from "./categorize.js";
 import { EndpointList, NO_ENDPOINTS, wordsOf } from "../objects/endpoint-list.js";
+import { NOT_SAID, type PodAndNode } from "../objects/endpoint-details.js";
 import type { SliceRecord } from "../objects/records.js";
 import type { Protocol } from "../base/protocols.js";
 
@@ -21,7 +22,7 @@ export function candidatesOf(
   if (places.length > 1) return mergePlaces(places, family);
   const [{ slice, port }] = places;
   const { endpoints, states, hints, details } = slice;
-  return { endpoints: endpoints.onPort(port), states, hints, zones: details };
+  return { endpoints: endpoints.onPort(port), states, hints, details };
 }
 
 /** A port of a slice. */
@@ -86,7 +87,7 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
   return ready;
 }
 
-const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, zones: undefined };
+const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, details: undefined };
 
 function mergePlaces(places: readonly SlicePlace[], family: IpFamily): CandidateList {
   const merged = new MergedCandidates(family);
@@ -102,7 +103,9 @@ class MergedCandidates {
   readonly #locals: boolean[] = [];
   readonly #states: number[] = [];
   #hints: Hints[] | undefined;
-  readonly #zones: string[] = [];
+  /** The slice of each endpoint, and its index there. */
+  readonly #slices: SliceRecord[] = [];
+  readonly #indices: number[] = [];
   /** Keyed by EndpointList.id. */
   readonly #positions = new Map<number | string, number>();
 
@@ -128,15 +131,29 @@ class MergedCandidates {
       this.#locals[at] = endpoints.isLocal(i);
       this.#states[at] = state;
       if (this.#hints !== undefined) this.#hints[at] = slice.hints?.[i] ?? NO_HINTS;
-      this.#zones[at] = slice.details?.zone(i) ?? "";
+      this.#slices[at] = slice;
+      this.#indices[at] = i;
     }
   }
 
   list(): CandidateList {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
     const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
-    const zones = { zone: (index: number) => this.#zones[index] };
-    return { endpoints, states: this.#states, hints: this.#hints, zones };
+    const details = { zone: (index: number) => this.#zone(index), all: () => this.#allDetails() };
+    return { endpoints, states: this.#states, hints: this.#hints, details };
+  }
+
+  #zone(index: number): string {
+    return this.#slices[index].details?.zone(this.#indices[index]) ?? "";
+  }
+
+  #allDetails(): PodAndNode[] {
+    const bySlice = new Map<SliceRecord, readonly PodAndNode[]>();
+    return this.#slices.map((slice, at) => {
+      let ofSlice = bySlice.get(slice);
+      if (ofSlice === undefined) bySlice.set(slice, (ofSlice = slice.details?.all(slice.endpoints.length) ?? []));
+      return ofSlice[this.#indices[at]] ?? NOT_SAID;
+    });
   }
 }
 

@@ -11,7 +11,14 @@ import {
   slotsIn,
   tooManyFor,
 } from "./balance/endpoint-balance.js";
-import { addLocalReady, type Categories, countStates, type EndpointCounts, type NodeContext } from "./categorize.js";
+import {
+  addLocalReady,
+  type CandidateList,
+  type Categories,
+  countStates,
+  type EndpointCounts,
+  type NodeContext,
+} from "./categorize.js";
 import { NODE_PORT } from "./claim-keys.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
@@ -38,7 +45,7 @@ export interface ServedService {
 /** The input of the rules: a view for each service port. Each is computed on demand, because there may be tens of thousands. */
 export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
   const balance = balanceIn(served);
-  for (const port of served.record.ports) yield viewOf(served, port, balance);
+  for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);
 }
 
 function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): number {
@@ -118,14 +125,26 @@ export function targetIn(served: ServedService, port: ServicePortRecord): Servic
   return targetOf(record, port, held, candidates, draining);
 }
 
-/** Every endpoint of each service port, with details for operators, each computed on demand. */
-export function* endpointsOf({ family, record, slices }: ServedService): Generator<DescribedEndpoint[], void> {
-  for (const { name, protocol } of record.ports) yield describedEndpoints(slices, family, name, protocol);
+/** A service port with details for operators. */
+export interface DescribedPort {
+  readonly view: ServicePortView;
+  readonly counts: EndpointCounts;
+  /** Every endpoint, regardless of its state. Undefined if not requested. */
+  readonly endpoints: readonly DescribedEndpoint[] | undefined;
 }
 
-/** Numbers of endpoints of each service port: those that take new connections, and all. */
-export function* endpointCountsOf(served: ServedService): Generator<EndpointCounts, void> {
-  for (const port of served.record.ports) yield countStates(candidatesFor(served, port));
+/** The service ports with details for operators, each computed on demand. */
+export function* describe(served: ServedService, withEndpoints: boolean): Generator<DescribedPort, void> {
+  const { record } = served;
+  const balance = balanceIn(served);
+  for (const port of record.ports) {
+    const candidates = candidatesFor(served, port);
+    const view = viewOf(served, port, candidates, balance);
+    const { clusterEndpoints: cluster, localEndpoints: local } = view;
+    const draining = () => (record.drainSeconds === 0 ? undefined : drainingAmong(candidates, { cluster, local }));
+    const endpoints = withEndpoints ? describedEndpoints(candidates, draining()) : undefined;
+    yield { view, counts: countStates(candidates), endpoints };
+  }
 }
 
 /**
@@ -144,11 +163,15 @@ function candidatesFor({ slices, family }: ServedService, { name, protocol }: Se
   return candidatesOf(slices, family, name, protocol);
 }
 
-function viewOf(served: ServedService, port: ServicePortRecord, balance: Balance | undefined): ServicePortView {
+function viewOf(
+  served: ServedService,
+  port: ServicePortRecord,
+  candidates: CandidateList,
+  balance: Balance | undefined,
+): ServicePortView {
   const { record, addresses, node } = served;
   const held = heldBy(served, port);
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
-  const candidates = candidatesFor(served, port);
   const lists = listsOf(record, held, candidates, node);
   const ofLists = balance && balanceFor(balance, longest(lists));
   return {

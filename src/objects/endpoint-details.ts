@@ -47,6 +47,15 @@ class PlaceTable {
 /** A character that Kubernetes names never contain. */
 const SEPARATOR = "\n";
 
+/** Where an endpoint runs; "" if unknown. */
+export interface PodAndNode {
+  /** Name, preceded by its namespace and "/" if that is not the service's. */
+  readonly pod: string;
+  readonly node: string;
+}
+
+export const NOT_SAID: PodAndNode = Object.freeze({ pod: "", node: "" });
+
 /** Details of the endpoints of a slice, in their order. */
 export class EndpointDetails {
   /** Codes of places, then names of pods. */
@@ -59,7 +68,7 @@ export class EndpointDetails {
   }
 
   /** @param count number of endpoints in the slice. */
-  all(count: number): { readonly pod: string; readonly node: string }[] {
+  all(count: number): PodAndNode[] {
     const pods = this.#text.slice(count * CODE_LENGTH + 1).split(SEPARATOR);
     // A name with a line break is not a pod's name.
     const named = pods.length === count;

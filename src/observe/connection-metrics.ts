@@ -1,28 +1,24 @@
 /** Connections of services, as the kernel counts them. They are only read from the kernel for a scrape. */
 import { Counter, Gauge, type Registry } from "prom-client";
-import { TimeSlice } from "../base/time-slice.js";
+import { yieldToEventLoop } from "../base/time-slice.js";
 import type { IpFamily } from "../base/ip.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
+import type { ServicePortStatus } from "./status-report.js";
 
 const DEFAULT_SERIES = 2000;
 const LABELS = ["namespace", "service", "port", "protocol", "ip_family"] as const;
 type Label = (typeof LABELS)[number];
 const NAME = "nftproxier_service_connections_total";
 
-/** One service port of one family. */
-export interface CountedPort {
-  readonly family: IpFamily;
-  readonly namespace: string;
-  readonly service: string;
-  /** The port's name if it has one, otherwise its number: "80". */
-  readonly port: string;
-  readonly protocol: string;
-  readonly connections: number;
-}
+/** The parts of a service port that the metric needs. */
+export type CountedPort = Pick<
+  ServicePortStatus,
+  "family" | "namespace" | "name" | "portName" | "port" | "protocol" | "connections"
+>;
 
 export interface ConnectionSource {
-  /** In a stable order, by name. */
-  ports(): Promise<Iterable<CountedPort>>;
+  /** Service ports in a stable order, by name, some at a time. `connections` is absent if they are not counted. */
+  ports(): AsyncIterable<readonly CountedPort[]>;
   /** Numbers of active services and endpoints. */
   counts(family: IpFamily): { readonly services: number; readonly endpoints: number };
 }
@@ -83,15 +79,16 @@ export function registerConnectionMetrics(
 
 /** Returns the number of service ports without a series. */
 async function collect(connections: Counter<Label>, source: ConnectionSource, series: number): Promise<number> {
-  const slice = new TimeSlice();
   let all = 0;
-  const ports = await source.ports();
   // The numbers are the kernel's, and may start from 0 again.
   connections.reset();
-  for (const { family, namespace, service, port, protocol, connections: count } of ports) {
-    if (++all > series) continue;
-    connections.inc({ namespace, service, port, protocol, ...FAMILY_LABELS[family] }, count);
-    if (slice.spent) await slice.yield();
+  for await (const piece of source.ports()) {
+    for (const { family, namespace, name: service, portName, port, protocol, connections: count } of piece) {
+      if (count === undefined || ++all > series) continue;
+      const labels = { namespace, service, port: portName || String(port), protocol };
+      connections.inc({ ...labels, ...FAMILY_LABELS[family] }, count);
+    }
+    await yieldToEventLoop();
   }
   return Math.max(0, all - series);
 }

@@ -4,7 +4,6 @@
  *     GET /v1/status                     → StatusReport
  *     GET /v1/events                     → EventList
  *     GET /v1/services                   → ServiceList, a line for each service port and family
- *     GET /v1/table                      → ServiceTable, the same as cells: a third of the bytes
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
  *     GET /v1/endpoints                  → ServiceList of all services, each with its endpoints
  *     GET /v1/owner/ip|ip6/TCP|UDP|SCTP/PORT[/ADDRESS]
@@ -141,6 +140,11 @@ export interface ServicePortStatus {
   readonly endpoints?: readonly EndpointStatus[];
 }
 
+/** "namespace/name:port". */
+export function serviceText({ namespace, name, portName }: ServicePortStatus): string {
+  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
+}
+
 export interface ServiceList {
   readonly apiVersion: typeof API_VERSION;
   readonly kind: "ServiceList";
@@ -161,13 +165,6 @@ export function nodePortPlaces({ nodePortAddresses, localhostNodePorts = [] }: N
   if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address but loopback";
   const named = [...(nodePortAddresses === "all" ? ["every other local address"] : nodePortAddresses)];
   return [...localhostNodePorts, ...named].join(", ") || "no address";
-}
-
-export interface ServiceTable {
-  readonly apiVersion: typeof API_VERSION;
-  readonly kind: "ServiceTable";
-  readonly columns: readonly string[];
-  readonly items: readonly (readonly string[])[];
 }
 
 /** The answer of /healthz, which load balancers request. */

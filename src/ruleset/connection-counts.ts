@@ -15,11 +15,8 @@ import type { ElementSets } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
-/** Counted since the elements were created, as of the last reading. */
+/** Connections counted since the elements of a service port were created, as of the last reading. */
 export interface PortConnections {
-  readonly portName: string;
-  readonly port: number;
-  readonly protocol: string;
   readonly connections: number;
   /** `connections` as of the previous reading. */
   readonly before: number;
@@ -46,9 +43,8 @@ export function connectionsOf(
       before += sets[role].countBefore(service);
     }
   });
-  const { portName, port, protocol } = view;
   const endpoints = counters === "endpoint" && { endpoints: connectionsOfEndpoints(state, sets, keys) };
-  return { portName, port, protocol, connections, before, ...endpoints };
+  return { connections, before, ...endpoints };
 }
 
 function connectionsOfEndpoints(state: ServicePortState, sets: ElementSets, keys: KeyPacker): Map<string, number> {

@@ -7,22 +7,14 @@ import type { DescribedEndpoint } from "../../model/described-endpoints.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { ServicePortView } from "../../model/service-port-view.js";
+import type { Problem, ServicePortView } from "../../model/service-port-view.js";
 import type { PortConnections, PortCounts } from "../../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "../../observe/status-report.js";
 
 export type ListedModel = Pick<
   ServiceModel,
-  | "services"
-  | "eachView"
-  | "endpoints"
-  | "endpointCounts"
-  | "target"
-  | "ownerOf"
-  | "lostClaims"
-  | "unbalanced"
-  | "askedFor"
+  "services" | "eachView" | "describe" | "ownerOf" | "lostClaims" | "unbalanced" | "askedFor"
 >;
 
 /** A service's state in the kernel, which its objects do not tell. */
@@ -51,33 +43,14 @@ export interface Listing {
   readonly counted?: ServiceConnections;
 }
 
-/** Of a piece of the list: making it, and then writing it, are to be done in one turn of the event loop. ms */
+/** Time to make a piece of the list and then write it, in one turn of the event loop. ms */
 const PIECE_MS = 3;
 
-/** All service ports of the families, by name, some at a time; who takes them lets the event loop have its turns. */
-export async function* servicesInPieces(listing: Listing, details: boolean): AsyncGenerator<ServicePortStatus[]> {
-  const { model, families } = listing;
-  const lost = lossesByService(model);
-  const slice = new TimeSlice(PIECE_MS);
-  const names = await sortedInSlices([...model.services()]);
-  slice.begin();
-  let piece: ServicePortStatus[] = [];
-  for (const service of names) {
-    for (const family of families) {
-      for (const port of portsOf(listing, family, service, lost, details)) {
-        piece.push(port);
-        if (!slice.spent) continue;
-        yield piece;
-        piece = [];
-        slice.begin();
-      }
-    }
-    if (!slice.spent) continue;
-    yield piece;
-    piece = [];
-    slice.begin();
-  }
-  yield piece;
+/**
+ * All service ports of the families, by name, some at a time. The consumer gives the event loop its turns between two pieces.
+ */
+export async function* servicesInPieces(listing: Listing, withEndpoints: boolean): AsyncGenerator<ServicePortStatus[]> {
+  yield* piecesOf(listing, await sortedInSlices([...listing.model.services()]), withEndpoints);
 }
 
 export function isServed({ model, families }: Listing, service: string): boolean {
@@ -85,13 +58,23 @@ export function isServed({ model, families }: Listing, service: string): boolean
 }
 
 /** One service with its endpoints, some ports at a time; nothing: it is not served. */
-export async function* describeService(listing: Listing, service: string): AsyncGenerator<ServicePortStatus[]> {
-  const lost = lossesByService(listing.model);
+export function describeService(listing: Listing, service: string): AsyncGenerator<ServicePortStatus[]> {
+  return piecesOf(listing, [service], true);
+}
+
+async function* piecesOf(
+  listing: Listing,
+  services: readonly string[],
+  withEndpoints: boolean,
+): AsyncGenerator<ServicePortStatus[]> {
+  const lost = await reasonsByService(listing.model.lostClaims());
+  const ignored = await reasonsByService(listing.model.unbalanced());
   const slice = new TimeSlice(PIECE_MS);
   let piece: ServicePortStatus[] = [];
-  for (const family of listing.families) {
-    for (const port of portsOf(listing, family, service, lost, true)) {
-      piece.push(port);
+  for (const service of services) {
+    const reasons = { lost: lost.get(service), ignored: ignored.get(service) };
+    for (const port of portsOf(listing, service, reasons, withEndpoints)) {
+      if (port !== undefined) piece.push(port);
       if (!slice.spent) continue;
       yield piece;
       piece = [];
@@ -101,48 +84,47 @@ export async function* describeService(listing: Listing, service: string): Async
   if (piece.length > 0) yield piece;
 }
 
-function lossesByService(model: ListedModel): ReadonlyMap<string, string> {
-  const lost = new Map<string, string>();
-  for (const { object, field, reason } of model.lostClaims()) {
-    if (!lost.has(object)) lost.set(object, `${field}: ${reason}`);
+/** The first problem of each service, in words. */
+async function reasonsByService(problems: Iterable<Problem>): Promise<ReadonlyMap<string, string>> {
+  const slice = new TimeSlice(PIECE_MS);
+  const reasons = new Map<string, string>();
+  for (const { object, field, reason } of problems) {
+    if (!reasons.has(object)) reasons.set(object, `${field}: ${reason}`);
+    if (slice.spent) await slice.yield();
   }
-  return lost;
+  return reasons;
 }
 
+/** Why a service does not serve as its objects ask; each undefined if it does. */
+interface Reasons {
+  /** Another service has an address that it claims. */
+  readonly lost: string | undefined;
+  /** Its slots are not written. */
+  readonly ignored: string | undefined;
+}
+
+/** Yields undefined after each family: a service may have no port there. */
 function* portsOf(
-  { model, states, counted = NOT_COUNTED }: Listing,
-  family: IpFamily,
+  { model, families, states, counted = NOT_COUNTED }: Listing,
   service: string,
-  lost: ReadonlyMap<string, string>,
-  details: boolean,
-): Generator<ServicePortStatus, void> {
-  const counts = model.endpointCounts(family, service)[Symbol.iterator]();
-  const endpoints = details ? model.endpoints(family, service)[Symbol.iterator]() : undefined;
-  const connections = counted.connections(family, service);
+  reasons: Reasons,
+  withEndpoints: boolean,
+): Generator<ServicePortStatus | undefined, void> {
   const asked = model.askedFor(service);
-  const ignored = asked?.balance === undefined ? undefined : ignoredBalance(model, service);
-  for (const view of model.eachView(family, service)) {
-    const count = counts.next().value ?? NO_ENDPOINTS;
-    const port = connections(view);
-    const described: readonly DescribedEndpoint[] = endpoints?.next().value ?? [];
-    yield {
-      ...statusOf(family, view, count, port),
-      ...annotationStatus(family, view, asked),
-      ...rateOf(port, counted),
-      ...stateOf(family, view, count, states, lost, view.balance === undefined ? ignored : undefined),
-      ...(details && {
-        endpoints: endpointsOf(view, described, drainingOf(model, family, view, described), port?.endpoints),
-      }),
-    };
+  for (const family of families) {
+    const connections = counted.connections(family, service);
+    for (const { view, counts, endpoints } of model.describe(family, service, withEndpoints)) {
+      const port = connections(view);
+      yield {
+        ...statusOf(family, view, counts, port),
+        ...annotationStatus(family, view, asked),
+        ...rateOf(port, counted),
+        ...stateOf(family, view, counts, states, reasons),
+        ...(endpoints && { endpoints: endpointsOf(view, endpoints, port?.endpoints) }),
+      };
+    }
+    yield undefined;
   }
-}
-
-const NO_ENDPOINTS: EndpointCounts = { ready: 0, serving: 0, total: 0 };
-
-/** Why the service's slots are not written; undefined: they are. */
-function ignoredBalance(model: ListedModel, service: string): string | undefined {
-  for (const { object, field, reason } of model.unbalanced()) if (object === service) return `${field}: ${reason}`;
-  return undefined;
 }
 
 function statusOf(
@@ -182,18 +164,16 @@ function stateOf(
   view: ServicePortView,
   counts: EndpointCounts,
   states: ServiceStates,
-  lost: ReadonlyMap<string, string>,
-  ignored: string | undefined,
+  { lost, ignored }: Reasons,
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
   if (!states.inForce(family)) return { state: "pending", reason: "the rules have not been written since the start" };
-  const loss = lost.get(view.service);
-  if (loss !== undefined) return { state: "shadowed", reason: loss };
+  if (lost !== undefined) return { state: "shadowed", reason: lost };
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);
   if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
-  if (counts.ready > 0) return { state: "in-force", reason: ignored };
+  if (counts.ready > 0) return { state: "in-force", reason: view.balance === undefined ? ignored : undefined };
   const many =
     counts.serving === 1
       ? "the endpoint that terminates and still serves"
@@ -229,17 +209,16 @@ function rateOf(
 function endpointsOf(
   view: ServicePortView,
   endpoints: readonly DescribedEndpoint[],
-  draining: ReadonlySet<string>,
   counted: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
   const cluster = sharesIn(view.clusterEndpoints, view);
   const local = sharesIn(view.localEndpoints, view);
-  return endpoints.map(({ address, port, local: isLocal, state, pod, node, zone, hints }) => {
+  return endpoints.map(({ address, port, local: isLocal, state, draining, pod, node, zone, hints }) => {
     const key = `${address} ${port}`;
     return {
       ...{ address, port, local: isLocal },
       ...{ ready: has(state, READY), serving: has(state, SERVING), terminating: has(state, TERMINATING) },
-      draining: draining.has(key) || undefined,
+      draining: draining || undefined,
       pod: pod || undefined,
       node: node || undefined,
       zone: zone || undefined,
@@ -249,21 +228,6 @@ function endpointsOf(
       connections: counted && (counted.get(key) ?? 0),
     };
   });
-}
-
-const NONE: ReadonlySet<string> = new Set();
-
-/** "address port" of those whose connections are kept though they terminate. */
-function drainingOf(
-  model: ListedModel,
-  family: IpFamily,
-  view: ServicePortView,
-  endpoints: readonly DescribedEndpoint[] = [],
-): ReadonlySet<string> {
-  if (!endpoints.some(({ state }) => has(state, TERMINATING))) return NONE;
-  const target = model.target(family, view.service, "port", view.protocol, view.port);
-  const kept = target?.endpoints.filter((_, i) => target.draining?.[i]) ?? [];
-  return new Set(kept.map(({ address, port }) => `${address} ${port}`));
 }
 
 function has(state: number, condition: number): boolean {

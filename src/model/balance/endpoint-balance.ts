@@ -94,11 +94,14 @@ export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
   return list.length === 0 ? 0 : slotsFor(allWeights(list, balance), balance);
 }
 
-export function endpointBalance({ by, slots, weights }: Balance, { endpoints, zones }: CandidateList): EndpointBalance {
+export function endpointBalance(
+  { by, slots, weights }: Balance,
+  { endpoints, details }: CandidateList,
+): EndpointBalance {
   if (weights === undefined) return { by, slots, weights };
   const ofEndpoints = new Map<number | string, number>();
   for (let i = 0; i < endpoints.length; i++) {
-    const weight = weights.addresses.get(endpoints.address(i)) ?? weights.zones.get(zones?.zone(i) ?? "") ?? 1;
+    const weight = weights.addresses.get(endpoints.address(i)) ?? weights.zones.get(details?.zone(i) ?? "") ?? 1;
     if (weight !== 1) ofEndpoints.set(endpoints.id(i), weight);
   }
   return { by, slots, weights: ofEndpoints.size === 0 ? undefined : ofEndpoints };

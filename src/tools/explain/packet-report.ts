@@ -1,7 +1,12 @@
 /** An explanation as text: the packet, the owner of its destination, and related facts. */
 import { columns, linesText } from "../../base/columns.js";
 import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
-import type { EndpointStatus, NodePortStatus, ServicePortStatus } from "../../observe/status-report.js";
+import {
+  type EndpointStatus,
+  type NodePortStatus,
+  type ServicePortStatus,
+  serviceText,
+} from "../../observe/status-report.js";
 import { isLoopback } from "../../node/facts.js";
 import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
 import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
@@ -202,9 +207,8 @@ export function reportText(report: PacketReport): string {
   const from = sourceAssumed === true ? `${source} (assumed)` : source;
   const lines = [`${protocol} ${from} → ${withPort(destination, destinationPort)}: ${headline(report)}`];
   if (service !== undefined) {
-    const { namespace, name, portName, state, reason } = service;
-    const port = portName === "" ? "" : `:${portName}`;
-    lines.push(`service ${namespace}/${name}${port}: ${state}${reason === undefined ? "" : ` (${reason})`}`);
+    const { state, reason } = service;
+    lines.push(`service ${serviceText(service)}: ${state}${reason === undefined ? "" : ` (${reason})`}`);
   }
   if (endpoints.length > 0) {
     const known = (["pod", "node", "zone"] as const).filter((detail) => endpoints.some((each) => each[detail]));

@@ -1,5 +1,5 @@
 /** Formats a packet in two lines. */
-import type { EndpointStatus, ServicePortStatus } from "../../observe/status-report.js";
+import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import { printable } from "../../base/printable.js";
 import { withPort } from "../explain/packet.js";
 import { type DropReason, reasonText } from "./reasons.js";
@@ -9,10 +9,6 @@ import type { TracedBy, TracedPacket } from "./traced-packet.js";
 export interface PacketNames {
   readonly service?: ServicePortStatus;
   readonly endpoint?: EndpointStatus;
-}
-
-export function serviceText({ namespace, name, portName }: ServicePortStatus): string {
-  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
 }
 
 export function packetText(traced: TracedPacket, { service, endpoint }: PacketNames): string {

@@ -31,7 +31,7 @@ function candidates(rows: readonly Row[]): CandidateList {
     ),
     states: rows.map((row) => row.state),
     hints: rows.some((row) => row.nodes ?? row.zones) ? hints : undefined,
-    zones: undefined,
+    details: undefined,
   };
 }
 

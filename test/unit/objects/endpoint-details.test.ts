@@ -12,7 +12,12 @@ function described(endpoints: Parameters<typeof slice>[2], ...more: Parameters<t
   const { model } = newModel();
   model.upsertService(service("web"));
   for (const [i, each] of [endpoints, ...more].entries()) model.upsertSlice(slice(`web-${i}`, "web", each));
-  return [...model.endpoints("ip", "default/web")][0].map(({ address, pod, node, zone }) => [address, pod, node, zone]);
+  return [...model.describe("ip", "default/web", true)][0].endpoints!.map(({ address, pod, node, zone }) => [
+    address,
+    pod,
+    node,
+    zone,
+  ]);
 }
 
 test("each endpoint has its pod, node and zone, or nothing where its slice says nothing", () => {
@@ -65,10 +70,10 @@ test("a pod with another name and the same address changes nothing that is serve
     false,
   );
   expect(model.takeDirty().services).toEqual([]);
-  expect([...model.endpoints("ip", "default/web")][0]).toMatchObject([{ pod: "new", node: "n2" }]);
+  expect([...model.describe("ip", "default/web", true)][0].endpoints).toMatchObject([{ pod: "new", node: "n2" }]);
   model.upsertSlice(slice("web-1", "web", [{ addresses: ["10.1.0.1"], ...zones }]));
   expect(model.takeDirty().services).toEqual([]);
-  expect([...model.endpoints("ip", "default/web")][0]).toMatchObject([{ pod: "", node: "" }]);
+  expect([...model.describe("ip", "default/web", true)][0].endpoints).toMatchObject([{ pod: "", node: "" }]);
 });
 
 test("a node that its slices put into several zones is in each of them", () => {

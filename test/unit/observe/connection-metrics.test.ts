@@ -6,8 +6,9 @@ import { registerConnectionMetrics, type CountedPort } from "../../../src/observ
 const port = (service: string, connections: number): CountedPort => ({
   family: "ip",
   namespace: "default",
-  service,
-  port: "http",
+  name: service,
+  portName: "http",
+  port: 80,
   protocol: "TCP",
   connections,
 });
@@ -16,9 +17,9 @@ function metrics(ports: () => CountedPort[], series?: number): { readonly regist
   const registry = new Registry();
   let reads = 0;
   const source = {
-    ports: () => {
+    ports: async function* () {
       reads++;
-      return Promise.resolve(ports());
+      for (const one of ports()) yield await Promise.resolve([one]);
     },
     counts: () => ({ services: 3, endpoints: 7 }),
   };

@@ -2,7 +2,13 @@
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
-import type { EndpointStatus, ServiceList, ServicePortStatus, ServiceState } from "../../../observe/status-report.js";
+import {
+  type EndpointStatus,
+  type ServiceList,
+  type ServicePortStatus,
+  serviceText,
+  type ServiceState,
+} from "../../../observe/status-report.js";
 import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
 
 interface Row {
@@ -28,7 +34,7 @@ const STATES: readonly ServiceState[] = [
   "in-force",
 ];
 const COLUMNS: readonly Column[] = [
-  { title: "Service", classes: "", of: titleOf },
+  { title: "Service", classes: "", of: serviceText },
   { title: "Address", classes: "wide", of: addressOf },
   { title: "Protocol", classes: "wide", of: ({ protocol }) => protocol },
   {
@@ -92,7 +98,7 @@ export class ServiceTable {
     const list = await listOf("/status/v1/services");
     this.#rows = (list?.items ?? []).map((service) => ({
       service,
-      text: [titleOf(service), addressOf(service), service.protocol, service.nodePort, service.state]
+      text: [serviceText(service), addressOf(service), service.protocol, service.nodePort, service.state]
         .join(" ")
         .toLowerCase(),
     }));
@@ -143,7 +149,7 @@ export class ServiceTable {
     );
     const row = make("button", "row", ...cells);
     row.style.top = `${top}px`;
-    row.title = printable(service.reason ?? titleOf(service));
+    row.title = printable(service.reason ?? serviceText(service));
     const name = `${service.namespace}/${service.name}`;
     row.setAttribute("role", "row");
     row.setAttribute("aria-selected", String(name === this.#selected));
@@ -178,10 +184,6 @@ async function listOf(path: string): Promise<ServiceList | undefined> {
   return (await response.json()) as ServiceList;
 }
 
-function titleOf({ namespace, name, portName }: ServicePortStatus): string {
-  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
-}
-
 function addressOf({ clusterIP, externalIPs, loadBalancerIPs, port }: ServicePortStatus): string {
   const [first] = [...(clusterIP === undefined ? [] : [clusterIP]), ...loadBalancerIPs, ...externalIPs];
   return first === undefined ? "" : withPort(first, port);
@@ -209,7 +211,7 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
     ...annotationTexts(service),
     ...(reason === undefined ? [] : [reason]),
   ];
-  return [make("h3", "", titleOf(service)), make("p", "quiet", facts.join(" · ")), ...endpoints.map(endpointLine)];
+  return [make("h3", "", serviceText(service)), make("p", "quiet", facts.join(" · ")), ...endpoints.map(endpointLine)];
 }
 
 function shareOf({ clusterShare, localShare }: EndpointStatus): number {

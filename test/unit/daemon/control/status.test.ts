@@ -2,10 +2,10 @@
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
 import { textOf } from "../../../../src/cli/services.js";
-import { rowOf } from "../../../../src/daemon/control/service-row.js";
+import { rowOf } from "../../../../src/cli/service-row.js";
 import { ServiceBoard } from "../../../../src/daemon/control/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/control/status.js";
-import type { EventList, ServiceList, ServiceTable } from "../../../../src/observe/status-report.js";
+import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
 import { durationText, statusText } from "../../../../src/cli/status.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../../model/objects.js";
@@ -44,13 +44,12 @@ function setUp(
   };
   const proxier = { model, readCounters: () => Promise.resolve(), connections: () => () => undefined };
   const clock: Clock = { now: () => now };
-  const services = new ServiceBoard({ families: ["ip"], proxier, clock, counters: "off" });
-  const ask = (...path: readonly string[]): Promise<unknown> | undefined =>
-    services.route(["services", ...path], board);
+  const services = new ServiceBoard({ families: ["ip"], proxier, states: board, clock, counters: "off" });
+  const ask = (...path: readonly string[]): Promise<unknown> | undefined => services.route(["services", ...path]);
   /** Returns the answer over the socket. */
   const told = async (...path: readonly string[]): Promise<unknown> => {
     let text = "";
-    for await (const part of jsonParts(await services.route(path, board))) text += part;
+    for await (const part of jsonParts(await services.route(path))) text += part;
     return JSON.parse(text);
   };
   const listed = async (...path: readonly string[]): Promise<ServiceList> =>
@@ -261,20 +260,18 @@ test("without a health port nothing is said of /healthz", async () => {
   expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have waited too long$/m);
 });
 
-test("the table, and whose an address is", async () => {
-  const { model, services, board, told, write } = setUp();
+test("whose an address is", async () => {
+  const { model, services, told, write } = setUp();
   model.upsertService(service("web", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   write();
-  const table = (await told("table")) as ServiceTable;
-  expect(table.columns).toHaveLength(9);
-  expect(table.items).toEqual([["default/web", "80/TCP", "10.0.0.1", "30080", "Cluster", "1/1", "-", "-", "in-force"]]);
   const web = { items: [{ name: "web", endpoints: [{ address: "10.1.0.1" }] }] };
   expect(await told("owner", "ip", "TCP", "80", "10.0.0.1")).toMatchObject(web);
   expect(await told("owner", "ip", "TCP", "30080", "192.0.2.1")).toMatchObject(web);
   const wrong = ["ip TCP 81 10.0.0.1", "ip UDP 80 10.0.0.1", "ipx TCP 80 10.0.0.1", "ip ICMP 80 10.0.0.1", "ip TCP x"];
-  for (const words of wrong) expect(services.route(["owner", ...words.split(" ")], board)).toBeUndefined();
-  expect(services.route(["table", "more"], board)).toBeUndefined();
+  for (const words of wrong) expect(services.route(["owner", ...words.split(" ")])).toBeUndefined();
+  // The list of services has one format.
+  expect(services.route(["table"])).toBeUndefined();
 });
 
 test("shares are by weight, and an endpoint whose connections are on their way out is draining", async () => {
@@ -353,11 +350,11 @@ test("a status looks at a few services, however many there are", async () => {
     }
   };
   const views = vi.spyOn(model, "views");
-  const endpoints = vi.spyOn(model, "endpoints");
+  const described = vi.spyOn(model, "describe");
   expect(await board.status()).toMatchObject({ problems: [], families: [{ services: 10_000 }] });
   expect(walked).toBeLessThan(200);
   expect(views.mock.calls.length).toBeLessThan(200);
-  expect(endpoints).not.toHaveBeenCalled();
+  expect(described).not.toHaveBeenCalled();
 });
 
 test("parts of the daemon are asked for each status, and the event loop gets its turns among many problems", async () => {

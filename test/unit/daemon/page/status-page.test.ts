@@ -17,7 +17,7 @@ const BODIES: Readonly<Record<string, unknown>> = {
   events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules in force" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
-  table: new NotReady("it has written no rules since its start"),
+  endpoints: new NotReady("it has written no rules since its start"),
 };
 
 interface Ask {
@@ -66,7 +66,7 @@ async function jsonOf(reply: HttpReply): Promise<unknown> {
 }
 
 test("what cannot be told yet is refused with the reason, not told as nothing", async () => {
-  const reply = await page()("/status/v1/table");
+  const reply = await page()("/status/v1/endpoints");
   expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since its start\n"]);
 });
 

@@ -1,11 +1,6 @@
 /** A service port as cells, as `services` prints it. */
-import { annotationWords } from "./annotation-text.js";
-import type { ServicePortStatus } from "../../observe/status-report.js";
-
-/** "namespace/name:port". */
-export function serviceText({ namespace, name, portName }: ServicePortStatus): string {
-  return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
-}
+import { annotationWords } from "../daemon/control/annotation-text.js";
+import { type ServicePortStatus, serviceText } from "../observe/status-report.js";
 
 export function titleOf(wide: boolean): string[] {
   const title = ["SERVICE", "PORT", "ADDRESS", "NODE PORT", "POLICY", "READY", "CONNECTIONS", "RATE", "STATE"];
