@@ -16,7 +16,7 @@ export class KubernetesEvents implements ProxierObserver {
     this.#uidOf = uidOf;
   }
 
-  /** Uses kube-proxy's action, so that the Node's Events show when its proxier started. */
+  /** Records the same Event as kube-proxy, so that the Node's Events show when its proxier started. */
   started(): void {
     this.#events.record(this.#node, { type: "Normal", reason: "Starting", action: "StartKubeProxy", note: "" });
   }

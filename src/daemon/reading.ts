@@ -1,6 +1,6 @@
 /**
  * Keeps an incomplete reading of manifests from changing an active table. Otherwise, a file that does not parse or an
- * object with an invalid field would stop services that the last start's tables still serve.
+ * object with an unusable field would stop services that the last start's tables still serve.
  */
 import type { Kernel } from "../netlink/kernel.js";
 import type { ServiceModel } from "../model/service-model.js";

@@ -121,7 +121,7 @@ export class LargeUpdates {
   }
 
   /**
-   * Takes over the changed services that are large or wait for a large one. Returns the others. Calls must not overlap.
+   * Accepts the changed services that are large or wait for a large one. Returns the others. Calls must not overlap.
    */
   async take(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();

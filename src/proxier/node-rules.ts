@@ -63,7 +63,7 @@ export class NodeRules {
     const facts = nodeFacts(config, nodeName, this.#node);
     onZone(facts.context.zone);
     for (const family of families) {
-      // The first time, all rules are created, by code that has not been compiled yet.
+      // The first time, all rules are created, by code that has not run before.
       if (!family.ready) await yieldToEventLoop();
       const nodePorts = nodePortAddresses(config, facts, family.family, local);
       if (nodePorts.warning !== undefined) this.#warnOnce(nodePorts.warning);

@@ -129,7 +129,7 @@ export interface ProxierObserver {
    * @param localhost CIDRs of loopback addresses on which they are served as well.
    */
   nodePortAddresses?(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[]): void;
-  /** Another process changed the table. The change is undone with the first `synced` without `repairPending`. */
+  /** Another process changed the table. The change remains at least until a `synced` without `repairPending`. */
   drifted?(family: IpFamily): void;
   repaired?(report: RepairReport): void;
   rebuilt?(report: RebuildReport): void;

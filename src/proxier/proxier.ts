@@ -300,7 +300,7 @@ export class Proxier implements ObjectSink {
     const dirty = this.model.takeDirtyInPieces();
     for (const observer of this.#observers) observer.taken?.();
     this.#updateServiceCIDRs(dirty.serviceCIDRs);
-    // The first list is long, and so are large conflicts. Signals and health checks must not wait for them.
+    // The first list is long, and there may be many conflicts. Signals and health checks must not wait for them.
     await runInSlices(dirty.naming);
     // The first write must be complete before any of it is visible.
     const services = isFirst ? dirty.services : await this.#large.take(this.#withDue(dirty.services), since);
