@@ -9,7 +9,7 @@
  * @clients`, `update @clients { ip saddr : meta priority }`). It works, but it is not used. Every nft lists it, but `nft -j`
  * before 1.0.7 has no JSON for the second statement. It warns of each one, and 0.9.8 prints the warning amid the JSON. A single
  * such map for all service ports is impossible. Lookups would have to provide both its key (which service port) and its data
- * (which endpoint), and a rule has only one priority to carry them.
+ * (which endpoint). But a rule has only one priority to carry them.
  *
  * The last lookup is by the number, which therefore still is the packet's priority after DNAT; postrouting resets it.
  */
