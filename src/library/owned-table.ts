@@ -54,6 +54,8 @@ const engines = new WeakMap<Table, Engine>();
  * The first apply reads what the kernel holds; everything else in the table goes, and what is the same stays untouched
  * (counters and the contents of dynamic sets survive). Later ones cost as much as what changed. Each is one atomic
  * transaction, or none when there is nothing to do.
+ *
+ * Methods that change what is desired, also those of set handles, throw TableError "busy" while `apply()` or `load()` runs.
  */
 export class Table {
   readonly #engine: Engine;
@@ -115,10 +117,10 @@ export class Table {
   }
 
   removeSet(name: string): void {
+    this.#engine.removeSet(name);
     const former = this.#sets.get(name);
     if (former !== undefined) former.fate.gone = "removed from the table";
     this.#sets.delete(name);
-    this.#engine.removeSet(name);
   }
 
   /** Reads what the elements of sets with `counters` have counted, for their `counted`. Throws TableError. */

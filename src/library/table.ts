@@ -16,7 +16,7 @@ import type { TableOptions } from "./owned-table.js";
 export { Hook, Priority } from "../netlink/constants.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
 export type * from "../netlink/kernel.js";
-export { TableError } from "../table/table-exports.js";
+export { TableError, type TableErrorCode } from "../table/table-exports.js";
 export type {
   Action,
   AddressTypeName,

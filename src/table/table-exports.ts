@@ -7,7 +7,7 @@ export { printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export * from "./rules/rule.js";
 export * as vocabulary from "./rules/vocabulary.js";
-export { describeRefusal, joinResults, TableError } from "./sync/results.js";
+export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
 export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";
 export { Table } from "./table.js";
 export { protocolNumber } from "../base/protocols.js";

@@ -41,8 +41,7 @@ function lacksMemory({ code, faulty }: TableError): boolean {
  * cost as much as what changed. One atomic transaction each, or none when there is nothing to do; what packets must find before it, or may
  * still use after it, goes in transactions of its own (make-before-break.ts, deferred deletions).
  *
- * The desired state may be changed while an `apply()` is under way: that one brings the state of one moment to the
- * kernel, the change waits for the next.
+ * While `apply()` or `load()` runs, methods that change what is desired throw TableError "busy".
  */
 export class Table extends DeclaredTable {
   readonly #kernel: Kernel;
@@ -79,6 +78,7 @@ export class Table extends DeclaredTable {
 
   /** Desires exactly these rules of ours at that end of another table's chain; none: they go. */
   insertions(target: Insertion): void {
+    this.desired.checkChangeable();
     this.#insertions.set(target);
   }
 
@@ -89,7 +89,7 @@ export class Table extends DeclaredTable {
 
   /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
-    return this.#serialised(async () => {
+    return this.#exclusively(async () => {
       await this.#resolveOwnership();
       if (this.#observed.invalidations.any) await this.#read();
       await this.#observed.readUnknownSets();
@@ -184,7 +184,7 @@ export class Table extends DeclaredTable {
 
   /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
   apply(options: ApplyOptions = {}): Promise<ApplyResult> {
-    return this.#serialised(() =>
+    return this.#exclusively(() =>
       options.rebuild === true ? this.#rebuild() : this.#applyWithRetries(options.repair !== false),
     );
   }
@@ -243,6 +243,11 @@ export class Table extends DeclaredTable {
       if (queue === this.#queue) return result;
     }
     return this.#serialised(part);
+  }
+
+  /** The same; what is desired cannot change until it is done. */
+  #exclusively<T>(action: () => Promise<T>): Promise<T> {
+    return this.desired.hold(() => this.#serialised(action));
   }
 
   /** Does it when all that was asked before is done. Throws TableError. */

@@ -34,6 +34,37 @@ afterAll(async () => {
 describe("a handle of a set", () => {
   const declared = (): Table => new Table(kernel, { family: "ip", name: "handles" });
 
+  test("changes nothing while apply() runs, and says what to do", async () => {
+    const table = declared();
+    const plain = table.set({ set: "s", key: ["ipv4_addr"] });
+    const networks = table.set({ set: "n", key: ["ipv4_addr"], interval: true });
+    const verdicts = table.set({ set: "v", key: ["mark"], data: "verdict" });
+    plain.put("192.0.2.1");
+    for (const run of [() => table.load(), () => table.apply(), () => Promise.all([table.apply(), table.apply()])]) {
+      const desired = table.render();
+      const running = run();
+      for (const change of [
+        () => plain.put("192.0.2.2"),
+        () => plain.delete("192.0.2.1"),
+        () => plain.clear(),
+        () => networks.replace(["192.0.2.0/24"]),
+        () => verdicts.put(1, "drop"),
+        () => table.set({ set: "later", key: ["mark"] }),
+        () => table.removeSet("s"),
+        () => table.chain({ chain: "c", rules: [] }),
+        () => table.removeChain("c"),
+      ])
+        expect(change).toThrow(
+          expect.objectContaining({ code: "busy", message: expect.stringContaining("await it first") }),
+        );
+      expect([table.render(), plain.has("192.0.2.1")]).toEqual([desired, true]);
+      await running;
+    }
+    expect(plain.put("192.0.2.2")).toBe(true);
+    expect((await table.apply()).operations.element.add).toBe(1);
+    await table.destroy();
+  });
+
   test("fails after the set was removed, and after it was declared with other types", () => {
     const table = declared();
     const first = table.set({ set: "s", key: ["ipv4_addr"] });

@@ -5,7 +5,7 @@ import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch, Verdict } from "../../netlink/kernel.js";
 import { rangeElements, rangeOfKey } from "../rules/intervals.js";
 import { wordsFor, writeU64 } from "./bytes.js";
-import { RowList } from "./packed-map.js";
+import { DATA, RowList } from "./packed-map.js";
 import type { Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
@@ -38,6 +38,7 @@ export interface PackedChange {
   readonly deleteRows: RowList;
   /** Rows whose grace period begins with this transaction. */
   readonly deferredRows: RowList;
+  /** Rows without an operation that are free once the transaction is in force. */
   readonly otherRows: RowList;
 }
 
@@ -67,7 +68,8 @@ export class BatchWriter {
     this.addRows = new RowList(additions);
   }
 
-  add(row: number, data: Int32Array, at: number, packets = 0, bytes = 0): void {
+  /** The row's data; of a row that is not desired that is what the kernel holds. */
+  add(row: number, packets = 0, bytes = 0): void {
     const { keyWords, dataWords } = this.rows;
     const to = this.addRows.length * this.#stride;
     const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
@@ -84,6 +86,8 @@ export class BatchWriter {
       writeU64(adds, column + 2, bytes);
     }
     this.rows.copyKey(row, adds, to);
+    const data = this.rows.words(row);
+    const at = this.rows.at(row) + DATA;
     if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
   }

@@ -4,7 +4,7 @@
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
-import { bytesAt, readU64 } from "./bytes.js";
+import { readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/rule.js";
 import type { Rows } from "./rows.js";
 
@@ -71,19 +71,18 @@ export class CountedRows {
   }
 
   /** Packs the row's element. It begins with the count of the element that it replaces, or with the last reading if there is none. */
-  add(row: number, data: Int32Array, dataAt: number, inKernel: boolean, writer: BatchWriter): void {
-    if (inKernel && !this.#carries(row, data, dataAt)) {
+  add(row: number, inKernel: boolean, writer: BatchWriter): void {
+    if (inKernel && !this.#carries(row)) {
       this.#restarting.add(row);
-      return writer.add(row, data, dataAt);
+      return writer.add(row);
     }
     if (inKernel) writer.carryNext();
-    writer.add(row, data, dataAt, this.#read[row * 2] ?? 0, this.#read[row * 2 + 1] ?? 0);
+    writer.add(row, this.#read[row * 2] ?? 0, this.#read[row * 2 + 1] ?? 0);
   }
 
-  #carries(row: number, data: Int32Array, dataAt: number): boolean {
+  #carries(row: number): boolean {
     const carries = this.set.spec.counters?.carries;
-    if (carries === undefined) return true;
-    return carries(this.rows.kernelBytes(row), bytesAt(data, dataAt, this.rows.dataLen));
+    return carries === undefined || carries(this.rows.kernelBytes(row), this.rows.dataBytes(row));
   }
 
   /** The kernel has committed the transaction. */

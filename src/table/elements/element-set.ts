@@ -6,7 +6,7 @@
  *          ▼                                        │                  ▼
  *   ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
  *   │  desired   │ ───────────► │ dirty rows│ ──────┘                  │
- *   └────────────┘              └───────────┘ ◄── changed since ───────┤
+ *   └────────────┘              └───────────┘ ◄── on failure ──────────┤
  *   ┌────────────┐                                                     │
  *   │   kernel   │ ◄────────────── what was sent, on success ──────────┘
  *   └────────────┘ ◄── load (a dump)
@@ -16,8 +16,6 @@
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
-import { inSlices } from "../../base/time-slice.js";
-import { strideOf } from "../../netlink/element-batch.js";
 import { rowShape } from "../rules/schema.js";
 import { columnWord, eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
 import { readU64 } from "./bytes.js";
@@ -41,12 +39,21 @@ export interface Loaded {
   readonly drift: ElementDrift;
 }
 
+/** Tells whether a read or a write works on what is desired, which must not change then. */
+export interface ChangeGate {
+  readonly isHeld: boolean;
+  /** Throws TableError "busy" if it is held. */
+  checkChangeable(): void;
+}
+
 export interface TrackerOptions {
   /** Of verdict maps. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;
   /** Milliseconds, monotonic; for timeouts. Default: performance.now. */
   readonly now?: () => number;
+  /** Default: open. */
+  readonly gate?: ChangeGate;
 }
 
 /** Whether elements that the Table fills have timeouts. */
@@ -61,6 +68,7 @@ export class TrackedElements implements ElementSet {
   /** Whether it is known what the kernel's set holds. */
   known = false;
   readonly #verdicts: VerdictRegistry | undefined;
+  readonly #gate: ChangeGate | undefined;
   readonly #rows: Rows;
   /** The key that is being looked up, and the data that is being put, as words. */
   readonly #key: Int32Array;
@@ -73,7 +81,7 @@ export class TrackedElements implements ElementSet {
 
   constructor(
     public spec: SetSpec,
-    { verdicts, onDirty, now = () => performance.now() }: TrackerOptions = {},
+    { verdicts, onDirty, now = () => performance.now(), gate }: TrackerOptions = {},
   ) {
     const shape = rowShape(spec);
     this.keyLen = shape.keyLen;
@@ -84,6 +92,7 @@ export class TrackedElements implements ElementSet {
       this.#expiries?.freed(row);
     };
     this.#rows = new Rows(shape, onDirty, spec.counters !== undefined || timed ? onFree : undefined);
+    this.#gate = gate;
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#expiries = timed ? this.#makeExpiries(now) : undefined;
@@ -105,16 +114,21 @@ export class TrackedElements implements ElementSet {
     });
   }
 
+  /** Ends what is over by now, unless a read or a write works on the rows. */
+  #sweep(): void {
+    if (this.#gate?.isHeld !== true) this.#expiries?.sweep();
+  }
+
   /** The row's time is over. */
   #end(row: number): void {
-    if (!this.#rows.isInKernel(this.#rows.of(row))) return this.#undesire(row, false);
-    if (this.#packing.underWay) this.#packing.freeze(row);
-    this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
-    this.#rows.expire(row);
+    const rows = this.#rows;
+    this.#verdicts?.release(rows.words(row)[rows.at(row) + DATA]);
+    if (rows.isInKernel(rows.of(row))) rows.expire(row);
+    else rows.undesire(row, 0);
   }
 
   get size(): number {
-    this.#expiries?.sweep();
+    this.#sweep();
     return this.#rows.desiredSize;
   }
   get kernelSize(): number {
@@ -136,10 +150,9 @@ export class TrackedElements implements ElementSet {
   }
 
   #putTimed(expiries: Expiries, key: Uint8Array, data: Uint8Array | undefined, timeoutMs: number | undefined): boolean {
-    expiries.sweep();
+    this.#sweep();
     const row = this.#rowFor(key, data);
     if (this.#put(row, this.#data, 0)) return expiries.put(row, timeoutMs, false);
-    if (this.#packing.underWay) this.#packing.freeze(row);
     const changed = expiries.put(row, timeoutMs, true);
     if (changed) this.#rows.markDirty(row);
     return changed;
@@ -166,6 +179,7 @@ export class TrackedElements implements ElementSet {
   /** Desires each element of the list `uses` times more. Returns how many of them are now desired with other data. */
   #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
+    this.#gate?.checkChangeable();
     const rows = this.#rows;
     this.#readHead(key);
     let changed = 0;
@@ -199,7 +213,7 @@ export class TrackedElements implements ElementSet {
   }
 
   delete(key: Uint8Array, deferred = false): boolean {
-    this.#expiries?.sweep();
+    this.#sweep();
     const row = this.#desiredRow(key);
     if (row >= 0) this.#undesire(row, deferred);
     return row >= 0;
@@ -211,12 +225,12 @@ export class TrackedElements implements ElementSet {
   }
 
   has(key: Uint8Array): boolean {
-    this.#expiries?.sweep();
+    this.#sweep();
     return this.#desiredRow(key) >= 0;
   }
 
   get(key: Uint8Array): Uint8Array | undefined {
-    this.#expiries?.sweep();
+    this.#sweep();
     const row = this.#desiredRow(key);
     return row < 0 ? undefined : this.#rows.dataBytes(row);
   }
@@ -254,6 +268,7 @@ export class TrackedElements implements ElementSet {
   }
 
   keepLeftovers(): void {
+    this.#gate?.checkChangeable();
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
       if (this.#isLeftover(row)) this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
@@ -266,7 +281,7 @@ export class TrackedElements implements ElementSet {
 
   /** Calls `visit` with every desired element, as views that are valid during the call. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
-    this.#expiries?.sweep();
+    this.#sweep();
     for (let row = 0, { end } = this.#rows; row < end; row++) {
       if ((this.#rows.of(row) & DESIRED) !== 0) visit(this.#rows.keyBytes(row), this.#rows.dataBytes(row));
     }
@@ -283,15 +298,20 @@ export class TrackedElements implements ElementSet {
     return (state & DESIRED) === 0 && this.#rows.isInKernel(state);
   }
 
-  /** Freezes what is desired now. `full`: for a set that is created anew. Every take ends in `settle` or `abort`. */
+  /** Takes what differs. `full`: everything, for a set that is created anew. Every take ends in `settle`, or in `giveBack` and `abort`. */
   take(full: boolean): void {
     this.#expiries?.sweep();
     this.#packing.take(full);
   }
 
-  /** Packs what `take` froze, or the next `most` rows of it: `packing` tells whether there is more. Yields to the event loop now and then. */
+  /** Packs what was taken, or the next `most` rows of it: `packing` tells whether there is more. Yields to the event loop now and then. */
   pack(most?: number): Promise<PackedChange> {
     return this.#packing.pack(most);
+  }
+
+  /** What was taken and is not packed yet is to be done again. */
+  giveBack(): Promise<void> {
+    return this.#packing.giveBack();
   }
 
   get packing(): boolean {
@@ -302,21 +322,20 @@ export class TrackedElements implements ElementSet {
   async settle(change: PackedChange, due: number): Promise<void> {
     this.#counted?.settle(change);
     if (change.full) this.#rows.forgetKernel();
-    if (this.#expiries !== undefined)
-      for (let i = 0; i < change.addRows.length; i++) this.#expiries.settled(change.addRows.rows[i]);
-    const { deleteRows } = change;
+    const { addRows, deleteRows } = change;
+    if (this.#expiries !== undefined) for (let i = 0; i < addRows.length; i++) this.#expiries.settled(addRows.rows[i]);
     for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
-    await inSlices(change.addRows.length, (from, to) => this.#settleAdds(change, from, to));
+    await this.#rows.forEachIn(addRows, (row) => this.#rows.settle(row));
     this.#rows.beginGrace(change.deferredRows, due);
-    await this.#rows.finishAll(deleteRows);
-    await this.#rows.finishAll(change.otherRows);
+    for (const list of [deleteRows, change.otherRows])
+      await this.#rows.forEachIn(list, (row) => this.#rows.finish(row));
   }
 
-  /** The transaction is not in force: everything that was taken is to be done again. */
+  /** The transaction is not in force: everything that was packed is to be done again. */
   async abort(change: PackedChange): Promise<void> {
     this.#counted?.abort(change);
-    for (let i = 0; i < change.deferredRows.length; i++) this.#rows.markDirty(change.deferredRows.rows[i]);
-    for (const list of [change.addRows, change.deleteRows, change.otherRows]) await this.#rows.finishAll(list);
+    for (const list of [change.addRows, change.deleteRows, change.deferredRows, change.otherRows])
+      await this.#rows.forEachIn(list, (row) => this.#rows.markDirty(row));
   }
 
   /** Moves deferred deletions whose grace period is over to the next transaction, `most` of them. Returns their number. */
@@ -407,7 +426,7 @@ export class TrackedElements implements ElementSet {
 
   /** How a dump differs from what the kernel is believed to hold, while that does not change. */
   async compare(batch: ElementBatch): Promise<ElementDrift> {
-    this.#expiries?.sweep();
+    this.#sweep();
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
@@ -430,28 +449,10 @@ export class TrackedElements implements ElementSet {
     return rows;
   }
 
-  /** The kernel holds what the additions from `from` to `to` said. */
-  #settleAdds({ adds, addRows }: PackedChange, from: number, to: number): void {
-    if (adds === undefined) return;
-    for (let i = from; i < to; i++) {
-      const row = addRows.rows[i];
-      if (this.#rows.settle(row)) continue;
-      this.#rows.noteKernel(row, this.#sent(adds, i), 0);
-      this.#rows.finish(row);
-    }
-  }
-
-  #sent(batch: ElementBatch, index: number): Int32Array {
-    const at = index * strideOf(batch) + this.keyLen;
-    for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = batch.bytes[at + i];
-    const verdict = batch.verdicts?.[this.#data[0]];
-    if (verdict !== undefined) this.#data[0] = this.#verdicts?.id(verdict) ?? 0;
-    return this.#data;
-  }
-
   /** Takes over key and data. Returns the row of the key, made if there is none. */
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
     if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
+    this.#gate?.checkChangeable();
     const length = data?.length ?? 0;
     if (length !== this.dataLen)
       throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
@@ -465,7 +466,6 @@ export class TrackedElements implements ElementSet {
     const rows = this.#rows;
     const isDesired = (rows.of(row) & DESIRED) !== 0;
     if (isDesired && rows.holds(row, data, at)) return false;
-    if (this.#packing.underWay) this.#packing.freeze(row);
     if (this.#verdicts !== undefined) {
       this.#verdicts.retain(data[at]);
       if (isDesired) this.#verdicts.release(rows.words(row)[rows.at(row) + DATA]);
@@ -484,7 +484,7 @@ export class TrackedElements implements ElementSet {
   }
 
   #undesire(row: number, deferred: boolean): void {
-    if (this.#packing.underWay) this.#packing.freeze(row);
+    this.#gate?.checkChangeable();
     this.#verdicts?.release(this.#rows.words(row)[this.#rows.at(row) + DATA]);
     this.#rows.undesire(row, deferred ? DEFERRED : 0);
   }

@@ -21,9 +21,8 @@ interface Ends {
   leftover: boolean;
   /** Its time is over, and the kernel may hold it still. */
   over: boolean;
-  /** As of the last packing: time left, and the end that this meant. */
+  /** Time left as of the last packing, ms. */
   sentLeft: number;
-  sentUntil: number;
 }
 
 /** So much earlier is an element taken to be over: the kernel counts in jiffies, 10 ms at HZ=100. */
@@ -109,7 +108,6 @@ export class Expiries {
   packed(row: number): readonly [timeoutMs: number, leftMs: number] {
     const ends = this.#of(row);
     const left = this.#left(ends);
-    ends.sentUntil = ends.until;
     ends.sentLeft = left === 0 ? Infinity : left;
     return [ends.timeoutMs, left];
   }
@@ -129,7 +127,7 @@ export class Expiries {
   settled(row: number): void {
     const ends = this.#ends.get(row);
     if (ends === undefined) return;
-    if (ends.sentUntil === ends.until) ends.renewed = ends.asked = false;
+    ends.renewed = ends.asked = false;
     this.#heldUntil(row, ends, this.#now() + ends.sentLeft + SLACK_MS);
   }
 
@@ -178,7 +176,6 @@ export class Expiries {
       leftover: false,
       over: false,
       sentLeft: Infinity,
-      sentUntil: Infinity,
     };
     this.#ends.set(row, ends);
     return ends;

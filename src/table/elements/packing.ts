@@ -1,28 +1,18 @@
-/**
- * Dirty rows on their way into a transaction. `take` freezes the desired state in O(1): a row that changes before it is packed
- * keeps its frozen value in `#frozen` (copy on write), so that packing may let the event loop run in between and the
- * transaction is still one moment's state of all sets.
- */
+/** Dirty rows on their way into a transaction. No row is desired otherwise until all that was packed is settled or aborted. */
 import { inSlices } from "../../base/time-slice.js";
 import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
-import { DATA, type RowList } from "./packed-map.js";
+import type { RowList } from "./packed-map.js";
 import type { ElementSet } from "../rules/rule.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
 import type { VerdictRegistry } from "./verdicts.js";
 
-interface Frozen {
-  readonly state: number;
-  readonly data: Int32Array;
-}
-
 interface Taken {
   readonly full: boolean;
-  /** Every row below `limit`; otherwise the first `limit` of `rows`. */
-  readonly every: boolean;
-  readonly rows: RowList;
-  readonly limit: number;
+  /** The rows to pack; undefined: every row. */
+  readonly list: RowList | undefined;
+  readonly length: number;
   packed: number;
   /** The part that makes the set is packed. */
   begun: boolean;
@@ -30,7 +20,6 @@ interface Taken {
 
 export class Packing {
   #taken: Taken | undefined;
-  readonly #frozen = new Map<number, Frozen>();
 
   /** @param counted of sets with counters. @param expiries of sets with timeouts. */
   constructor(
@@ -46,28 +35,15 @@ export class Packing {
     return this.#taken !== undefined;
   }
 
-  /** Freezes what is desired now. `full`: for a set that is created anew. */
+  /** Takes what differs. `full`: everything, for a set that is created anew. */
   take(full: boolean): void {
     const every = full || this.rows.allDirty;
-    const rows = this.rows.takeDirty();
-    this.#taken = { full, every, rows, limit: every ? this.rows.end : rows.length, packed: 0, begun: false };
+    const dirty = this.rows.takeDirty();
+    const list = every ? undefined : dirty;
+    this.#taken = { full, list, length: list?.length ?? this.rows.end, packed: 0, begun: false };
   }
 
-  /** Keeps the frozen value of a row that is about to change, where it is still to be packed. */
-  freeze(row: number): void {
-    const state = this.rows.of(row);
-    if (!this.#isTaken(row, state) || this.#frozen.has(row)) return;
-    const from = this.rows.at(row) + DATA;
-    this.#frozen.set(row, { state, data: this.rows.words(row).slice(from, from + this.rows.dataWords) });
-  }
-
-  #isTaken(row: number, state: number): boolean {
-    const taken = this.#taken;
-    if (taken === undefined) return false;
-    return taken.every ? row >= taken.packed && row < taken.limit : this.rows.isTaken(state);
-  }
-
-  /** Packs what `take` froze, or the next `most` rows of it. Yields to the event loop now and then. */
+  /** Packs what was taken, or the next `most` rows of it. Yields to the event loop now and then. */
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
@@ -76,46 +52,48 @@ export class Packing {
     const columns = { counters: counted !== undefined, timeouts: this.expiries !== undefined };
     const writer = new BatchWriter(rows, this.verdicts, additions, columns);
     const full = taken.full && !taken.begun;
-    const from = taken.packed;
-    await inSlices(Math.min(taken.limit - from, most), (_, to) => this.#packUpTo(from + to, taken, writer));
+    await this.#eachRow(taken, most, (row) => this.#packRow(row, taken.full, writer));
     taken.begun = true;
-    if (taken.packed === taken.limit) {
-      this.#taken = undefined;
-      this.#frozen.clear();
-    }
+    if (taken.packed === taken.length) this.#taken = undefined;
     return writer.finish(full, set.spec.interval === true);
   }
 
-  #packUpTo(end: number, taken: Taken, writer: BatchWriter): void {
-    for (; taken.packed < end; taken.packed++) {
-      const row = taken.every ? taken.packed : taken.rows.rows[taken.packed];
-      if (this.rows.of(row) !== 0) this.#packRow(row, taken.full, writer);
-    }
+  /** What was taken and is not packed yet is dirty again. */
+  async giveBack(): Promise<void> {
+    const taken = this.#taken;
+    if (taken === undefined) return;
+    await this.#eachRow(taken, Infinity, (row) => {
+      this.rows.untake(row);
+      this.rows.markDirty(row);
+    });
+    this.#taken = undefined;
+  }
+
+  async #eachRow(taken: Taken, most: number, visit: (row: number) => void): Promise<void> {
+    const { rows } = this;
+    const from = taken.packed;
+    await inSlices(Math.min(taken.length - from, most), (_, to) => {
+      for (; taken.packed < from + to; taken.packed++) {
+        const row = taken.list?.rows[taken.packed] ?? taken.packed;
+        if (rows.of(row) !== 0) visit(row);
+      }
+    });
   }
 
   #packRow(row: number, full: boolean, writer: BatchWriter): void {
     const { rows, counted, expiries } = this;
-    const frozen = this.#frozen.size === 0 ? undefined : this.#frozen.get(row);
-    const present = rows.untake(row);
-    const renewed = expiries?.renewed(row) === true;
+    const state = rows.untake(row);
     // Nothing is to be done: almost all of a restart.
-    if (!full && frozen === undefined && !renewed && rows.isInForce(present)) return;
-    const { state, data } = frozen ?? { state: present, data: rows.words(row) };
-    const dataAt = frozen === undefined ? rows.at(row) + DATA : 0;
-    const inKernel = rows.isInKernel(present);
+    if (!full && rows.isInForce(state) && expiries?.renewed(row) !== true) return;
+    const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {
-      const holds = frozen === undefined ? rows.isInForce(present) : inKernel && rows.kernelHolds(row, data, dataAt);
-      if (holds && !renewed && !full) {
-        writer.otherRows.push(row);
-        return;
-      }
       if (inKernel && !full) writer.delete(row);
       if (expiries !== undefined) writer.timeNext(...expiries.packed(row));
-      if (counted === undefined) writer.add(row, data, dataAt);
-      else counted.add(row, data, dataAt, inKernel, writer);
+      if (counted === undefined) writer.add(row);
+      else counted.add(row, inKernel, writer);
     } else if ((state & DEFERRED) !== 0 && inKernel) {
       writer.deferredRows.push(row);
-      if (full) writer.add(row, rows.kernelWords(row), rows.kernelAt(row));
+      if (full) writer.add(row);
     } else if (inKernel && !full) writer.delete(row);
     else writer.otherRows.push(row);
   }

@@ -12,8 +12,6 @@
  * The word has flags, and above them the generation in which the kernel was last known to hold the element: it is in the kernel when that
  * is the present one, so that all rows leave the kernel at once, whatever their number. A row has one copy of its data, what is desired or
  * else what the kernel holds; where both are known and differ, the kernel's is in a map beside.
- *
- * Two lists of dirty rows take turns, each with its own bit: what a transaction has taken, and what changes since.
  */
 import { inSlices } from "../../base/time-slice.js";
 import type { RowShape } from "../rules/schema.js";
@@ -25,10 +23,8 @@ export const DESIRED = 1;
 export const DEFERRED = 2;
 /** Desired, and the kernel holds other data. Means nothing where the kernel is not known to hold the element. */
 const DIFFERS = 4;
-/** In the list of dirty rows: one bit for the current list, the other for the one that is being packed. */
-const DIRTY_EVEN = 8;
-const DIRTY_ODD = 16;
-const DIRTY = DIRTY_EVEN | DIRTY_ODD;
+/** In the list of dirty rows, or taken with it and not packed yet. */
+const DIRTY = 8;
 /** With the map's own, LIVE. */
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
@@ -41,7 +37,6 @@ export class Rows extends PackedMap {
   readonly #onDirty: (() => void) | undefined;
   readonly #onFree: ((row: number) => void) | undefined;
   #dirty = new RowList();
-  #dirtyBit = DIRTY_EVEN;
   #allDirty = false;
   #generation = ONE_GENERATION;
   /** While a dump is taken over: rows of this generation were believed to be in the kernel, and have not turned up yet. */
@@ -101,10 +96,6 @@ export class Rows extends PackedMap {
     return (state & (DESIRED | DIFFERS)) === DESIRED && this.isInKernel(state);
   }
 
-  isTaken(state: number): boolean {
-    return (state & (this.#dirtyBit ^ DIRTY)) !== 0;
-  }
-
   /** The words that the data which the kernel holds is among: `kernelAt` says where. Only of rows in the kernel. */
   kernelWords(row: number): Int32Array {
     return this.#kernelData.get(row) ?? this.words(row);
@@ -148,7 +139,7 @@ export class Rows extends PackedMap {
     if (state === LIVE) {
       // Almost all of a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
-      words[place + STATE] = LIVE | DESIRED | this.#dirtyBit;
+      words[place + STATE] = LIVE | DESIRED | DIRTY;
       this.#desiredSize++;
       this.#pendingAdds++;
       this.#dirty.push(row);
@@ -156,8 +147,8 @@ export class Rows extends PackedMap {
       return;
     }
     let differs = 0;
-    // What the kernel holds, or may turn out to hold, is kept.
-    if (this.isInKernel(state) || this.#isExpected(state)) {
+    // What the kernel holds is kept.
+    if (this.isInKernel(state)) {
       const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
       if (!equal(kept ?? words, kept === undefined ? to : 0, data, at, dataWords)) {
         if (kept === undefined) this.#kernelData.set(row, words.slice(to, to + dataWords));
@@ -305,34 +296,29 @@ export class Rows extends PackedMap {
     this.#set(row, this.of(row) & FLAGS & ~DIFFERS);
   }
 
-  /** The kernel holds what a transaction said of the row, unless that has changed since: returns false then. */
-  settle(row: number): boolean {
-    const state = this.of(row);
-    if ((state & (DESIRED | this.#dirtyBit)) !== DESIRED) return false;
-    // Nothing is to be compared: almost all of a full load.
-    this.#set(row, (state & FLAGS & ~DIFFERS) | this.#generation);
-    return true;
+  /** The kernel holds the row with its data. */
+  settle(row: number): void {
+    this.#set(row, (this.of(row) & FLAGS & ~DIFFERS) | this.#generation);
   }
 
   takeDirty(): RowList {
     const taken = this.#dirty;
     this.#dirty = new RowList();
     this.#allDirty = false;
-    this.#dirtyBit ^= DIRTY;
     return taken;
   }
 
-  /** The row that was taken is packed. Returns its state. */
+  /** The row that was taken is in no list. Returns its state. */
   untake(row: number): number {
     const words = this.words(row);
-    return (words[this.at(row) + STATE] &= ~(this.#dirtyBit ^ DIRTY));
+    return (words[this.at(row) + STATE] &= ~DIRTY);
   }
 
   markDirty(row: number): void {
     const words = this.words(row);
     const place = this.at(row) + STATE;
-    if ((words[place] & this.#dirtyBit) !== 0 || this.#allDirty) return;
-    words[place] |= this.#dirtyBit;
+    if ((words[place] & DIRTY) !== 0 || this.#allDirty) return;
+    words[place] |= DIRTY;
     this.#dirty.push(row);
     if (this.#dirty.length === 1) this.#onDirty?.();
   }
@@ -367,9 +353,10 @@ export class Rows extends PackedMap {
     }
   }
 
-  async finishAll({ rows, length }: RowList): Promise<void> {
+  /** In slices of the event loop. */
+  async forEachIn({ rows, length }: RowList, visit: (row: number) => void): Promise<void> {
     await inSlices(length, (from, to) => {
-      for (let i = from; i < to; i++) this.finish(rows[i]);
+      for (let i = from; i < to; i++) visit(rows[i]);
     });
   }
 

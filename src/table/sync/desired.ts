@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../netlink/kernel.js";
-import { TrackedElements, tracksEnds } from "../elements/element-set.js";
+import { type ChangeGate, TrackedElements, tracksEnds } from "../elements/element-set.js";
 import type { KernelState } from "./dump.js";
 import { TableError } from "./results.js";
 import { TrackedIntervals } from "../elements/interval-set.js";
@@ -21,7 +21,7 @@ export interface DirtyNames {
   readonly targets: Set<string>;
 }
 
-export class DesiredState {
+export class DesiredState implements ChangeGate {
   readonly chains = new Map<string, DesiredChain>();
   readonly sets = new Map<string, TrackedElements>();
   /** Removed sets that the kernel may still hold: back with their observed state when they are declared again. */
@@ -33,6 +33,7 @@ export class DesiredState {
    */
   readonly watched = new Set<string>();
   #dirty = noNames();
+  #holds = 0;
 
   /** @param now the clock of timeouts. */
   constructor(
@@ -40,9 +41,31 @@ export class DesiredState {
     readonly now?: () => number,
   ) {}
 
+  /** Runs the action. What is desired cannot change until it ends. */
+  async hold<T>(action: () => Promise<T>): Promise<T> {
+    this.#holds++;
+    try {
+      return await action();
+    } finally {
+      this.#holds--;
+    }
+  }
+
+  get isHeld(): boolean {
+    return this.#holds > 0;
+  }
+
+  /** Throws TableError "busy" during `hold`. */
+  checkChangeable(): void {
+    if (!this.isHeld) return;
+    const message = `table ${this.ref.table} cannot be changed while apply() or load() runs: await it first`;
+    throw new TableError("busy", message);
+  }
+
   readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
 
   chain(spec: ChainSpec): void {
+    this.checkChangeable();
     const former = this.chains.get(spec.chain);
     // Said again: nothing to do. In a table of both families of IP the same words may mean other expressions once a set has another key.
     const { family } = this.ref;
@@ -65,10 +88,12 @@ export class DesiredState {
   }
 
   removeChain(name: string): void {
+    this.checkChangeable();
     if (this.chains.delete(name)) this.#dirty.chains.add(name);
   }
 
   set(spec: SetSpec): TrackedElements {
+    this.checkChangeable();
     checkSetSpec(spec);
     const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
     this.retired.delete(spec.set);
@@ -84,6 +109,7 @@ export class DesiredState {
       verdicts: this.verdicts,
       onDirty: () => void this.watched.add(spec.set),
       now: this.now,
+      gate: this,
     });
     this.sets.set(spec.set, elements);
     if (former !== undefined && sameElements(former.spec, spec) && spec.dynamic !== true)
@@ -93,6 +119,7 @@ export class DesiredState {
   }
 
   removeSet(name: string): void {
+    this.checkChangeable();
     const elements = this.sets.get(name);
     if (elements === undefined) return;
     elements.clear();

@@ -105,7 +105,7 @@ export class Outgoing {
   /** What is not in force is to be done again. */
   async giveBack(): Promise<void> {
     await this.#settling;
-    for (const set of this.#unpacked.values()) await this.#pack(set);
+    for (const { taken } of this.#unpacked.values()) await taken?.giveBack();
     for (const { taken, change } of this.#open) if (change !== undefined) await taken?.abort(change);
   }
 

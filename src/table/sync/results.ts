@@ -57,9 +57,12 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
   });
 }
 
+/** "busy": the table was changed while `apply()` or `load()` runs. Await that first. The others are the kernel port's. */
+export type TableErrorCode = KernelErrorCode | "busy";
+
 /**
  * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction is in force and what is desired stays desired, so that
- * a later `apply()` tries again. `code` is the kernel port's; "invalid" also stands for a desired state that
+ * a later `apply()` tries again. `code` "invalid" also stands for a desired state that
  * contradicts itself (a rule that names a chain which is not desired).
  */
 export class TableError extends Error {
@@ -67,7 +70,7 @@ export class TableError extends Error {
   /** Netlink port of the program that owns the table, when that is why: it succeeds once that program has ended. */
   readonly owner: number | undefined;
   constructor(
-    readonly code: KernelErrorCode,
+    readonly code: TableErrorCode,
     message: string,
     /** The objects whose operations were refused, when the kernel told. */
     readonly faulty: readonly FaultyObject[] = [],

@@ -1,4 +1,4 @@
-/** Freezes what is desired at one moment, and decides per object what becomes of it. Synchronous. */
+/** Decides per object what becomes of it. Synchronous. */
 import type { SetInfo } from "../../netlink/kernel.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import type { References } from "../rules/diff.js";
@@ -24,7 +24,7 @@ export interface Snapshot {
   readonly leftovers: Names;
 }
 
-/** What is frozen, and what it is compared with. */
+/** What is desired, and what it is compared with. */
 interface Moment {
   readonly desired: DesiredState;
   readonly state: KernelState;

@@ -6,7 +6,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/netlink/kernel.js";
 import { Table, TableError } from "../../../src/table/table-exports.js";
 import { snapshot } from "../../support/snapshot.ts";
-import { endpoint, indexed, operations, OWN, serviceTable } from "../../conformance/table/build.js";
+import { endpoint, indexed, operations, OWN, serviceTable, vip } from "../../conformance/table/build.js";
 
 const elementAdds = (op: Op): boolean => op.kind === "elements" && op.op === "add";
 
@@ -217,49 +217,51 @@ describe("a table that changes while it is read", () => {
   });
 });
 
-describe("while a transaction is under way", () => {
-  it("changes wait for the next one and none is lost", async () => {
-    const kernel = new FakeKernel();
-    const { table, service, endpoints, vips } = serviceTable(kernel);
-    service(1, 2);
-    let once = true;
-    kernel.setLatency((action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
-      service(1, 3, 50);
-      service(2, 1);
-      table.chain({ chain: "late", rules: [] });
-      table.removeSet("nothing");
-    });
-    const first = await table.apply();
-    expect(operations(first)).toBe("table +1 chain +3 rule +3 set +2 element +3");
-    expect(endpoints.kernelValue(indexed(1, 0))).toEqual(endpoint("10.0.1.1"));
-    expect(endpoints.get(indexed(1, 0))).toEqual(endpoint("10.0.1.50"));
-    expect(operations(await table.apply())).toBe("chain +3 rule +2 element +6 -3");
-    expect((await table.apply()).transactions).toBe(0);
-    expect(vips.size).toBe(2);
-  });
+describe("while apply() or load() runs", () => {
+  const changes: Readonly<Record<string, (own: ReturnType<typeof serviceTable>) => void>> = {
+    "an element that comes": ({ service }) => service(2, 1),
+    "an element that goes": ({ vips }) => void vips.delete(vip(1)),
+    "an element that gets other data": ({ endpoints }) => void endpoints.put(indexed(1, 0), endpoint("10.0.1.9")),
+    "a chain that comes": ({ table }) => table.chain({ chain: "late", rules: [] }),
+    "a chain that goes": ({ table }) => table.removeChain("draw-2"),
+    "a set that comes": ({ table }) => void table.set({ set: "late", key: ["ipv4_addr"] }),
+    "a set that goes": ({ table }) => table.removeSet("vips"),
+  };
 
-  it("a set may be removed and wanted again", async () => {
+  it.each(Object.entries(changes))("%s is refused, and nothing is lost or written by it", async (_what, change) => {
     const kernel = new FakeKernel();
-    const { table } = serviceTable(kernel);
-    const spec = { set: "s", key: ["ipv4_addr"] } as const;
-    table.set(spec).put(Uint8Array.of(1, 1, 1, 1));
-    await table.apply();
-    table.removeSet("s");
-    let again: ReturnType<typeof table.set> | undefined;
-    kernel.setLatency((action) => {
-      if (action !== "commit" || again !== undefined) return;
-      again = table.set(spec);
-      again.put(Uint8Array.of(2, 2, 2, 2));
-    });
-    expect(operations(await table.apply())).toBe("set -1");
+    const own = serviceTable(kernel);
+    const { table, service } = own;
+    service(1, 2);
+    const refused: unknown[] = [];
+    const tryChange = (): void => {
+      try {
+        change(own);
+        refused.push("changed");
+      } catch (error) {
+        refused.push(error);
+      }
+    };
+    const desired = table.render();
+    kernel.setLatency(tryChange);
+    const loading = table.load();
+    tryChange();
+    await loading;
+    const applying = table.apply();
+    tryChange();
+    await applying;
     kernel.setLatency(undefined);
-    expect(operations(await table.apply())).toBe("set +1 element +1");
-    table.removeSet("s");
-    const back = table.set(spec);
-    back.put(Uint8Array.of(2, 2, 2, 2));
-    expect(operations(await table.apply())).toBe("");
+    const message = "table own cannot be changed while apply() or load() runs: await it first";
+    for (const error of refused) expect(error).toMatchObject({ name: "TableError", code: "busy", message });
+    expect(refused.length).toBeGreaterThan(4);
+    expect(table.render()).toBe(desired);
+    expect((await table.apply()).transactions).toBe(0);
+    // Nor is it refused after an apply that failed.
+    table.invalidate("test");
+    kernel.failNext({ when: () => true, errno: "ENOMEM" });
+    service(3, 2);
+    await expect(table.apply()).rejects.toMatchObject({ code: "refused" });
+    change(own);
   });
 });
 

@@ -73,14 +73,7 @@ it.each([1, 2, 3, 4])("through random changes and failures (seed %i)", async (se
       kernel.failNext({ when: (op) => op.kind === "elements" || op.kind === "chain", errno: "ENOMEM" });
     if (dice.chance(10)) kernel.loseReply();
     if (dice.chance(10)) table.invalidate("test");
-    let under = dice.chance(30);
-    kernel.setLatency((action) => {
-      if (action !== "commit" || !under) return;
-      under = false;
-      wants.change();
-    });
     await table.apply().catch(() => undefined);
-    kernel.setLatency(undefined);
     if (round % 3 !== 0) continue;
     await table.apply().catch(() => table.apply());
     const again = own(kernel);
@@ -125,27 +118,4 @@ it("a map whose keys become others gives its elements up, and the chains that th
   expect(table.set({ ...specOf("m"), key: ["ipv4_addr", "inet_service"] }).size).toBe(0);
   table.removeChain("a");
   expect((await table.apply()).transactions).toBe(1);
-});
-
-it("a number is good as long as an element wants it, also where the chain is to come back only later", async () => {
-  const kernel = new FakeKernel();
-  const table = own(kernel);
-  const map = table.set(specOf("m"));
-  const key = Uint8Array.of(10, 0, 0, 1);
-  const goTo = (chain: string): Uint8Array =>
-    new Uint8Array(Uint32Array.of(table.verdictId({ verdict: "goto", chain })).buffer);
-  table.chain({ chain: "a", rules: [] });
-  map.put(key, goTo("a"));
-  await table.apply();
-  map.delete(key);
-  table.removeChain("a");
-  kernel.setLatency((action) => {
-    if (action === "commit") map.put(key, goTo("a"));
-  });
-  await table.apply();
-  kernel.setLatency(undefined);
-  expect(goTo("b")).not.toEqual(map.get(key));
-  for (const chain of ["a", "b"]) table.chain({ chain, rules: [] });
-  await table.apply();
-  expect(table.render()).toContain("10.0.0.1 : goto a");
 });
