@@ -7,8 +7,7 @@ import { ConfigError, type ConfigProblem } from "../config/proxy-config.js";
 import { parseDuration } from "../config/duration.js";
 import { parseAddress } from "../base/ip.js";
 import { UserError } from "./stdio.js";
-import type { FlagValues } from "./go-flags.js";
-import { type FlagName, type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { type FlagName, type FlagSpec, type FlagValues, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
 const FLAG_OF: ReadonlyMap<string, string> = new Map(
   KUBE_PROXY_FLAGS.flatMap(({ field, name }) => (field === "" ? [] : [[field, `--${name}`] as const])),

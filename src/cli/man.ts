@@ -1,5 +1,7 @@
 /** The manual page nft-proxier(8), in roff (groff_man(7)), from the definitions that the help is made of. */
-import type { CommandOutline, OptionOutline } from "./outline.js";
+import type { Example } from "./cli-command.js";
+import { IGNORED_FLAGS } from "./flags-help.js";
+import type { CommandOutline } from "./outline.js";
 
 export function manPage(outline: readonly CommandOutline[], version: string): string {
   const [root, ...commands] = outline;
@@ -9,31 +11,36 @@ export function manPage(outline: readonly CommandOutline[], version: string): st
     `nft\\-proxier \\- Kubernetes Services on nf_tables`,
     ".SH SYNOPSIS",
     ".B nft\\-proxier",
-    text(root?.usage ?? ""),
+    text(root.usage),
     ".SH DESCRIPTION",
-    text(root?.description ?? ""),
-    "Without a command it serves a cluster, with kube\\-proxy's flags.",
+    text(root.description),
+    "Without a command it serves a cluster, and takes kube\\-proxy's flags.",
     ".SH COMMANDS",
     ...commands.flatMap((command) => [
       `.SS nft\\-proxier ${text(command.path)} ${text(command.usage)}`,
       text(command.description),
-      ...command.options.flatMap(optionText),
+      ...command.arguments.flatMap(({ name, description }) => item(name, description)),
+      ...command.options.flatMap(({ term, description }) => item(term, description)),
+      ...command.notes.split("\n\n").flatMap((note) => (note === "" ? [] : [".PP", text(note)])),
+      ...command.examples.flatMap(exampleText),
     ]),
-    ".SH OPTIONS",
+    ".SH FLAGS",
     "Without a command:",
-    ...(root?.options ?? []).flatMap(optionText),
+    ...root.options.flatMap(({ term, description }) => item(term, description)),
+    ".PP",
+    `Accepted and ignored: ${text(IGNORED_FLAGS)}`,
+    ".SH EXAMPLES",
+    ...root.examples.flatMap(exampleText),
     ".SH EXIT STATUS",
-    "0: done; of",
+    "0: done. 1: failed; or",
     ".B status",
-    "no problems. 1: failed; of",
-    ".B status",
-    "problems. 2: wrong command line; of",
+    "found problems. 2: wrong command line; or",
     ".B preflight",
-    "the node could not be looked at.",
+    "could not inspect the node.",
     ".SH FILES",
     ".TP",
     ".I /run/nft\\-proxier/INODE.sock",
-    "The daemon's socket, named by the network namespace that it serves; for root alone.",
+    "The daemon's socket, for root only. INODE is the number of the daemon's network namespace.",
     ".SH SEE ALSO",
     ".BR nft (8),",
     ".BR conntrack (8)",
@@ -41,12 +48,12 @@ export function manPage(outline: readonly CommandOutline[], version: string): st
   return `${sections.filter((line) => line !== "").join("\n")}\n`;
 }
 
-function optionText({ flags, description, defaultText, choices }: OptionOutline): string[] {
-  const more = [
-    ...(choices.length > 0 ? [`One of: ${choices.join(", ")}.`] : []),
-    ...(defaultText === "" ? [] : [`Default: ${defaultText}.`]),
-  ];
-  return [".TP", `.B ${text(flags)}`, text(description), ...more.map(text)];
+function item(term: string, description: string): string[] {
+  return [".TP", `.B ${text(term)}`, text(description)];
+}
+
+function exampleText([purpose, line]: Example): string[] {
+  return [".PP", `${text(purpose)}:`, ".PP", ".RS 4", `.B ${text(line)}`, ".RE"];
 }
 
 /** A character that is not ASCII, by its number: 4 digits at least (groff_char(7)). */
@@ -54,7 +61,7 @@ function characterOf(one: string): string {
   return `\\[u${(one.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}]`;
 }
 
-/** Of one line; a leading dot or quote would be a request. */
+/** One line of text. A leading dot or quote would be a request. */
 function text(plain: string): string {
   const escaped = plain
     .replaceAll("\\", "\\e")

@@ -1,5 +1,7 @@
 /** The command line's own definitions, for what is generated of them: completion and the manual page. */
 import type { Command, Option } from "commander";
+import { CliCommand, describe, type Example, flagOption } from "./cli-command.js";
+import type { Flag } from "./read-flags.js";
 
 export interface CommandOutline {
   /** Words behind the program's name: "conntrack list"; "" for none. */
@@ -7,38 +9,48 @@ export interface CommandOutline {
   readonly description: string;
   /** "[options] <words...>" */
   readonly usage: string;
+  readonly notes: string;
+  readonly examples: readonly Example[];
   readonly subcommands: readonly { readonly name: string; readonly description: string }[];
+  readonly arguments: readonly { readonly name: string; readonly description: string }[];
   readonly options: readonly OptionOutline[];
-  /** The first argument's, where it is one of a few. */
+  /** Values of the first argument, if they are few. */
   readonly words: readonly string[];
 }
 
 export interface OptionOutline {
   /** "-o, --output <format>" */
-  readonly flags: string;
+  readonly term: string;
   /** "-o", "--output". */
   readonly names: readonly string[];
+  /** With the values, if they are few, and the default. */
   readonly description: string;
-  /** "" where there is none. */
-  readonly defaultText: string;
   readonly takesValue: boolean;
   readonly choices: readonly string[];
   /** The value is a path. */
   readonly isPath: boolean;
 }
 
-/** The program's, then those of its sub-commands, in their order. What the help hides is not among them. */
-export function outlineOf(root: Command): readonly CommandOutline[] {
+/**
+ * The program, then its commands, in their order; without anything that the help hides.
+ * @param flags those that the program takes without a command.
+ */
+export function outlineOf(root: CliCommand, flags: readonly Flag[]): readonly CommandOutline[] {
   const found: CommandOutline[] = [];
   const visit = (command: Command, path: string): void => {
     const help = command.createHelp();
-    const subcommands = help.visibleCommands(command).filter((each) => each.name() !== "help");
+    const subcommands = [...help.visibleCommands(command)];
+    const { notes, examples } = command instanceof CliCommand ? command : { notes: "", examples: [] };
+    const options = command === root ? flags.map(flagOption) : help.visibleOptions(command);
     found.push({
       path,
       description: command.description(),
       usage: command.usage(),
+      notes: command === root ? "" : notes,
+      examples,
       subcommands: subcommands.map((each) => ({ name: each.name(), description: each.description() })),
-      options: help.visibleOptions(command).map(optionOf),
+      arguments: command.registeredArguments.map((each) => ({ name: each.name(), description: describe(each) })),
+      options: options.map(optionOf),
       words: command.registeredArguments[0]?.argChoices ?? [],
     });
     for (const each of subcommands) visit(each, path === "" ? each.name() : `${path} ${each.name()}`);
@@ -48,13 +60,11 @@ export function outlineOf(root: Command): readonly CommandOutline[] {
 }
 
 function optionOf(option: Option): OptionOutline {
-  const { flags, short, long, description, required, optional, argChoices, defaultValue } = option;
-  const shown = typeof defaultValue === "string" || typeof defaultValue === "number" ? String(defaultValue) : "";
+  const { flags, short, long, required, optional, argChoices } = option;
   return {
-    flags,
+    term: flags,
     names: [short, long].filter((name) => name !== undefined),
-    description,
-    defaultText: shown,
+    description: describe(option),
     takesValue: required || optional,
     choices: argChoices ?? [],
     isPath: /[<[](file|dir|path)[\]>]/.test(flags),

@@ -1,61 +1,85 @@
-/** Values of the flags that kube-proxy does not have, where there is no command. */
+/** Our own flags, each declared once: without a command they stand beside kube-proxy's, and commands have options with the same names. */
+import { Option } from "commander";
+import { parseDuration } from "../config/duration.js";
+import type { GcInterval } from "../conntrack/service.js";
 import { parseInterfaces } from "../flowtable/interfaces.js";
-import { SERVICE_COUNTERS } from "../ruleset/service-counters.js";
-import { problemOf, readBool } from "./go-flags.js";
-import {
-  connectionSeries,
-  CONTROL_SOCKET_FLAG,
-  COUNTERS_FLAG,
-  FLOWTABLE_FLAG,
-  FLOWTABLE_RANGE,
-  GC_INTERVAL_FLAG,
-  GC_INTERVAL_RANGE,
-  gcInterval,
-  OWN_FLAGS,
-  type OwnOptions,
-  SERIES_FLAG,
-  serviceCounters,
-} from "./options.js";
+import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
+import { flagOption } from "./cli-command.js";
+import { BadValue, type Flag, type FlagType, type ValueOf } from "./read-flags.js";
 
-/** Of our own flags, what the type does not say. */
-const VALUE_CHECKS: Readonly<Record<string, { read(text: string): unknown; readonly range: string }>> = {
-  [GC_INTERVAL_FLAG]: { read: gcInterval, range: GC_INTERVAL_RANGE },
-  [COUNTERS_FLAG]: { read: serviceCounters, range: `must be one of ${SERVICE_COUNTERS.join(", ")}` },
-  [SERIES_FLAG]: { read: connectionSeries, range: "must be from 0 to 999999" },
-  [FLOWTABLE_FLAG]: { read: parseInterfaces, range: FLOWTABLE_RANGE },
-};
+const LEAST_GC_MS = 10_000;
+const MOST_GC_MS = 24 * 3_600_000;
 
-/** What is wrong with the values; empty: nothing. `given`: by name of the flag. */
-export function ownProblems(given: ReadonlyMap<string, string>): string[] {
-  return OWN_FLAGS.flatMap((spec) => {
-    const value = given.get(spec.name);
-    if (value === undefined) return [];
-    const problem = problemOf(spec, value);
-    if (problem !== undefined) return problem;
-    const check = VALUE_CHECKS[spec.name];
-    return check === undefined || check.read(value) !== undefined ? [] : `--${spec.name}=${value}: ${check.range}`;
-  });
+function readGcInterval(text: string): GcInterval {
+  const ms = parseDuration(text);
+  if (ms === 0) return "off";
+  if (ms !== undefined && ms >= LEAST_GC_MS && ms <= MOST_GC_MS) return ms;
+  throw new BadValue("must be 0, or from 10s to 24h");
 }
 
-/** Of values that are right. */
-export function ownOptions(given: ReadonlyMap<string, string>): OwnOptions {
-  const isSet = (name: string): boolean => readBool(given.get(name) ?? "false");
-  const interval = gcInterval(given.get(GC_INTERVAL_FLAG) ?? "");
-  const flowtable = parseInterfaces(given.get(FLOWTABLE_FLAG) ?? "");
-  return {
-    manifests: given.get("manifests"),
-    ownTable: isSet("own-table"),
-    allowIncomplete: isSet("allow-incomplete"),
-    gcInterval: interval,
-    ...(given.has("status-page") && { statusPage: isSet("status-page") }),
-    flowtable,
-    ...countingOptions(given.get(COUNTERS_FLAG), given.get(SERIES_FLAG)),
-    controlSocket: given.get(CONTROL_SOCKET_FLAG),
-  };
+function readSeries(text: string): number {
+  if (/^\d{1,6}$/.test(text)) return Number(text);
+  throw new BadValue("must be from 0 to 999999");
 }
 
-function countingOptions(what = "", series = ""): Pick<OwnOptions, "serviceCounters" | "connectionSeries"> {
-  const counters = serviceCounters(what);
-  const most = connectionSeries(series);
-  return { serviceCounters: counters, connectionSeries: most };
+function readFlowtable(text: string): readonly string[] {
+  const interfaces = parseInterfaces(text);
+  if (interfaces !== undefined) return interfaces;
+  throw new BadValue("must be names of interfaces, or prefixes of names with * at the end, separated by commas");
+}
+
+interface OwnFlag<N extends string, T> extends Flag {
+  readonly name: N;
+  readonly read?: (text: string) => T;
+}
+
+/** Declares a flag; its value's type is that of `read`, if there is one. */
+export function flag<N extends string, F extends FlagType, T = ValueOf<F>>(
+  name: N,
+  type: F,
+  placeholder: string,
+  usage: string,
+  more: Pick<OwnFlag<N, T>, "short" | "read" | "choices" | "defaultText"> = {},
+): OwnFlag<N, T> {
+  return { name, type, placeholder, usage, ...more };
+}
+
+// prettier-ignore
+export const OWN_FLAGS = [
+  flag("manifests", "string", "dir", "serve the objects in this directory instead of the API server's"),
+  flag("allow-incomplete", "bool", "", "continue even if some manifests cannot be read or served"),
+  flag("own-table", "bool", "", "forbid other processes to change the tables; afterwards kube-proxy needs cleanup first (Linux 6.9)"),
+  flag("control-socket", "string", "path", "unix socket for status and other commands, for root only; empty: none (default: in /run/nft-proxier, named by the network namespace)"),
+  flag("status-page", "bool", "", "serve a status page at /status of the metrics port, with names and addresses of services (default: if that port listens on loopback)"),
+  flag("service-counters", "string", "what", "connection counters (endpoint: at least 16 bytes per CPU and endpoint; needs Linux 5.7)", { read: (text) => text as ServiceCounters, choices: SERVICE_COUNTERS, defaultText: "service" }),
+  flag("connection-series", "integer", "number", "maximum number of service ports in the metric nftproxier_service_connections_total; 0: no such metric (default 2000)", { read: readSeries }),
+  flag("flowtable", "string", "interfaces", "let established TCP connections to services bypass all rules between these interfaces: names, or prefixes with *, separated by commas (Linux 6.4 to 6.13; see docs/flowtable.md)", { read: readFlowtable }),
+  flag("conntrack-gc-interval", "duration", "duration", "time between two garbage collections of connection tracking; 0: none (default: adaptive, 10s to 30m)", { read: readGcInterval }),
+] as const;
+
+export type OwnFlagName = (typeof OWN_FLAGS)[number]["name"];
+
+type CamelCase<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<CamelCase<B>>}` : S;
+type Value<F> = F extends OwnFlag<string, infer T> ? T : never;
+
+/** The values of flags by the names that commander gives to those of options: "own-table" is `ownTable`. */
+type OptionsOf<F extends Flag> = { readonly [G in F as CamelCase<G["name"]>]?: Value<G> };
+
+/** The values of our own flags, of the daemon and of `run`. */
+export type OwnOptions = OptionsOf<(typeof OWN_FLAGS)[number]>;
+
+/** The values of these flags among those that `readFlags` read. */
+export function optionsOf<F extends Flag>(
+  values: Readonly<Record<string, unknown>>,
+  flags: readonly F[],
+): OptionsOf<F> {
+  const given = flags.filter(({ name }) => Object.hasOwn(values, name));
+  return Object.fromEntries(
+    given.map(({ name }) => [new Option(`--${name}`).attributeName(), values[name]]),
+  ) as OptionsOf<F>;
+}
+
+/** The flag as an option of a command. */
+export function ownOption(name: OwnFlagName): Option {
+  return flagOption(OWN_FLAGS.find((one) => one.name === name) ?? OWN_FLAGS[0]);
 }

@@ -1,50 +1,69 @@
-/** The options of `preflight`: kube-proxy's flags, as its DaemonSet has them, and a few of its own. */
-import { type Command, Option } from "commander";
-import { flagOption } from "./flag-option.js";
-import { readFlags } from "./go-flags.js";
-import { KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { PREFLIGHT_FORMATS, type PreflightCommandOptions } from "./options.js";
+/** The command `preflight`: kube-proxy's flags, as its DaemonSet has them, and a few of its own. */
+import type { ParseOptionsResult } from "commander";
+import { CliCommand, flagOption } from "./cli-command.js";
+import { HELP } from "./flags-help.js";
+import { type FlagName, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
+import { flag, optionsOf } from "./own-flags.js";
+import type { PreflightFormat } from "./preflight.js";
+import { type FlagsGiven, readFlags } from "./read-flags.js";
 
-export const PREFLIGHT = "preflight";
-/** Flags of kube-proxy's that say what is to be done instead of serving. */
-const OTHER_ERRANDS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"];
-const MODE = "proxy-mode";
-/** Those of the others that its help shows; all are read. */
-const SHOWN: readonly string[] = ["config", "hostname-override", "kubeconfig", "nodeport-addresses"];
+/** Flags of kube-proxy that ask for something else than serving. */
+const OTHER_TASKS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"] satisfies FlagName[];
+const MODE = "proxy-mode" satisfies FlagName;
+/** kube-proxy's flags that the help shows. */
+const SHOWN: readonly string[] = [
+  "config",
+  "hostname-override",
+  "kubeconfig",
+  "nodeport-addresses",
+] satisfies FlagName[];
 
-/** With the command line that the DaemonSet has. */
-export function addPreflight(
-  command: (name: string, description: string) => Command,
-  done: (code: number) => void,
-): void {
-  const given: [name: string, value: string][] = [];
-  const self = command(
-    PREFLIGHT,
-    "what would change on this node with nft-proxier in kube-proxy's place; changes nothing",
-  );
-  for (const spec of KUBE_PROXY_FLAGS.filter(({ name }) => !OTHER_ERRANDS.includes(name))) {
-    const option = flagOption(spec, (value) => given.push([spec.name, value]));
-    self.addOption(SHOWN.includes(spec.name) ? option : option.hideHelp());
+// prettier-ignore
+const OWN = [
+  flag("manifests", "string", "dir", "check the objects in this directory instead of the API server's"),
+  flag("load-modules", "bool", "", "let the kernel load its modules, as the first start does; otherwise skip checks that need them"),
+  flag("output", "string", "format", "output format", { read: (text) => text as PreflightFormat, choices: ["text", "json", "yaml"], defaultText: "text", short: "o" }),
+] as const;
+
+const KUBE_PROXYS = KUBE_PROXY_FLAGS.filter(({ name }) => !OTHER_TASKS.includes(name));
+
+/** Its words are read in kube-proxy's syntax; commander knows its options for the help alone. */
+class PreflightCommand extends CliCommand {
+  given: FlagsGiven = { values: {}, problems: [], rest: [] };
+
+  override parseOptions(argv: string[]): ParseOptionsResult {
+    this.given = readFlags(argv, [...KUBE_PROXYS, ...OWN, HELP]);
+    const { values, problems, rest } = this.given;
+    return { operands: problems.length > 0 ? [] : [...rest], unknown: values["help"] === true ? ["--help"] : [] };
   }
-  self
-    .option("--manifests <dir>", "look at the objects in this directory; no API server is asked")
-    .option(
-      "--load-modules",
-      "the kernel may load its own modules, as the first start has it do; without, what needs it is skipped",
+}
+
+/** @param done receives the exit code. */
+export function addPreflight(root: CliCommand, done: (code: number) => void): void {
+  const self = new PreflightCommand("preflight")
+    .copyInheritedSettings(root)
+    .description("check what replacing kube-proxy would change on this node")
+    .setNotes(
+      "Changes nothing. Accepts all flags of kube-proxy: give those of its DaemonSet.\n\nExit code 0: no problems found. 1: something would fail or be lost. 2: the node could not be inspected.",
     )
-    .addOption(new Option("-o, --output <format>", "text, json or yaml").choices(PREFLIGHT_FORMATS).default("text"))
-    .addHelpText(
-      "after",
-      "\nkube-proxy's other flags mean what they mean to it.\nExit code 0: no problem in what was checked; 1: something would fail or be lost; 2: it could not be looked at.",
+    .setExamples(
+      [
+        "Check this node with kubeadm's configuration",
+        "nft-proxier preflight --config /var/lib/kube-proxy/config.conf",
+      ],
+      ["Print the report as JSON", "nft-proxier preflight --config kube-proxy.yaml -o json"],
     )
-    .action(async (options: PreflightCommandOptions) => {
-      const { values, problems } = readFlags(given);
+    .action(async () => {
+      const { values, problems } = self.given;
       const { flagProblems } = await import("./flag-config.js");
-      // Another proxier's mode is what is to be left: a finding, and no mistake in the command line.
+      // Another proxier's mode is what the node leaves: a finding, not a mistake in the command line.
       const { [MODE]: _, ...rest } = values;
       const wrong = problems.length > 0 ? problems : flagProblems(rest);
       if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);
       const { preflightCommand } = await import("./preflight.js");
-      done(await preflightCommand(values, options));
+      done(await preflightCommand(values, optionsOf(values, OWN)));
     });
+  const shown = [...KUBE_PROXYS.filter(({ name }) => SHOWN.includes(name)), ...OWN];
+  for (const one of shown) self.addOption(flagOption(one));
+  root.addCommand(self);
 }

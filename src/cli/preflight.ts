@@ -14,9 +14,8 @@ import { preflight } from "../migration/preflight/preflight.js";
 import { KIND, type PreflightReport, reportText } from "../migration/preflight/preflight-report.js";
 import type { SnapshotSink } from "./conntrack/service-snapshot.js";
 import { flagOf, resolveConfig } from "./flag-config.js";
-import type { FlagValues } from "./go-flags.js";
+import type { FlagValues } from "./kube-proxy-flags.js";
 import { openKernel } from "./open-kernel.js";
-import type { PreflightCommandOptions } from "./options.js";
 import { interfaceAddresses, nodeName } from "./setup.js";
 import { jsonText } from "./status.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
@@ -26,6 +25,18 @@ import { programVersion } from "./version.js";
 const READY = 0;
 const NOT_READY = 1;
 const NOT_LOOKED = 2;
+
+export type PreflightFormat = "text" | "json" | "yaml";
+
+/** Options beside kube-proxy's flags. */
+export interface PreflightCommandOptions {
+  /** Default "text". */
+  readonly output?: PreflightFormat;
+  /** Directory of manifests to look at. Default: what the API server of the configuration says. */
+  readonly manifests?: string;
+  /** The kernel may load its own modules for what is asked of it. */
+  readonly loadModules?: boolean;
+}
 
 /** `preflight`: what would change on this node with nft-proxier in kube-proxy's place. Reads, and changes nothing. */
 export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {

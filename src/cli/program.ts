@@ -1,37 +1,17 @@
-import { Argument, Command, CommanderError, InvalidArgumentError, Option } from "commander";
+import { Argument, CommanderError, InvalidArgumentError, Option } from "commander";
+import { CliCommand, flagLines } from "./cli-command.js";
 import { completionScript, type Shell, SHELLS } from "./completion.js";
-import { parseInterfaces } from "../flowtable/interfaces.js";
-import { closest } from "../base/closest.js";
 import { parseDuration } from "../config/duration.js";
-import type { GcInterval } from "../conntrack/service.js";
 import { LOG_LEVELS, type LogLevel } from "../base/logger.js";
 import { type CommandOutline, outlineOf } from "./outline.js";
 import { printableLines } from "../base/printable.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
-import { flagSpec, fromGo, fromGoBehind, readFlags } from "./go-flags.js";
-import { flagOption } from "./flag-option.js";
-import { type FlagSpec, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
-import { ownOptions, ownProblems } from "./own-flags.js";
-import { addPreflight, PREFLIGHT } from "./preflight-command-line.js";
+import { ALL_FLAGS, allFlagsHelp, COMMON_FLAGS, EFFECTIVE_FLAGS } from "./flags-help.js";
+import { optionsOf, OWN_FLAGS, ownOption, type OwnOptions } from "./own-flags.js";
+import { addPreflight } from "./preflight-command-line.js";
 import { addQuestions } from "./questions-command-line.js";
-import {
-  CONTROL_SOCKET_FLAG,
-  CONTROL_SOCKET_USAGE,
-  COUNTERS_FLAG,
-  FLOWTABLE_FLAG,
-  FLOWTABLE_RANGE,
-  FLOWTABLE_USAGE,
-  COUNTERS_USAGE,
-  GC_INTERVAL_FLAG,
-  GC_INTERVAL_RANGE,
-  gcInterval,
-  type HandoverOptions,
-  type ManifestOptions,
-  OWN_FLAGS,
-  VALIDATE_FORMATS,
-  type ValidateOptions,
-} from "./options.js";
-import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
+import type { HandoverOptions, ManifestOptions, ValidateOptions } from "./options.js";
+import { type FlagsGiven, readFlags } from "./read-flags.js";
 import { printVersion } from "./version.js";
 
 /** Exit codes: 0 done, 1 failed, 2 wrong command line. */
@@ -41,24 +21,17 @@ const EXIT_USAGE = 2;
 /** The name under which the command line is kube-proxy's alone: it starts without any argument. */
 const KUBE_PROXY = "kube-proxy";
 
-function family(value: string): "ip" | "ip6" {
-  if (value === "ip" || value === "ip6") return value;
-  throw new InvalidArgumentError("Use ip or ip6.");
-}
-
 const logLevel = (): Option =>
-  new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("info");
+  new Option("--log-level <level>", "least severe messages to log to stderr").choices(LOG_LEVELS).default("info");
 const manifests = (): Option =>
-  new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests (needed)");
-const allowIncomplete = (): Option =>
-  new Option("--allow-incomplete", "go on although something of the manifests cannot be read or served; exit with 0");
+  new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests (required)");
 const config = (): Option =>
   new Option("--config <file>", "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON");
 
-/** Not commander's own mandatory option: that one is missed before a mistyped flag, which is the likelier reason, is seen. */
+/** Not commander's own mandatory option: it would report the missing option before a mistyped flag, which is the likelier reason. */
 function withManifests<T extends { readonly manifests?: string }>(
   options: T,
-  self: Command,
+  self: CliCommand,
 ): T & { manifests: string } {
   const { manifests } = options;
   if (manifests === undefined) return self.error("error: required option '--manifests <dir>' not specified");
@@ -68,63 +41,156 @@ function withManifests<T extends { readonly manifests?: string }>(
 type Done = (code: number) => void;
 
 /**
- * The command line, as data. What a command needs is loaded when it runs: the help needs none of it, and one load of everything
- * would hold the event loop, and with it signals, for half a second. `done` receives the exit code of the command that ran. */
-async function program(name: string, argv: readonly string[], done: Done): Promise<Command> {
-  const root = new Command(name)
-    .description("Kubernetes Services on nf_tables: rewrites packets to Service addresses to their endpoints.")
+ * The commands, as data. What a command needs is loaded when it runs: the help needs none of it, and one load of everything
+ * would hold the event loop, and with it signals, for half a second.
+ * @param words the command and its words.
+ * @param done receives the exit code of the command that ran.
+ */
+async function program(name: string, words: readonly string[], done: Done): Promise<CliCommand> {
+  const root = new CliCommand(name)
+    .description("Route traffic for Kubernetes Services with nf_tables, in place of kube-proxy.")
     .usage("[flags] | <command> [options]")
     .configureOutput({ writeErr: (text) => process.stderr.write(printableLines(text)) })
     .showSuggestionAfterError(true)
     .showHelpAfterError("(add --help for the options)")
-    .enablePositionalOptions()
-    .exitOverride();
-  addProxy(root, done);
-  addCommands(root, done);
+    .helpOption("-h, --help", "show this help")
+    .helpCommand(false)
+    .exitOverride()
+    .setNotes(`Common flags, without a command:\n${flagLines(COMMON_FLAGS)}\n\nAll flags: ${name} help flags`)
+    .setExamples(
+      ["Serve a cluster, with kubeadm's configuration file", `${name} --config /var/lib/kube-proxy/config.conf`],
+      ["Serve a directory of manifests", `${name} run --manifests /etc/nft-proxier`],
+      ["Show the status of this node's daemon", `${name} status`],
+    );
+  addManifestCommands(root, done);
+  addPreflight(root, done);
+  addQuestions(root, done);
+  addCleanup(root, done);
   const conntrack = root
     .command("conntrack")
-    .description("the kernel's connection tracking table: see it, count it, clean it, watch it")
-    .exitOverride();
-  if (argv.includes("conntrack")) (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
+    .description("list, count, watch and delete connection tracking entries")
+    .helpCommand(false)
+    .setExamples(["List the entries of a Service", "nft-proxier conntrack list --service default/web"]);
+  if (words.includes("conntrack")) {
+    (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
+  }
+  addCompletion(root, done);
+  addHelp(root, done);
+  // The flags list has it, because the root's own options are read before these commands.
+  root.helpOption(false);
   return root;
 }
 
-/** All of it, for what is generated of it. */
+/** All commands, for the manual page and completion. */
 export async function commandOutline(): Promise<readonly CommandOutline[]> {
-  return outlineOf(await program("nft-proxier", ["conntrack"], () => undefined));
+  return outlineOf(await program("nft-proxier", ["conntrack"], () => undefined), EFFECTIVE_FLAGS);
 }
 
-/** No sub-command: kube-proxy's flags and ours. */
-function addProxy(root: Command, done: Done): void {
-  const given: [name: string, value: string][] = [];
-  const own = new Map<string, string>();
-  for (const spec of KUBE_PROXY_FLAGS) {
-    root.addOption(flagOption(spec, (value) => given.push([spec.name, value])));
-  }
-  for (const spec of OWN_FLAGS) root.addOption(flagOption(spec, (value) => own.set(spec.name, value)));
-  root.hook("preSubcommand", (_root, command) => {
-    const names = [...given.map(([name]) => name), ...own.keys()].map((name) => `--${name}`);
-    if (names.length > 0)
-      root.error(`error: ${names.join(", ")}: not ahead of a command; ${command.name()} has its own options`);
-  });
-  root.argument("[words...]").action(async (words: string[]) => {
-    const [word] = words;
-    if (word !== undefined) unknownCommand(root, word);
-    const { values, problems: others } = readFlags(given);
-    const problems = [...others, ...ownProblems(own)];
-    const refuse = (wrong: readonly string[]): void => {
-      if (wrong.length > 0) root.error(`error: ${wrong.join("\nerror: ")}`);
-    };
-    if (values.version === "true" || values.version === "raw") {
-      // Whatever the values of other flags mean: no configuration is made of them, and nothing that makes one loaded.
-      refuse(problems);
-      return printVersion(values.version === "raw");
-    }
-    const { flagProblems } = await import("./flag-config.js");
-    refuse(values.version === undefined ? [...problems, ...flagProblems(values)] : problems);
-    const { proxyCommand } = await import("./proxy.js");
-    done(await proxyCommand({ flags: values, own: ownOptions(own) }));
-  });
+function addManifestCommands(root: CliCommand, done: Done): void {
+  root
+    .command("run")
+    .description("serve the Services in a directory of manifests")
+    .addOption(manifests())
+    .addOption(config())
+    .option("--once", "write both families once, with retries for 30s, and exit with 0 if everything is active")
+    .addOption(ownOption("allow-incomplete"))
+    .addOption(ownOption("own-table"))
+    .addOption(ownOption("conntrack-gc-interval"))
+    .addOption(ownOption("control-socket"))
+    .addOption(ownOption("service-counters"))
+    .addOption(ownOption("flowtable").conflicts("once"))
+    .addOption(logLevel())
+    .setExamples(
+      ["Serve a directory, and follow its changes", "nft-proxier run --manifests /etc/nft-proxier"],
+      ["Write the tables once", "nft-proxier run --manifests /etc/nft-proxier --once"],
+    )
+    .action(
+      async (
+        options: OwnOptions & Omit<ManifestOptions, "manifests"> & { readonly once?: boolean },
+        self: CliCommand,
+      ) => {
+        const given = withManifests(options, self);
+        const { runCommand } = await import("./serve.js");
+        done(await runCommand(given));
+      },
+    );
+
+  root
+    .command("render")
+    .description("print the ruleset in nft syntax; needs no rights")
+    .addOption(manifests())
+    .addOption(config())
+    .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
+    .addOption(ownOption("allow-incomplete"))
+    .addOption(logLevel())
+    .setExamples(
+      ["Print the rules for a directory", "nft-proxier render --manifests ./manifests"],
+      ["Let nft check the IPv4 rules", "nft-proxier render --manifests . --family ip | nft -c -f -"],
+    )
+    .action(async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self) => {
+      const given = withManifests(options, self);
+      const { renderCommand } = await import("./render.js");
+      done(await renderCommand(given));
+    });
+
+  root
+    .command("validate")
+    .description("report problems in manifests; needs no rights")
+    .addOption(manifests())
+    .addOption(config())
+    .addOption(new Option("-o, --output <format>", "output format").choices(["text", "json"]).default("text"))
+    .setNotes("Exit code 0: no problems, or only notes. 1: errors or warnings.")
+    .setExamples(
+      ["Check a directory", "nft-proxier validate --manifests ./manifests"],
+      ["Check it in a pipeline", "nft-proxier validate --manifests ./manifests -o json"],
+    )
+    .action(async (options: Omit<ValidateOptions, "manifests"> & { manifests?: string }, self) => {
+      const given = withManifests(options, self);
+      const { validateCommand } = await import("./validate.js");
+      done(await validateCommand(given));
+    });
+}
+
+function family(value: string): "ip" | "ip6" {
+  if (value === "ip" || value === "ip6") return value;
+  throw new InvalidArgumentError("Use ip or ip6.");
+}
+
+function addCleanup(root: CliCommand, done: Done): void {
+  root
+    .command("handover")
+    .description("serve new connections until the next proxier is ready")
+    .setNotes("Leaves a copy of the active rules. The copy does not follow changes of services.")
+    .addOption(
+      new Option("--for <duration>", "serve for this long, from 1s to 24h")
+        .argParser(handoverTime)
+        .default(300_000, "5m"),
+    )
+    .addOption(
+      new Option("--remove", "remove the copy now; the next start and cleanup also remove it").conflicts("for"),
+    )
+    .addOption(logLevel())
+    .setExamples(
+      ["Serve for ten minutes while another program starts", "nft-proxier handover --for 10m"],
+      ["Remove the copy", "nft-proxier handover --remove"],
+    )
+    .action(async (options: HandoverOptions) => {
+      const { handoverCommand } = await import("./handover.js");
+      done(await handoverCommand(options));
+    });
+
+  root
+    .command("cleanup")
+    .description("remove all rules of nft-proxier and kube-proxy from the kernel")
+    .addOption(logLevel())
+    .setNotes(
+      "Removes the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, in the older iptables and in IPVS.",
+    )
+    .setExamples(["Remove all rules before another proxy starts", "nft-proxier cleanup"])
+    .action(async (options: { logLevel: LogLevel }) => {
+      const { cleanupCommand } = await import("./cleanup.js");
+      done(await cleanupCommand(options));
+    });
 }
 
 /** Milliseconds. */
@@ -134,168 +200,83 @@ function handoverTime(text: string): number {
   throw new InvalidArgumentError("It is a duration from 1s to 24h.");
 }
 
-function readGcInterval(text: string): GcInterval {
-  const interval = gcInterval(text);
-  if (interval === undefined) throw new InvalidArgumentError(`It ${GC_INTERVAL_RANGE}.`);
-  return interval;
-}
-
-function readFlowtable(text: string): readonly string[] {
-  const interfaces = parseInterfaces(text);
-  if (interfaces === undefined) throw new InvalidArgumentError(`They ${FLOWTABLE_RANGE}.`);
-  return interfaces;
-}
-
-function unknownCommand(root: Command, word: string): never {
-  const guess = closest(
-    word,
-    root.commands.map((command) => command.name()),
-  );
-  return root.error(`error: unknown command '${word}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`);
-}
-
-/** Not commander's own message: that one takes the value for a part of the name, and is about one flag only. */
-function unknownFlags(root: Command, names: readonly string[]): never {
-  const lines = names.map((name) => {
-    const guess = closest(
-      name,
-      root.options.map(({ long }) => long ?? ""),
-    );
-    return `error: unknown option '${name}'${guess === undefined ? "" : `\n(Did you mean ${guess}?)`}`;
-  });
-  return root.error(lines.join("\n"));
-}
-
-function addCommands(root: Command, done: Done): void {
-  const command = (name: string, description: string): Command =>
-    root.command(name).description(description).exitOverride();
-
-  command("run", "bring the kernel's tables up to the manifests, and keep them so")
-    .addOption(manifests())
-    .addOption(config())
-    .option(
-      "--once",
-      "write both families once and exit: 0 when all of the manifests is in force; what the kernel refuses is tried for half a minute",
+function addCompletion(root: CliCommand, done: Done): void {
+  root
+    .command("completion")
+    .description("print a completion script for a shell")
+    .addArgument(new Argument("<shell>", "the shell").choices(SHELLS))
+    .setExamples(
+      ["Complete in this bash", "source <(nft-proxier completion bash)"],
+      ["Complete in this fish", "nft-proxier completion fish | source"],
     )
-    .addOption(allowIncomplete())
-    .option("--own-table", "no other process may change the tables while this runs (Linux 6.9)")
-    .addOption(
-      new Option(
-        `--${GC_INTERVAL_FLAG} <duration>`,
-        "between two garbage collections of the connection tracking table; 0: none. By default it adapts, 10s to 30m",
-      ).argParser(readGcInterval),
-    )
-    .option(`--${CONTROL_SOCKET_FLAG} <path>`, CONTROL_SOCKET_USAGE)
-    .addOption(new Option(`--${COUNTERS_FLAG} <what>`, COUNTERS_USAGE).choices(SERVICE_COUNTERS).default("service"))
-    .addOption(
-      new Option(`--${FLOWTABLE_FLAG} <interfaces>`, FLOWTABLE_USAGE).argParser(readFlowtable).conflicts("once"),
-    )
-    .addOption(logLevel())
-    .action(
-      async (
-        options: Partial<ManifestOptions> & {
-          once?: boolean;
-          ownTable?: boolean;
-          conntrackGcInterval?: GcInterval;
-          controlSocket?: string;
-          serviceCounters: ServiceCounters;
-          flowtable?: readonly string[];
-          logLevel: LogLevel;
-        },
-        self: Command,
-      ) => {
-        const given = withManifests(options, self);
-        const { runCommand } = await import("./serve.js");
-        done(await runCommand(given));
-      },
-    );
-
-  addPreflight(command, done);
-  addQuestions(command, done);
-  addCompletion(command, done);
-
-  command("render", "print the ruleset as `nft -f` loads it; touches no kernel and needs no rights")
-    .addOption(manifests())
-    .addOption(config())
-    .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
-    .addOption(allowIncomplete())
-    .addOption(logLevel())
-    .action(
-      async (options: Partial<ManifestOptions> & { family?: "ip" | "ip6"; logLevel: LogLevel }, self: Command) => {
-        const given = withManifests(options, self);
-        const { renderCommand } = await import("./render.js");
-        done(await renderCommand(given));
-      },
-    );
-
-  command("validate", "print all that is wrong with the manifests; touches no kernel and needs no rights")
-    .addOption(manifests())
-    .addOption(config())
-    .addOption(new Option("-o, --output <format>", "text or json").choices(VALIDATE_FORMATS).default("text"))
-    .addHelpText("after", "\nExit code 0: nothing is wrong, or there are only notes; 1: errors or warnings.")
-    .action(async (options: Omit<ValidateOptions, "manifests"> & { manifests?: string }, self: Command) => {
-      const given = withManifests(options, self);
-      const { validateCommand } = await import("./validate.js");
-      done(await validateCommand(given));
-    });
-
-  command(
-    "cleanup",
-    "remove the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, in the older iptables and in IPVS",
-  )
-    .addOption(logLevel())
-    .action(async (options: { logLevel: LogLevel }) => {
-      const { cleanupCommand } = await import("./cleanup.js");
-      done(await cleanupCommand(options));
-    });
-
-  command("handover", "leave a copy of what is in force, for new connections until the next program's rules are there")
-    .addOption(
-      new Option("--for <duration>", "time that it serves, 1s to 24h; it follows no change of services")
-        .argParser(handoverTime)
-        .default(300_000, "5m"),
-    )
-    .addOption(
-      new Option("--remove", "remove the copy instead; the next start and cleanup do so, too").conflicts("for"),
-    )
-    .addOption(logLevel())
-    .action(async (options: HandoverOptions) => {
-      const { handoverCommand } = await import("./handover.js");
-      done(await handoverCommand(options));
-    });
-}
-
-function addCompletion(command: (name: string, description: string) => Command, done: Done): void {
-  command("completion", "print a script with which a shell completes this command line")
-    .addArgument(new Argument("<shell>", "whose: bash, zsh or fish").choices(SHELLS))
-    .addHelpText("after", "\nbash: source <(nft-proxier completion bash); fish: nft-proxier completion fish | source")
     .action(async (shell: Shell) => {
       await writeOut(completionScript(shell, await commandOutline()));
       done(0);
     });
 }
 
-const OWN_TYPES = new Map<string, FlagSpec["type"]>(OWN_FLAGS.map((spec) => [spec.name, spec.type]));
+function addHelp(root: CliCommand, done: Done): void {
+  const names = [...root.commands.map((command) => command.name()), "flags"];
+  root
+    .command("help")
+    .description("show the help of a command, or all flags")
+    .addArgument(new Argument("[topic]", "a command's name, or flags").choices(names))
+    .argument("[subcommand]", "a subcommand's name")
+    .setExamples(
+      ["List all flags", "nft-proxier help flags"],
+      ["Show the help of a command", "nft-proxier help conntrack list"],
+    )
+    .action(async (topic?: string, subcommand = "") => {
+      if (topic === undefined) root.outputHelp();
+      else if (topic === "flags") await writeOut(allFlagsHelp());
+      else await root.parseAsync([topic, ...(subcommand === "" ? [] : [subcommand]), "--help"], { from: "user" });
+      done(0);
+    });
+}
+
+/** Ends with exit code 2 if a command line has problems. */
+function refuse(root: CliCommand, problems: readonly string[]): void {
+  if (problems.length > 0) root.error(`error: ${problems.join("\nerror: ")}`);
+}
+
+/** Without a command: serves a cluster, or does what a flag asks instead. Returns the exit code. */
+async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand): Promise<number> {
+  const { help, version } = values;
+  if (help === true || version === "true" || version === "raw") {
+    // Whatever the values of other flags mean: no configuration is made of them, and nothing that makes one loaded.
+    refuse(root, problems);
+    if (help === true) root.outputHelp();
+    else printVersion(version === "raw");
+    return 0;
+  }
+  const { flagProblems } = await import("./flag-config.js");
+  refuse(root, version === undefined ? [...problems, ...flagProblems(values)] : problems);
+  const { proxyCommand } = await import("./proxy.js");
+  return proxyCommand({ flags: values, own: optionsOf(values, OWN_FLAGS) });
+}
 
 /**
  * Runs one command line.
- * @param argv arguments behind the program's name.
+ * @param argv arguments after the program's name.
  * @param name the name that the program was called by; as kube-proxy it starts without any argument.
  * @returns the exit code.
  */
 export async function main(argv: readonly string[], name = "nft-proxier"): Promise<number> {
   let code = 0;
-  const root = await program(name, argv, (result) => (code = result));
+  const given = readFlags(argv, ALL_FLAGS);
+  const { values, problems, rest } = given;
+  const root = await program(name, rest, (result) => (code = result));
   if (argv.length === 0 && name !== KUBE_PROXY) {
     root.outputHelp({ error: true });
     return EXIT_USAGE;
   }
   try {
-    const { words, unknown } = fromGo(argv, (flagName) => flagSpec(flagName)?.type ?? OWN_TYPES.get(flagName));
-    if (unknown.length > 0) unknownFlags(root, unknown);
-    const [first, ...behind] = words;
-    const spelled = first === PREFLIGHT ? [first, ...fromGoBehind(behind)] : words;
-    await root.parseAsync(spelled, { from: "user" });
+    if (rest.length === 0 || values["help"] === true) return await withoutCommand(given, root);
+    const names = Object.keys(values).map((flag) => `--${flag}`);
+    const [word] = rest;
+    const before = names.length === 0 ? [] : [`${names.join(", ")}: not allowed before a command; see ${word} --help`];
+    refuse(root, [...problems, ...before]);
+    await root.parseAsync(rest, { from: "user" });
     return code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : EXIT_USAGE;

@@ -8,9 +8,16 @@ import { createLogger, levelOf, type Logger } from "../base/logger.js";
 import { openInotify } from "../netlink/inotify.js";
 import { UserError } from "./stdio.js";
 import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
-import { toFlagz } from "./go-flags.js";
-import type { ProxyOptions } from "./options.js";
+import { toFlagz } from "./flagz.js";
+import type { FlagValues } from "./kube-proxy-flags.js";
+import type { OwnOptions } from "./own-flags.js";
 import type { serve } from "./serve.js";
+
+/** A command line without a command, every value checked by itself. */
+interface ProxyOptions {
+  readonly flags: FlagValues;
+  readonly own: OwnOptions;
+}
 
 /** What serves needs most of the program, and other flags none of it. */
 const serveLazily: typeof serve = async (...args) => (await import("./serve.js")).serve(...args);

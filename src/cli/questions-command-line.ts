@@ -1,15 +1,14 @@
-/** The commands that ask the daemon, or the kernel where none answers, and print. */
-import { type Command, InvalidArgumentError, Option } from "commander";
+/** The commands that ask the daemon, or the kernel if no daemon answers, and print. */
+import { InvalidArgumentError, Option } from "commander";
+import type { CliCommand } from "./cli-command.js";
 import { parseDuration } from "../config/duration.js";
-import {
-  type DiagnoseOptions,
-  type ExplainOptions,
-  SERVICE_FORMATS,
-  type ServicesOptions,
-  STATUS_FORMATS,
-  type StatusOptions,
-  type TopOptions,
-  type TraceOptions,
+import type {
+  DiagnoseOptions,
+  ExplainOptions,
+  ServicesOptions,
+  StatusOptions,
+  TopOptions,
+  TraceOptions,
 } from "./options.js";
 
 function positive(text: string): number {
@@ -24,32 +23,65 @@ function duration(text: string): number {
   throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
 }
 
-/** @param done receives the exit code of the command that ran. */
-export function addQuestions(
-  command: (name: string, description: string) => Command,
-  done: (code: number) => void,
-): void {
-  const socket = (): Option =>
-    new Option("--socket <path>", "the daemon's, where it was started with --control-socket");
+const output = (...formats: readonly string[]): Option =>
+  new Option("-o, --output <format>", "output format").choices(formats).default(formats[0]);
+const socket = (): Option => new Option("--socket <path>", "socket of a daemon that has --control-socket");
 
-  command("status", "how the daemon of this node stands, problems first; exit code 1 where there are any")
-    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
-    .option("--events", "the last repairs, refusals and takeovers instead")
+const PACKET = "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT";
+
+type Done = (code: number) => void;
+
+/** @param done receives the exit code of the command that ran. */
+export function addQuestions(root: CliCommand, done: Done): void {
+  addStatus(root, done);
+  addPacketCommands(root, done);
+  addServiceCommands(root, done);
+}
+
+function addStatus(root: CliCommand, done: Done): void {
+  root
+    .command("status")
+    .description("show the status of this node's daemon, problems first")
+    .addOption(output("text", "json"))
+    .option("--events", "show the last repairs, refusals and takeovers instead")
     .addOption(socket())
+    .setNotes("Exit code 0: no problems. 1: problems.")
+    .setExamples(
+      ["Show the status and all problems", "nft-proxier status"],
+      ["Show the last events as JSON", "nft-proxier status --events -o json"],
+    )
     .action(async (options: StatusOptions) => {
       const { statusCommand } = await import("./status.js");
       done(await statusCommand(options));
     });
 
-  command("explain", "what this node's rules do with a packet, step by step; none is sent")
-    .argument(
-      "<words...>",
-      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT; tcp, and a client outside, where they are not given",
-    )
-    .addOption(new Option("-o, --output <format>", "text or json").choices(STATUS_FORMATS).default("text"))
-    .option("--in <interface>", "that it comes in by, where pods are told by their interface (detectLocalMode)")
+  root
+    .command("diagnose")
+    .description("write a file for a bug report, without secrets")
+    .option("-o, --output <file>", "file for the gzipped tar; -: stdout (default: named by host and time)")
     .addOption(socket())
-    .action(async (words: string[], options: ExplainOptions, self: Command) => {
+    .setNotes("The file has the status, configuration, ruleset, metrics and log of this node's daemon.")
+    .setExamples(["Collect everything in one file", "nft-proxier diagnose -o report.tar.gz"])
+    .action(async (options: DiagnoseOptions) => {
+      const { diagnoseCommand } = await import("./diagnose/command.js");
+      done(await diagnoseCommand(options));
+    });
+}
+
+function addPacketCommands(root: CliCommand, done: Done): void {
+  root
+    .command("explain")
+    .description("show what this node's rules do with a packet, step by step")
+    .argument("<packet...>", `${PACKET} (default: tcp, from a client outside the cluster)`)
+    .addOption(output("text", "json"))
+    .option("--in <interface>", "incoming interface (needed if detectLocalMode identifies pods by interface)")
+    .addOption(socket())
+    .setNotes("No packet is sent.")
+    .setExamples(
+      ["Explain a connection from outside to a node port", "nft-proxier explain 192.0.2.1:30080"],
+      ["Explain a DNS query from a pod", "nft-proxier explain udp 10.244.1.5 10.96.0.10:53"],
+    )
+    .action(async (words: string[], options: ExplainOptions, self: CliCommand) => {
       const { explainCommand, PacketError } = await import("./explain.js");
       try {
         done(await explainCommand(words, options));
@@ -59,27 +91,35 @@ export function addQuestions(
       }
     });
 
-  command("trace", "live packets: where they come in, the endpoint drawn, what becomes of them, and who dropped them")
+  root
+    .command("trace")
+    .description("show live packets, their endpoint and outcome")
     .argument(
-      "<words...>",
-      "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION may be networks, DESTINATION `any`",
+      "<packets...>",
+      `${PACKET}, or NAMESPACE/NAME[:PORT]; SOURCE and DESTINATION can be networks, DESTINATION also \`any\``,
     )
-    .addOption(new Option("--count <packets>", "end behind so many").argParser(positive))
+    .addOption(new Option("--count <packets>", "stop after this many packets").argParser(positive))
     .addOption(
-      new Option("--for <duration>", "end behind so long; 0: with Ctrl-C").argParser(duration).default(30_000, "30s"),
+      new Option("--for <duration>", "stop after this long; 0: until Ctrl-C")
+        .argParser(duration)
+        .default(30_000, "30s"),
     )
-    .option("--dropped", "print only packets that are rejected, dropped, or never seen again")
-    .option("--all-packets", "those of open connections, too; by default the first of each, which alone are translated")
-    .option("--force", "also for all ports of an address, all addresses of a network, or any destination")
-    .addOption(
-      new Option("-o, --output <format>", "text or json, a line a packet").choices(STATUS_FORMATS).default("text"),
-    )
+    .option("--dropped", "show only packets that are rejected, dropped, or never seen again")
+    .option("--all-packets", "show all packets of a connection, not only the first, which is translated")
+    .option("--force", "allow all ports of an address, all addresses of a network, or any destination")
+    .addOption(output("text", "json"))
     .addOption(socket())
-    .addHelpText(
-      "after",
-      "\nExit code 0: packets were printed; 1: none; 2: wrong words. Needs Linux 5.12; its table goes with the command, however it ends.",
+    .setNotes(
+      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. The command's table is removed with the command, however that ends. JSON has one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
     )
-    .action(async (words: string[], options: TraceOptions, self: Command) => {
+    .setExamples(
+      ["Trace connections to a Service for 30s", "nft-proxier trace default/web"],
+      [
+        "Trace the next dropped packet from a network",
+        "nft-proxier trace 192.0.2.0/24 10.96.0.10:53 --dropped --count 1",
+      ],
+    )
+    .action(async (words: string[], options: TraceOptions, self: CliCommand) => {
       const { traceCommand, RequestError } = await import("./trace.js");
       try {
         done(await traceCommand(words, options));
@@ -88,38 +128,44 @@ export function addQuestions(
         throw error;
       }
     });
+}
 
-  command("diagnose", "one file for a bug report: status, configuration, ruleset, metrics, log; secrets are removed")
-    .option("-o, --output <file>", "where to write the gzipped tar; -: stdout. By default a name with host and time")
-    .addOption(socket())
-    .action(async (options: DiagnoseOptions) => {
-      const { diagnoseCommand } = await import("./diagnose/command.js");
-      done(await diagnoseCommand(options));
-    });
-
-  command("services", "services in force on this node, with their endpoints where one is named")
+function addServiceCommands(root: CliCommand, done: Done): void {
+  root
+    .command("services")
+    .description("list active services, or one service with its endpoints")
     .argument("[service]", "NAMESPACE/NAME")
-    .addOption(
-      new Option("-o, --output <format>", SERVICE_FORMATS.join(", ")).choices(SERVICE_FORMATS).default("table"),
-    )
-    .option("--no-headers", "no line of titles")
-    .option("-w, --watch", "go on, and print the lines that change, but for their connections alone")
+    .addOption(output("table", "wide", "json", "yaml", "name"))
+    .option("--no-headers", "omit the column titles")
+    .option("-w, --watch", "keep running and print changed lines, except for changes in connections only")
     .addOption(socket())
+    .setExamples(
+      ["List all services", "nft-proxier services"],
+      ["Show a service with its endpoints", "nft-proxier services default/web"],
+    )
     .action(async (name: string | undefined, options: ServicesOptions) => {
       const { servicesCommand } = await import("./services.js");
       done(await servicesCommand(name, options));
     });
 
-  command("top", "services by the connections they get, or one service's endpoints; q ends it")
-    .argument("[service]", "NAMESPACE/NAME: its endpoints, where the daemon counts them (--service-counters=endpoint)")
+  root
+    .command("top")
+    .description("show the busiest services, or a service's endpoints")
+    .argument("[service]", "NAMESPACE/NAME; its endpoints need a daemon with --service-counters=endpoint")
     .addOption(
-      new Option(
-        "-n, --count <screens>",
-        "end behind so many; without a terminal they are printed one after the other, by default one",
-      ).argParser(positive),
+      new Option("-n, --count <screens>", "stop after this many screens (default without a terminal: 1)").argParser(
+        positive,
+      ),
     )
-    .addOption(new Option("-d, --interval <duration>", "between two of them").argParser(duration).default(2000, "2s"))
+    .addOption(
+      new Option("-d, --interval <duration>", "time between two screens").argParser(duration).default(2000, "2s"),
+    )
     .addOption(socket())
+    .setNotes("q quits.")
+    .setExamples(
+      ["Show the busiest services", "nft-proxier top"],
+      ["Show a service's endpoints every 10s", "nft-proxier top default/web -d 10s"],
+    )
     .action(async (name: string | undefined, options: TopOptions) => {
       const { topCommand } = await import("./top.js");
       done(await topCommand(name, options));

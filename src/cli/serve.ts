@@ -1,4 +1,3 @@
-import type { GcInterval } from "../conntrack/service.js";
 import { type EndSignal, exitBy, handleEnd, handleNotices } from "../base/signals.js";
 import type { ConfigDocument } from "../config/document.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
@@ -14,9 +13,9 @@ import { ConnectionSettingsError } from "../objects/kubernetes/errors.js";
 import { ManifestDirectoryError } from "../objects/manifests/source.js";
 import { openKernel } from "./open-kernel.js";
 import { UserError } from "./stdio.js";
-import type { ManifestOptions, OwnOptions } from "./options.js";
+import type { ManifestOptions } from "./options.js";
+import type { OwnOptions } from "./own-flags.js";
 import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeName, readConfig } from "./setup.js";
-import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { programVersion } from "./version.js";
 
 /**
@@ -48,30 +47,11 @@ export interface ServeOptions {
 }
 
 /** `run`: exit code 0 when everything that the manifests say is in force (--once), or after SIGTERM or SIGINT. */
-export async function runCommand(
-  options: ManifestOptions & {
-    readonly once?: boolean;
-    readonly ownTable?: boolean;
-    readonly conntrackGcInterval?: GcInterval;
-    readonly controlSocket?: string;
-    readonly serviceCounters?: ServiceCounters;
-    readonly flowtable?: readonly string[];
-  },
-): Promise<number> {
+export async function runCommand(options: ManifestOptions & OwnOptions & { readonly once?: boolean }): Promise<number> {
   const logTail = new LogTail();
   const log = await createLogger(options.logLevel, "", logTail);
   const config = await readConfig(options.config, log);
-  const {
-    manifests,
-    ownTable = false,
-    allowIncomplete = false,
-    conntrackGcInterval: gcInterval,
-    controlSocket,
-    serviceCounters,
-    flowtable,
-  } = options;
-  const own = { manifests, ownTable, allowIncomplete, gcInterval, controlSocket, serviceCounters, flowtable };
-  return serve(config, { log, logTail, own, once: options.once ?? false });
+  return serve(config, { log, logTail, own: options, once: options.once ?? false });
 }
 
 /**
@@ -95,7 +75,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       own.manifests === undefined
         ? undefined
         : manifestSource(own.manifests, decoderFor(config), once ? undefined : openInotify, log);
-    const { ownTable, allowIncomplete, serviceCounters = "service", connectionSeries } = own;
+    const { ownTable = false, allowIncomplete = false, serviceCounters = "service", connectionSeries } = own;
     const onTables = { ownTable, allowIncomplete, serviceCounters };
     if (once && manifests !== undefined) {
       const { writeOnce } = await import("../daemon/once.js");
@@ -109,7 +89,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
       node: options.pages,
       statusPage: own.statusPage,
       ...onTables,
-      gcInterval: own.gcInterval ?? "adaptive",
+      gcInterval: own.conntrackGcInterval ?? "adaptive",
       connectionSeries,
       flowtable: own.flowtable,
       controlSocket: controlSocketOf(own.controlSocket),

@@ -1,6 +1,6 @@
 /**
  * Every flag, configuration field and metric of kube-proxy 1.36 on Linux, and how this program treats it. The program's own list of flags
- * says which fields they set, and which flags are unused and why; this file has the rest. write.ts generates the table of docs/parity.md
+ * says which fields they set, and which flags are ignored and why; this file has the rest. write.ts generates the table of docs/parity.md
  * from both. Tests compare it with the schema and with the existing metrics.
  *
  * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of component-base and
@@ -9,7 +9,7 @@
  * library).
  */
 
-import { KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
+import { IGNORED, KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
 
 /** "same": as in kube-proxy; "better": as in kube-proxy, with the addition in the note; "ignored": accepted or absent, for the reason in the note. */
 export type Treatment = "same" | "better" | "ignored";
@@ -323,19 +323,17 @@ const WRITTEN: readonly ParityRow[] = [
   ...METRICS,
 ];
 
-const UNUSED = "unused: ";
-
-/** The rows above with the fields that flags set, plus the unused flags. */
-export const PARITY: readonly ParityRow[] = [...WRITTEN.map(withFields), ...unused()];
+/** The rows above with the fields that flags set, plus the ignored flags. */
+export const PARITY: readonly ParityRow[] = [...WRITTEN.map(withFields), ...ignored()];
 
 function withFields(row: ParityRow): ParityRow {
   const flags = KUBE_PROXY_FLAGS.filter(({ name }) => row.flags?.includes(name));
   return { ...row, fields: [...flags.flatMap(({ field }) => (field === "" ? [] : [field])), ...(row.fields ?? [])] };
 }
 
-function unused(): ParityRow[] {
-  const flags = KUBE_PROXY_FLAGS.filter(({ usage }) => usage.startsWith(UNUSED));
-  return Object.entries(Object.groupBy(flags, ({ usage }) => usage.slice(UNUSED.length))).map(([note, specs = []]) =>
+function ignored(): ParityRow[] {
+  const flags = KUBE_PROXY_FLAGS.filter(({ usage }) => usage.startsWith(IGNORED));
+  return Object.entries(Object.groupBy(flags, ({ usage }) => usage.slice(IGNORED.length))).map(([note, specs = []]) =>
     withFields({ flags: specs.map(({ name }) => name), ours: "ignored", note }),
   );
 }

@@ -1,5 +1,6 @@
 /** The command `conntrack` with its sub-commands: options in, src/cli/conntrack/commands.ts does the work. */
-import { type Command, InvalidArgumentError, Option } from "commander";
+import { InvalidArgumentError, Option } from "commander";
+import type { CliCommand } from "../cli-command.js";
 import { WITH_PORTS } from "../../conntrack/table/protocol-states.js";
 import type { ConntrackFilter, ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
 import { familyOf, parseAddress } from "../../base/ip.js";
@@ -19,52 +20,73 @@ const commands = () => import("./commands.js");
 
 type Done = (code: number) => void;
 
-const FILTER_HELP = `
-Every option of the filter that is given must hold. What cannot be understood is refused, and nothing done.
-Where services are known (--manifests, or --config or --kubeconfig for what its API server says), entries show whose they are.
-gc, --service and --by service ask the daemon of this node if none of these options is given.
--o json prints one object per line.`;
+const FILTER_NOTES = `An entry must match all options of the filter. A value that cannot be understood is refused, and nothing is done.
 
-/** Adds the sub-commands to the command; `done` receives the exit code. */
-export function addConntrackCommands(group: Command, done: Done): void {
-  const command = (name: string, description: string): Command =>
-    group.command(name).description(description).exitOverride();
-  const filtered = (name: string, description: string): Command =>
+With --manifests, --config or --kubeconfig, entries show the service that they belong to. Without these options, gc, --service and --by service ask this node's daemon.
+
+-o json prints one object on each line.`;
+
+/** Adds the subcommands to the command; `done` receives the exit code. */
+export function addConntrackCommands(group: CliCommand, done: Done): void {
+  const command = (name: string, description: string): CliCommand => group.command(name).description(description);
+  const filtered = (name: string, description: string): CliCommand =>
     addCommonOptions(addFilterOptions(command(name, description)))
-      .option("--service <namespace/name>", "only entries to this service")
-      .addHelpText("after", FILTER_HELP);
+      .option("--service <namespace/name>", "select only entries of this service")
+      .setNotes(FILTER_NOTES);
   const withFilter =
     <T extends CommonConntrackOptions>(run: (filter: ConntrackFilter, options: T) => Promise<number>) =>
-    async (options: T & FilterOptions, self: Command): Promise<void> => {
+    async (options: T & FilterOptions, self: CliCommand): Promise<void> => {
       done(await run(filterOf(options, self), options));
     };
 
-  filtered("list", "print entries as they come").action(
-    withFilter(async (filter, options) => (await commands()).listCommand(filter, options)),
-  );
-  filtered("count", "how many there are; -o wide: also how many fit")
-    .addOption(new Option("--by <what>", "count by this, the most first").choices(COUNTED_BY))
+  filtered("list", "print entries")
+    .setExamples(
+      ["List the entries of a service", "nft-proxier conntrack list --service default/web"],
+      ["List UDP entries without a reply", "nft-proxier conntrack list -p udp --status '!seen-reply'"],
+    )
+    .action(withFilter(async (filter, options) => (await commands()).listCommand(filter, options)));
+  filtered("count", "count entries; -o wide also prints the limit")
+    .addOption(new Option("--by <what>", "count for each, most first").choices(COUNTED_BY))
+    .setExamples(
+      ["Count all entries", "nft-proxier conntrack count"],
+      ["Count the entries of each service", "nft-proxier conntrack count --by service"],
+    )
     .action(
       withFilter<CountCommandOptions>(async (filter, options) => (await commands()).countCommand(filter, options)),
     );
-  filtered("watch", "print connections as they come (+) and go (-)").action(
-    withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)),
-  );
-  addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service")))
-    .option("--dry-run", "say what would be deleted, and delete nothing", false)
+  filtered("watch", "print connections as they begin (+) and end (-)")
+    .setExamples(["Watch connections to one address", "nft-proxier conntrack watch -d 10.96.0.10"])
+    .action(withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)));
+  addGc(addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service"))), done);
+  addDelete(filtered("delete", "delete and print matching entries"), done);
+  addGet(addCommonOptions(command("get", "print the one entry of a connection")), done);
+}
+
+function addGc(command: CliCommand, done: Done): void {
+  command
+    .option("--dry-run", "print the entries, but do not delete them", false)
     .option(
       "--orphans",
-      "also entries whose endpoint no service has; of TCP those that are half-open, closing or over, and with -p tcp all",
+      "also delete entries to endpoints that no service has; for TCP, only half-open, closing and closed ones, but all with -p tcp",
       false,
     )
-    .addHelpText("after", FILTER_HELP)
-    .action(async (options: GcCommandOptions & FilterOptions, self: Command) => {
+    .setNotes(FILTER_NOTES)
+    .setExamples(["Print what would be deleted", "nft-proxier conntrack gc --dry-run"])
+    .action(async (options: GcCommandOptions & FilterOptions, self: CliCommand) => {
       done(await (await commands()).gcCommand(filterOf(options, self), options));
     });
-  filtered("delete", "delete the entries that match, whosever they are, and print them; needs a filter or --all")
-    .option("--dry-run", "print what would be deleted, and delete nothing", false)
-    .option("--all", "every entry there is: all connections that are translated break", false)
-    .action(async (options: DeleteCommandOptions & FilterOptions & { all: boolean }, self: Command) => {
+}
+
+function addDelete(command: CliCommand, done: Done): void {
+  command
+    .option("--dry-run", "print the entries, but do not delete them", false)
+    .setNotes(`Needs a filter or --all. ${FILTER_NOTES}`)
+    .option("--all", "delete every entry; breaks all translated connections", false)
+    .setExamples(
+      ["Print what would be deleted", "nft-proxier conntrack delete -p udp --dport 53 --dry-run"],
+      ["Delete the entries of an endpoint", "nft-proxier conntrack delete --reply-src 10.244.1.5"],
+    )
+    .action(async (options: DeleteCommandOptions & FilterOptions & { all: boolean }, self: CliCommand) => {
       const filter = filterOf(options, self);
       const wide = Object.keys(filter).length === 0 && options.service === undefined;
       if (wide !== options.all) {
@@ -76,18 +98,22 @@ export function addConntrackCommands(group: Command, done: Done): void {
       }
       done(await (await commands()).deleteCommand(filter, options));
     });
-  addCommonOptions(command("get", "print the one entry of a connection"))
+}
+
+function addGet(command: CliCommand, done: Done): void {
+  command
     .argument("<protocol>", "tcp, udp, sctp, … or a number", parseProtocol)
-    .argument("<source>", "who opened it: ADDRESS:PORT, [ADDRESS]:PORT for IPv6", parseEnd)
-    .argument("<destination>", "where to: the VIP or node port, in the same way", parseEnd)
+    .argument("<source>", "the client: ADDRESS:PORT, or [ADDRESS]:PORT for IPv6", parseEnd)
+    .argument("<destination>", "the VIP or node port, in the same form", parseEnd)
     .addOption(zone())
+    .setExamples(["Show the entry of a DNS query", "nft-proxier conntrack get udp 10.244.1.5:40000 10.96.0.10:53"])
     .action(
       async (
         protocol: number,
         source: End,
         destination: End,
         options: CommonConntrackOptions & { zone: number },
-        self: Command,
+        self: CliCommand,
       ) => {
         if (source.family !== destination.family) {
           self.error("error: source and destination are addresses of two families");
@@ -100,19 +126,16 @@ export function addConntrackCommands(group: Command, done: Done): void {
     );
 }
 
-function addCommonOptions(command: Command): Command {
+function addCommonOptions(command: CliCommand): CliCommand {
   return command
-    .addOption(new Option("-o, --output <format>", "how to print entries").choices(FORMATS).default("text"))
-    .option("--no-headers", "no line of titles")
-    .option("--manifests <dir>", "directory of Service and EndpointSlice manifests: whose entries are they")
-    .option(
-      "--config <file>",
-      "KubeProxyConfiguration: of this node, and of the API server where there are no manifests",
-    )
+    .addOption(new Option("-o, --output <format>", "output format").choices(FORMATS).default("text"))
+    .option("--no-headers", "omit the column titles")
+    .option("--manifests <dir>", "directory of Service and EndpointSlice manifests, to show services")
+    .option("--config <file>", "KubeProxyConfiguration of this node; without --manifests also names the API server")
     .option("--kubeconfig <file>", "kubeconfig of the API server, instead of the configuration's")
-    .option("--socket <path>", "the daemon's, where it was started with --control-socket")
+    .option("--socket <path>", "socket of a daemon that has --control-socket")
     .addOption(
-      new Option("--log-level <level>", "least severe messages to log, on stderr").choices(LOG_LEVELS).default("warn"),
+      new Option("--log-level <level>", "least severe messages to log to stderr").choices(LOG_LEVELS).default("warn"),
     );
 }
 

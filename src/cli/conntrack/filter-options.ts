@@ -1,5 +1,6 @@
 /** Filters of the conntrack commands: options in, a ConntrackFilter out. What is not wholly understood is refused. */
 import { type Command, InvalidArgumentError, Option } from "commander";
+import type { CliCommand } from "../cli-command.js";
 import { protocolNumber } from "../../base/protocols.js";
 import { compileFilter } from "../../conntrack/table/filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/conntrack-table.js";
@@ -92,30 +93,30 @@ function parseMark(text: string): { value: number; mask?: number } {
 }
 
 /** Adds the options; `filterOf` reads them. */
-export function addFilterOptions(command: Command): Command {
+export function addFilterOptions(command: CliCommand): CliCommand {
   const option = (flags: string, text: string, parse?: (text: string, before?: string[]) => unknown): void => {
     const made = new Option(flags, text);
     command.addOption(
       parse === undefined ? made : made.argParser<unknown>((value, before) => parse(value, before as string[])),
     );
   };
-  option("-f, --family <family>", "ip or ip6", parseFamily);
+  option("-f, --family <family>", "address family: ip or ip6", parseFamily);
   option("-p, --protocol <protocol>", "tcp, udp, sctp, icmp, icmpv6, … or a number", parseProtocol);
-  option("-s, --src <address>", "source of the opening direction; a CIDR too, here and below");
-  option("-d, --dst <address>", "destination of the opening direction: the VIP");
-  option("--sport <port>", "its source port", parsePort);
-  option("--dport <port>", "its destination port", parsePort);
+  option("-s, --src <address>", "original source: the client; here and below, an address or a CIDR");
+  option("-d, --dst <address>", "original destination: the VIP");
+  option("--sport <port>", "original source port", parsePort);
+  option("--dport <port>", "original destination port", parsePort);
   option("--reply-src <address>", "source of the replies: the endpoint");
-  option("--reply-dst <address>", "destination of the replies: the client, or the node where it is masqueraded");
-  option("--reply-sport <port>", "their source port: the endpoint's", parsePort);
-  option("--reply-dport <port>", "their destination port", parsePort);
+  option("--reply-dst <address>", "destination of the replies: the client, or the node if it masquerades");
+  option("--reply-sport <port>", "source port of the replies: the endpoint's", parsePort);
+  option("--reply-dport <port>", "destination port of the replies", parsePort);
   option(
     "--address <address>",
-    "at any end of either direction; several with commas, or given more than once",
+    "source or destination in either direction; separate several with commas, or repeat the option",
     (text, before?: string[]) => [...(before ?? []), ...text.split(",")],
   );
-  option("--state <state>", "the protocol's state, as ESTABLISHED", (text) => text.toUpperCase());
-  option("--status <flags>", `flags that are set, or with ! in front are not: assured,!seen-reply`, parseStatus);
+  option("--state <state>", "state of the protocol, such as ESTABLISHED", (text) => text.toUpperCase());
+  option("--status <flags>", "flags that are set, or with ! are not set, such as assured,!seen-reply", parseStatus);
   option("--mark <value>", "connection mark, as VALUE or VALUE/MASK", parseMark);
   option("--zone <zone>", "conntrack zone", (text) => parseNumber(text, 65_535));
   return command;

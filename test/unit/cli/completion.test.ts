@@ -47,8 +47,8 @@ test("every option of every command is in each script and in the manual page", (
   const lines: string[][] = [];
   for (const { path, options } of outline) {
     expect(texts.man).toContain(`nft\\-proxier ${path.replaceAll("-", "\\-")}`.trimEnd());
-    for (const { flags, names } of options) {
-      expect(texts.man).toContain(flags.replaceAll("-", "\\-"));
+    for (const { term, names } of options) {
+      expect(texts.man).toContain(term.replaceAll("-", "\\-"));
       for (const name of names) {
         expect(texts.fish).toContain(name.startsWith("--") ? ` -l ${name.slice(2)} ` : ` -s ${name.slice(1)} `);
         lines.push([...path.split(" ").filter((word) => word !== ""), name]);
@@ -66,7 +66,7 @@ test.skipIf(!existsSync("/usr/bin/groff"))("groff reads the manual page without 
   });
   expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
   expect(stdout).toMatch(/nft[-‐−]proxier status \[options\]/);
-  expect(stdout.replaceAll(/\s+/g, " ")).toContain("One of: table, wide, json, yaml, name.");
+  expect(stdout.replaceAll(/\s+/g, " ")).toContain("output format: table, wide, json, yaml or name (default table)");
 });
 
 /** Prints each line as it is after a Tab, in an interactive zsh. */

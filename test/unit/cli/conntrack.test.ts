@@ -4,7 +4,7 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Command } from "commander";
+import { CliCommand } from "../../../src/cli/cli-command.js";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { addConntrackCommands } from "../../../src/cli/conntrack/command-line.js";
 import {
@@ -45,8 +45,8 @@ afterEach(async () => {
 function filter(...argv: string[]): ConntrackFilter {
   let made: ConntrackFilter | undefined;
   const quiet = { writeErr: () => undefined, writeOut: () => undefined };
-  const command = addFilterOptions(new Command("list")).configureOutput(quiet).exitOverride();
-  command.action((options: FilterOptions, self: Command) => void (made = filterOf(options, self)));
+  const command = addFilterOptions(new CliCommand("list")).configureOutput(quiet).exitOverride();
+  command.action((options: FilterOptions, self: CliCommand) => void (made = filterOf(options, self)));
   command.parse(argv, { from: "user" });
   if (made === undefined) throw new Error("no filter");
   return made;
@@ -143,7 +143,7 @@ test("a directory that is not there ends with 1", async () => {
 });
 
 test("help names the sub-commands", () => {
-  const group = new Command("conntrack").exitOverride();
+  const group = new CliCommand("conntrack").exitOverride();
   addConntrackCommands(group, () => undefined);
   const help = group.helpInformation();
   for (const name of ["list", "get", "count", "gc", "delete", "watch"]) expect(help).toContain(`  ${name} `);

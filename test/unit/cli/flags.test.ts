@@ -1,21 +1,16 @@
 import { describe, expect, it } from "vitest";
 import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flag-config.js";
-import { flagSpec, fromGo, readFlags, toFlagz } from "../../../src/cli/go-flags.js";
+import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
+import { toFlagz } from "../../../src/cli/flagz.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
+import { readFlags } from "../../../src/cli/read-flags.js";
 import type { ProxyConfig } from "../../../src/config/proxy-config.js";
 
-const words = (...argv: string[]) => fromGo(argv, (name) => flagSpec(name)?.type);
-
-/** Reads the values of a command line that always uses "=". */
-function read(...argv: string[]) {
-  return readFlags(
-    argv.map((word): [string, string] => [word.slice(2).split("=", 1)[0] ?? "", word.slice(word.indexOf("=") + 1)]),
-  );
-}
+const read = (...argv: string[]) => readFlags(argv, ALL_FLAGS);
 
 async function resolve(...argv: string[]) {
-  const { values, problems } = read(...argv);
-  expect([...problems, ...flagProblems(values)]).toEqual([]);
+  const { values } = read(...argv);
+  expect(problems(...argv)).toEqual([]);
   return resolveConfig(values);
 }
 
@@ -24,66 +19,33 @@ function problems(...argv: string[]): string[] {
   return [...problems, ...flagProblems(values)];
 }
 
-describe("words as Go's pflag takes them", () => {
-  it.each<[string[], string[]]>([
-    [
-      ["--config", "a", "--v", "2"],
-      ["--config=a", "--v=2"],
-    ],
-    [["--config=a=b"], ["--config=a=b"]],
-    [["--config="], ["--config="]],
-    [["--oom-score-adj", "-999"], ["--oom-score-adj=-999"]],
-    [
-      ["--cleanup", "--masquerade-all=false"],
-      ["--cleanup=true", "--masquerade-all=false"],
-    ],
+describe("flags in the syntax of Go's pflag", () => {
+  it.each<[string[], object, string[]?]>([
+    [["--config", "a", "--v", "2"], { config: "a", v: 2 }],
+    [["--config=a=b"], { config: "a=b" }],
+    [["--config="], { config: "" }],
+    [["--config", "-"], { config: "-" }],
+    [["--oom-score-adj", "-999"], { "oom-score-adj": -999 }],
+    [["--cleanup", "--masquerade-all=false"], { cleanup: true, "masquerade-all": false }],
     // A boolean never takes the next word.
-    [
-      ["--cleanup", "run"],
-      ["--cleanup=true", "run"],
-    ],
-    [
-      ["--hostname_override", "a", "--write_config_to=b"],
-      ["--hostname-override=a", "--write-config-to=b"],
-    ],
-    [["-v", "4"], ["--v=4"]],
-    [["-v4"], ["--v=4"]],
-    [["-v=4"], ["--v=4"]],
-    [["--version"], ["--version=true"]],
-    [["--version=raw"], ["--version=raw"]],
-    [["", "--config", ""], ["--config="]],
-    [["--config"], ["--config"]],
-    [
-      ["--nonsense", "a", "--v=1"],
-      ["--nonsense", "a", "--v=1"],
-    ],
-    [
-      ["run", "--v", "1"],
-      ["run", "--v", "1"],
-    ],
-    [["-h"], ["-h"]],
-    [
-      ["--", "--cleanup"],
-      ["--", "--cleanup"],
-    ],
-  ])("%j", (argv, expected) => {
-    expect(words(...argv).words).toEqual(expected);
-  });
-
-  it("unknown flags are named, all of them", () => {
-    expect(words("--help", "--healtz_port=0", "--v=1", "--nonsense", "run", "--once").unknown).toEqual([
-      "--healtz-port",
-      "--nonsense",
-    ]);
-  });
-});
-
-describe("values", () => {
-  it.each<[string[], object]>([
+    [["--cleanup", "false"], { cleanup: true }, ["false"]],
+    [["--hostname_override", "a_b", "--write_config_to=b"], { "hostname-override": "a_b", "write-config-to": "b" }],
+    [["-v", "4"], { v: 4 }],
+    [["-v4"], { v: 4 }],
+    [["-v=4"], { v: 4 }],
+    [["-v=4", "-h"], { v: 4, help: true }],
+    [["--version"], { version: "true" }],
+    [["--version=raw"], { version: "raw" }],
+    [["", "--config", ""], { config: "" }],
+    [["run", "--v", "1"], {}, ["run", "--v", "1"]],
+    [["--v=1", "run", "--v", "1"], { v: 1 }, ["run", "--v", "1"]],
+    [["--", "--cleanup"], {}, ["--cleanup"]],
+    [["-"], {}, ["-"]],
+    [["--help=false"], { help: false }],
     [["--cleanup=T", "--init-only=0"], { cleanup: true, "init-only": false }],
     [["--v=0x3"], { v: 3 }],
     [["--kube-api-qps=2.5"], { "kube-api-qps": 2.5 }],
-    // If a flag is given twice, the last one counts; lists and pairs add up.
+    // If a flag is given twice, the last value counts; lists and pairs add up.
     [["--master=a", "--master=b"], { master: "b" }],
     [["--nodeport-addresses=a,b", "--nodeport-addresses=c"], { "nodeport-addresses": ["a", "b", "c"] }],
     [["--nodeport-addresses="], { "nodeport-addresses": [] }],
@@ -99,10 +61,38 @@ describe("values", () => {
       },
     ],
     [["--version=v1.36.2"], { version: "v1.36.2" }],
-  ])("%j", (argv, values) => {
-    expect(read(...argv)).toEqual({ values, problems: [] });
+    [
+      ["--conntrack-gc-interval=0", "--flowtable", "eth0,veth*"],
+      { "conntrack-gc-interval": "off", flowtable: ["eth0", "veth*"] },
+    ],
+  ])("%j", (argv, values, rest = []) => {
+    expect(read(...argv)).toEqual({ values, problems: [], rest });
   });
 
+  it.each<[string[], string[]]>([
+    [
+      ["--help", "--healtz_port=0", "--v=1", "--nonsense", "run", "--once"],
+      ["unknown option '--healtz-port'\n(Did you mean --healthz-port?)", "unknown option '--nonsense'"],
+    ],
+    [
+      ["-x", "-vmuch"],
+      ["unknown option '-x'", "--v=much: must be a whole number of 32 bits"],
+    ],
+    [
+      ["--=a", "---v=1"],
+      ["unknown option '--'\n(Did you mean --v?)", "unknown option '---v'\n(Did you mean --v?)"],
+    ],
+    [["--config"], ["option '--config <file>' argument missing"]],
+    [
+      ["--v=a", "--v=b", "--v=1"],
+      ["--v=a: must be a whole number of 32 bits", "--v=b: must be a whole number of 32 bits"],
+    ],
+  ])("%j has all of these problems", (argv, expected) => {
+    expect(read(...argv).problems).toEqual(expected);
+  });
+});
+
+describe("values", () => {
   it("are all checked before anything is reported", () => {
     expect(
       problems(
@@ -248,8 +238,7 @@ describe("flags alone make the configuration", () => {
       { configSyncPeriodMs: 60_000, showHiddenMetricsForVersion: "1.35" },
     ],
   ])("%j", async (argv, expected: Partial<ProxyConfig>) => {
-    const given = argv.map((word) => (word.includes("=") ? word : `${word}=true`));
-    expect((await resolve(...given)).config).toMatchObject(expected);
+    expect((await resolve(...argv)).config).toMatchObject(expected);
   });
 
   it("names flags, not fields, in errors", async () => {

@@ -2,7 +2,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { main } from "../../../src/cli/program.js";
+import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
+import { commandOutline, main } from "../../../src/cli/program.js";
 
 let out: string;
 let err: string;
@@ -23,6 +24,8 @@ afterEach(async () => {
   vi.restoreAllMocks();
   await rm(directory, { recursive: true, force: true });
 });
+
+const outline = await commandOutline();
 
 describe("the command line", () => {
   it.each([
@@ -58,6 +61,47 @@ describe("the command line", () => {
   ])("%j prints help and is fine", async (argv, words) => {
     expect(await main(argv)).toBe(0);
     for (const word of words) expect(out).toContain(word);
+  });
+
+  it("lists commands, and then the flags that people use", async () => {
+    expect(await main(["--help"])).toBe(0);
+    expect(out.indexOf("\n  run ")).toBeGreaterThan(0);
+    expect(out.indexOf("\n  --config <file>")).toBeGreaterThan(out.indexOf("\n  help "));
+    expect(out.match(/^  -/gm)).toHaveLength(10);
+    expect(out).toContain("help flags");
+  });
+
+  it("lists all flags, those that change nothing in one paragraph", async () => {
+    expect(await main(["help", "flags"])).toBe(0);
+    const [, ignored = ""] = out.split("Accepted and ignored:");
+    for (const { name, usage } of ALL_FLAGS) {
+      expect(usage.startsWith("ignored: ") ? ignored : out).toContain(`--${name}`);
+    }
+    expect(ignored.match(/--\w/g)).toHaveLength(19);
+  });
+
+  it.each([
+    [["help"], []],
+    [["help", "run"], ["run"]],
+    [
+      ["help", "conntrack", "list"],
+      ["conntrack", "list"],
+    ],
+  ])("%j is the help of the command", async (argv, command) => {
+    expect(await main(argv)).toBe(0);
+    const shown = out;
+    out = "";
+    await main([...command, "--help"]);
+    expect(shown).toBe(out);
+  });
+
+  it.each(outline.map(({ path }) => [path]))("nft-proxier %s --help is plain", async (path) => {
+    await main([...path.split(" ").filter((word) => word !== ""), "--help"]);
+    expect(out.split("\n").filter((line) => line.length > 80)).toEqual([]);
+    expect(out).toMatch(/\nExamples:\n(  # [A-Z].+\n  .*nft-proxier.*\n)+$/);
+    const { description, options = [] } = outline.find((one) => one.path === path) ?? {};
+    const texts = [description, ...options.map((option) => option.description)];
+    expect(texts.filter((text) => text === undefined || /^(of|what|who|that|those|such|so) /i.test(text))).toEqual([]);
   });
 
   it("prints its version", async () => {

@@ -6,9 +6,10 @@ import { Writable } from "node:stream";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
-import { readFlags } from "../../../src/cli/go-flags.js";
+import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
 import { main } from "../../../src/cli/program.js";
 import { proxyCommand } from "../../../src/cli/proxy.js";
+import { readFlags } from "../../../src/cli/read-flags.js";
 import type { serve, ServeOptions } from "../../../src/cli/serve.js";
 import { parseConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
@@ -62,10 +63,7 @@ afterEach(async () => {
 
 /** Runs the command line with `start` instead of `serve`. */
 async function run(argv: string[], start: typeof serve): Promise<number> {
-  const { values } = readFlags(
-    argv.map((word) => [word.slice(2, word.indexOf("=")), word.slice(word.indexOf("=") + 1)]),
-  );
-  return proxyCommand({ flags: values, own: { manifests: undefined, ownTable: false, allowIncomplete: false } }, start);
+  return proxyCommand({ flags: readFlags(argv, ALL_FLAGS).values, own: {} }, start);
 }
 
 describe("the version", () => {
@@ -111,13 +109,11 @@ describe("the command line without a sub-command", () => {
     ],
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
-    [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not ahead of a command"]],
+    [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not allowed before a command; see run --help"]],
     [["--service-counters=all"], ["--service-counters=all: must be one of service, endpoint, off"]],
     [
       ["--flowtable=eth0,*"],
-      [
-        "--flowtable=eth0,*: must be names of interfaces, or beginnings of names with * at the end, with commas between them",
-      ],
+      ["--flowtable=eth0,*: must be names of interfaces, or prefixes of names with * at the end, separated by commas"],
     ],
     [["--connection-series=-1"], ["--connection-series=-1: must be from 0 to 999999"]],
     [["--conntrack-gc-interval=25h"], ["--conntrack-gc-interval=25h: must be 0, or from 10s to 24h"]],
@@ -138,14 +134,6 @@ describe("the command line without a sub-command", () => {
     expect(await main([], "kube-proxy")).toBe(1);
     expect(err).toContain("no API server is named");
     vi.unstubAllEnvs();
-  });
-
-  it("has kube-proxy's flags in its help, and not the deprecated ones", async () => {
-    expect(await main(["--help"])).toBe(0);
-    for (const word of ["--hostname-override", "--conntrack-max-per-core", "-v, --v <level>", "--manifests", "run"]) {
-      expect(out).toContain(word);
-    }
-    expect(out).not.toContain("--healthz-port");
   });
 });
 
