@@ -1,4 +1,4 @@
-/** Scripts with which shells complete the command line; all of it is in the script, so that no program runs at a key. */
+/** Scripts that complete the command line in a shell. They contain all words, so no program runs at each key. */
 import { type CommandOutline, type OptionOutline } from "./outline.js";
 
 export const SHELLS = ["bash", "zsh", "fish"] as const;
@@ -78,7 +78,7 @@ function fishOption({ names, description, takesValue, choices, isPath }: OptionO
   return [...flags, ...value, "-d", quoted(description)];
 }
 
-/** All words of the path have been given, and of its sub-commands none. */
+/** True in fish if all words of the path have been given, and none of its subcommands. */
 function conditionOf(path: string, outline: readonly CommandOutline[]): string {
   const below = outline.find((each) => each.path === path)?.subcommands.map(({ name }) => name) ?? [];
   const seen = path === "" ? [] : path.split(" ").map((word) => `__fish_seen_subcommand_from ${word}`);

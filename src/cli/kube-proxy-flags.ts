@@ -6,15 +6,15 @@
 import type { Flag, FlagType, ValueOf } from "./read-flags.js";
 
 export interface FlagSpec extends Flag {
-  /** Path of the KubeProxyConfiguration field that it sets; "": none. */
+  /** Path of the KubeProxyConfiguration field that the flag sets, or "". */
   readonly field: string;
-  /** Its value when it is not given, as Go prints it; "": that of the type: false, 0, 0s or nothing. */
+  /** The default as Go prints it; "" for the default of the type: false, 0, 0s or nothing. */
   readonly initial: string;
   /** For the help; IGNORED and the reason if it changes nothing. */
   readonly usage: string;
-  /** Why it should not be used any more, and what instead; "": it may be used. */
+  /** The replacement if the flag is deprecated, or "". */
   readonly deprecated: string;
-  /** It counts although there is a configuration file. */
+  /** The flag has an effect also with a configuration file. */
   readonly besideConfig: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** The manual page nft-proxier(8), in roff (groff_man(7)), from the definitions that the help is made of. */
+/** The manual page nft-proxier(8), in roff (groff_man(7)), from the declarations of the help. */
 import type { Example } from "./cli-command.js";
 import { IGNORED_FLAGS } from "./flags-help.js";
 import type { CommandOutline } from "./outline.js";

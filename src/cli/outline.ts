@@ -1,10 +1,10 @@
-/** The command line's own definitions, for what is generated of them: completion and the manual page. */
+/** The command line as data, for completion and the manual page. */
 import type { Command, Option } from "commander";
 import { CliCommand, describe, type Example, flagOption } from "./cli-command.js";
 import type { Flag } from "./read-flags.js";
 
 export interface CommandOutline {
-  /** Words behind the program's name: "conntrack list"; "" for none. */
+  /** The words after the program's name: "conntrack list", or "". */
   readonly path: string;
   readonly description: string;
   /** "[options] <words...>" */

@@ -13,14 +13,14 @@ import type {
 
 function positive(text: string): number {
   if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
-  throw new InvalidArgumentError("It is a number from 1 on.");
+  throw new InvalidArgumentError("Use a number of at least 1.");
 }
 
 /** Milliseconds. */
 function duration(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 0) return ms;
-  throw new InvalidArgumentError("It is a duration: 30s, 5m, 0.");
+  throw new InvalidArgumentError("Use a duration such as 30s or 5m, or 0.");
 }
 
 const output = (...formats: readonly string[]): Option =>

@@ -92,8 +92,8 @@ function addDelete(command: CliCommand, done: Done): void {
       if (wide !== options.all) {
         self.error(
           wide
-            ? "error: delete: which entries? Give a filter (see --help), or --all for every one"
-            : "error: delete: --all is every entry; leave it out, or the filter",
+            ? "error: delete needs a filter (see --help), or --all for all entries"
+            : "error: delete takes a filter or --all, not both",
         );
       }
       done(await (await commands()).deleteCommand(filter, options));
@@ -116,11 +116,12 @@ function addGet(command: CliCommand, done: Done): void {
         self: CliCommand,
       ) => {
         if (source.family !== destination.family) {
-          self.error("error: source and destination are addresses of two families");
+          self.error("error: source and destination must be of the same address family");
         }
         const tuple = tupleOf(protocol, source, destination);
-        if (!WITH_PORTS.has(protocol)) self.error("error: get: only entries of protocols with ports can be named so");
-        if (source.port === 0 || destination.port === 0) self.error("error: get: both ends need their port");
+        if (!WITH_PORTS.has(protocol)) self.error("error: get works only for protocols with ports");
+        if (source.port === 0 || destination.port === 0)
+          self.error("error: get needs the port of both source and destination");
         done(await (await commands()).getCommand(source.family, tuple, options.zone, options));
       },
     );

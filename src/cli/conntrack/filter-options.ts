@@ -78,7 +78,7 @@ export function parseStatus(text: string): { value: number; mask: number } {
     if (bit === undefined) {
       throw new InvalidArgumentError(`Use ${Object.keys(STATUS_NAMES).join(", ")}; with ! in front: not set.`);
     }
-    if ((mask & bit) !== 0) throw new InvalidArgumentError(`${word.replace(/^!/, "")} is there twice.`);
+    if ((mask & bit) !== 0) throw new InvalidArgumentError(`${word.replace(/^!/, "")} is given twice.`);
     mask |= bit;
     if (!word.startsWith("!")) value |= bit;
   }
