@@ -11,6 +11,7 @@ import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from "no
 import { isBuiltin } from "node:module";
 import path from "node:path";
 import { rolldown } from "rolldown";
+import { programCommit } from "../../dist/cli/version.js";
 import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
@@ -116,6 +117,8 @@ const folders = modules.flatMap((module) => packageOf(module) ?? []);
 const packages = [...new Set(folders)].sort();
 writeFileSync(path.join(target, "licenses.txt"), licensesOf(packages));
 
-for (const name of ["package.json", "LICENSE"]) {
-  if (existsSync(path.join(root, name))) cpSync(path.join(root, name), path.join(target, name));
-}
+const manifest = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
+// What --version prints. JSON leaves it out if it is not known.
+const gitHead = process.env.REVISION || (await programCommit());
+writeFileSync(path.join(target, "package.json"), `${JSON.stringify({ ...manifest, gitHead }, undefined, 2)}\n`);
+if (existsSync(path.join(root, "LICENSE"))) cpSync(path.join(root, "LICENSE"), path.join(target, "LICENSE"));

@@ -65,13 +65,14 @@ function writeIgnoreFile(files) {
 /** Used to compile the addon if no prebuilt one works. */
 const dependencies = ["node-addon-api"];
 
-function publishedManifest(manifest, packages) {
+function publishedManifest(manifest, packages, gitHead) {
   const missing = [...packages].filter((name) => !dependencies.includes(name));
   if (missing.length > 0) throw new Error(`the library imports ${missing.join(", ")}, which it does not depend on`);
   const { name, version, license, type, gypfile, engines, exports, files } = manifest;
   return {
     name,
     version,
+    gitHead,
     description: "nf_tables tables and connection tracking, declared and kept: netlink, no nft command",
     keywords: ["nftables", "nf_tables", "netfilter", "conntrack", "firewall", "netlink"],
     license,
@@ -93,7 +94,8 @@ if (!process.argv.includes("--after")) {
   run("node", "deploy/bootstrap.mjs", "--no-addon", "--", "deploy/package/prebuild.ts", ...platforms);
   const { files, packages } = reachable(Object.values(manifest.exports).map((entry) => entry.default));
   writeIgnoreFile(files);
-  const published = publishedManifest(manifest, packages);
+  const { programCommit } = await import("../../dist/cli/version.js");
+  const published = publishedManifest(manifest, packages, await programCommit());
   fs.mkdirSync(path.dirname(saved), { recursive: true });
   fs.copyFileSync(manifestFile, saved);
   fs.writeFileSync(manifestFile, `${JSON.stringify(published, undefined, 2)}\n`);

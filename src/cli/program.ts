@@ -197,7 +197,7 @@ function addCleanup(root: CliCommand, done: Done): void {
 function handoverTime(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 1000 && ms <= 86_400_000) return ms;
-  throw new InvalidArgumentError("It is a duration from 1s to 24h.");
+  throw new InvalidArgumentError("Use a duration from 1s to 24h.");
 }
 
 function addCompletion(root: CliCommand, done: Done): void {
@@ -246,7 +246,7 @@ async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand
     // Whatever the values of other flags mean: no configuration is made of them, and nothing that makes one loaded.
     refuse(root, problems);
     if (help === true) root.outputHelp();
-    else printVersion(version === "raw");
+    else await printVersion(version === "raw");
     return 0;
   }
   const { flagProblems } = await import("./flag-config.js");

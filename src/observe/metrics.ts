@@ -19,7 +19,7 @@ import {
 export interface MetricsOptions {
   /** The served families: their counters exist from the start, with 0. */
   readonly families: readonly IpFamily[];
-  /** Version of this program: "0.1.0". */
+  /** The version of this program, such as "0.2.0". */
   readonly version: string;
   /** Unix ms; default: the system's clock. */
   readonly now?: () => number;

@@ -136,7 +136,7 @@ export interface MetricsPortContents {
   /** A line "name=value" for each flag. */
   readonly flagz: () => string;
   readonly enableProfiling: boolean;
-  /** Version of this program: "0.1.0". */
+  /** The version of this program, such as "0.2.0". */
   readonly version: string;
   /** Handler of /status and the paths below; absent if there are none. */
   readonly statusPage?: HttpHandler;

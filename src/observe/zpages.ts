@@ -18,7 +18,7 @@ export interface ProcessStatus {
   readonly startedAt: number;
   /** Unix ms. */
   readonly now: number;
-  /** Version of this program: "0.1.0". */
+  /** The version of this program, such as "0.2.0". */
   readonly version: string;
   /** Other paths that can be requested here. */
   readonly paths: readonly string[];

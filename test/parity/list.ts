@@ -48,7 +48,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["version"],
     ours: "same",
-    note: "the version of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
+    note: "the version and commit of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
   },
   {
     flags: ["feature-gates"],

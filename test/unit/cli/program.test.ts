@@ -104,11 +104,6 @@ describe("the command line", () => {
     expect(texts.filter((text) => text === undefined || /^(of|what|who|that|those|such|so) /i.test(text))).toEqual([]);
   });
 
-  it("prints its version", async () => {
-    expect(await main(["--version"])).toBe(0);
-    expect(out).toMatch(/^\d+\.\d+\.\d+\n$/);
-  });
-
   it.each([
     [["run", "--manifest", directory, "--once"], "Did you mean --manifests?"],
     [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
