@@ -49,7 +49,7 @@ test("in a checkout git names the commit", () => {
   expect(printed({ private: true })).toBe(`9.8.7 (commit ${head.slice(0, 12)}-dirty)\n`);
 });
 
-test("a commit that nothing knows is left out", () => {
+test("an unknown commit is omitted", () => {
   expect(printed({})).toBe("9.8.7\n");
   expect(printed({}, true)).toContain('GitCommit:"", GitTreeState:""');
   git("init", "--quiet");
