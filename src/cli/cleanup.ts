@@ -1,11 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { IP_FAMILIES } from "../base/ip-families.js";
-import {
-  type ReadLegacyChains,
-  type RemoveLegacyChains,
-  removeLeftovers,
-} from "../migration/leftovers/leftover-removal.js";
+import { removeLeftovers } from "../migration/leftovers/leftover-removal.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
 import { endHandover } from "../migration/handover/removal.js";
@@ -33,9 +29,6 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
   const kernel = await openKernel();
-  const legacyChains: ReadLegacyChains = (family, table) => kernel.legacyChains(family, table);
-  const removeLegacyChains: RemoveLegacyChains = (family, table, own, lockFile) =>
-    kernel.removeLegacyChains(family, table, own, lockFile);
   let code = 0;
   const removed: IpFamily[] = [];
   try {
@@ -54,15 +47,8 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
     }
     if (!(await endHandover({ kernel, log }, IP_FAMILIES))) code = 1;
     if (!(await removeFlowtable(kernel, log))) code = 1;
-    const options = {
-      kernel,
-      log,
-      families: IP_FAMILIES,
-      legacyChains,
-      removeLegacyChains,
-      netlink: kernel,
-      excludeCIDRs,
-    };
+    const { legacy, connection } = kernel;
+    const options = { kernel, log, families: IP_FAMILIES, legacy, netlink: connection, excludeCIDRs };
     if (!(await removeLeftovers(options))) code = 1;
     for (const family of await returned(kernel, removed)) {
       const hint = "end nft-proxier or kube-proxy on this node first, then run it again";

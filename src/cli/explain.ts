@@ -48,7 +48,7 @@ function sourcesOf(socket: string | undefined, kernel: NftKernel): Sources {
       return status?.families.find((each) => each.family === family);
     },
     openConnections,
-    legacyRules: (family) => legacyObstacles(kernel, family),
+    legacyRules: (family) => legacyObstacles(kernel.legacy, family),
   };
 }
 

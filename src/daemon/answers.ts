@@ -99,11 +99,7 @@ export class Answers {
     const { kernel, version, nodeName, manifests, config } = this.#options;
     const { proxier, cluster, observation, ports, overlaps } = this.#parts;
     const { masqueradeBit } = this.#options.config.nftables;
-    const legacy = {
-      legacyForwardDrops: kernel.legacyForwardDrops.bind(kernel),
-      legacyLayout: kernel.legacyLayout.bind(kernel),
-    };
-    const node = new NodeWatch({ kernel, legacy, masqueradeBit });
+    const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit });
     const board = new StatusBoard({
       version,
       nodeName,
@@ -136,7 +132,7 @@ export class Answers {
       services: all,
       nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
       openConnections,
-      legacyRules: (family: IpFamily) => legacyObstacles(kernel, family),
+      legacyRules: (family: IpFamily) => legacyObstacles(kernel.legacy, family),
     };
     const explain = async (words: readonly string[]): Promise<string> =>
       reportText(await reportOn(packetOf(words, ""), kernel, sources));

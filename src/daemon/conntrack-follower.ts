@@ -74,7 +74,7 @@ async function open(
     table,
     model: proxier.model,
     families,
-    localAddresses: () => proxier.localAddresses(),
+    localAddresses: () => proxier.localAddresses.current(),
     log,
     settings: { tcpLoose },
     ...more,

@@ -87,8 +87,7 @@ class Daemon {
 
   async #reportForwarding(): Promise<void> {
     const { config, kernel, log, families } = this.#options;
-    const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
-    await reportForwarding({ config, kernel, log, families: families.families, legacyForwardDrops });
+    await reportForwarding({ config, kernel, log, families: families.families, legacy: kernel.legacy });
   }
 
   async #openCluster(): Promise<Cluster> {
@@ -120,6 +119,7 @@ class Daemon {
       nodeName,
       families,
       kernel,
+      interfaces: kernel.interfaces,
       log,
       clock,
       observers,
@@ -140,7 +140,7 @@ class Daemon {
     const { metrics } = this.#observation;
     const recorder = new KubernetesEvents(events, nodeName, (service) => proxier.model.uidOf(service));
     proxier.observe(recorder);
-    const memory = new MemoryRelease(() => kernel.releaseMemory());
+    const memory = new MemoryRelease(() => kernel.connection.releaseMemory());
     this.#closers.add(() => memory.close());
     proxier.observe(memory);
     this.#closers.add(await followConntrack({ proxier, families, metrics, log, gcInterval }));
@@ -159,7 +159,7 @@ class Daemon {
     }
     const { registry } = this.#observation.metrics;
     const onFailure = registerFlowtableMetrics(registry, () => flowtable.devices.length);
-    const flowtable = new Flowtable({ kernel, log, interfaces, onFailure });
+    const flowtable = new Flowtable({ kernel, links: kernel.interfaces, log, interfaces, onFailure });
     this.#closers.add(() => flowtable.close());
     board.ask(() => flowtableProblems(flowtable));
     // The services' first write does not wait for this.
@@ -192,12 +192,9 @@ class Daemon {
     this.#closers.add(() => health.close());
     proxier.observe(health);
     board.ask(() => healthCheckProblems(health));
-    const legacyChains = kernel.legacyChains.bind(kernel);
-    const legacyLayout = kernel.legacyLayout.bind(kernel);
-    const removeLegacyChains = kernel.removeLegacyChains.bind(kernel);
+    const { legacy, connection } = kernel;
     const { excludeCIDRs } = config.ipvs;
-    const iptables = { legacyChains, legacyLayout, removeLegacyChains };
-    const leftovers = new LeftoverRemoval({ kernel, log, families, ...iptables, netlink: kernel, excludeCIDRs });
+    const leftovers = new LeftoverRemoval({ kernel, log, families, legacy, netlink: connection, excludeCIDRs });
     this.#closers.add(() => leftovers.close());
     board.remark(() => leftovers.notes);
     board.ask(() => leftoverProblems(leftovers));

@@ -41,7 +41,12 @@ export type OnceOptions = Pick<
  */
 export async function writeOnce(options: OnceOptions): Promise<number> {
   const { source, families, ...rest } = options;
-  const proxier = new Proxier({ ...rest, families: families.families, trackReleased: true });
+  const proxier = new Proxier({
+    ...rest,
+    interfaces: rest.kernel.interfaces,
+    families: families.families,
+    trackReleased: true,
+  });
   const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });
   const fatal = Promise.withResolvers<NodeError>();
   // Write nothing until everything has been read.

@@ -22,7 +22,7 @@ export interface ServiceCIDRCheckOptions {
   readonly families: readonly IpFamily[];
   readonly proxier: {
     readonly model: Pick<Proxier["model"], "serviceCIDRs" | "isClusterIP">;
-    localAddresses: Proxier["localAddresses"];
+    localAddresses: Pick<Proxier["localAddresses"], "current">;
   };
   readonly log: Logger;
   /** Directory that contains /proc. Default "/". */
@@ -104,7 +104,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
     const { config, nodeName, proxier, root } = this.#options;
     const serviceCIDRs = this.#serviceCIDRs().flat();
     if (serviceCIDRs.length === 0) return [];
-    const [local, routes] = await Promise.all([proxier.localAddresses(), readRoutes(root)]);
+    const [local, routes] = await Promise.all([proxier.localAddresses.current(), readRoutes(root)]);
     return findOverlaps({
       ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: hostIPs(this.#node) },
       podCIDRs: nodeFacts(config, nodeName, this.#node).podCIDRs,

@@ -7,16 +7,17 @@ import { performance } from "node:perf_hooks";
 import { Backoff } from "../base/backoff.js";
 import type { Logger } from "../base/logger.js";
 import { KernelError } from "../netlink/errors.js";
-import type { NftKernel } from "../netlink/nft-kernel.js";
-import type { Monitor, Op } from "../netlink/kernel.js";
+import type { Kernel, Monitor, Op } from "../netlink/kernel.js";
+import type { NetworkInterfaces } from "../netlink/network-interfaces.js";
 import { isKernelAtLeast } from "../node/kernel-release.js";
 import { isMeant } from "./interfaces.js";
 import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN } from "./operations.js";
 
-export type FlowtableKernel = Pick<NftKernel, "commit" | "tables" | "rules" | "interfaceNames" | "watchLinks">;
+export type FlowtableKernel = Pick<Kernel, "commit" | "tables" | "rules">;
 
 export interface FlowtableOptions {
   readonly kernel: FlowtableKernel;
+  readonly links: Pick<NetworkInterfaces, "names" | "watchLinks">;
   readonly log: Logger;
   /** Names, or prefixes of names with a trailing `*`. */
   readonly interfaces: readonly string[];
@@ -146,12 +147,12 @@ export class Flowtable {
       this.#watch = undefined;
       this.#fail(error);
     };
-    this.#watch = await this.#options.kernel.watchLinks({ onChange: changed, onLost: changed, onError });
+    this.#watch = await this.#options.links.watchLinks({ onChange: changed, onLost: changed, onError });
   }
 
   async #reconcile(): Promise<void> {
-    const { kernel, interfaces } = this.#options;
-    const names = await kernel.interfaceNames();
+    const { links, interfaces } = this.#options;
+    const names = await links.names();
     const meant = new Map(
       [...names].filter(([, name]) => isMeant(name, interfaces)).map(([index, name]) => [name, index]),
     );

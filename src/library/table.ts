@@ -5,7 +5,8 @@
  * @module
  */
 import type { Kernel } from "../netlink/kernel.js";
-import { NftKernel, type NftKernelOptions } from "../netlink/nft-kernel.js";
+import type { ConnectionOptions } from "../netlink/netlink-connection.js";
+import { NftKernel } from "../netlink/nft-kernel.js";
 import { printRule as printFullRule } from "../table/table-exports.js";
 import { check, checkRule, kernelOptions, printOptions } from "./checks.js";
 import type { SetSpec } from "./elements.js";
@@ -57,7 +58,7 @@ export {
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";
 export type { VerdictText } from "./verdicts.js";
 
-export interface KernelOptions extends NftKernelOptions {
+export interface KernelOptions extends ConnectionOptions {
   /**
    * Name that the kernel tells listeners to nf_tables events (`nft monitor`, `TableWatch`) with each commit; at most 15 bytes. Default: the
    * program's, from `process.title` or, where that is Node's own, the name of its main file.

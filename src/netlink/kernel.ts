@@ -464,28 +464,6 @@ export interface MonitorOptions {
   readonly skipOwn?: boolean;
 }
 
-export interface AddressHandlers {
-  /**
-   * `addresses()` may have another answer than before: an address came, went or changed its state. Many at once may be
-   * one call. A link's new name alone is none.
-   */
-  onChange(): void;
-  /** The kernel dropped events (ENOBUFS): read `addresses()` again. */
-  onLost(): void;
-  /** The stream ended for good. */
-  onError(error: Error): void;
-}
-
-/** Who follows network interfaces. */
-export interface LinkHandlers {
-  /** A link came, went or changed: its name or a state of its. Many at once may be one call. */
-  onChange(): void;
-  /** The kernel dropped events (ENOBUFS): read the links again. */
-  onLost(): void;
-  /** The stream ended for good. */
-  onError(error: Error): void;
-}
-
 /**
  * What one rule, or the end of a chain, did with a packet whose `meta nftrace` is set (NFTA_TRACE_*). Only rules that matched are told, and
  * the packet's headers and interfaces once for each base chain.
@@ -535,15 +513,6 @@ export interface Generation {
   readonly name?: string;
 }
 
-export interface InterfaceAddress {
-  readonly family: "ip" | "ip6";
-  /** 4 or 16 bytes. */
-  readonly address: Uint8Array;
-  readonly prefixLength: number;
-  readonly interfaceIndex: number;
-  readonly interfaceName: string;
-}
-
 /**
  * nf_tables in one network namespace. Every method is asynchronous and off the main thread. Errors are
  * `KernelError`. Calls may overlap; commits are serialised in call order.
@@ -569,10 +538,6 @@ export interface Kernel {
   objects(table: TableRef): Promise<ObjectInfo[]>;
   /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
-  /** Interface addresses of the namespace (rtnetlink), whatever their state: tentative and deprecated ones, links that are down. */
-  addresses(): Promise<InterfaceAddress[]>;
-  /** Subscribed when the promise resolves: a change that `addresses()` called after that does not show is reported. */
-  watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
   /**
    * Listening has its price: while any process listens, the kernel makes an event for each element of each commit, all of them held until
    * it is through (4 KB and 1 µs each, on Linux 6.18: at half a million elements 2 GB and 7 s). Monitors with `skipOwn` therefore do

@@ -2,23 +2,19 @@
  * The addon's functions for nf_tables and addresses, with their types. Errors, thrown or rejected, are `NativeError`s; a getter
  * that throws passes through as it is.
  */
-import type { LegacyChainNames, LegacyRemoval } from "./legacy-tables.js";
 import type {
   ChainInfo,
-  ChangeBatch,
   CommitOptions,
   CommitResult,
   ElementBatch,
   Family,
   Generation,
-  InterfaceAddress,
   Op,
   RuleInfo,
   SetDump,
   SetInfo,
   TableInfo,
   TableRef,
-  TraceEvent,
 } from "./kernel.js";
 
 /** Handles: only what made one can take it. */
@@ -50,12 +46,40 @@ export interface NativeMonitorOptions {
   readonly skipPort?: number;
 }
 
-export type NativeMonitorCallback = (kind: "batch" | "lost" | "error", value: ChangeBatch | Error | undefined) => void;
-export type NativeTraceCallback = (
-  kind: "events" | "lost" | "error",
-  value: readonly TraceEvent[] | Error | undefined,
-) => void;
-export type NativeAddressCallback = (kind: "change" | "lost" | "error", value: Error | undefined) => void;
+/** Receives events: of a kind that the stream has, with a value, or "lost", or "error" with what ended the stream. Must not throw. */
+export type NativeEventCallback = (kind: string, value: unknown) => void;
+
+/** The names of a program's chains in one table of the older iptables. */
+export interface LegacyChainNames {
+  /** Those that built-in chains jump to: such a jump is the program's own, whatever else the rule matches. */
+  readonly entries: readonly string[];
+  readonly others: readonly string[];
+  /** Of chains that are many. */
+  readonly prefixes: readonly string[];
+}
+
+/** What was taken out of a table of the older iptables. */
+export interface LegacyRemoval {
+  /** How many chains. */
+  readonly chains: number;
+  /** How many rules of built-in chains, which jumped to them. */
+  readonly jumps: number;
+  /** Chains that another program's rules jump to: they stay, with all that they lead to. `user`: "a rule of chain DOCKER". */
+  readonly kept: readonly { readonly chain: string; readonly user: string }[];
+  /** False when another process changed the table right behind: the counters of all rules in it begin at 0. */
+  readonly countersKept: boolean;
+  /** Why the lock was not taken; absent: it was. */
+  readonly unlocked?: string;
+}
+
+export interface InterfaceAddress {
+  readonly family: "ip" | "ip6";
+  /** 4 or 16 bytes. */
+  readonly address: Uint8Array;
+  readonly prefixLength: number;
+  readonly interfaceIndex: number;
+  readonly interfaceName: string;
+}
 
 export interface NativeNftAddon {
   open(options?: NativeOpenOptions): Promise<NativeConnection>;
@@ -74,32 +98,35 @@ export interface NativeNftAddon {
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
   /** Network interfaces by their index. */
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
-  /** The messages of the kernel's answer to one netlink message; see `NftKernel.exchange`. */
+  /** The messages of the kernel's answer to one netlink message; see `NetlinkConnection.exchange`. */
   exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
-  /** Where the chains of a table of the older iptables are; see `NftKernel.legacyLayout`. */
+  /** Where the chains of a table of the older iptables are; see `LegacyTables.layout`. */
   legacyLayout(connection: NativeConnection, table: TableRef): Promise<Uint32Array>;
-  /** Chains that users made in a table of the older iptables; see `NftKernel.legacyChains`. Fails with "too-large" beyond `mostBytes`. */
+  /** Chains that users made in a table of the older iptables; see `LegacyTables.chains`. Fails with "too-large" beyond `mostBytes`. */
   legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
-  /** How many rules such a chain has; see `NftKernel.legacyRules`. Fails with "too-large" beyond `mostBytes`. */
+  /** How many rules such a chain has; see `LegacyTables.rules`. Fails with "too-large" beyond `mostBytes`. */
   legacyRules(connection: NativeConnection, table: TableRef, chain: string, mostBytes: number): Promise<number>;
-  /** Whether a table's chain FORWARD drops by policy; see `NftKernel.legacyForwardDrops`. */
+  /** Whether a table's chain FORWARD drops by policy; see `LegacyTables.forwardDrops`. */
   legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
-  /** See `NftKernel.removeLegacyChains`. */
+  /** See `LegacyTables.remove`. */
   removeLegacyChains(
     connection: NativeConnection,
     table: TableRef,
     own: LegacyChainNames,
     options: { readonly lockFile: string; readonly mostBytes: number },
   ): Promise<LegacyRemoval>;
+  /** Each event is a "batch" with its `ChangeBatch`. */
   monitor(
     connection: NativeConnection,
     options: NativeMonitorOptions,
-    callback: NativeMonitorCallback,
+    callback: NativeEventCallback,
   ): Promise<NativeMonitor>;
-  watchAddresses(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
+  /** Each event is a "change". */
+  watchAddresses(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
   /** As `watchAddresses`, of links. */
-  watchLinks(connection: NativeConnection, callback: NativeAddressCallback): Promise<NativeMonitor>;
-  trace(connection: NativeConnection, callback: NativeTraceCallback): Promise<NativeMonitor>;
+  watchLinks(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
+  /** Each event is "events" with several `TraceEvent`s. */
+  trace(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
   /** For all kinds. */
   closeMonitor(monitor: NativeMonitor): void;
   /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */

@@ -11,18 +11,16 @@ import type { Kernel, TableRef } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
-import { chainsWithRules, type ReadLegacyLayout } from "./legacy-layout.js";
-
-/** Whether the chain FORWARD in a table of the older iptables drops by policy. Asked only for tables that exist. */
-export type ReadLegacyForward = (family: IpFamily, table: string) => Promise<boolean>;
+import type { LegacyTables } from "../netlink/legacy-tables.js";
+import { chainsWithRules } from "./legacy-layout.js";
 
 export interface ForwardingOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
   readonly families: readonly IpFamily[];
   readonly config: Pick<ProxyConfig, "detectLocalMode" | "detectLocal">;
   readonly log: Logger;
-  readonly legacyForwardDrops?: ReadLegacyForward;
-  readonly legacyLayout?: ReadLegacyLayout;
+  /** The tables of the older iptables. Default: not checked. */
+  readonly legacy?: Pick<LegacyTables, "forwardDrops" | "layout">;
   /** Directory that contains /proc and /sys; default "/". */
   readonly root?: string;
 }
@@ -74,7 +72,7 @@ export function keptRemedy(command: string): string {
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {
   const { log } = options;
   try {
-    for (const chain of await findDroppingChains(options)) {
+    for (const { hasRules: _, ...chain } of await findDroppingChains(options)) {
       log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "firewall found that drops forwarded packets");
     }
     for (const bridge of await findSkippingBridges(options)) {
@@ -106,22 +104,22 @@ async function droppingChains({
   return found;
 }
 
-export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacyForwardDrops" | "legacyLayout" | "root">;
+export type LegacyForwardOptions = Pick<ForwardingOptions, "families" | "legacy" | "root">;
 
 /** Only chains of the older iptables. Rejects with KernelError. */
 export async function findLegacyForward(options: LegacyForwardOptions): Promise<DroppingChain[]> {
-  const { families, legacyForwardDrops, legacyLayout, root = "/" } = options;
+  const { families, legacy, root = "/" } = options;
+  if (legacy === undefined) return [];
   const found: DroppingChain[] = [];
-  for (const family of legacyForwardDrops === undefined ? [] : families) {
+  for (const family of families) {
     const present = new Set((await readText(root, `proc/net/${family}_tables_names`)).split("\n"));
     const command = iptablesCommand(`${IPTABLES[family]}-legacy`);
     for (const table of ["filter", "mangle"]) {
-      if (!present.has(table) || (await legacyForwardDrops?.(family, table)) !== true) continue;
+      if (!present.has(table) || !(await legacy.forwardDrops(family, table))) continue;
       const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
-      const layout = await legacyLayout?.(family, table);
-      const hasRules = layout === undefined ? undefined : chainsWithRules(layout).includes("FORWARD");
-      const where = { family, table: `${table} of the older iptables`, chain: "FORWARD", command: inTable };
-      found.push({ ...where, hasRules });
+      const hasRules = chainsWithRules(await legacy.layout(family, table)).includes("FORWARD");
+      const where = { family, table: `${table} of the older iptables`, chain: "FORWARD" };
+      found.push({ ...where, command: inTable, hasRules });
     }
   }
   return found;

@@ -2,24 +2,21 @@
  * Addresses of this node's interfaces, kept up to date by kernel events. Like net.InterfaceAddrs, which kube-proxy uses,
  * they include addresses of links that are down, and tentative and deprecated IPv6 addresses.
  */
-import type { AddressHandlers, InterfaceAddress, Monitor } from "../netlink/kernel.js";
+import type { Monitor } from "../netlink/kernel.js";
+import type { InterfaceAddress, NetworkInterfaces } from "../netlink/network-interfaces.js";
 import { Backoff } from "../base/backoff.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
 import type { LocalAddress } from "./facts.js";
 
-/** The part of the kernel interface needed here. */
-export interface AddressKernel {
-  addresses(): Promise<InterfaceAddress[]>;
-  watchAddresses(handlers: AddressHandlers): Promise<Monitor>;
-}
+export type WatchedAddresses = Pick<NetworkInterfaces, "addresses" | "watchAddresses">;
 
 /** First and longest wait before a retry of a failed read or subscription, ms. */
 const FIRST_RETRY_MS = 50;
 const MAX_RETRY_MS = 5000;
 
 export class LocalAddresses {
-  readonly #kernel: AddressKernel;
+  readonly #interfaces: WatchedAddresses;
   readonly #log: Logger;
   readonly #onChange: () => void;
   #known: readonly LocalAddress[] | undefined;
@@ -32,8 +29,8 @@ export class LocalAddresses {
   #closed = false;
 
   /** `onChange` is called when the result of `current()` changes, not for a mere change of state. */
-  constructor(kernel: AddressKernel, log: Logger, onChange: () => void) {
-    this.#kernel = kernel;
+  constructor(interfaces: WatchedAddresses, log: Logger, onChange: () => void) {
+    this.#interfaces = interfaces;
     this.#log = log;
     this.#onChange = onChange;
   }
@@ -70,7 +67,7 @@ export class LocalAddresses {
       this.#again = false;
       // Subscribe before the read, so that no change is lost between the two.
       if (this.#watch === undefined) await this.#subscribe();
-      this.#take(await this.#kernel.addresses());
+      this.#take(await this.#interfaces.addresses());
     }
     if (this.#watch !== undefined) this.#backoff.reset();
   }
@@ -82,7 +79,7 @@ export class LocalAddresses {
       this.#fail(error);
     };
     try {
-      this.#watch = await this.#kernel.watchAddresses({ onChange: changed, onLost: changed, onError });
+      this.#watch = await this.#interfaces.watchAddresses({ onChange: changed, onLost: changed, onError });
     } catch (error) {
       // Use what can be read until the next attempt.
       this.#fail(error);

@@ -5,7 +5,8 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { type LocalAddress, nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { nodeFacts, nodePortAddresses } from "../node/facts.js";
+import type { LocalAddresses } from "../node/local-addresses.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import type { FamilyProxier } from "./family.js";
 import type { RuleFeatures } from "../table/table-exports.js";
@@ -19,7 +20,7 @@ export interface NodeRulesOptions extends ProxierContext {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly families: readonly FamilyProxier[];
-  readonly localAddresses: () => Promise<readonly LocalAddress[]>;
+  readonly localAddresses: Pick<LocalAddresses, "current">;
   /** Called with the node's zone before each family gets its options. */
   readonly onZone: (zone: string | undefined) => void;
   readonly ownTable: boolean;
@@ -59,7 +60,7 @@ export class NodeRules {
     if (!this.#changed && families.every((family) => family.ready)) return;
     // Reset before the wait, so that changes during it cause another round.
     this.#changed = false;
-    const local = await localAddresses();
+    const local = await localAddresses.current();
     const facts = nodeFacts(config, nodeName, this.#node);
     onZone(facts.context.zone);
     for (const family of families) {

@@ -16,8 +16,7 @@ import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js
 import { type Clock, joinResults } from "../table/table-exports.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
-import type { LocalAddress } from "../node/facts.js";
-import { LocalAddresses } from "../node/local-addresses.js";
+import { LocalAddresses, type WatchedAddresses } from "../node/local-addresses.js";
 import { problemLogger, takeOverLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
@@ -37,8 +36,7 @@ export interface ProxierOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Returns this node's interface addresses. Default: the kernel's current addresses. */
-  readonly localAddresses?: () => Promise<readonly LocalAddress[]>;
+  readonly interfaces: WatchedAddresses;
   /** Called in this order. Default: none. */
   readonly observers?: readonly ProxierObserver[];
   /**
@@ -95,7 +93,7 @@ export class Proxier implements ObjectSink {
   readonly #families: readonly FamilyProxier[];
   readonly #pace: Pace;
   readonly #observers: ProxierObserver[];
-  readonly #localAddresses: LocalAddresses;
+  readonly localAddresses: LocalAddresses;
   readonly #nodeRules: NodeRules;
   readonly #large: LargeUpdates;
   /** Whether the last write skipped large services in favour of other changes. */
@@ -158,27 +156,22 @@ export class Proxier implements ObjectSink {
         if (!this.#syncing) this.#requestIn(0);
       },
     });
+    this.localAddresses = new LocalAddresses(options.interfaces, options.log, () => this.#addressesChanged());
     this.#nodeRules = new NodeRules({
       ...options,
       ...context,
       families: this.#families,
-      localAddresses: () => this.localAddresses(),
+      localAddresses: this.localAddresses,
       onZone: (zone) => this.model.setZone(zone),
       ownTable: options.ownTable === true,
       serviceCounters: options.serviceCounters ?? "off",
     });
-    this.#localAddresses = new LocalAddresses(options.kernel, options.log, () => this.#addressesChanged());
     this.#pace = new Pace(() => this.#writePaced(), {
       gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
       maxRetryMs: syncPeriodMs,
       now: () => options.clock.now(),
     });
     if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
-  }
-
-  /** The current addresses of this node's interfaces. */
-  localAddresses(): Promise<readonly LocalAddress[]> {
-    return this.#options.localAddresses?.() ?? this.#localAddresses.current();
   }
 
   /** Returns the features that the rules would use and that this kernel lacks, as far as it has been probed. */
@@ -393,7 +386,7 @@ export class Proxier implements ObjectSink {
   /** Stops. The kernel's tables stay unchanged. */
   async stop(): Promise<void> {
     await this.#pace.stop();
-    await this.#localAddresses.close();
+    await this.localAddresses.close();
     for (const family of this.#families) family.close();
     await this.#watcher?.close();
     this.#contention.close();

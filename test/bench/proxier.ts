@@ -12,6 +12,11 @@ export type ClusterObjects = readonly (readonly [ReturnType<typeof makeService>,
 
 const log = await createLogger("error");
 
+const NO_INTERFACES: ProxierOptions["interfaces"] = {
+  addresses: () => Promise.resolve([]),
+  watchAddresses: () => Promise.resolve({ close: () => Promise.resolve() }),
+};
+
 /** Opens the kernel of this namespace, or of a named one. */
 export function openKernel(netns?: string): Promise<NftKernel> {
   return NftKernel.open(netns === undefined ? {} : { netns: `/run/netns/${netns}` });
@@ -25,7 +30,7 @@ export function newProxier(kernel: NftKernel, options: Partial<ProxierOptions> =
     kernel,
     log,
     clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
+    interfaces: NO_INTERFACES,
     watch: true,
     // The program's default.
     serviceCounters: "service",

@@ -1,10 +1,11 @@
 /** The failures that tests can request from FakeKernel, and its records for tests. */
 import { expect, test } from "vitest";
+import { FakeInterfaces, interfaceAddress } from "../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../fakes/fake-kernel.ts";
 import type { ChangeBatch } from "../../src/netlink/kernel.js";
 import { snapshot } from "../support/snapshot.ts";
 import { patience } from "../lab/patience.js";
-import { addressSet, ip, newChain, newElements, newSet, newTable, noTable, T } from "../support/operations.ts";
+import { addressSet, newChain, newElements, newSet, newTable, noTable, T } from "../support/operations.ts";
 
 const handlers = (heard: unknown[]) => ({
   onBatch: (batch: ChangeBatch) => void heard.push(batch.generation),
@@ -92,17 +93,11 @@ test("commits that took effect are kept, own ones alone", async () => {
 });
 
 test("addresses are those that it was given", async () => {
-  const loopback = {
-    family: "ip",
-    address: ip("127.0.0.1"),
-    prefixLength: 8,
-    interfaceIndex: 1,
-    interfaceName: "lo",
-  } as const;
-  const kernel = new FakeKernel({ addresses: [loopback] });
-  expect(await kernel.addresses()).toEqual([loopback]);
-  kernel.setAddresses([]);
-  expect(await kernel.asOther().addresses()).toEqual([]);
+  const loopback = interfaceAddress("127.0.0.1", "lo", 8);
+  const interfaces = new FakeInterfaces([loopback]);
+  expect(await interfaces.addresses()).toEqual([loopback]);
+  interfaces.set([]);
+  expect(await interfaces.asOther().addresses()).toEqual([]);
 });
 
 test("a large batch is taken back as fast as it is put in", async () => {
@@ -124,18 +119,18 @@ test("a large batch is taken back as fast as it is put in", async () => {
 });
 
 test("address events that are lost, and a watch that breaks", async () => {
-  const kernel = new FakeKernel();
+  const interfaces = new FakeInterfaces();
   const heard: unknown[] = [];
-  await kernel.watchAddresses({
+  await interfaces.watchAddresses({
     onChange: () => void heard.push("change"),
     onLost: () => void heard.push("lost"),
     onError: (error) => void heard.push(error.message),
   });
-  kernel.loseEvents();
-  kernel.setAddresses([]);
+  interfaces.loseEvents();
+  interfaces.set([]);
   await Promise.resolve();
-  kernel.breakMonitors(new Error("gone"));
-  kernel.setAddresses([]);
+  interfaces.breakMonitors(new Error("gone"));
+  interfaces.set([]);
   await Promise.resolve();
   expect(heard).toEqual(["lost", "change", "gone"]);
 });

@@ -7,6 +7,7 @@
 import { ElementFlag, SetFlag, TableFlag } from "../../src/netlink/constants.js";
 import { batchLayout } from "../../src/netlink/element-batch.js";
 import { KernelError, type Fault } from "../../src/netlink/errors.js";
+import { FakeInterfaces } from "./fake-interfaces.ts";
 import { runBatch } from "./kernel/batch.ts";
 import { carryCounts } from "./kernel/carry.ts";
 import { checkOps, sizeOf } from "./kernel/ops/check.ts";
@@ -23,7 +24,6 @@ import {
   type TableState,
 } from "./kernel/state.ts";
 import type {
-  AddressHandlers,
   ChainInfo,
   ChangeBatch,
   CommitOptions,
@@ -31,7 +31,6 @@ import type {
   ElementBatch,
   Family,
   Generation,
-  InterfaceAddress,
   Kernel,
   Monitor,
   MonitorHandlers,
@@ -51,7 +50,6 @@ export interface FakeKernelOptions {
   readonly now?: () => number;
   /** Process that appears as the source of commits. */
   readonly process?: { readonly pid: number; readonly name: string };
-  readonly addresses?: readonly InterfaceAddress[];
   /** Behaviour of older kernels. Default: "let go". */
   readonly deletedMaps?: DeletedMaps;
 }
@@ -78,7 +76,6 @@ interface Listener {
 interface Shared {
   readonly state: NamespaceState;
   readonly listeners: Set<Listener>;
-  readonly addressListeners: Set<AddressHandlers>;
   readonly now: () => number;
   lastCommitter: { readonly pid: number; readonly name: string } | undefined;
 }
@@ -89,10 +86,10 @@ export class FakeKernel implements Kernel {
   portId: number;
   /** Operations of every batch that this object committed, oldest first, without dry runs and rejected ones. */
   readonly commits: (readonly Op[])[] = [];
+  readonly interfaces: FakeInterfaces;
   private readonly shared: Shared;
   private readonly process: { readonly pid: number; readonly name: string };
   private readonly own = new Set<Listener>();
-  private readonly ownAddressListeners = new Set<AddressHandlers>();
   private readonly faults: InjectedFault[] = [];
   private repliesToLose = 0;
   private socketDies = false;
@@ -101,22 +98,27 @@ export class FakeKernel implements Kernel {
   private last: Promise<unknown> = Promise.resolve();
   private closed = false;
 
-  constructor(options: FakeKernelOptions = {}, shared?: Shared, portId?: number) {
+  constructor(
+    options: FakeKernelOptions = {},
+    shared?: Shared,
+    portId?: number,
+    interfaces: FakeInterfaces = new FakeInterfaces(),
+  ) {
+    this.interfaces = interfaces;
     this.shared = shared ?? {
       state: new NamespaceState(FIRST_PORT, options.deletedMaps ?? "let go"),
       listeners: new Set(),
-      addressListeners: new Set(),
       now: options.now ?? (() => performance.now()),
       lastCommitter: undefined,
     };
     this.portId = portId ?? this.shared.state.nextPort();
     this.process = options.process ?? { pid: process.pid, name: "fake" };
-    if (options.addresses !== undefined) this.setAddresses(options.addresses);
   }
 
   /** Another socket in the same namespace: this one takes its commits for those of another process. */
   asOther(portId?: number, name = "other"): FakeKernel {
-    return new FakeKernel({ process: { pid: this.process.pid + 1, name } }, this.shared, portId);
+    const process = { pid: this.process.pid + 1, name };
+    return new FakeKernel({ process }, this.shared, portId, this.interfaces.asOther());
   }
 
   /** Makes the next commit with an operation that `when` accepts fail at that operation. */
@@ -134,15 +136,11 @@ export class FakeKernel implements Kernel {
   /** Reports lost events to all monitors of the namespace. */
   loseEvents(): void {
     for (const { handlers } of this.shared.listeners) queueMicrotask(() => handlers.onLost());
-    for (const handlers of this.shared.addressListeners) queueMicrotask(() => handlers.onLost());
   }
   /** Ends all monitors of the namespace with this error. */
   breakMonitors(error: Error): void {
-    const { listeners, addressListeners } = this.shared;
-    for (const { handlers } of listeners) queueMicrotask(() => handlers.onError(error));
-    for (const handlers of addressListeners) queueMicrotask(() => handlers.onError(error));
-    listeners.clear();
-    addressListeners.clear();
+    for (const { handlers } of this.shared.listeners) queueMicrotask(() => handlers.onError(error));
+    this.shared.listeners.clear();
   }
   /** Makes the next `count` dumps of this object fail with "interrupted". */
   interruptDumps(count = 1): void {
@@ -151,15 +149,6 @@ export class FakeKernel implements Kernel {
   /** Sets a function that is called and awaited before each commit and dump of this object takes effect, with its subject. */
   setLatency(wait: ((action: string) => Promise<void> | void) | undefined): void {
     this.latency = wait;
-  }
-  /** Sets the result of `addresses()` in this namespace and notifies watchers. */
-  setAddresses(addresses: readonly InterfaceAddress[]): void {
-    this.shared.state.addresses = addresses;
-    for (const handlers of this.shared.addressListeners) {
-      queueMicrotask(() => {
-        if (this.shared.addressListeners.has(handlers)) handlers.onChange();
-      });
-    }
   }
 
   commit(ops: readonly Op[], options: CommitOptions = {}): Promise<CommitResult> {
@@ -291,11 +280,6 @@ export class FakeKernel implements Kernel {
     return pack(set, this.shared.now());
   }
 
-  async addresses(): Promise<InterfaceAddress[]> {
-    await this.beginDump("dump addresses");
-    return [...this.shared.state.addresses];
-  }
-
   async monitor(handlers: MonitorHandlers, options: MonitorOptions = {}): Promise<Monitor> {
     this.checkOpen("monitor");
     await Promise.resolve();
@@ -315,33 +299,13 @@ export class FakeKernel implements Kernel {
     };
   }
 
-  async watchAddresses(handlers: AddressHandlers): Promise<Monitor> {
-    this.checkOpen("watch addresses");
-    await Promise.resolve();
-    // A new object, because the same handlers may watch twice.
-    const listener: AddressHandlers = {
-      onChange: () => handlers.onChange(),
-      onLost: () => handlers.onLost(),
-      onError: (error) => handlers.onError(error),
-    };
-    this.shared.addressListeners.add(listener);
-    this.ownAddressListeners.add(listener);
-    return {
-      close: () => {
-        this.shared.addressListeners.delete(listener);
-        this.ownAddressListeners.delete(listener);
-        return Promise.resolve();
-      },
-    };
-  }
-
   /** Like the end of the socket: tables that it owns are deleted, or stay without an owner if they are persistent. */
   async close(): Promise<void> {
     await this.last;
     if (this.closed) return;
     this.closed = true;
     for (const listener of this.own) this.shared.listeners.delete(listener);
-    for (const listener of this.ownAddressListeners) this.shared.addressListeners.delete(listener);
+    this.interfaces.close();
     this.disown();
   }
 

@@ -47,13 +47,13 @@ test("thousands of changes are reported in far fewer calls, the last of them aft
   let reading = Promise.resolve();
   // Only a change interrupts a dump, and that will be reported.
   const read = async (): Promise<void> => {
-    const addresses = await kernel.addresses().catch((error: unknown) => {
+    const addresses = await kernel.interfaces.addresses().catch((error: unknown) => {
       if (error instanceof KernelError && error.code === "interrupted") return undefined;
       throw error;
     });
     if (addresses !== undefined) seen = addresses.map(({ address }) => formatAddress(address));
   };
-  const monitor = await kernel.watchAddresses({
+  const monitor = await kernel.interfaces.watchAddresses({
     onChange: () => {
       reported++;
       reading = reading.then(read);
@@ -79,7 +79,7 @@ test("a main thread that is busy loses nothing that matters: one call tells of a
   const calls: string[] = [];
   // The socket of a closed monitor may still exist.
   const before = waiting(netns);
-  const monitor = await kernel.watchAddresses({
+  const monitor = await kernel.interfaces.watchAddresses({
     onChange: () => void calls.push("change"),
     onLost: () => void calls.push("lost"),
     onError: (error) => void calls.push(error.message),
@@ -101,7 +101,7 @@ test("events that did not fit the buffer are reported as lost, and what is read 
   const { open } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
   const reported = { lost: 0 };
-  const monitor = await kernel.watchAddresses({
+  const monitor = await kernel.interfaces.watchAddresses({
     onChange: () => undefined,
     onLost: () => void reported.lost++,
     onError: (error) => {
@@ -119,7 +119,7 @@ test("events that did not fit the buffer are reported as lost, and what is read 
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
   expect(reported.lost).toBeGreaterThan(0);
-  expect(await kernel.addresses()).toEqual([]);
+  expect(await kernel.interfaces.addresses()).toEqual([]);
   await monitor.close();
 });
 
@@ -129,10 +129,10 @@ test("closing with a watch open leaves nothing behind, and a link that goes take
   let changes = 0;
   const quiet = { onLost: () => undefined, onError: () => undefined };
   await ip(["link add gone0 type veth peer name peer0", "address add 192.0.2.200/32 dev gone0"]);
-  await kernel.watchAddresses({ ...quiet, onChange: () => void changes++ });
+  await kernel.interfaces.watchAddresses({ ...quiet, onChange: () => void changes++ });
   await ip(["link delete gone0"]);
   await expect.poll(() => changes).toBeGreaterThan(0);
-  expect((await kernel.addresses()).filter(({ interfaceName }) => interfaceName === "gone0")).toEqual([]);
+  expect((await kernel.interfaces.addresses()).filter(({ interfaceName }) => interfaceName === "gone0")).toEqual([]);
   await kernel.close();
 });
 
@@ -144,13 +144,15 @@ test("an IPv6 address that goes when its link goes down is reported", async () =
     "address add 2001:db8::200/64 dev down0 nodad",
   ]);
   let changes = 0;
-  const monitor = await kernel.watchAddresses({
+  const monitor = await kernel.interfaces.watchAddresses({
     onChange: () => void changes++,
     onLost: () => undefined,
     onError: () => undefined,
   });
   const here = async (): Promise<string[]> =>
-    (await kernel.addresses()).map(({ address }) => formatAddress(address)).filter((text) => text === "2001:db8::200");
+    (await kernel.interfaces.addresses())
+      .map(({ address }) => formatAddress(address))
+      .filter((text) => text === "2001:db8::200");
   expect(await here()).toHaveLength(1);
   await ip(["link set down0 down"]);
   await expect.poll(() => changes).toBeGreaterThan(0);
@@ -161,8 +163,8 @@ test("an IPv6 address that goes when its link goes down is reported", async () =
 test("links that come, go or change their name are reported, and addresses are not", async () => {
   const { kernel } = lab();
   let changes = 0;
-  const names = async (): Promise<string[]> => [...(await kernel.interfaceNames()).values()];
-  const monitor = await kernel.watchLinks({
+  const names = async (): Promise<string[]> => [...(await kernel.interfaces.names()).values()];
+  const monitor = await kernel.interfaces.watchLinks({
     onChange: () => void changes++,
     onLost: () => void changes++,
     onError: (error) => {

@@ -284,7 +284,7 @@ test("addresses of the namespace's interfaces", async () => {
   run("addr", "add", "192.0.2.1/24", "dev", "veth-a");
   run("addr", "add", "198.51.100.1", "peer", "198.51.100.2/32", "dev", "veth-b");
   run("addr", "add", "2001:db8::1/64", "dev", "veth-a", "nodad");
-  const found = await kernel.addresses();
+  const found = await kernel.interfaces.addresses();
   const index = Number(run("-o", "link", "show", "veth-a").split(":")[0]);
   const v6 = Uint8Array.of(0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1);
   expect(found).toEqual(

@@ -2,8 +2,8 @@
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { LinkTable } from "../../src/netlink/links.js";
-import { NetlinkProtocol } from "../../src/netlink/message.js";
+import { LinkTable } from "../../src/netlink/link-table.js";
+import { NetlinkProtocol } from "../../src/netlink/netlink-message.js";
 import { useLab } from "./lab.js";
 
 const lab = useLab();
@@ -26,7 +26,7 @@ async function localRoutes(): Promise<string> {
 }
 
 test("an interface, its addresses and the source of its local routes: read, changed, removed, each twice", async () => {
-  const links = new LinkTable(lab().kernel);
+  const links = new LinkTable(lab().kernel.connection);
   await ip(
     "link set lo up",
     "address add 192.0.2.1/32 dev lo",
@@ -69,7 +69,7 @@ test("an interface, its addresses and the source of its local routes: read, chan
 });
 
 test("what is not one whole request is refused before it is sent", async () => {
-  const { kernel } = lab();
+  const { connection } = lab().kernel;
   const invalid = expect.objectContaining({ code: "invalid" }) as unknown;
   const request = (length: number, flags: number): Uint8Array => {
     const bytes = new Uint8Array(16);
@@ -78,7 +78,7 @@ test("what is not one whole request is refused before it is sent", async () => {
     return bytes;
   };
   for (const bytes of [new Uint8Array(), new Uint8Array(15), request(17, 1), request(15, 1), request(16, 0)]) {
-    await expect(kernel.exchange(NetlinkProtocol.route, bytes)).rejects.toEqual(invalid);
+    await expect(connection.exchange(NetlinkProtocol.route, bytes)).rejects.toEqual(invalid);
   }
-  await expect(kernel.exchange(1, request(16, 1))).rejects.toEqual(invalid);
+  await expect(connection.exchange(1, request(16, 1))).rejects.toEqual(invalid);
 });

@@ -5,7 +5,8 @@ import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll } from "vitest";
 import { DataTypeId } from "../../src/netlink/constants.js";
 import { KernelError } from "../../src/netlink/errors.js";
-import { NftKernel, type NftKernelOptions } from "../../src/netlink/nft-kernel.js";
+import type { ConnectionOptions } from "../../src/netlink/netlink-connection.js";
+import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { ElementBatch, Expr, Op, SetInfo, TableRef } from "../../src/netlink/kernel.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 
@@ -14,7 +15,7 @@ export interface Lab {
   /** Path of the namespace. */
   readonly netns: string;
   /** Another connection to the same namespace, closed with the lab. */
-  open(options?: NftKernelOptions): Promise<NftKernel>;
+  open(options?: ConnectionOptions): Promise<NftKernel>;
 }
 
 /** Creates and opens a namespace before the tests of a file, and removes it afterwards. */
@@ -25,7 +26,7 @@ export function useLab(): () => Lab {
   beforeAll(async () => {
     namespace = await makeNamespace();
     const netns = namespace.path;
-    const open = async (options: NftKernelOptions = {}): Promise<NftKernel> => {
+    const open = async (options: ConnectionOptions = {}): Promise<NftKernel> => {
       const kernel = await NftKernel.open({ netns, ...options });
       kernels.push(kernel);
       return kernel;

@@ -155,7 +155,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
 
 describe("in the kernel", () => {
   const remove = (family: LegacyFamily, table: IptablesTable, file = lockFile()) =>
-    lab().kernel.removeLegacyChains(family, table, ownChains(table), file);
+    lab().kernel.legacy.remove(family, table, ownChains(table), file);
   const put = (family: LegacyFamily, table: string, all: readonly LegacyChain[]) =>
     putLegacyTable(inside(), family, table, all);
   const get = (family: LegacyFamily, table: string) => getLegacyTable(inside(), family, table);
@@ -165,9 +165,9 @@ describe("in the kernel", () => {
 
   test("without the older iptables it is an error, and no more", async () => {
     if (!present) expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system" });
-    expect(
-      await kernelError(lab().kernel.removeLegacyChains("ip", "x".repeat(40), ownChains("nat"), "/")),
-    ).toMatchObject({ code: "invalid" });
+    expect(await kernelError(lab().kernel.legacy.remove("ip", "x".repeat(40), ownChains("nat"), "/"))).toMatchObject({
+      code: "invalid",
+    });
   });
 
   test.for(FAMILIES)(
@@ -228,7 +228,7 @@ describe("in the kernel", () => {
     });
     await expect(loadAddon().legacyChains(connection, nat, 500)).rejects.toMatchObject({ code: "too-large" });
     loadAddon().close(connection);
-    expect(await lab().kernel.legacyChains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
+    expect(await lab().kernel.legacy.chains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
   });
 
   describe("the lock of iptables", () => {
@@ -238,7 +238,7 @@ describe("in the kernel", () => {
       const lock = await holdLock(lockFile());
       try {
         expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system", errno: "EAGAIN" });
-        expect(await lab().kernel.legacyChains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
+        expect(await lab().kernel.legacy.chains("ip", "nat")).toEqual(["KUBE-SVC-A"]);
         // A table without kube-proxy's chains needs no lock.
         expect(await remove("ip", "mangle")).toMatchObject({ chains: 0 });
       } finally {

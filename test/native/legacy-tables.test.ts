@@ -122,8 +122,8 @@ test.each(FAMILIES)("the kernel's own tables, %s", async (family) => {
   const chains = ["KUBE-SERVICES", "KUBE-SVC-TCOU7JCQXEZGVUNU", "MINE"];
   const here = await addLegacyChains(["nsenter", `--net=${netns}`], family, "nat", chains);
   // A kernel without the older iptables has no chains; asking it is only an error.
-  if (here) expect(await kernel.legacyChains(family, "nat")).toEqual(chains);
-  else await expect(kernel.legacyChains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
+  if (here) expect(await kernel.legacy.chains(family, "nat")).toEqual(chains);
+  else await expect(kernel.legacy.chains(family, "nat")).rejects.toMatchObject({ name: "KernelError" });
 });
 
 test.each(FAMILIES)("the rules of a chain in the kernel's own tables, %s", async (family) => {
@@ -135,10 +135,10 @@ test.each(FAMILIES)("the rules of a chain in the kernel's own tables, %s", async
     { name: "KUBE-NODEPORTS", rules },
   ];
   if (!(await putLegacyTable(["nsenter", `--net=${netns}`], family, "nat", chains))) {
-    await expect(kernel.legacyRules(family, "nat", "EMPTY")).rejects.toMatchObject({ name: "KernelError" });
+    await expect(kernel.legacy.rules(family, "nat", "EMPTY")).rejects.toMatchObject({ name: "KernelError" });
     return;
   }
-  const count = (chain: string): Promise<number> => kernel.legacyRules(family, "nat", chain);
+  const count = (chain: string): Promise<number> => kernel.legacy.rules(family, "nat", chain);
   expect([await count("KUBE-NODEPORTS"), await count("EMPTY"), await count("NONE")]).toEqual([2, 0, 0]);
 });
 
@@ -147,32 +147,32 @@ test.each(FAMILIES)("the policy of the kernel's own chain FORWARD, %s", async (f
   const set = (...chains: string[]): Promise<boolean> =>
     addLegacyChains(["nsenter", `--net=${netns}`], family, "filter", chains);
   if (!(await set("MINE"))) {
-    await expect(kernel.legacyForwardDrops(family, "filter")).rejects.toMatchObject({ name: "KernelError" });
+    await expect(kernel.legacy.forwardDrops(family, "filter")).rejects.toMatchObject({ name: "KernelError" });
     return;
   }
-  expect(await kernel.legacyForwardDrops(family, "filter")).toBe(false);
+  expect(await kernel.legacy.forwardDrops(family, "filter")).toBe(false);
   await set("FORWARD:drop");
-  expect(await kernel.legacyForwardDrops(family, "filter")).toBe(true);
-  expect(await kernel.legacyChains(family, "filter")).toEqual(["MINE"]);
+  expect(await kernel.legacy.forwardDrops(family, "filter")).toBe(true);
+  expect(await kernel.legacy.chains(family, "filter")).toEqual(["MINE"]);
   await set("LATER");
-  expect(await kernel.legacyForwardDrops(family, "nat")).toBe(false);
+  expect(await kernel.legacy.forwardDrops(family, "nat")).toBe(false);
 });
 
 test.each(FAMILIES)("the layout of the kernel's own table, %s", async (family) => {
   const { kernel, netns } = lab();
   const enter = ["nsenter", `--net=${netns}`];
   if (!(await addLegacyChains(enter, family, "mangle", ["MINE"]))) {
-    await expect(kernel.legacyLayout(family, "mangle")).rejects.toMatchObject({ name: "KernelError" });
+    await expect(kernel.legacy.layout(family, "mangle")).rejects.toMatchObject({ name: "KernelError" });
     return;
   }
-  const layout = await kernel.legacyLayout(family, "mangle");
+  const layout = await kernel.legacy.layout(family, "mangle");
   expect(layout).toMatch(/^(\d+ ){12}\d+$/);
-  expect(await kernel.legacyLayout(family, "mangle")).toBe(layout);
+  expect(await kernel.legacy.layout(family, "mangle")).toBe(layout);
   await addLegacyChains(enter, family, "mangle", ["LATER"]);
-  expect(await kernel.legacyLayout(family, "mangle")).not.toBe(layout);
+  expect(await kernel.legacy.layout(family, "mangle")).not.toBe(layout);
 });
 
 test("a table that there is not is an error", async () => {
-  await expect(lab().kernel.legacyChains("ip", "no-such-table")).rejects.toMatchObject({ name: "KernelError" });
-  await expect(lab().kernel.legacyChains("ip", "n".repeat(40))).rejects.toMatchObject({ code: "invalid" });
+  await expect(lab().kernel.legacy.chains("ip", "no-such-table")).rejects.toMatchObject({ name: "KernelError" });
+  await expect(lab().kernel.legacy.chains("ip", "n".repeat(40))).rejects.toMatchObject({ code: "invalid" });
 });

@@ -57,8 +57,8 @@ test("close() waits for what runs; everything behind it fails with `closed`", as
     kernel.rules(t),
     kernel.sets(t),
     kernel.elements(t, addresses("s")),
-    kernel.addresses(),
-    kernel.releaseMemory(),
+    kernel.interfaces.addresses(),
+    kernel.connection.releaseMemory(),
     kernel.monitor(handlers),
   ];
   for (const call of calls) expect(await kernelError(call)).toMatchObject({ code: "closed" });
@@ -72,9 +72,9 @@ test("memory is given back beside other work", async () => {
     addSet(t, addresses("s")),
     elements("add", t, "s", manyAddresses(15_000)),
   ]);
-  await Promise.all([kernel.releaseMemory(), kernel.releaseMemory(), written]);
+  await Promise.all([kernel.connection.releaseMemory(), kernel.connection.releaseMemory(), written]);
   expect((await kernel.elements(t, addresses("s"))).count).toBe(15_000);
-  await kernel.releaseMemory();
+  await kernel.connection.releaseMemory();
 });
 
 test("the addon's own handles cannot be mistaken for one another, nor used after close", async () => {

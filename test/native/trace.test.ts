@@ -162,7 +162,7 @@ test("a packet's rules are told in their order, with its headers and interfaces"
   expect(Buffer.from(jump.network ?? []).subarray(12, 20)).toEqual(Buffer.from([127, 0, 0, 1, 127, 0, 0, 1]));
   expect(Buffer.from(jump.transport ?? []).readUInt16BE(2)).toBe(7777);
   expect(jump.rule).toBe((await kernel.rules(ref, "out"))[0].handle);
-  expect((await kernel.interfaceNames()).get(jump.oif ?? 0)).toBe("lo");
+  expect((await kernel.interfaces.names()).get(jump.oif ?? 0)).toBe("lo");
   await heard.close();
   await inside(netns, "echo x > /dev/udp/127.0.0.1/7777 || true");
   expect(heard.events).toHaveLength(2);

@@ -121,7 +121,8 @@ where(`with a flowtable${because}`, () => {
     tracked = await Tracked.start(cluster);
     kernel = await NftKernel.open({ netns: `/run/netns/${cluster.node.name}` });
     const log = pino(loggerOptions("warn"), { write: (line: string) => void lines.push(line) });
-    flowtable = new Flowtable({ kernel, log, interfaces: INTERFACES.split(","), checkIntervalMs: 200 });
+    const shared = { kernel, links: kernel.interfaces, log };
+    flowtable = new Flowtable({ ...shared, interfaces: INTERFACES.split(","), checkIntervalMs: 200 });
     await flowtable.start();
   });
   afterAll(async () => {

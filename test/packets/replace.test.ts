@@ -127,6 +127,7 @@ test("no connection is lost while a service's endpoint is replaced without a pau
     nodeName: "node-1",
     families: ["ip", "ip6"],
     kernel,
+    interfaces: kernel.interfaces,
     log: SILENT,
     clock: { now: () => performance.now() },
   });

@@ -42,9 +42,8 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
   const fake = new FakeKernel();
   refuse(fake).refuses = isOfService(new Set([1]));
   const missing = {
-    releaseMemory: () => Promise.resolve(),
-    legacyForwardDrops: () => Promise.resolve(false),
-    legacyLayout: () => Promise.resolve(""),
+    connection: { releaseMemory: () => Promise.resolve() },
+    legacy: { forwardDrops: () => Promise.resolve(false), layout: () => Promise.resolve("") },
   };
   const kernel = Object.assign(fake, missing) as unknown as NftKernel;
   const { config } = parseConfig(JSON.stringify(configuration({ clientConnection: { kubeconfig } })), "config.yaml");

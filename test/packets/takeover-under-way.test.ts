@@ -23,6 +23,7 @@ import {
   SERVICE_CIDR,
 } from "../bench/road.ts";
 import { buildHelper } from "../lab/build.ts";
+import { FakeInterfaces } from "../fakes/fake-interfaces.ts";
 import { decoded } from "../support/decoded.ts";
 import { SILENT } from "../support/log.ts";
 import { atLength } from "../lab/length.ts";
@@ -68,7 +69,7 @@ async function ours(): Promise<void> {
     kernel,
     log: SILENT,
     clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([]),
+    interfaces: new FakeInterfaces(),
   });
   const cidrs = { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } };
   proxier.upsert(decoded({ kind: "ServiceCIDR", object: cidrs }));

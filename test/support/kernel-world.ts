@@ -1,15 +1,20 @@
 /** A kernel for one test, fake or real (real-kernel.ts), and its environment. */
 import { FakeKernel, type FakeKernelOptions } from "../fakes/fake-kernel.ts";
-import type { InterfaceAddress, Kernel } from "../../src/netlink/kernel.js";
-import { familyOf } from "../../src/base/ip.js";
-import { addressBytes } from "../../src/base/ip-ranges.js";
+import type { Kernel } from "../../src/netlink/kernel.js";
+import type { InterfaceAddress, NetworkInterfaces } from "../../src/netlink/network-interfaces.js";
+import { interfaceAddress } from "../fakes/fake-interfaces.ts";
 import { OF_THE_FAKE, type KernelFacts } from "./kernel-facts.ts";
 
+/** nf_tables of a namespace, with its interfaces, on one connection. */
+export interface ConnectedKernel extends Kernel {
+  readonly interfaces: Pick<NetworkInterfaces, "addresses" | "watchAddresses">;
+}
+
 export interface KernelWorld {
-  readonly kernel: Kernel;
+  readonly kernel: ConnectedKernel;
   readonly facts: KernelFacts;
   /** Another socket in the same namespace, closed with the world. */
-  other(): Promise<Kernel>;
+  other(): Promise<ConnectedKernel>;
   /** Adds or deletes an address of the namespace's loopback interface ("192.0.2.7/24"), as another program would. */
   changeAddress(action: "add" | "delete", cidr: string): Promise<void>;
   /** Lets time pass for the kernel. */
@@ -36,10 +41,11 @@ export const fakeOpener =
         return Promise.resolve(other);
       },
       changeAddress: (action, cidr) => {
-        const changed = loopbackAddress(cidr);
-        const others = addresses.filter(({ address }) => !Buffer.from(address).equals(changed.address));
+        const [address, length] = cidr.split("/");
+        const changed = interfaceAddress(address, "lo", Number(length));
+        const others = addresses.filter((other) => !Buffer.from(other.address).equals(changed.address));
         addresses = action === "add" ? [...others, changed] : others;
-        kernel.setAddresses(addresses);
+        kernel.interfaces.set(addresses);
         return Promise.resolve();
       },
       wait: (ms) => {
@@ -53,14 +59,3 @@ export const fakeOpener =
   };
 
 export const openFake = fakeOpener({});
-
-function loopbackAddress(cidr: string): InterfaceAddress {
-  const [address, length] = cidr.split("/");
-  return {
-    family: familyOf(address),
-    address: addressBytes(address),
-    prefixLength: Number(length),
-    interfaceIndex: 1,
-    interfaceName: "lo",
-  };
-}

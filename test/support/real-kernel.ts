@@ -6,7 +6,6 @@ import { release } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
-import type { Kernel } from "../../src/netlink/kernel.js";
 import type { OpenKernelWorld } from "./kernel-world.ts";
 import { factsOf } from "./kernel-facts.ts";
 
@@ -61,7 +60,7 @@ export function openReal(namespace: () => Namespace): OpenKernelWorld {
     const kernel = await NftKernel.open({ netns });
     const left = await kernel.tables();
     await kernel.commit(left.map(({ family, table }) => ({ op: "delete", kind: "table", family, table })));
-    const others: Kernel[] = [];
+    const others: NftKernel[] = [];
     const added = new Set<string>();
     const changeAddress = async (action: "add" | "delete", cidr: string): Promise<void> => {
       await promisify(execFile)("nsenter", [`--net=${netns}`, "ip", "address", action, cidr, "dev", "lo"]);

@@ -3,24 +3,22 @@
  * nothing.
  */
 import { findIpvs } from "./ipvs-look.js";
-import { findLegacy, type ReadLegacyChains } from "./legacy.js";
+import { findLegacy, type LegacyReader } from "./legacy.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
-
-export type { ReadLegacyChains } from "./legacy.js";
 
 export interface ForeignOptions {
   /** Directory that contains /proc. Default "/". */
   readonly root?: string;
   /** Without it, every table that could have kube-proxy's chains is reported. */
-  readonly legacyChains?: ReadLegacyChains;
+  readonly legacy?: LegacyReader;
 }
 
 /** Never throws. Treats unreadable files as absent. */
 export async function findForeignLeftovers(options: ForeignOptions = {}): Promise<ForeignLeftover[]> {
   const { root = "/" } = options;
   const found = [
-    await findLegacy("ip", root, options.legacyChains),
-    await findLegacy("ip6", root, options.legacyChains),
+    await findLegacy("ip", root, options.legacy),
+    await findLegacy("ip6", root, options.legacy),
     await findIpvs(root),
   ];
   return found.flatMap((leftover) => leftover ?? []);

@@ -3,10 +3,10 @@ import { existsSync } from "node:fs";
 import { endianness } from "node:os";
 import { join } from "node:path";
 import { formatAddress } from "../../base/ip.js";
-import type { NetlinkExchange } from "../../netlink/exchange.js";
-import { IpsetTable } from "../../netlink/ipset.js";
-import { IpvsTable } from "../../netlink/ipvs.js";
-import { LinkTable } from "../../netlink/links.js";
+import type { NetlinkExchange } from "../../netlink/netlink-message.js";
+import { IpsetTable } from "../../netlink/ipset-table.js";
+import { IpvsTable } from "../../netlink/ipvs-table.js";
+import { LinkTable } from "../../netlink/link-table.js";
 import type { IpvsKernel } from "./ipvs-pass.js";
 import { readText } from "./proc-file.js";
 

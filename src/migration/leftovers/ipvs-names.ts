@@ -8,8 +8,8 @@
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { type IpFamily, type Prefix, prefixContains } from "../../base/ip.js";
 import { type Protocol } from "../../base/protocols.js";
-import type { PortElement } from "../../netlink/ipset.js";
-import type { VirtualServer } from "../../netlink/ipvs.js";
+import type { PortElement } from "../../netlink/ipset-table.js";
+import type { VirtualServer } from "../../netlink/ipvs-table.js";
 
 /** The interface with the addresses of all services. */
 export const IPVS_INTERFACE = "kube-ipvs0";

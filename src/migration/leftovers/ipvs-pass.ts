@@ -5,9 +5,9 @@
  * (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).
  */
 import type { IpFamily, Prefix } from "../../base/ip.js";
-import type { Link, LinkAddress, LinkTable } from "../../netlink/links.js";
-import type { Destination, IpvsTable, VirtualServer } from "../../netlink/ipvs.js";
-import type { IpsetTable } from "../../netlink/ipset.js";
+import type { Link, LinkAddress, LinkTable } from "../../netlink/link-table.js";
+import type { Destination, IpvsTable, VirtualServer } from "../../netlink/ipvs-table.js";
+import type { IpsetTable } from "../../netlink/ipset-table.js";
 import {
   familyOfSet,
   IPVS_INTERFACE,

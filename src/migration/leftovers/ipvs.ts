@@ -9,7 +9,7 @@ import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
 import { Backoff } from "../../base/backoff.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
-import type { NetlinkExchange } from "../../netlink/exchange.js";
+import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import { ipvsKernel } from "./ipvs-kernel.js";
 import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
 

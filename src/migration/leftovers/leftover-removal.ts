@@ -3,8 +3,9 @@
  * it.
  */
 import { IP_FAMILIES } from "../../base/ip-families.js";
-import type { NetlinkExchange } from "../../netlink/exchange.js";
+import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import type { Kernel } from "../../netlink/kernel.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Logger } from "../../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
@@ -12,22 +13,20 @@ import type { ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";
 import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
 import { findIpvs } from "./ipvs-look.js";
-import { findLegacy, type ReadLegacyLayout } from "./legacy.js";
-import { removeLegacy, type RemoveLegacyChains } from "./legacy-removal.js";
+import { findLegacy } from "./legacy.js";
+import { removeLegacy } from "./legacy-removal.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
 import { ReturnedRules } from "./returned.js";
 
-export { type ForeignOptions, type ReadLegacyChains } from "./foreign.js";
-export { type RemoveLegacyChains } from "./legacy-removal.js";
-
-export interface LeftoverOptions extends ForeignOptions {
+export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
   readonly kernel: Kernel;
   readonly log: Logger;
   readonly families: readonly IpFamily[];
-  /** Without it, each check reads such a table completely. */
-  readonly legacyLayout?: ReadLegacyLayout;
-  /** Without it, leftovers in the tables of the older iptables are reported and stay. */
-  readonly removeLegacyChains?: RemoveLegacyChains;
+  /**
+   * The tables of the older iptables. Without `remove`, leftovers in them are reported and stay. Without `layout`, each
+   * check reads such a table completely.
+   */
+  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout" | "remove">>;
   /** Without it, leftovers of the IPVS mode are reported and stay. */
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
@@ -138,16 +137,10 @@ export class LeftoverRemoval implements ProxierObserver {
 }
 
 /** Reports leftovers that this program does not remove. Returns true if there are none. */
-async function reportElsewhere({
-  families,
-  root = "/",
-  legacyChains,
-  netlink,
-  log,
-}: LeftoverOptions): Promise<boolean> {
+async function reportElsewhere({ families, root = "/", legacy, netlink, log }: LeftoverOptions): Promise<boolean> {
   const notServed = IP_FAMILIES.filter((family) => !families.includes(family));
   const found = [
-    ...(await Promise.all(notServed.map(async (family) => findLegacy(family, root, legacyChains)))),
+    ...(await Promise.all(notServed.map(async (family) => findLegacy(family, root, legacy)))),
     ...(netlink === undefined ? [await findIpvs(root)] : []),
   ].flatMap((leftover) => leftover ?? []);
   for (const leftover of found) reportForeign(log, leftover);

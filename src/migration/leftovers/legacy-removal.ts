@@ -8,27 +8,18 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Backoff } from "../../base/backoff.js";
 import type { Logger } from "../../base/logger.js";
 import { KernelError } from "../../netlink/errors.js";
-import type { LegacyChainNames, LegacyRemoval } from "../../netlink/legacy-tables.js";
+import type { LegacyRemoval, LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
-import { findLegacy, presentTables, type ReadLegacyChains } from "./legacy.js";
+import { findLegacy, presentTables } from "./legacy.js";
 import { type IptablesTable, ownChains } from "./names.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
-
-/** The type of `NftKernel.removeLegacyChains`. */
-export type RemoveLegacyChains = (
-  family: IpFamily,
-  table: string,
-  own: LegacyChainNames,
-  lockFile: string,
-) => Promise<LegacyRemoval>;
 
 export interface LegacyOptions {
   readonly log: Logger;
   /** Directory that contains /proc and /run. Default "/". */
   readonly root?: string;
-  readonly legacyChains?: ReadLegacyChains;
-  /** Without it, leftovers are reported and stay. */
-  readonly removeLegacyChains?: RemoveLegacyChains;
+  /** Without `remove`, leftovers are reported and stay. */
+  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "remove">>;
   /** How long to retry while another process has the lock or changes the table, ms. */
   readonly patienceMs: number;
   /** Aborts the waits. Leftovers then stay and are not reported. */
@@ -71,14 +62,13 @@ class TableRemoval {
 
   /** Returns true if nothing of kube-proxy is left. */
   async run(): Promise<boolean> {
-    const { removeLegacyChains, signal } = this.#options;
-    if (removeLegacyChains === undefined) return this.#name();
+    const { legacy, signal } = this.#options;
+    if (legacy?.remove === undefined) return this.#name();
+    const remove = legacy.remove.bind(legacy);
     const lockFile = process.env[LOCK_VARIABLE] ?? join(this.#root, LOCK_FILE);
     try {
       return this.#report(
-        await this.#patiently(async () =>
-          removeLegacyChains(this.#family, this.#table, ownChains(this.#table), lockFile),
-        ),
+        await this.#patiently(async () => remove(this.#family, this.#table, ownChains(this.#table), lockFile)),
       );
     } catch (error) {
       return signal?.aborted === true ? false : this.#name(error);
@@ -116,7 +106,7 @@ class TableRemoval {
 
   /** Reports leftovers, if there are any, with the command that removes them. */
   async #name(error?: unknown): Promise<boolean> {
-    const leftover = await findLegacy(this.#family, this.#root, this.#options.legacyChains, [this.#table]);
+    const leftover = await findLegacy(this.#family, this.#root, this.#options.legacy, [this.#table]);
     if (leftover !== undefined) reportForeign(this.#options.log, leftover, error);
     return leftover === undefined;
   }

@@ -4,16 +4,14 @@
  */
 import { counted } from "../../base/counted.js";
 import { reasonOf } from "../../base/unknown.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./names.js";
 import { readText } from "./proc-file.js";
 
-/** Returns the user-defined chains of one table of the older iptables. Called only for tables that exist. */
-export type ReadLegacyChains = (family: IpFamily, table: string) => Promise<readonly string[]>;
-
-/** The type of `NftKernel.legacyLayout`. Called only for tables that exist. */
-export type ReadLegacyLayout = (family: IpFamily, table: string) => Promise<string>;
+/** The tables of the older iptables. Without `chains`, they are only reported as present. */
+export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
 
 const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
@@ -33,14 +31,14 @@ export async function presentTables(family: IpFamily, root: string): Promise<Ipt
 export async function findLegacy(
   family: IpFamily,
   root: string,
-  legacyChains: ReadLegacyChains | undefined,
+  legacy: LegacyReader | undefined,
   tables?: readonly IptablesTable[],
 ): Promise<ForeignLeftover | undefined> {
   const program = PROGRAM[family];
   const seen: string[] = [];
   const commands: string[] = [];
   for (const table of tables ?? (await presentTables(family, root))) {
-    const words = await describeTable(family, table, legacyChains);
+    const words = await describeTable(family, table, legacy);
     if (words === undefined) continue;
     seen.push(`${family} ${table}: ${words}`);
     commands.push(`${program}-legacy-save -t ${table} | grep -vE '${savePattern(table)}' | ${program}-legacy-restore`);
@@ -53,11 +51,11 @@ export async function findLegacy(
 async function describeTable(
   family: IpFamily,
   table: IptablesTable,
-  legacyChains: ReadLegacyChains | undefined,
+  legacy: LegacyReader | undefined,
 ): Promise<string | undefined> {
   try {
-    if (legacyChains === undefined) return "the table is there, and its chains were not looked at";
-    const own = (await legacyChains(family, table)).filter((chain) => isOwnChain(table, chain));
+    if (legacy?.chains === undefined) return "the table is there, and its chains were not looked at";
+    const own = (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
     if (own.length === 0) return undefined;
     return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
   } catch (error) {

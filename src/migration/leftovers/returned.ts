@@ -8,7 +8,8 @@ import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { presentTables, type ReadLegacyChains, type ReadLegacyLayout } from "./legacy.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import { presentTables } from "./legacy.js";
 
 /** Present in nat of every kube-proxy that serves in these modes, and of no other program. */
 const SIGN = "KUBE-SERVICES";
@@ -25,9 +26,8 @@ export interface ReturnedOptions {
   readonly log: Logger;
   /** Directory that contains /proc. Default "/". */
   readonly root?: string;
-  readonly legacyChains?: ReadLegacyChains;
-  /** Without it, each check reads such a table completely. */
-  readonly legacyLayout?: ReadLegacyLayout;
+  /** Without `layout`, each check reads such a table completely. */
+  readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
   /** Removes the family's leftovers. Never rejects. */
   readonly remove: (family: IpFamily) => Promise<void>;
   /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
@@ -45,14 +45,14 @@ interface LegacyLook {
  * with the same lengths would not be noticed. Rejects with KernelError.
  */
 async function lookAtLegacy(
-  { legacyChains, legacyLayout }: Pick<ReturnedOptions, "legacyChains" | "legacyLayout">,
+  { legacy }: Pick<ReturnedOptions, "legacy">,
   family: IpFamily,
   last: LegacyLook | undefined,
 ): Promise<LegacyLook> {
   // Read before the chains, so that the next check sees changes made in between.
-  const layout = await legacyLayout?.(family, "nat");
+  const layout = await legacy?.layout?.(family, "nat");
   if (last !== undefined && layout !== undefined && layout === last.layout) return last;
-  const chains = await legacyChains?.(family, "nat");
+  const chains = await legacy?.chains?.(family, "nat");
   return { layout, serves: chains?.includes(SIGN) === true };
 }
 
@@ -65,13 +65,13 @@ async function servingTables(
   family: IpFamily,
   looks: Map<IpFamily, LegacyLook>,
 ): Promise<string[]> {
-  const { kernel, root = "/", legacyChains } = options;
+  const { kernel, root = "/", legacy } = options;
   const found: string[] = [];
   const nat = { family, table: "nat" };
   if ((await kernel.tables(family)).some(({ table }) => table === nat.table)) {
     if ((await kernel.chains(nat, [SIGN])).length > 0) found.push(`${family} nat`);
   }
-  if (legacyChains !== undefined && (await presentTables(family, root)).includes("nat")) {
+  if (legacy?.chains !== undefined && (await presentTables(family, root)).includes("nat")) {
     const look = await lookAtLegacy(options, family, looks.get(family));
     looks.set(family, look);
     if (look.serves) found.push(`${family} nat of the older iptables`);

@@ -3,6 +3,7 @@ import { counted } from "../../base/counted.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { TableFlag } from "../../netlink/constants.js";
 import type { Kernel, TableInfo } from "../../netlink/kernel.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { findForeignLeftovers, type ForeignOptions } from "../leftovers/foreign.js";
 import { type ForeignLeftover } from "../leftovers/foreign-leftover.js";
 import { findIptablesChains, type TableCleanup } from "../leftovers/iptables.js";
@@ -44,11 +45,8 @@ export interface ModeFacts {
 /** The modes that have rules here. There are several if one was left behind. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
 
-/** Returns the number of rules in a chain of a table of the older iptables. Called only for tables that exist. */
-export type ReadLegacyRules = (family: IpFamily, table: string, chain: string) => Promise<number>;
-
 export interface ModeOptions extends ForeignOptions {
-  readonly legacyRules?: ReadLegacyRules;
+  readonly legacy?: Pick<LegacyTables, "chains" | "rules">;
 }
 
 /** @param kernel undefined if nf_tables must not be asked; it has no rules then. Rejects with KernelError. */
@@ -107,13 +105,13 @@ async function rulesOf(kernel: Kernel, found: readonly TableCleanup[], table: "n
 }
 
 /** Sums over both families. A kernel without IPv6 has no such table for it. */
-async function legacyNodePortRules({ root = "/", legacyRules }: ModeOptions): Promise<number | undefined> {
+async function legacyNodePortRules({ root = "/", legacy }: ModeOptions): Promise<number | undefined> {
   let count = 0;
   for (const family of IP_FAMILIES) {
     if (!(await presentTables(family, root)).includes("nat")) continue;
-    if (legacyRules === undefined) return undefined;
+    if (legacy === undefined) return undefined;
     try {
-      count += await legacyRules(family, "nat", NODE_PORTS);
+      count += await legacy.rules(family, "nat", NODE_PORTS);
     } catch {
       // The table is reported elsewhere as unreadable.
       return undefined;

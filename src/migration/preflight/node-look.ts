@@ -43,7 +43,7 @@ export interface ServedPackets {
 export interface NodeLookOptions {
   readonly kernel: RoutedKernel;
   /** Reads the older iptables. Absent if they are not checked. */
-  readonly legacy?: Pick<LegacyForwardOptions, "legacyForwardDrops" | "legacyLayout">;
+  readonly legacy?: LegacyForwardOptions["legacy"];
   /** Bit of the packet mark that our rules set, 0 to 31. */
   readonly masqueradeBit: number;
 }
@@ -127,7 +127,7 @@ export async function lookAtFirewalls(
   { families, services, packets }: ServedPackets,
 ): Promise<FirewallLook> {
   try {
-    const older = legacy === undefined ? [] : await findLegacyForward({ ...legacy, families });
+    const older = await findLegacyForward({ legacy, families });
     const ownMark = (1 << masqueradeBit) >>> 0;
     const { obstacles, ...check } = await checkFirewalls({ kernel, services, packets, ownMark });
     const legacyProblems = older.filter(({ hasRules }) => hasRules === false).map(legacyProblem);

@@ -8,9 +8,9 @@ import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { type FirewallLook, lookAtFirewalls } from "./node-look.js";
 import type { ServicePacket } from "../../tools/explain/firewalls.js";
+import type { RoutedKernel } from "../../tools/explain/routing.js";
 import { packetsOf } from "../../tools/explain/service-packets.js";
-import type { Kernel } from "../../netlink/kernel.js";
-import type { ReadLegacyChains } from "../leftovers/foreign.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
 import { isOwnChain } from "../leftovers/names.js";
 import {
@@ -23,9 +23,8 @@ import {
   type NodePortPlaces,
 } from "../../node/facts.js";
 import type { KernelFamilies } from "../../node/families.js";
-import { findDroppingChains, findSkippingBridges, type ReadLegacyForward } from "../../node/forwarding.js";
+import { findDroppingChains, findSkippingBridges } from "../../node/forwarding.js";
 import { readNumber } from "../../node/kernel-number.js";
-import type { ReadLegacyLayout } from "../../node/legacy-layout.js";
 import { readRoutes } from "../../node/routes.js";
 import { findOverlaps } from "../../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../../node/kernel-release.js";
@@ -45,20 +44,16 @@ import { type Finding, inOrder, note, of, ok } from "./finding.js";
 import { checkFootprint, type ElementCount } from "./footprint.js";
 import { checkHooks, type HookFacts, readForeignChains } from "./hooks.js";
 import { processWith, readListeners } from "./listeners.js";
-import { checkMode, type ModeFacts, modesOf, type ReadLegacyRules, readMode } from "./mode.js";
+import { checkMode, type ModeFacts, modesOf, readMode } from "./mode.js";
 import { checkModules, type ModuleFacts } from "./modules.js";
 import { checkObjects, type ObjectFacts } from "./objects.js";
 import { checkPorts, colliding, type PortFacts } from "./ports.js";
 import { checkServiceCIDRs } from "./service-cidrs.js";
 import { checkTrial, countElements, tryRules } from "./trial.js";
 
-/** The kernel, with access to the older iptables. */
-export type PreflightKernel = Kernel & {
-  readonly legacyChains: ReadLegacyChains;
-  readonly legacyRules: ReadLegacyRules;
-  readonly legacyForwardDrops: ReadLegacyForward;
-  readonly legacyLayout: ReadLegacyLayout;
-};
+export interface PreflightKernel extends RoutedKernel {
+  readonly legacy: Pick<LegacyTables, "chains" | "rules" | "forwardDrops" | "layout">;
+}
 
 export interface PreflightOptions {
   readonly reading: ConfigReading;
@@ -83,12 +78,8 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
   const { reading, objects, modules, kernel, root = "/" } = options;
   const families = options.families.families;
   const { config } = reading.loaded;
-  const legacy = kernel && {
-    legacyChains: kernel.legacyChains.bind(kernel),
-    legacyRules: kernel.legacyRules.bind(kernel),
-  };
-  const mode = await readMode(kernel, families, { root, ...legacy });
-  const local = kernel === undefined ? options.local : await localAddresses(kernel);
+  const mode = await readMode(kernel, families, { root, legacy: kernel?.legacy });
+  const local = kernel === undefined ? options.local : await localAddresses(kernel.interfaces);
   const facts = nodeFacts(config, options.nodeName, options.node);
   const places = families.map((family) => ({ family, places: nodePortAddresses(config, facts, family, local) }));
   const nodeKnown = options.node !== undefined || !isUnspecified(config.bindAddress);
@@ -112,8 +103,8 @@ export async function preflight(options: PreflightOptions): Promise<Finding[]> {
 }
 
 /** Excludes VIPs that kube-proxy's IPVS mode gives the node, because node ports are not served there. */
-async function localAddresses(kernel: Kernel): Promise<LocalAddress[]> {
-  const all = (await kernel.addresses()).filter(({ interfaceName }) => interfaceName !== IPVS_INTERFACE);
+async function localAddresses(interfaces: PreflightKernel["interfaces"]): Promise<LocalAddress[]> {
+  const all = (await interfaces.addresses()).filter(({ interfaceName }) => interfaceName !== IPVS_INTERFACE);
   const texts = new Map(all.map(({ family, address }) => [formatAddress(address), family]));
   return Array.from(texts, ([address, family]) => ({ family, address }));
 }
@@ -248,12 +239,11 @@ async function hookFindings(kernel: PreflightKernel | undefined, options: HookOp
   const seen = { mode, bridges, interfaces, masqueradeBit: config.nftables.masqueradeBit };
   if (kernel === undefined)
     return checkHooks({ ...seen, chains: [], legacyNat: [], dropping: [], firewalls: undefined });
-  const legacyForwardDrops = kernel.legacyForwardDrops.bind(kernel);
-  const legacyLayout = kernel.legacyLayout.bind(kernel);
+  const { legacy } = kernel;
   const [chains, dropping, legacyNat, firewalls] = await Promise.all([
     readForeignChains(kernel, families),
-    findDroppingChains({ kernel, families, legacyForwardDrops, legacyLayout, root }),
-    Promise.all(families.map((family) => readLegacyNat(kernel, family, root))),
+    findDroppingChains({ kernel, families, legacy, root }),
+    Promise.all(families.map((family) => readLegacyNat(legacy, family, root))),
     firewallLook(kernel, objects, config),
   ]);
   return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
@@ -281,13 +271,13 @@ async function firewallLook(
 
 /** Reads only a table that exists, because the kernel creates a table that is asked for. */
 async function readLegacyNat(
-  kernel: PreflightKernel,
+  legacy: PreflightKernel["legacy"],
   family: IpFamily,
   root: string,
 ): Promise<HookFacts["legacyNat"][number]> {
   const tables = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
   if (!tables.split("\n").includes("nat")) return { family, chains: [] };
-  const chains = await kernel.legacyChains(family, "nat");
+  const chains = await legacy.chains(family, "nat");
   // kubelet's own chains do not matter here.
   return { family, chains: chains.filter((chain) => !isOwnChain("nat", chain) && !/^KUBE-(?!ROUTER)/.test(chain)) };
 }

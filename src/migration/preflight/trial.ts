@@ -161,8 +161,6 @@ function emptyKernel(commit: Kernel["commit"]): Kernel {
     sets: none,
     objects: none,
     elements: notHere,
-    addresses: none,
-    watchAddresses: notHere,
     monitor: notHere,
     close: () => Promise.resolve(),
   };

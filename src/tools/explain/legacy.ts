@@ -2,28 +2,27 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { IpFamily } from "../../base/ip.js";
-import type { ReadLegacyForward } from "../../node/forwarding.js";
-import { chainsWithRules, type ReadLegacyLayout } from "../../node/legacy-layout.js";
-
-export interface LegacyReaders {
-  readonly legacyLayout: ReadLegacyLayout;
-  readonly legacyForwardDrops: ReadLegacyForward;
-}
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import { chainsWithRules } from "../../node/legacy-layout.js";
 
 /**
  * Returns texts such as "rules in chain PREROUTING of table raw of iptables-legacy, which cannot be read". Tables that
  * cannot be read are included. Never rejects.
  */
-export async function legacyObstacles(readers: LegacyReaders, family: IpFamily, root = "/"): Promise<string[]> {
+export async function legacyObstacles(
+  legacy: Pick<LegacyTables, "forwardDrops" | "layout">,
+  family: IpFamily,
+  root = "/",
+): Promise<string[]> {
   const names = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
   const program = `${family === "ip" ? "iptables" : "ip6tables"}-legacy`;
   const found: string[] = [];
   for (const table of names.split("\n").filter((name) => name !== "")) {
     try {
-      for (const chain of chainsWithRules(await readers.legacyLayout(family, table))) {
+      for (const chain of chainsWithRules(await legacy.layout(family, table))) {
         found.push(`rules in chain ${chain} of table ${table} of ${program}, which cannot be read`);
       }
-      if (await readers.legacyForwardDrops(family, table)) {
+      if (await legacy.forwardDrops(family, table)) {
         found.push(`the policy of chain FORWARD of table ${table} of ${program}: drop`);
       }
     } catch {

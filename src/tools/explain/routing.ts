@@ -1,13 +1,17 @@
 /** Looks up how this node's routes forward a packet, as far as that is visible from outside. */
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { AddressType } from "../../netlink/constants.js";
-import type { NetlinkExchange } from "../../netlink/exchange.js";
-import { type KernelRoute, RouteTable } from "../../netlink/routes.js";
+import type { NetlinkExchange } from "../../netlink/netlink-message.js";
+import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
+import { type KernelRoute, RouteTable } from "../../netlink/route-table.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import { addressTypeOf } from "./packet.js";
 
-/** A kernel that may answer route queries. If it does not, interfaces are unknown. */
-export type RoutedKernel = Kernel & Partial<NetlinkExchange>;
+/** nf_tables, and what routes depend on. Without `connection`, routes are unknown. */
+export interface RoutedKernel extends Kernel {
+  readonly interfaces: Pick<NetworkInterfaces, "addresses">;
+  readonly connection?: NetlinkExchange;
+}
 
 /** The node's current routes. Answers are cached. */
 export class Routing {
@@ -19,8 +23,7 @@ export class Routing {
 
   constructor(kernel: RoutedKernel) {
     this.#kernel = kernel;
-    const { exchange } = kernel;
-    this.#table = exchange === undefined ? undefined : new RouteTable({ exchange: exchange.bind(kernel) });
+    this.#table = kernel.connection && new RouteTable(kernel.connection);
   }
 
   /** Whether an interface of this node has the address. Rejects with KernelError. */
@@ -63,6 +66,6 @@ export class Routing {
   }
 
   async #readLocal(): Promise<ReadonlySet<string>> {
-    return new Set((await this.#kernel.addresses()).map(({ address }) => formatAddress(address)));
+    return new Set((await this.#kernel.interfaces.addresses()).map(({ address }) => formatAddress(address)));
   }
 }

@@ -6,6 +6,7 @@
 import { release } from "node:os";
 import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
 import { KernelError } from "../../netlink/errors.js";
+import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
 import type { NftKernel } from "../../netlink/nft-kernel.js";
 import type { Monitor, TableRef } from "../../netlink/kernel.js";
 import { TraceChain, type TraceFilter, traceOps, traceTable } from "./filter.js";
@@ -27,7 +28,9 @@ export interface TraceHandlers {
 }
 
 /** The part of nf_tables that a trace needs. */
-export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace" | "interfaceNames">;
+export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace"> & {
+  readonly interfaces: Pick<NetworkInterfaces, "names">;
+};
 
 /** The kernel cannot remove the table with its owner. Nothing was written. */
 export class NoOwnedTables extends Error {
@@ -84,7 +87,7 @@ export class PacketTrace {
     filter: TraceFilter,
     handlers: TraceHandlers,
   ): Promise<PacketTrace> {
-    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaceNames(), handlers);
+    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaces.names(), handlers);
     await trace.#start(filter);
     return trace;
   }
@@ -180,7 +183,7 @@ export class PacketTrace {
   async #interface(index: number | undefined): Promise<string | undefined> {
     if (index === undefined) return undefined;
     if (!this.#names.has(index)) {
-      for (const [each, name] of await this.#kernel.interfaceNames()) this.#names.set(each, name);
+      for (const [each, name] of await this.#kernel.interfaces.names()) this.#names.set(each, name);
     }
     return this.#names.get(index) ?? `interface ${index}`;
   }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import type { Kernel, Monitor } from "../../../src/netlink/kernel.js";
+import type { Monitor } from "../../../src/netlink/kernel.js";
+import type { ConnectedKernel } from "../../support/kernel-world.ts";
 import { formatAddress } from "../../../src/base/ip.js";
 import type { Current } from "../cases.js";
 
@@ -10,9 +11,9 @@ class Watcher {
   readonly faults: unknown[] = [];
   monitor: Monitor | undefined;
 
-  static async open(kernel: Kernel): Promise<Watcher> {
+  static async open({ interfaces }: ConnectedKernel): Promise<Watcher> {
     const watcher = new Watcher();
-    watcher.monitor = await kernel.watchAddresses({
+    watcher.monitor = await interfaces.watchAddresses({
       onChange: () => void watcher.changes++,
       onLost: () => void watcher.faults.push("lost"),
       onError: (error) => void watcher.faults.push(error),
@@ -29,8 +30,8 @@ class Watcher {
 const FOUR = "192.0.2.7/24";
 const SIX = "2001:db8::7/64";
 
-async function texts(kernel: Kernel): Promise<string[]> {
-  const addresses = await kernel.addresses();
+async function texts({ interfaces }: ConnectedKernel): Promise<string[]> {
+  const addresses = await interfaces.addresses();
   return addresses.map(
     ({ address, prefixLength, interfaceName }) => `${formatAddress(address)}/${prefixLength} ${interfaceName}`,
   );
@@ -43,7 +44,7 @@ export function addresses(current: Current): void {
     await changeAddress("add", FOUR);
     await changeAddress("add", SIX);
     expect(await texts(kernel)).toEqual([`${FOUR} lo`, `${SIX} lo`]);
-    const [four, six] = await kernel.addresses();
+    const [four, six] = await kernel.interfaces.addresses();
     expect([four.family, four.interfaceIndex, six.family, six.interfaceIndex]).toEqual(["ip", 1, "ip6", 1]);
   });
 
@@ -82,7 +83,7 @@ export function addresses(current: Current): void {
     await changeAddress("add", FOUR);
     await sleep(50);
     expect(watchers.map(({ changes }) => changes)).toEqual([0, 0]);
-    await expect(them.watchAddresses({ onChange() {}, onLost() {}, onError() {} })).rejects.toMatchObject({
+    await expect(them.interfaces.watchAddresses({ onChange() {}, onLost() {}, onError() {} })).rejects.toMatchObject({
       code: "closed",
     });
   });

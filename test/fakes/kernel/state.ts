@@ -4,15 +4,7 @@
  * Changes are made in place and recorded in a `Transaction` (transaction.ts), which reverts them if the batch fails. The state under a
  * running transaction is therefore the kernel's "next generation" (nft_is_active_next).
  */
-import type {
-  BaseChain,
-  Expr,
-  Family,
-  InterfaceAddress,
-  SetInfo,
-  TableRef,
-  Verdict,
-} from "../../../src/netlink/kernel.js";
+import type { BaseChain, Expr, Family, SetInfo, TableRef, Verdict } from "../../../src/netlink/kernel.js";
 import { DATA_VERDICT, SetFlag } from "../../../src/netlink/constants.js";
 import { nextGeneration } from "../../../src/netlink/generation.js";
 
@@ -225,7 +217,6 @@ export class NamespaceState {
   readonly tables = new Map<string, TableState>();
   /** The kernel's base_seq starts at 1. */
   generation = 1;
-  addresses: readonly InterfaceAddress[] = [];
   private tableHandles = 0n;
   private ports: number;
   constructor(

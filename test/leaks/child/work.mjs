@@ -172,7 +172,7 @@ const dumps = {
       case 4:
         return kernel.generation();
       case 5:
-        return kernel.addresses();
+        return kernel.interfaces.addresses();
       default:
         return kernel.elements(ref, set("many"));
     }
@@ -201,7 +201,7 @@ const monitors = {
     await monitor.close();
   },
   "monitors of addresses": async ({ kernel }) => {
-    const monitor = await kernel.watchAddresses(quiet);
+    const monitor = await kernel.interfaces.watchAddresses(quiet);
     await monitor.close();
   },
   "listeners to packet traces": async ({ kernel }) => {

@@ -32,7 +32,7 @@ async function work({ number, octet, end, count, netns }) {
   };
   await lab.kernel.monitor(quiet);
   await lab.kernel.trace(quiet);
-  await lab.kernel.watchAddresses(quiet);
+  await lab.kernel.interfaces.watchAddresses(quiet);
   await lab.conntrack.events({ ...quiet, onNew: () => undefined });
   void lab.kernel.rules(lab.ref);
   if (end === "by an error") throw new Error("as it should");

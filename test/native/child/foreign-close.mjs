@@ -183,7 +183,7 @@ const cases = {
     closeSync(Number(namespace));
     take([Number(namespace)]);
     // This call opens its own socket.
-    const after = await outcomes([() => kernel.interfaceNames()]);
+    const after = await outcomes([() => kernel.interfaces.names()]);
     await kernel.close();
     await collected();
     return { after, harmed: harmed([Number(namespace)]) };

@@ -9,8 +9,8 @@ import {
   number,
   RequestFlag,
   text,
-} from "../../../src/netlink/message.js";
-import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset.js";
+} from "../../../src/netlink/netlink-message.js";
+import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset-table.js";
 import {
   type Destination,
   destinationAttribute,
@@ -19,7 +19,7 @@ import {
   newServerAttribute,
   serverAttribute,
   type VirtualServer,
-} from "../../../src/netlink/ipvs.js";
+} from "../../../src/netlink/ipvs-table.js";
 import type { Protocol } from "../../../src/base/protocols.js";
 import { addressBytes, familyOf, type IpFamily } from "../../../src/base/ip.js";
 import type { NftKernel } from "../../../src/netlink/nft-kernel.js";
@@ -67,8 +67,8 @@ export class IpvsMode {
   readonly #node: Namespace;
 
   private constructor(kernel: NftKernel, node: Namespace) {
-    this.ipvs = new IpvsTable(kernel);
-    this.ipset = new IpsetTable(kernel);
+    this.ipvs = new IpvsTable(kernel.connection);
+    this.ipset = new IpsetTable(kernel.connection);
     this.#node = node;
   }
 

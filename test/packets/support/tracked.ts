@@ -44,7 +44,10 @@ export class Tracked {
       model: proxier.model,
       families: FAMILIES,
       localAddresses: async () =>
-        (await kernel.addresses()).map(({ family, address }) => ({ family, address: formatAddress(address) })),
+        (await kernel.interfaces.addresses()).map(({ family, address }) => ({
+          family,
+          address: formatAddress(address),
+        })),
       log: SILENT,
       observers: [{ reconciled: (report) => this.reports.push(report) }, ...observers],
       ...more,
@@ -60,8 +63,9 @@ export class Tracked {
     const table = await NetlinkConntrack.open({ netns });
     const log = pino(loggerOptions("warn"), pino.destination({ dest: 2, sync: true }));
     const clock = { now: () => performance.now() };
-    const options = { config, nodeName: NODE, families: FAMILIES, kernel, log, clock, trackReleased: true };
-    const tracked = new Tracked(kernel, table, new Proxier(options), more);
+    const { interfaces } = kernel;
+    const options = { config, nodeName: NODE, families: FAMILIES, kernel, interfaces, log, clock };
+    const tracked = new Tracked(kernel, table, new Proxier({ ...options, trackReleased: true }), more);
     tracked.#put([nodeObject(), serviceCIDRObject()]);
     tracked.#proxier.synced();
     return tracked;

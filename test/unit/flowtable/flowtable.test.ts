@@ -2,45 +2,48 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Flowtable, type FlowtableOptions, removeFlowtable } from "../../../src/flowtable/flowtable.js";
 import { FLOWTABLE_REF } from "../../../src/flowtable/operations.js";
-import type { LinkHandlers, Op } from "../../../src/netlink/kernel.js";
+import type { Op } from "../../../src/netlink/kernel.js";
+import type { InterfaceHandlers } from "../../../src/netlink/network-interfaces.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
 
-class LinkedKernel extends FakeKernel {
-  names = new Map([
+class FakeLinks {
+  present = new Map([
     [1, "lo"],
     [2, "eth0"],
     [3, "pod1"],
     [4, "other0"],
   ]);
-  handlers: LinkHandlers | undefined;
+  handlers: InterfaceHandlers | undefined;
   watches = 0;
 
-  interfaceNames(): Promise<ReadonlyMap<number, string>> {
-    return Promise.resolve(this.names);
+  names(): Promise<ReadonlyMap<number, string>> {
+    return Promise.resolve(this.present);
   }
 
-  watchLinks(handlers: LinkHandlers): Promise<{ close(): Promise<void> }> {
+  watchLinks(handlers: InterfaceHandlers): Promise<{ close(): Promise<void> }> {
     this.watches++;
     this.handlers = handlers;
     return Promise.resolve({ close: () => Promise.resolve() });
   }
 
   async link(change: (names: Map<number, string>) => void): Promise<void> {
-    change(this.names);
+    change(this.present);
     this.handlers?.onChange();
     await pass(100);
   }
 }
 
-let kernel: LinkedKernel;
+let kernel: FakeKernel;
+let links: FakeLinks;
 let lines: LogLine[];
 let failures: number;
 let subject: Flowtable | undefined;
 
 beforeEach(() => {
   vi.useFakeTimers();
-  kernel = new LinkedKernel();
+  kernel = new FakeKernel();
+  links = new FakeLinks();
   lines = [];
   failures = 0;
 });
@@ -57,6 +60,7 @@ async function start(options: Partial<FlowtableOptions> = {}): Promise<Flowtable
   const onFailure = (): void => void failures++;
   const shared = {
     kernel,
+    links,
     log: keptIn(lines, "info"),
     interfaces: ["eth0", "pod*"],
     onFailure,
@@ -74,32 +78,32 @@ const last = (): readonly Op[] | undefined => kernel.commits.at(-1);
 test("interfaces that are named are in it, and follow those that come and go", async () => {
   const flowtable = await start();
   expect(flowtable.devices).toEqual(["eth0", "pod1"]);
-  await kernel.link((names) => names.set(5, "pod2").set(6, "veth9"));
+  await links.link((names) => names.set(5, "pod2").set(6, "veth9"));
   expect(flowtable.devices).toEqual(["eth0", "pod1", "pod2"]);
   expect(last()).toMatchObject([{ op: "add", kind: "flowtable", flags: 2, devices: ["pod2"] }]);
   const commits = kernel.commits.length;
-  await kernel.link((names) => names.delete(3));
+  await links.link((names) => names.delete(3));
   expect(flowtable.devices).toEqual(["eth0", "pod2"]);
   // The kernel removes it itself.
   expect(kernel.commits).toHaveLength(commits);
   // Another device takes the name of a former one.
-  await kernel.link((names) => (names.delete(5), names.set(7, "pod2")));
+  await links.link((names) => (names.delete(5), names.set(7, "pod2")));
   expect(last()).toMatchObject([{ op: "add", devices: ["pod2"] }]);
   expect([failures, flowtable.failures()]).toEqual([0, []]);
 });
 
 test("a continuous change of links does not keep it from being written", async () => {
   const flowtable = await start();
-  kernel.names.set(5, "pod2");
+  links.present.set(5, "pod2");
   for (let i = 0; i < 4; i++) {
-    kernel.handlers?.onChange();
+    links.handlers?.onChange();
     await pass(50);
   }
   expect(flowtable.devices).toContain("pod2");
 });
 
 test("255 interfaces go into one operation", async () => {
-  kernel.names = new Map(Array.from({ length: 600 }, (_, i) => [i + 2, `pod${i}`]));
+  links.present = new Map(Array.from({ length: 600 }, (_, i) => [i + 2, `pod${i}`]));
   const flowtable = await start();
   expect(flowtable.devices).toHaveLength(600);
   expect(last()?.map((op) => op.kind === "flowtable" && op.devices?.length)).toEqual([255, 255, 90]);
@@ -126,7 +130,7 @@ test("a kernel without flowtables is named once, and no table stays", async () =
   kernel.failNext({ when: ({ kind }) => kind === "flowtable", errno: "ENOENT" });
   const flowtable = await start();
   expect(flowtable.unsupported).toContain("CONFIG_NFT_FLOW_OFFLOAD");
-  await kernel.link((names) => names.set(5, "pod2"));
+  await links.link((names) => names.set(5, "pod2"));
   await pass(120_000);
   expect(said()).toEqual(["warn no flowtable; connections stay in the rules", "info flowtable removed"]);
   expect(await kernel.tables("inet")).toEqual([]);
@@ -140,13 +144,13 @@ test.each([
   const flowtable = await start({ kernelRelease });
   expect(flowtable.unsupported).toContain(reason);
   expect(kernel.commits).toEqual([]);
-  expect(kernel.watches).toBe(0);
+  expect(links.watches).toBe(0);
 });
 
 test("a write whose outcome is not known makes the table anew, and says when that went well", async () => {
   const flowtable = await start();
   kernel.loseReply();
-  await kernel.link((names) => names.set(5, "pod2"));
+  await links.link((names) => names.set(5, "pod2"));
   expect(flowtable.failures()).toHaveLength(1);
   await pass(1000);
   expect(flowtable.failures()).toEqual([]);
@@ -161,10 +165,10 @@ test("a write whose outcome is not known makes the table anew, and says when tha
 
 test("a stream of events that ended is opened again", async () => {
   const flowtable = await start();
-  kernel.handlers?.onError(new Error("the socket is gone"));
-  kernel.names.set(5, "pod2");
+  links.handlers?.onError(new Error("the socket is gone"));
+  links.present.set(5, "pod2");
   await pass(1000);
-  expect(kernel.watches).toBe(2);
+  expect(links.watches).toBe(2);
   expect(flowtable.devices).toContain("pod2");
 });
 
@@ -181,7 +185,7 @@ test("nothing is written behind the end, and the table stays", async () => {
   const flowtable = await start();
   await flowtable.close();
   const commits = kernel.commits.length;
-  await kernel.link((names) => names.set(5, "pod2"));
+  await links.link((names) => names.set(5, "pod2"));
   await pass(120_000);
   expect(kernel.commits).toHaveLength(commits);
   expect(await kernel.tables("inet")).toHaveLength(1);

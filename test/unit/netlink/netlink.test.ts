@@ -1,8 +1,13 @@
 import { describe, expect, it } from "vitest";
 import { KernelError } from "../../../src/netlink/errors.js";
-import { IpsetTable } from "../../../src/netlink/ipset.js";
-import { destinationAttribute, IpvsTable, newServerAttribute, type VirtualServer } from "../../../src/netlink/ipvs.js";
-import { LinkTable } from "../../../src/netlink/links.js";
+import { IpsetTable } from "../../../src/netlink/ipset-table.js";
+import {
+  destinationAttribute,
+  IpvsTable,
+  newServerAttribute,
+  type VirtualServer,
+} from "../../../src/netlink/ipvs-table.js";
+import { LinkTable } from "../../../src/netlink/link-table.js";
 import {
   attribute,
   decodeAttributes,
@@ -19,7 +24,7 @@ import {
   numberOf,
   text,
   textOf,
-} from "../../../src/netlink/message.js";
+} from "../../../src/netlink/netlink-message.js";
 
 /** Answers requests in turn, and records them. */
 class Answers {

@@ -77,9 +77,12 @@ describe("a chain that drops forwarded packets by policy", () => {
     await file("proc/net/ip_tables_names", "filter\nnat\nmangle\n");
     const asked: string[] = [];
     await report({
-      legacyForwardDrops: (family, table) => {
-        asked.push(`${family} ${table}`);
-        return Promise.resolve(table === "filter");
+      legacy: {
+        forwardDrops: (family, table) => {
+          asked.push(`${family} ${table}`);
+          return Promise.resolve(table === "filter");
+        },
+        layout: () => Promise.resolve(""),
       },
     });
     expect(asked).toEqual(["ip filter", "ip mangle"]);
@@ -94,7 +97,8 @@ describe("a chain that drops forwarded packets by policy", () => {
 
   test("that cannot be looked for is a warning, and no reason to stop", async () => {
     await file("proc/net/ip_tables_names", "filter\n");
-    await report({ legacyForwardDrops: () => Promise.reject(new Error("EPERM")) });
+    const legacy = { forwardDrops: () => Promise.reject(new Error("EPERM")), layout: () => Promise.resolve("") };
+    await report({ legacy });
     expect(lines).toMatchObject([{ level: "warn", msg: "looking for firewalls failed" }]);
   });
 });

@@ -1,30 +1,20 @@
 /** When the program is notified of interface addresses: only if they differ, also after every kind of failure. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { InterfaceAddress } from "../../../src/netlink/kernel.js";
+import { FakeInterfaces, interfaceAddress as on } from "../../fakes/fake-interfaces.ts";
 import { LocalAddresses } from "../../../src/node/local-addresses.js";
-import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
 
-const on = (address: string, interfaceName = "eth0"): InterfaceAddress => ({
-  family: address.includes(":") ? "ip6" : "ip",
-  address: addressBytes(address),
-  prefixLength: 24,
-  interfaceIndex: 2,
-  interfaceName,
-});
-
-let kernel: FakeKernel;
+let interfaces: FakeInterfaces;
 let logged: Record<string, unknown>[];
 let changes: number;
 let subject: LocalAddresses;
 
 beforeEach(() => {
   vi.useFakeTimers();
-  kernel = new FakeKernel({ addresses: [on("192.0.2.2"), on("192.0.2.1"), on("192.0.2.1", "eth1")] });
+  interfaces = new FakeInterfaces([on("192.0.2.2"), on("192.0.2.1"), on("192.0.2.1", "eth1")]);
   logged = [];
   changes = 0;
-  subject = new LocalAddresses(kernel, keptIn(logged, "info"), () => void changes++);
+  subject = new LocalAddresses(interfaces, keptIn(logged, "info"), () => void changes++);
 });
 afterEach(async () => {
   await subject.close();
@@ -36,7 +26,7 @@ const pass = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
 describe("LocalAddresses", () => {
   it("reads once, each address once, sorted; the rest is memory", async () => {
-    const read = vi.spyOn(kernel, "addresses");
+    const read = vi.spyOn(interfaces, "addresses");
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
     await pass(60_000);
@@ -46,11 +36,11 @@ describe("LocalAddresses", () => {
 
   it("tells of addresses that come and go, of either family", async () => {
     await texts();
-    kernel.setAddresses([on("192.0.2.1"), on("2001:db8::1")]);
+    interfaces.set([on("192.0.2.1"), on("2001:db8::1")]);
     await pass();
     expect(changes).toBe(1);
     expect(await texts()).toEqual(["192.0.2.1", "2001:db8::1"]);
-    kernel.setAddresses([]);
+    interfaces.set([]);
     await pass();
     expect(changes).toBe(2);
     expect(await texts()).toEqual([]);
@@ -58,33 +48,33 @@ describe("LocalAddresses", () => {
 
   it("says nothing of a change of state, of another interface, or of what is already undone", async () => {
     await texts();
-    kernel.setAddresses([on("192.0.2.1", "eth7"), on("192.0.2.2")]);
+    interfaces.set([on("192.0.2.1", "eth7"), on("192.0.2.2")]);
     await pass();
-    kernel.setAddresses([]);
-    kernel.setAddresses([on("192.0.2.2"), on("192.0.2.1")]);
+    interfaces.set([]);
+    interfaces.set([on("192.0.2.2"), on("192.0.2.1")]);
     await pass();
     expect(changes).toBe(0);
   });
 
   it("reads again when a change comes during a read", async () => {
     await texts();
-    let during = (): void => kernel.setAddresses([on("192.0.2.9")]);
-    const read = kernel.addresses.bind(kernel);
-    vi.spyOn(kernel, "addresses").mockImplementation(async () => {
+    let during = (): void => interfaces.set([on("192.0.2.9")]);
+    const read = interfaces.addresses.bind(interfaces);
+    vi.spyOn(interfaces, "addresses").mockImplementation(async () => {
       const answer = await read();
       during();
       during = () => undefined;
       return answer;
     });
-    kernel.setAddresses([on("192.0.2.8")]);
+    interfaces.set([on("192.0.2.8")]);
     await pass();
     expect(await texts()).toEqual(["192.0.2.9"]);
   });
 
   it("reads again when the kernel dropped events", async () => {
     await texts();
-    vi.spyOn(kernel, "addresses").mockResolvedValue([on("192.0.2.5")]);
-    kernel.loseEvents();
+    vi.spyOn(interfaces, "addresses").mockResolvedValue([on("192.0.2.5")]);
+    interfaces.loseEvents();
     await pass();
     expect(await texts()).toEqual(["192.0.2.5"]);
     expect(changes).toBe(1);
@@ -92,8 +82,8 @@ describe("LocalAddresses", () => {
 
   it("tries an interrupted read again soon, and keeps what it knows until then", async () => {
     await texts();
-    kernel.interruptDumps(2);
-    kernel.setAddresses([on("192.0.2.5")]);
+    interfaces.interruptReads(2);
+    interfaces.set([on("192.0.2.5")]);
     await pass();
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
     await pass(50);
@@ -105,15 +95,15 @@ describe("LocalAddresses", () => {
 
   it("subscribes and reads again when the stream ends, and says so", async () => {
     await texts();
-    kernel.breakMonitors(new Error("the socket died"));
-    kernel.setAddresses([on("192.0.2.5")]);
+    interfaces.breakMonitors(new Error("the socket died"));
+    interfaces.set([on("192.0.2.5")]);
     await pass();
     expect(changes).toBe(0);
     await pass(50);
     expect(await texts()).toEqual(["192.0.2.5"]);
     expect(logged).toHaveLength(1);
     expect(JSON.stringify(logged[0])).toContain("the socket died");
-    kernel.setAddresses([on("192.0.2.6")]);
+    interfaces.set([on("192.0.2.6")]);
     await pass();
     expect(await texts()).toEqual(["192.0.2.6"]);
   });
@@ -121,30 +111,30 @@ describe("LocalAddresses", () => {
   it("goes without events while it cannot subscribe, trying with backoff", async () => {
     const attempts: number[] = [];
     const start = Date.now();
-    const watch = kernel.watchAddresses.bind(kernel);
-    vi.spyOn(kernel, "watchAddresses").mockImplementation((handlers) => {
+    const watch = interfaces.watchAddresses.bind(interfaces);
+    vi.spyOn(interfaces, "watchAddresses").mockImplementation((handlers) => {
       attempts.push(Date.now() - start);
       return attempts.length < 4 ? Promise.reject(new Error("no socket")) : watch(handlers);
     });
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
     await pass(10_000);
     expect(attempts).toEqual([0, 50, 150, 350]);
-    kernel.setAddresses([]);
+    interfaces.set([]);
     await pass();
     expect(changes).toBe(1);
   });
 
   it("fails the first question when there is no answer, and answers the next", async () => {
-    kernel.interruptDumps();
+    interfaces.interruptReads();
     await expect(subject.current()).rejects.toMatchObject({ code: "interrupted" });
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
   });
 
   it("is silent once closed", async () => {
     await texts();
-    kernel.setAddresses([]);
+    interfaces.set([]);
     await subject.close();
-    kernel.setAddresses([on("192.0.2.5")]);
+    interfaces.set([on("192.0.2.5")]);
     await pass(10_000);
     expect(changes).toBe(0);
   });

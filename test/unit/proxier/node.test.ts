@@ -3,8 +3,8 @@ import type { V1EndpointSlice, V1Node, V1Service } from "@kubernetes/client-node
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
+import { interfaceAddress as on } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import type { InterfaceAddress } from "../../../src/netlink/kernel.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
@@ -17,20 +17,13 @@ let kernel: FakeKernel;
 let logged: Record<string, unknown>[];
 let proxier: Proxier;
 
-const on = (address: string): InterfaceAddress => ({
-  family: address.includes(":") ? "ip6" : "ip",
-  address: addressBytes(address),
-  prefixLength: 24,
-  interfaceIndex: 2,
-  interfaceName: "eth0",
-});
-
 function make(changes: Partial<ProxyConfig> = {}): void {
   proxier = new Proxier({
     config: { ...defaultConfig(), ...changes },
     nodeName: NODE,
     families: ["ip", "ip6"],
     kernel,
+    interfaces: kernel.interfaces,
     log: keptIn(logged),
     clock: { now: () => performance.now() },
   });
@@ -94,14 +87,14 @@ const hex = (...addresses: readonly string[]): string[] =>
 describe("interface addresses", () => {
   it("are served and no longer served as the kernel tells, in both families, and nothing else is written", async () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
-    kernel.setAddresses([on("192.0.2.1"), on("127.0.0.1"), on("198.51.100.1")]);
+    kernel.interfaces.set([on("192.0.2.1"), on("127.0.0.1"), on("198.51.100.1")]);
     start();
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1"));
     await expect.poll(() => kernel.commits.length).toBe(2);
-    kernel.setAddresses([on("192.0.2.1"), on("192.0.2.7"), on("2001:db8::7"), on("fe80::1")]);
+    kernel.interfaces.set([on("192.0.2.1"), on("192.0.2.7"), on("2001:db8::7"), on("fe80::1")]);
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1", "192.0.2.7"));
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::7"));
-    kernel.setAddresses([on("192.0.2.7")]);
+    kernel.interfaces.set([on("192.0.2.7")]);
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.7"));
     await expect.poll(() => served("ip6")).toEqual([]);
     for (const ops of kernel.commits.slice(2)) expect(ops.map(({ kind }) => kind)).toEqual(["elements"]);
@@ -109,19 +102,19 @@ describe("interface addresses", () => {
 
   it("that node ports do not answer on cause no write", async () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
-    kernel.setAddresses([on("192.0.2.1")]);
+    kernel.interfaces.set([on("192.0.2.1")]);
     start();
     await expect.poll(() => kernel.commits.length).toBe(2);
-    kernel.setAddresses([on("192.0.2.1"), on("198.51.100.1")]);
+    kernel.interfaces.set([on("192.0.2.1"), on("198.51.100.1")]);
     await expect.poll(() => logged.filter(({ msg }) => msg === "nothing written").length).toBe(2);
     expect(kernel.commits).toHaveLength(2);
   });
 
   it("may come before the first full list: nothing is written for their sake", async () => {
     make();
-    kernel.setAddresses([on("192.0.2.1")]);
+    kernel.interfaces.set([on("192.0.2.1")]);
     await proxier.prepare();
-    kernel.setAddresses([on("192.0.2.2")]);
+    kernel.interfaces.set([on("192.0.2.2")]);
     await new Promise((resolve) => setTimeout(resolve, 50));
     expect(kernel.commits).toEqual([]);
   });
@@ -130,7 +123,7 @@ describe("interface addresses", () => {
 describe("the Node object", () => {
   it("primary: its own IP of each family, when an interface has it", async () => {
     make();
-    kernel.setAddresses([on("192.0.2.1"), on("192.0.2.2"), on("2001:db8::1"), on("2001:db8::2")]);
+    kernel.interfaces.set([on("192.0.2.1"), on("192.0.2.2"), on("2001:db8::1"), on("2001:db8::2")]);
     putNode(["192.0.2.1", "2001:db8::1"]);
     start();
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.1"));
@@ -140,7 +133,7 @@ describe("the Node object", () => {
     proxier.flush();
     await expect.poll(() => served("ip")).toEqual(hex("192.0.2.2"));
     await expect.poll(() => served("ip6")).toEqual([]);
-    kernel.setAddresses([on("192.0.2.2"), on("2001:db8::3")]);
+    kernel.interfaces.set([on("192.0.2.2"), on("2001:db8::3")]);
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::3"));
   });
 

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
+import { FakeInterfaces, interfaceAddress } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
@@ -87,7 +88,7 @@ class Run {
       kernel,
       log: SILENT,
       clock: { now: () => performance.now() + 20 * this.#transactions },
-      localAddresses: () => Promise.resolve(LOCAL),
+      interfaces: new FakeInterfaces(LOCAL.map(({ address }) => interfaceAddress(address))),
       // Nearly all services then count as large: they are written port by port.
       ...(this.#inPieces && { serviceElements: 1 }),
       watch,

@@ -37,7 +37,9 @@ beforeEach(() => {
 async function serve(services: number): Promise<void> {
   const config = { ...defaultConfig(), bindAddress: "192.0.2.1" };
   const clock = { now: () => now };
-  const proxier = new Proxier({ config, nodeName: "here", families: ["ip", "ip6"], kernel, log: SILENT, clock });
+  const { interfaces } = kernel;
+  const shared = { kernel, interfaces, log: SILENT, clock };
+  const proxier = new Proxier({ config, nodeName: "here", families: ["ip", "ip6"], ...shared });
   for (let i = 0; i < services; i++) {
     proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, [2 * i, 2 * i + 1]) }));

@@ -2,7 +2,8 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { findForeignLeftovers, type ReadLegacyChains } from "../../../../src/migration/leftovers/foreign.js";
+import type { LegacyTables } from "../../../../src/netlink/legacy-tables.js";
+import { findForeignLeftovers } from "../../../../src/migration/leftovers/foreign.js";
 import { isOwnChain, savePattern } from "../../../../src/migration/leftovers/names.js";
 
 let root: string;
@@ -30,10 +31,9 @@ UDP  0A60000A:0035 rr
 TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB rr
 `;
 
-const chains =
-  (all: Readonly<Record<string, readonly string[]>>): ReadLegacyChains =>
-  (family, table) =>
-    Promise.resolve(all[`${family} ${table}`] ?? []);
+const holding = (all: Readonly<Record<string, string[]>>): Pick<LegacyTables, "chains"> => ({
+  chains: (family, table) => Promise.resolve(all[`${family} ${table}`] ?? []),
+});
 
 describe("leftovers that nf_tables does not see", () => {
   it("are none on a node of nf_tables", async () => {
@@ -45,8 +45,8 @@ describe("leftovers that nf_tables does not see", () => {
   it("are kube-proxy's chains in the older iptables, with the command that removes them", async () => {
     await proc("ip_tables_names", "nat\nfilter\nmangle\nraw\n");
     const nat = ["DOCKER", "KUBE-SERVICES", "KUBE-SVC-AAAA", "KUBE-SEP-BBBB", "KUBE-MARK-DROP"];
-    const legacyChains = chains({ "ip nat": nat, "ip filter": ["KUBE-FORWARD", "KUBE-FIREWALL"] });
-    const found = await findForeignLeftovers({ root, legacyChains });
+    const legacy = holding({ "ip nat": nat, "ip filter": ["KUBE-FORWARD", "KUBE-FIREWALL"] });
+    const found = await findForeignLeftovers({ root, legacy });
     expect(found).toMatchObject([
       { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES and 2 more chains; ip filter: KUBE-FORWARD" },
     ]);
@@ -57,16 +57,16 @@ describe("leftovers that nf_tables does not see", () => {
 
   it("are looked for in both families", async () => {
     await proc("ip6_tables_names", "mangle\n");
-    const legacyChains = chains({ "ip6 mangle": ["KUBE-PROXY-CANARY"], "ip mangle": ["KUBE-PROXY-CANARY"] });
-    const found = await findForeignLeftovers({ root, legacyChains });
+    const legacy = holding({ "ip6 mangle": ["KUBE-PROXY-CANARY"], "ip mangle": ["KUBE-PROXY-CANARY"] });
+    const found = await findForeignLeftovers({ root, legacy });
     expect(found).toMatchObject([{ seen: "ip6 mangle: KUBE-PROXY-CANARY" }]);
     expect(found[0].command).toContain("ip6tables-legacy-restore");
   });
 
   it("are not the chains of others there", async () => {
     await proc("ip_tables_names", "nat\nraw\n");
-    const legacyChains = chains({ "ip nat": ["DOCKER", "KUBE-MARK-DROP"], "ip raw": ["KUBE-SERVICES"] });
-    expect(await findForeignLeftovers({ root, legacyChains })).toEqual([]);
+    const legacy = holding({ "ip nat": ["DOCKER", "KUBE-MARK-DROP"], "ip raw": ["KUBE-SERVICES"] });
+    expect(await findForeignLeftovers({ root, legacy })).toEqual([]);
   });
 
   it("may be in a table that cannot be looked into: it is named", async () => {
@@ -74,8 +74,8 @@ describe("leftovers that nf_tables does not see", () => {
     expect(await findForeignLeftovers({ root })).toMatchObject([
       { seen: expect.stringMatching(/^ip nat: .*not looked/) as string },
     ]);
-    const legacyChains: ReadLegacyChains = () => Promise.reject(new Error("EPERM"));
-    expect(await findForeignLeftovers({ root, legacyChains })).toMatchObject([
+    const legacy = { chains: () => Promise.reject(new Error("EPERM")) };
+    expect(await findForeignLeftovers({ root, legacy })).toMatchObject([
       { seen: "ip nat: the table is there, and its chains cannot be read (EPERM)" },
     ]);
   });

@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { FakeIpvs } from "../../../fakes/fake-ipvs.ts";
 import { keptIn, type LogLine } from "../../../support/log.ts";
 import { type IpFamily, parseCIDR } from "../../../../src/base/ip.js";
-import type { VirtualServer } from "../../../../src/netlink/ipvs.js";
+import type { VirtualServer } from "../../../../src/netlink/ipvs-table.js";
 import { IpvsRemoval, removeIpvsNow } from "../../../../src/migration/leftovers/ipvs.js";
 import { ipvsKernel, socketAddresses } from "../../../../src/migration/leftovers/ipvs-kernel.js";
 import { familyOfSet, ownerOf, serverText } from "../../../../src/migration/leftovers/ipvs-names.js";

@@ -170,8 +170,8 @@ describe("while the proxier runs", () => {
 
   it("the older iptables is looked at as well", async () => {
     const minutes = new Minutes();
-    const legacyChains = async (): Promise<readonly string[]> => ["KUBE-SERVICES", "KUBE-SVC-A"];
-    const removal = new LeftoverRemoval({ ...options(), legacyChains, later: minutes.later });
+    const legacy = { chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
+    const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
     await bothInForce(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
@@ -183,12 +183,14 @@ describe("while the proxier runs", () => {
     let chains = ["KUBE-SERVICES"];
     let layout = "1";
     const read: string[] = [];
-    const legacyChains = (family: string, table: string): Promise<readonly string[]> => {
-      read.push(`${family} ${table}`);
-      return Promise.resolve(chains);
+    const legacy = {
+      chains: (family: string, table: string) => {
+        read.push(`${family} ${table}`);
+        return Promise.resolve(chains);
+      },
+      layout: () => Promise.resolve(layout),
     };
-    const legacyLayout = (): Promise<string> => Promise.resolve(layout);
-    const removal = new LeftoverRemoval({ ...options(), legacyChains, legacyLayout, later: minutes.later });
+    const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
     await bothInForce(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);

@@ -3,12 +3,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { KernelError } from "../../../../src/netlink/errors.js";
-import type { LegacyRemoval } from "../../../../src/netlink/legacy-tables.js";
+import type { LegacyRemoval, LegacyTables } from "../../../../src/netlink/legacy-tables.js";
 import {
   type LeftoverOptions,
   LeftoverRemoval,
   removeLeftovers,
-  type RemoveLegacyChains,
 } from "../../../../src/migration/leftovers/leftover-removal.js";
 import { ownChains } from "../../../../src/migration/leftovers/names.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
@@ -25,7 +24,7 @@ let asked: string[];
 /** The kernel's answers by table, each an error or a removal; the last one repeats. By default, nothing is there. */
 let answers: Record<string, (LegacyRemoval | Error)[]>;
 /** The chains in each table. */
-let present: Record<string, readonly string[]>;
+let present: Record<string, string[]>;
 beforeEach(async () => {
   root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
   await mkdir(join(root, "proc/net"), { recursive: true });
@@ -42,7 +41,7 @@ const names = (family: string, ...tables: readonly string[]): Promise<void> =>
 const system = (errno: string): KernelError =>
   new KernelError("system", `the kernel says ${errno}`, { action: "replace iptables table", errno });
 
-const remove: RemoveLegacyChains = async (family, table, own, lockFile) => {
+const remove: LegacyTables["remove"] = async (family, table, own, lockFile) => {
   asked.push(`${family} ${table}`);
   expect(own).toBe(ownChains(table as "nat"));
   expect(lockFile).toBe(join(root, "run/xtables.lock"));
@@ -52,13 +51,15 @@ const remove: RemoveLegacyChains = async (family, table, own, lockFile) => {
   return answer ?? NOTHING;
 };
 
+const chains = (family: string, table: string): Promise<string[]> =>
+  Promise.resolve(present[`${family} ${table}`] ?? []);
+
 const options = (more: Partial<LeftoverOptions> = {}): LeftoverOptions => ({
   kernel: new FakeKernel(),
   log: keptIn(lines, "info"),
   families: ["ip", "ip6"],
   root,
-  legacyChains: (family, table) => Promise.resolve(present[`${family} ${table}`] ?? []),
-  removeLegacyChains: remove,
+  legacy: { chains, remove },
   ...more,
 });
 
@@ -139,8 +140,7 @@ describe("kube-proxy's chains in the older iptables", () => {
   it("are named where nothing can remove them", async () => {
     await names("ip", "nat");
     present = { "ip nat": ["KUBE-SERVICES"] };
-    const { removeLegacyChains: _, ...others } = options();
-    expect(await removeLeftovers(others)).toBe(false);
+    expect(await removeLeftovers(options({ legacy: { chains } }))).toBe(false);
     expect(lines).toMatchObject([{ level: "warn", seen: "ip nat: KUBE-SERVICES" }]);
   });
 

@@ -11,6 +11,7 @@ import {
   type PreflightKernel,
   type PreflightOptions,
 } from "../../../../src/migration/preflight/preflight.js";
+import { interfaceAddress as on } from "../../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 
 const CONFIG = JSON.stringify({
@@ -48,13 +49,15 @@ async function look(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
   });
 }
 
-const fake = (): PreflightKernel =>
+const fake = (): PreflightKernel & FakeKernel =>
   Object.assign(new FakeKernel(), {
-    legacyChains: () => Promise.resolve(["KUBE-SERVICES", "DOCKER"]),
-    legacyRules: () => Promise.resolve(0),
-    legacyForwardDrops: () => Promise.resolve(true),
-    // FORWARD has a rule.
-    legacyLayout: () => Promise.resolve("640 5 14 0 0 152 456 0 0 0 304 456 0"),
+    legacy: {
+      chains: () => Promise.resolve(["KUBE-SERVICES", "DOCKER"]),
+      rules: () => Promise.resolve(0),
+      forwardDrops: () => Promise.resolve(true),
+      // FORWARD has a rule.
+      layout: () => Promise.resolve("640 5 14 0 0 152 456 0 0 0 304 456 0"),
+    },
   });
 
 const said = (findings: readonly Finding[], check: string): string[] =>
@@ -100,20 +103,11 @@ test("the older iptables: kube-proxy's chains are its mode's, others' are named 
 test("VIPs that the IPVS mode gives the node are no addresses that node ports would lose", async () => {
   await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
   const kernel = fake();
-  const on = (interfaceName: string, ...address: number[]) => {
-    return {
-      family: "ip",
-      address: Uint8Array.from(address),
-      prefixLength: 32,
-      interfaceIndex: 1,
-      interfaceName,
-    } as const;
-  };
-  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("kube-ipvs0", 10, 96, 0, 1)]);
+  kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "kube-ipvs0")]);
   expect(said(await look({ kernel }), "node-ports")).toEqual([
     expect.stringMatching(/^ok: node ports would answer on/),
   ]);
-  kernel.addresses = () => Promise.resolve([on("eth0", 192, 0, 2, 1), on("eth1", 10, 96, 0, 1)]);
+  kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "eth1")]);
   expect(said(await look({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
 });
 

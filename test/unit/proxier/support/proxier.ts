@@ -1,6 +1,7 @@
 import { defaultConfig } from "../../../../src/config/load.js";
 import type { Kernel } from "../../../../src/netlink/kernel.js";
 import { Proxier, type ProxierOptions } from "../../../../src/proxier/proxier.js";
+import { FakeInterfaces, interfaceAddress } from "../../../fakes/fake-interfaces.ts";
 import { SILENT } from "../../../support/log.ts";
 
 /** A proxier with the default configuration on a node with the address 192.0.2.1. IPv4 only by default. */
@@ -12,7 +13,7 @@ export function makeProxier(kernel: Kernel, options: Partial<ProxierOptions> = {
     kernel,
     log: SILENT,
     clock: { now: () => performance.now() },
-    localAddresses: () => Promise.resolve([{ family: "ip", address: "192.0.2.1" }]),
+    interfaces: new FakeInterfaces([interfaceAddress("192.0.2.1")]),
     ...options,
   });
 }

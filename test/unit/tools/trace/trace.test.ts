@@ -34,9 +34,7 @@ class FakeKernel implements TraceKernel {
   rules(): ReturnType<TraceKernel["rules"]> {
     return Promise.resolve(this.rulesThere);
   }
-  interfaceNames(): Promise<ReadonlyMap<number, string>> {
-    return Promise.resolve(new Map([[1, "lo"]]));
-  }
+  readonly interfaces = { names: () => Promise.resolve(new Map([[1, "lo"]])) };
   trace(handlers: TraceHandlers): ReturnType<TraceKernel["trace"]> {
     this.handlers = handlers;
     this.open++;

@@ -1,12 +1,12 @@
 /**
- * Netlink messages as bytes, for what is asked seldom (linux/netlink.h). Pure: `NftKernel.exchange` sends them. Numbers are in
+ * Netlink messages as bytes, for what is asked seldom (linux/netlink.h). `NetlinkConnection.exchange` sends them. Numbers are in
  * the host's byte order unless a function's name says otherwise. What is read is checked: a message that does not keep to its
  * own lengths throws KernelError "system" (EBADMSG).
  */
 import { endianness } from "node:os";
 import { KernelError } from "./errors.js";
 
-/** linux/netlink.h: the protocols that `NftKernel.exchange` takes. */
+/** linux/netlink.h: the protocols that `NetlinkConnection.exchange` takes. */
 export const NetlinkProtocol = { route: 0, netfilter: 12, generic: 16 } as const;
 
 /** linux/netlink.h: flags of requests. */
@@ -101,6 +101,22 @@ export function encodeRequest({ type, flags, header, attributes }: Request): Uin
   view.setUint32(8, 1, LITTLE);
   bytes.set(body, HEADER);
   return bytes;
+}
+
+/** Sends requests to the kernel: a `NetlinkConnection`. */
+export interface NetlinkExchange {
+  /** Returns the messages of the answer to one request. See `NetlinkConnection.exchange`. */
+  exchange(protocol: number, request: Uint8Array): Promise<Uint8Array>;
+}
+
+/** Sends a request and returns the messages of the kernel's answer. `headerLength` is the length of each one's own header. */
+export async function ask(
+  netlink: NetlinkExchange,
+  protocol: number,
+  request: Request,
+  headerLength: number,
+): Promise<Reply[]> {
+  return decodeReplies(await netlink.exchange(protocol, encodeRequest(request)), headerLength);
 }
 
 /** Attributes by type; of a type that comes more than once, in their order. */

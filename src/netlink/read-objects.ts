@@ -1,18 +1,17 @@
 /** Named objects and flowtables of nf_tables (linux/netfilter/nf_tables.h), which are asked for only where a table has some. */
 import type { ObjectInfo, TableRef } from "./kernel.js";
 import { NfProto } from "./constants.js";
-import type { NetlinkExchange } from "./exchange.js";
 import {
+  ask,
   attribute,
   type Attributes,
-  decodeReplies,
-  encodeRequest,
+  type NetlinkExchange,
   NetlinkProtocol,
   networkNumberOf,
   RequestFlag,
   text,
   textOf,
-} from "./message.js";
+} from "./netlink-message.js";
 
 /** linux/netfilter/nfnetlink.h */
 const NFNL_SUBSYS_NFTABLES = 10;
@@ -37,13 +36,13 @@ export async function readObjects(netlink: NetlinkExchange, table: TableRef): Pr
 }
 
 async function dump(netlink: NetlinkExchange, { family, table }: TableRef, message: number): Promise<Attributes[]> {
-  const request = encodeRequest({
+  const request = {
     type: (NFNL_SUBSYS_NFTABLES << 8) | message,
     flags: RequestFlag.dump,
     header: Uint8Array.of(NfProto[family], 0, 0, 0),
     attributes: [attribute(TABLE, text(table))],
-  });
-  const replies = decodeReplies(await netlink.exchange(NetlinkProtocol.netfilter, request), NFGEN_HEADER);
+  };
+  const replies = await ask(netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
   // A kernel that does not filter by the table's name gives those of all tables.
   return replies.flatMap(({ attributes }) => (textOf(attributes, TABLE) === table ? [attributes] : []));
 }

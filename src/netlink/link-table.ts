@@ -2,22 +2,21 @@
 import { AF } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
 import { isErrno } from "./errors.js";
-import type { NetlinkExchange } from "./exchange.js";
 import {
+  ask,
   attribute,
   dataOf,
-  decodeReplies,
-  encodeRequest,
   headerNumber,
   joined,
   nestOf,
+  type NetlinkExchange,
   NetlinkProtocol,
   number,
   type Reply,
   RequestFlag,
   text,
   textOf,
-} from "./message.js";
+} from "./netlink-message.js";
 
 const Message = {
   newLink: 16,
@@ -176,15 +175,14 @@ export class LinkTable {
     }
   }
 
-  async #ask(
+  #ask(
     type: number,
     flags: number,
     header: Uint8Array,
     attributes: readonly Uint8Array[],
     replyHeader: number,
   ): Promise<Reply[]> {
-    const request = encodeRequest({ type, flags, header, attributes });
-    return decodeReplies(await this.#netlink.exchange(NetlinkProtocol.route, request), replyHeader);
+    return ask(this.#netlink, NetlinkProtocol.route, { type, flags, header, attributes }, replyHeader);
   }
 }
 

@@ -2,20 +2,19 @@
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
 import { isErrno } from "./errors.js";
-import type { NetlinkExchange } from "./exchange.js";
 import {
+  ask,
   attribute,
-  decodeReplies,
-  encodeRequest,
   headerNumber,
   joined,
+  type NetlinkExchange,
   NetlinkProtocol,
   number,
   numberOf,
   type Reply,
   RequestFlag,
   textOf,
-} from "./message.js";
+} from "./netlink-message.js";
 
 const GET_LINK = 18;
 const GET_ROUTE = 26;
@@ -83,14 +82,13 @@ export class RouteTable {
     return name;
   }
 
-  async #ask(
+  #ask(
     type: number,
     flags: number,
     header: Uint8Array,
     attributes: readonly Uint8Array[],
     replyHeader: number,
   ): Promise<Reply[]> {
-    const request = encodeRequest({ type, flags, header, attributes });
-    return decodeReplies(await this.#netlink.exchange(NetlinkProtocol.route, request), replyHeader);
+    return ask(this.#netlink, NetlinkProtocol.route, { type, flags, header, attributes }, replyHeader);
   }
 }

@@ -1,13 +1,12 @@
 /** ipset over nfnetlink (linux/netfilter/ipset/ip_set.h; net/netfilter/ipset/ip_set_core.c). */
 import { isErrno } from "./errors.js";
-import type { NetlinkExchange } from "./exchange.js";
 import {
+  ask,
   attribute,
   type Attributes,
-  decodeReplies,
-  encodeRequest,
   nestOf,
   decodeAttributes,
+  type NetlinkExchange,
   NetlinkProtocol,
   networkAttribute,
   networkNumber,
@@ -17,7 +16,7 @@ import {
   RequestFlag,
   text,
   textOf,
-} from "./message.js";
+} from "./netlink-message.js";
 
 /** linux/netfilter/nfnetlink.h */
 const NFNL_SUBSYS_IPSET = 6;
@@ -96,14 +95,14 @@ export class IpsetTable {
 
   /** Any command of ipset's. Throws KernelError. */
   async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
-    const request = encodeRequest({
+    const request = {
       type: (NFNL_SUBSYS_IPSET << 8) | command,
       flags,
       // nfgenmsg: AF_UNSPEC, NFNETLINK_V0.
       header: new Uint8Array(NFGEN_HEADER),
       attributes: [attribute(IpsetAttribute.protocol, number(PROTOCOL, 1)), ...attributes],
-    });
-    const answer = await this.#netlink.exchange(NetlinkProtocol.netfilter, request);
-    return decodeReplies(answer, NFGEN_HEADER).map((reply) => reply.attributes);
+    };
+    const replies = await ask(this.#netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
+    return replies.map((reply) => reply.attributes);
   }
 }

@@ -4,13 +4,13 @@ import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
 import { isErrno } from "./errors.js";
 import {
+  ask,
   attribute,
   type Attributes,
   dataOf,
-  decodeReplies,
-  encodeRequest,
   nest,
   nestOf,
+  type NetlinkExchange,
   NetlinkProtocol,
   networkNumber,
   networkNumberOf,
@@ -19,8 +19,7 @@ import {
   RequestFlag,
   text,
   textOf,
-} from "./message.js";
-import type { NetlinkExchange } from "./exchange.js";
+} from "./netlink-message.js";
 
 /** linux/genetlink.h */
 const GENL_ID_CTRL = 0x10;
@@ -115,10 +114,7 @@ export class IpvsTable {
       attributes: [attribute(CTRL_ATTR_FAMILY_NAME, text("IPVS"))],
     };
     try {
-      const [reply] = decodeReplies(
-        await this.#netlink.exchange(NetlinkProtocol.generic, encodeRequest(request)),
-        GENL_HEADER,
-      );
+      const [reply] = await ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
       this.#type = reply === undefined ? undefined : numberOf(reply.attributes, CTRL_ATTR_FAMILY_ID);
     } catch (error) {
       if (!isErrno(error, "ENOENT")) throw error;
@@ -168,9 +164,9 @@ export class IpvsTable {
     const type = await this.#familyType();
     if (type === undefined) return [];
     const header = genericHeader(command, IPVS_GENL_VERSION);
-    const request = encodeRequest({ type, flags, header, attributes });
-    const answer = await this.#netlink.exchange(NetlinkProtocol.generic, request);
-    return decodeReplies(answer, GENL_HEADER).map((reply) => reply.attributes);
+    const request = { type, flags, header, attributes };
+    const replies = await ask(this.#netlink, NetlinkProtocol.generic, request, GENL_HEADER);
+    return replies.map((reply) => reply.attributes);
   }
 }
 

@@ -1,0 +1,104 @@
+import { loadAddon, type NativeAddon } from "./addon.js";
+import type { Monitor } from "./kernel.js";
+import { NativeCalls, rethrowLater } from "./native-calls.js";
+import { translate } from "./native-error.js";
+import type { NetlinkExchange } from "./netlink-message.js";
+import type { NativeConnection, NativeEventCallback, NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
+
+export interface ConnectionOptions {
+  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
+  readonly netns?: string;
+  /** Listeners to nf_tables events are told this name with each commit; at most 15 bytes. Default "nft-proxier". */
+  readonly programName?: string;
+  /** Send buffer to begin with, bytes; it grows with the batches as far as the kernel lets it. */
+  readonly sendBufferBytes?: number;
+  /** Receive buffer of a monitor, bytes. Default 64 MiB (1 MiB to watch addresses), or what net.core.rmem_max allows. */
+  readonly receiveBufferBytes?: number;
+}
+
+/** Handlers that every stream of events has. */
+interface StreamHandlers {
+  onLost(): void;
+  onError(error: Error): void;
+}
+
+/** The addon's sockets in one network namespace, which the classes of this room share. */
+export class NetlinkConnection implements NetlinkExchange {
+  readonly addon: NativeAddon;
+  readonly handle: NativeConnection;
+  readonly #calls = new NativeCalls("connection");
+
+  private constructor(addon: NativeAddon, handle: NativeConnection) {
+    this.addon = addon;
+    this.handle = handle;
+  }
+
+  /**
+   * Opens the namespace's nf_tables. Fails with "addon", "no-permission" (CAP_NET_ADMIN, or CAP_SYS_ADMIN to enter
+   * another namespace), "no-nftables" or "system" (no such namespace).
+   */
+  static async open(options: ConnectionOptions = {}): Promise<NetlinkConnection> {
+    const addon = loadAddon();
+    const { programName: name, ...rest } = options;
+    const native: NativeOpenOptions = name === undefined ? rest : { ...rest, name };
+    try {
+      return new NetlinkConnection(addon, await addon.open(native));
+    } catch (error) {
+      throw translate(error, "open");
+    }
+  }
+
+  get closed(): boolean {
+    return this.#calls.closed;
+  }
+
+  /** Calls the addon. Fails with KernelError: the addon's error, or "closed". */
+  run<T>(action: string, call: (addon: NativeAddon, handle: NativeConnection) => Promise<T>): Promise<T> {
+    return this.#calls.run(action, async () => call(this.addon, this.handle));
+  }
+
+  /**
+   * Subscribes to events; subscribed when the promise resolves. Handlers must not throw: their errors surface as uncaught exceptions.
+   * The event loop stays alive until the monitor is closed.
+   * @param onValue receives each value that comes with an event.
+   */
+  watch(
+    action: string,
+    handlers: StreamHandlers,
+    onValue: (value: unknown) => void,
+    subscribe: (addon: NativeAddon, handle: NativeConnection, callback: NativeEventCallback) => Promise<NativeMonitor>,
+  ): Promise<Monitor> {
+    const callback: NativeEventCallback = (kind, value) =>
+      rethrowLater(() => {
+        if (kind === "lost") handlers.onLost();
+        else if (kind === "error") handlers.onError(translate(value, action) as Error);
+        else onValue(value);
+      });
+    return this.run(action, async (addon, handle) => {
+      const monitor = await subscribe(addon, handle, callback);
+      return this.#calls.stream(() => addon.closeMonitor(monitor));
+    });
+  }
+
+  /**
+   * Sends one netlink message to the kernel and returns the messages of its answer, padded, without the final one that ends a dump.
+   * Returns no bytes for an acknowledgement. `protocol` is of `NetlinkProtocol`. An interrupted dump is read again.
+   * Fails with the kernel's errno, or "invalid" if `request` is not one whole request.
+   */
+  exchange(protocol: number, request: Uint8Array): Promise<Uint8Array> {
+    return this.run("netlink request", (addon, handle) => addon.exchange(handle, protocol, request));
+  }
+
+  /**
+   * Returns memory that large commits and dumps left behind to the system, and has the heap collected beside other work. Call it in the
+   * quiet after them. Resolves when the memory is returned.
+   */
+  releaseMemory(): Promise<void> {
+    return this.run("release memory", (addon) => addon.releaseMemory());
+  }
+
+  /** Waits for running calls, then closes monitors and sockets. Later calls fail with "closed". */
+  close(): Promise<void> {
+    return this.#calls.end(() => this.addon.close(this.handle));
+  }
+}
