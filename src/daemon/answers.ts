@@ -146,8 +146,7 @@ export class Answers {
     const { proxier, observation } = this.#parts;
     const services = new ServiceBoard({ families, proxier, states: this.board, clock, counters: serviceCounters });
     const { registry } = observation.metrics;
-    const nodePorts = proxier.localhostNodePorts.bind(proxier);
-    if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, { families, nodePorts });
+    if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
     registerConnectionMetrics(registry, services, { families, series });
     return services;
   }
@@ -169,7 +168,7 @@ export class Answers {
     const old = oldKernelWarning();
     return [
       ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
-      ...(await this.#parts.proxier.missingFeatures()),
+      ...(await this.#parts.proxier.nodeRules.missingFeatures()),
       ...(old === undefined ? [] : [old]),
     ];
   }

@@ -33,7 +33,7 @@ import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems 
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { ServedPort } from "../observe/ports.js";
 import { configuredPorts, Observation, serviceHealth } from "./servers.js";
-import { watchingSize } from "./service-count.js";
+import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import type { DaemonOptions } from "./daemon-options.js";
 
@@ -129,6 +129,7 @@ class Daemon {
       serviceCounters,
     };
     const proxier = new Proxier(options);
+    proxier.observe(new SizeWatch(proxier.model));
     this.#closers.add(() => proxier.stop());
     return proxier;
   }
@@ -225,7 +226,7 @@ class Daemon {
       this.#observation.health.node(object);
       overlaps.node = object;
     };
-    const gate = new NodeGate(watchingSize(proxier), { ...node, onNode, onFatal: fatal.resolve });
+    const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     board.ask(() => nodeProblems(gate, nodeName));
     const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);

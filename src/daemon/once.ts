@@ -3,11 +3,12 @@ import type { V1Node } from "@kubernetes/client-node";
 import { endFormerHandover } from "../migration/handover/removal.js";
 import type { NodeError } from "../node/families.js";
 import { NodeGate } from "../node/node-gate.js";
+import type { ObjectSink } from "../objects/object-sink.js";
 import { Proxier } from "../proxier/proxier.js";
 import type { ManifestSource } from "../objects/manifests/source.js";
 import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon-options.js";
-import { watchingSize } from "./service-count.js";
+import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
 
@@ -47,10 +48,17 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     families: families.families,
     trackReleased: true,
   });
+  proxier.observe(new SizeWatch(proxier.model));
   const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });
   const fatal = Promise.withResolvers<NodeError>();
   // Write nothing until everything has been read.
-  const sink = { ...watchingSize(proxier), flush: () => undefined };
+  const sink: ObjectSink = {
+    upsert: (object) => proxier.upsert(object),
+    remove: (kind, name) => proxier.remove(kind, name),
+    synced: (pending) => proxier.synced(pending),
+    listed: (kind) => proxier.listed(kind),
+    flush: () => undefined,
+  };
   const overlaps = new ServiceCIDRCheck({ ...rest, families: families.families, proxier });
   const onNode = (node: V1Node): void => void (overlaps.node = node);
   const gate = new NodeGate(sink, { ...rest, kernel: families, cluster: false, onNode, onFatal: fatal.resolve });

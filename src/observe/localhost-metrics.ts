@@ -5,17 +5,18 @@
  */
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
+import type { FamilyRuleset } from "../ruleset/ruleset.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 const PREFIX = "kubeproxy_nftables_localhost_nodeport_";
 
-export interface LocalhostMetricsOptions {
-  readonly families: readonly IpFamily[];
-  /** Number of node ports (with protocol) that answer on loopback now. */
-  readonly nodePorts: (family: IpFamily) => number;
+export interface LocalhostFamily {
+  readonly family: IpFamily;
+  readonly ready: boolean;
+  readonly ruleset: Pick<FamilyRuleset, "localhostNodePorts">;
 }
 
-export function registerLocalhostMetrics(registry: Registry, { families, nodePorts }: LocalhostMetricsOptions): void {
+export function registerLocalhostMetrics(registry: Registry, families: readonly LocalhostFamily[]): void {
   const registers = [registry];
   const listeners: Gauge<"ip_family"> = new Gauge({
     name: `${PREFIX}listeners`,
@@ -23,7 +24,8 @@ export function registerLocalhostMetrics(registry: Registry, { families, nodePor
     labelNames: ["ip_family"],
     registers,
     collect: () => {
-      for (const family of families) listeners.set(FAMILY_LABELS[family], nodePorts(family));
+      for (const one of families)
+        listeners.set(FAMILY_LABELS[one.family], one.ready ? one.ruleset.localhostNodePorts : 0);
     },
   });
   const failures = new Counter({
@@ -38,7 +40,7 @@ export function registerLocalhostMetrics(registry: Registry, { families, nodePor
     labelNames: ["ip_family", "protocol"],
     registers,
   });
-  for (const family of families) {
+  for (const { family } of families) {
     failures.inc(FAMILY_LABELS[family], 0);
     for (const protocol of ["UDP", "SCTP"]) rejected.inc({ ...FAMILY_LABELS[family], protocol }, 0);
   }

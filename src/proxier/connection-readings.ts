@@ -1,26 +1,28 @@
 /** Reads the kernel's connection counters on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
 import type { PortCounts } from "../ruleset/connection-counts.js";
-import type { Clock } from "../table/table-exports.js";
+import type { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { Clock, Table } from "../table/table-exports.js";
 
 const FRESH_MS = 1000;
 
-/** A source of counters: a Proxier. */
-export interface CountingProxier {
-  readCounters(): Promise<void>;
-  connections(family: IpFamily, service: string): PortCounts;
+export interface CountingFamily {
+  readonly family: IpFamily;
+  readonly ready: boolean;
+  readonly table: Pick<Table, "readCounters">;
+  readonly ruleset: Pick<FamilyRuleset, "connections">;
 }
 
 export class ConnectionReadings {
-  readonly #proxier: CountingProxier;
+  readonly #families: readonly CountingFamily[];
   readonly #clock: Clock;
   /** Time of the last reading, ms. */
   #at: number | undefined;
   #intervalMs: number | undefined;
   #reading: Promise<void> | undefined;
 
-  constructor(proxier: CountingProxier, clock: Clock) {
-    this.#proxier = proxier;
+  constructor(families: readonly CountingFamily[], clock: Clock) {
+    this.#families = families;
     this.#clock = clock;
   }
 
@@ -39,13 +41,15 @@ export class ConnectionReadings {
     await this.#reading;
   }
 
+  /** Counts of "namespace/name" since its elements were created, as of the last reading. Undefined for ports that are not counted. */
   connections(family: IpFamily, service: string): PortCounts {
-    return this.#proxier.connections(family, service);
+    const counting = this.#families.find((one) => one.family === family);
+    return counting?.ready === true ? counting.ruleset.connections(service) : () => undefined;
   }
 
   async #read(): Promise<void> {
     const at = this.#clock.now();
-    await this.#proxier.readCounters();
+    await Promise.all(this.#families.map(({ table }) => table.readCounters()));
     this.#intervalMs = this.#at === undefined ? undefined : at - this.#at;
     this.#at = at;
   }

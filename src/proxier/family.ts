@@ -1,10 +1,7 @@
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ServicePortView } from "../model/service-port-view.js";
-import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceClaim } from "../ruleset/keys.js";
-import type { PortCounts } from "../ruleset/connection-counts.js";
-import { FamilyRuleset, type PieceOptions, type RulesetOptions } from "../ruleset/ruleset.js";
+import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { servedClaims } from "./served-claims.js";
@@ -104,6 +101,16 @@ export class FamilyProxier {
     return this.#services !== undefined;
   }
 
+  /** Throws until `ready`. */
+  get ruleset(): FamilyRuleset {
+    return this.#required().ruleset;
+  }
+
+  /** Throws until `ready`. */
+  get quarantine(): Quarantine {
+    return this.#required().quarantine;
+  }
+
   /**
    * Probes once which rule features the kernel accepts, because it would reject the whole table for one unsupported
    * rule. Returns undefined if the probe failed or was inconclusive; the next call then repeats it. Never throws.
@@ -126,19 +133,6 @@ export class FamilyProxier {
     }
   }
 
-  /** Number of pairs of node port and protocol that are served on loopback. Counts only those with an endpoint. */
-  get localhostNodePorts(): number {
-    return this.#services?.ruleset.localhostNodePorts ?? 0;
-  }
-
-  /**
-   * Returns the service's counters by port, as of the last `table.readCounters()`. The values are undefined if nothing
-   * is counted.
-   */
-  connections(service: string): PortCounts {
-    return this.#services?.ruleset.connections(service) ?? (() => undefined);
-  }
-
   /** Sets the options that apply from now on. */
   setOptions(options: RulesetOptions): void {
     if (this.#options !== undefined && JSON.stringify(this.#options) === JSON.stringify(options)) return;
@@ -147,53 +141,6 @@ export class FamilyProxier {
     const ruleset = new FamilyRuleset(this.table, this.family, options);
     const quarantine = new Quarantine({ ...this.#context, family: this.family, ruleset });
     this.#services = { ruleset, quarantine };
-  }
-
-  setServiceCIDRs(cidrs: readonly string[]): void {
-    this.#required().ruleset.setServiceCIDRs(cidrs);
-  }
-
-  /** Keeps the ServiceCIDRs in the kernel's table, even if an earlier run wrote them. */
-  keepServiceCIDRs(): void {
-    this.#required().ruleset.keepServiceCIDRs();
-  }
-
-  /** Precomputes slow work for the next `update` with these views. Returns undefined if there is none. */
-  prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
-    return this.#required().ruleset.prepare(service, views);
-  }
-
-  update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
-    this.#required().quarantine.update(service, views, prepared);
-  }
-
-  /** See Quarantine.updateInPieces. */
-  updateInPieces(
-    service: string,
-    views: readonly ServicePortView[],
-    options?: PieceOptions,
-  ): Generator<number, boolean> {
-    return this.#required().quarantine.updateInPieces(service, views, options);
-  }
-
-  /** See Quarantine.hasSuspects. */
-  get hasSuspects(): boolean {
-    return this.#services?.quarantine.hasSuspects ?? false;
-  }
-
-  /** See Quarantine.takeDue. */
-  takeDue(): string[] {
-    return this.#required().quarantine.takeDue();
-  }
-
-  /** Approximate number of the service's elements in the desired table. */
-  sizeOf(service: string): number {
-    return this.#required().ruleset.sizeOf(service);
-  }
-
-  /** The service's views in the desired table. */
-  *viewsOf(service: string): Generator<ServicePortView, void> {
-    for (const { view } of this.#required().ruleset.state(service)) yield view;
   }
 
   /** Reads the kernel's table, so that correct parts are known before anything is desired. */
@@ -209,12 +156,12 @@ export class FamilyProxier {
   leftoverClaims(): readonly ServiceClaim[] {
     const former = this.#former;
     this.#former = [];
-    return [...former, ...this.#required().ruleset.leftoverClaims()];
+    return [...former, ...this.ruleset.leftoverClaims()];
   }
 
   /** Writes the differences, without services that the kernel rejects. Never throws. */
   async write(now: number): Promise<FamilyOutcome> {
-    const { ruleset, quarantine } = this.#required();
+    const { ruleset, quarantine } = this;
     const { waiting } = this.owner;
     if (waiting !== undefined) return { ok: false, ...waiting, owned: "waiting" };
     try {
@@ -235,7 +182,7 @@ export class FamilyProxier {
   }
 
   #written(results: readonly ApplyResult[]): FamilyOutcome {
-    const { quarantine } = this.#required();
+    const { quarantine } = this;
     this.owner.over();
     this.#lastResort.over();
     const result = results.reduce(joinResults);
@@ -252,8 +199,7 @@ export class FamilyProxier {
 
   /** Writes the table from scratch. @param cause the refusal that left no other option. */
   async #rebuild(cause: TableError): Promise<FamilyOutcome> {
-    const { family } = this;
-    const { quarantine } = this.#required();
+    const { family, quarantine } = this;
     const start = this.repair.begin();
     const refused = cause.faulty.slice(0, MAX_REFUSED).map(describeRefusal);
     const { refusals } = this.#lastResort;
@@ -330,7 +276,7 @@ export class FamilyProxier {
       this.#context.log.debug({ family: this.family, err: error }, "waiting for a repair");
       return;
     }
-    const refused = error instanceof TableError ? this.#required().ruleset.attribute(error.faulty) : [];
+    const refused = error instanceof TableError ? this.ruleset.attribute(error.faulty) : [];
     this.#context.log.error(
       { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },
       "writing the table failed",

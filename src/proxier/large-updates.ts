@@ -14,7 +14,8 @@ import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { FamilyProxier } from "./family.js";
+import type { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { Quarantine } from "./quarantine.js";
 
 /** This takes the kernel some 20 to 40 ms. */
 const PIECE_ELEMENTS = 8192;
@@ -24,9 +25,15 @@ const PIECE_ELEMENTS = 8192;
  */
 const PIECE_SLICES = 8;
 
+export interface LargeUpdatesFamily {
+  readonly family: IpFamily;
+  readonly quarantine: Pick<Quarantine, "updateInPieces">;
+  readonly ruleset: Pick<FamilyRuleset, "prepare" | "sizeOf" | "state">;
+}
+
 export interface LargeUpdatesOptions {
   readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance" | "isDirty">;
-  readonly families: readonly Pick<FamilyProxier, "family" | "prepare" | "updateInPieces" | "sizeOf" | "viewsOf">[];
+  readonly families: readonly LargeUpdatesFamily[];
   /** Called with the views that the service is going to have. */
   readonly onViews: (family: IpFamily, service: string, views: readonly ServicePortView[]) => void;
   readonly onError: (service: string, error: unknown) => void;
@@ -62,11 +69,9 @@ interface Job extends Task {
   readonly pieces: Generator<number, unknown>;
 }
 
-type FamilyUpdates = LargeUpdatesOptions["families"][number];
-
 /** The desired state of a service in one family. */
 interface Prepared {
-  readonly updates: FamilyUpdates;
+  readonly updates: LargeUpdatesFamily;
   readonly views: readonly ServicePortView[];
   readonly slots: readonly SlottedPort[] | undefined;
 }
@@ -189,7 +194,7 @@ export class LargeUpdates {
     const { model, families, pieceElements = PIECE_ELEMENTS } = this.#options;
     if (model.asksForBalance(service)) return true;
     return families.some(
-      (one) => model.sizeOf(one.family, service) > pieceElements || one.sizeOf(service) > pieceElements,
+      (one) => model.sizeOf(one.family, service) > pieceElements || one.ruleset.sizeOf(service) > pieceElements,
     );
   }
 
@@ -202,7 +207,7 @@ export class LargeUpdates {
   #leavesTo(service: string, includes: (owner: string) => boolean): boolean {
     const { model, families } = this.#options;
     return families.some((one) => {
-      for (const view of one.viewsOf(service)) {
+      for (const { view } of one.ruleset.state(service)) {
         for (const [address, port] of addressesOf(view)) {
           const owner = model.ownerOf(one.family, address, view.protocol, port);
           if (owner !== undefined && owner !== service && includes(owner)) return true;
@@ -296,7 +301,7 @@ export class LargeUpdates {
         if (slice.spent) await slice.yield();
       }
       onViews(updates.family, service, views);
-      all.push({ updates, views, slots: await updates.prepare(service, views) });
+      all.push({ updates, views, slots: await updates.ruleset.prepare(service, views) });
       slice.begin();
     }
     return this.#pieces(service, all, letsGo);
@@ -304,7 +309,7 @@ export class LargeUpdates {
 
   *#pieces(service: string, prepared: readonly Prepared[], letsGo: boolean): Generator<number, void> {
     for (const { updates, views, slots } of prepared) {
-      yield* updates.updateInPieces(service, views, {
+      yield* updates.quarantine.updateInPieces(service, views, {
         prepared: slots,
         isCurrent: (view) => this.#isCurrent(updates.family, service, view),
         mayGo: (view) => letsGo || this.#mayGo(updates.family, service, view),

@@ -113,8 +113,11 @@ export interface ServedClaim {
  * throw. Times are Unix ms (`Date.now()`), because they are shown to people.
  */
 export interface ProxierObserver {
-  /** A Service or an EndpointSlice of some service was received or deleted, even if that changes nothing. */
-  received?(kind: "Service" | "EndpointSlice"): void;
+  /**
+   * A Service or an EndpointSlice of some service was received or deleted, even if that changes nothing.
+   * @param ports number of ports of a received Service.
+   */
+  received?(kind: "Service" | "EndpointSlice", ports?: number): void;
   /** A change of a Service or an EndpointSlice was received and is pending. */
   changed?(kind: "Service" | "EndpointSlice"): void;
   /** A write was requested. */

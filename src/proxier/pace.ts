@@ -40,14 +40,10 @@ export class Pace {
     this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
 
-  /** Something changed, so write as soon as the pace allows. */
-  request(): void {
-    // Also after a failure. A retry waits for its backoff, but a change may remove the cause, so it is tried at the
-    // usual pace.
-    this.requestIn(0);
-  }
-
-  /** Writes after this many ms, unless a write is requested earlier. */
+  /**
+   * Writes after this many ms, unless a write is requested earlier; 0: as soon as the pace allows. Also after a failure:
+   * a retry waits for its backoff, but a change may remove the cause.
+   */
   requestIn(ms: number): void {
     const now = this.#options.now();
     this.#schedule(Math.max(now + ms, this.#lastStart + this.#options.gapMs));

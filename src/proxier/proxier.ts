@@ -9,7 +9,6 @@ import type { Kernel } from "../netlink/kernel.js";
 import { netfilterPortOpen, processOfThread } from "../node/processes.js";
 import { NoLocalEndpointsCounter } from "../model/no-local-endpoints.js";
 import { ServiceModel } from "../model/service-model.js";
-import type { SliceObject } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
@@ -23,7 +22,6 @@ import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
 import { Pace } from "./pace.js";
 import type { ProxierContext } from "./proxier-context.js";
-import type { PortCounts } from "../ruleset/connection-counts.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./triggers.js";
@@ -90,11 +88,11 @@ export class Proxier implements ObjectSink {
   readonly #log: Logger;
   /** The meaning of the objects. Observers may query it. */
   readonly model: ServiceModel;
-  readonly #families: readonly FamilyProxier[];
+  readonly families: readonly FamilyProxier[];
   readonly #pace: Pace;
   readonly #observers: ProxierObserver[];
   readonly localAddresses: LocalAddresses;
-  readonly #nodeRules: NodeRules;
+  readonly nodeRules: NodeRules;
   readonly #large: LargeUpdates;
   /** Whether the last write skipped large services in favour of other changes. */
   #largeWaited = false;
@@ -135,7 +133,7 @@ export class Proxier implements ObjectSink {
     const context: ProxierContext = { log, clock, observers: this.#observers };
     this.#reports = new SyncReports({ ...context, noLocalEndpoints: this.#noLocal });
     this.#contention = new Contention({ ...context, lookup: peers });
-    this.#families = options.families.map(
+    this.families = options.families.map(
       (family) =>
         new FamilyProxier(family, {
           ...options,
@@ -149,7 +147,7 @@ export class Proxier implements ObjectSink {
     this.#large = new LargeUpdates({
       pieceElements: options.serviceElements,
       model: this.model,
-      families: this.#families,
+      families: this.families,
       onViews: (family, service, views) => this.#noLocal[family].update(service, views),
       onError: (service, error) => this.#updateFailed(service, error),
       onReady: () => {
@@ -157,10 +155,10 @@ export class Proxier implements ObjectSink {
       },
     });
     this.localAddresses = new LocalAddresses(options.interfaces, options.log, () => this.#addressesChanged());
-    this.#nodeRules = new NodeRules({
+    this.nodeRules = new NodeRules({
       ...options,
       ...context,
-      families: this.#families,
+      families: this.families,
       localAddresses: this.localAddresses,
       onZone: (zone) => this.model.setZone(zone),
       ownTable: options.ownTable === true,
@@ -174,29 +172,6 @@ export class Proxier implements ObjectSink {
     if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
   }
 
-  /** Returns the features that the rules would use and that this kernel lacks, as far as it has been probed. */
-  missingFeatures(): Promise<readonly string[]> {
-    return this.#nodeRules.missingFeatures();
-  }
-
-  /** Reads the kernel's counters, for `connections`. */
-  async readCounters(): Promise<void> {
-    await Promise.all(this.#families.map(({ table }) => table.readCounters()));
-  }
-
-  /** Number of pairs of node port and protocol that are served on loopback. Counts only those with an endpoint. */
-  localhostNodePorts(family: IpFamily): number {
-    return this.#families.find((one) => one.family === family)?.localhostNodePorts ?? 0;
-  }
-
-  /**
-   * Returns, by port, the connections of "namespace/name" since its elements were created, as of the last reading. The
-   * values are undefined if they are not counted.
-   */
-  connections(family: IpFamily, service: string): PortCounts {
-    return this.#families.find((one) => one.family === family)?.connections(service) ?? (() => undefined);
-  }
-
   /** Adds an observer, which receives all events from now on. */
   observe(observer: ProxierObserver): void {
     this.#observers.push(observer);
@@ -208,7 +183,7 @@ export class Proxier implements ObjectSink {
    */
   readAhead(): void {
     if (this.#ahead !== undefined) return;
-    this.#nodeRules.probeAhead();
+    this.nodeRules.probeAhead();
     this.#ahead = this.#readAhead();
   }
 
@@ -216,12 +191,15 @@ export class Proxier implements ObjectSink {
     this.#pendingSince ??= this.#options.clock.now();
     switch (object.kind) {
       case "Service":
-        this.#received("Service");
         if (this.model.upsert(object)) this.#changed("Service");
-        return;
+        return this.#received("Service", object.record?.ports.length);
       case "EndpointSlice":
+        if (this.model.upsert(object)) {
+          this.#triggers.note(object);
+          this.#changed("EndpointSlice");
+        }
         if (object.counted) this.#received("EndpointSlice");
-        return this.#upsertSlice(object);
+        return;
       case "ServiceCIDR":
         this.model.upsert(object);
         return;
@@ -264,7 +242,7 @@ export class Proxier implements ObjectSink {
   flush(): void {
     if (!this.#synced) return;
     for (const observer of this.#observers) observer.queued?.(Date.now());
-    this.#pace.request();
+    this.#pace.requestIn(0);
   }
 
   /** Applies the objects to the desired tables, without writing to the kernel. */
@@ -281,14 +259,14 @@ export class Proxier implements ObjectSink {
    * @param since time of the oldest change since the last call.
    */
   async #prepare(since: number): Promise<number> {
-    await this.#nodeRules.refresh();
+    await this.nodeRules.refresh();
     const isFirst = !this.#loaded;
     if (isFirst) {
       await this.#ahead;
       await this.#watch();
-      await this.#nodeRules.checkOwnership();
+      await this.nodeRules.checkOwnership();
       // The sets have been declared by now, so services find the kernel's elements.
-      await Promise.all(this.#families.map((family) => family.load()));
+      await Promise.all(this.families.map((family) => family.load()));
     }
     const dirty = this.model.takeDirtyInPieces();
     for (const observer of this.#observers) observer.taken?.();
@@ -297,7 +275,7 @@ export class Proxier implements ObjectSink {
     await runInSlices(dirty.naming);
     // The first write must be complete before any of it is visible.
     const services = isFirst ? dirty.services : await this.#large.take(this.#withDue(dirty.services), since);
-    for (const { family } of this.#families) this.#reports.underWay(family, this.#triggers.take(family), services);
+    for (const { family } of this.families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
     let yielded = false;
     for (const service of services) {
@@ -317,7 +295,9 @@ export class Proxier implements ObjectSink {
 
   /** Returns the services and the quarantined ones that are due, except those that are being retried. */
   #withDue(services: readonly string[]): readonly string[] {
-    const due = this.#families.flatMap((family) => family.takeDue()).filter((service) => !this.#large.has(service));
+    const due = this.families
+      .flatMap(({ quarantine }) => quarantine.takeDue())
+      .filter((service) => !this.#large.has(service));
     return due.length === 0 ? services : [...new Set([...services, ...due])];
   }
 
@@ -328,7 +308,7 @@ export class Proxier implements ObjectSink {
     if (waits || !this.#large.ready) return [];
     const updated = await this.#large.advance();
     const services = updated.map(({ service }) => service);
-    for (const { family } of this.#families) this.#reports.underWay(family, [], services);
+    for (const { family } of this.families) this.#reports.underWay(family, [], services);
     return updated;
   }
 
@@ -348,7 +328,7 @@ export class Proxier implements ObjectSink {
    * Whether changes that the kernel rejected together wait for a retry. Updates of large services continue after that.
    */
   get #hasSuspects(): boolean {
-    return this.#families.some(({ hasSuspects }) => hasSuspects);
+    return this.families.some(({ quarantine }) => quarantine.hasSuspects);
   }
 
   /** Does the same, but only one piece of large services. */
@@ -360,11 +340,11 @@ export class Proxier implements ObjectSink {
       since = await this.#prepare(since);
     } catch (error) {
       this.#log.error({ err: error }, "reading the kernel's tables failed");
-      for (const { family } of this.#families) this.#reports.report(family, started, since, { ok: false, error });
+      for (const { family } of this.families) this.#reports.report(family, started, since, { ok: false, error });
       return { ok: false, families: [] };
     }
     const families = await Promise.all(
-      this.#families.map(async (family) => {
+      this.families.map(async (family) => {
         const outcome = await family.write(this.#options.clock.now());
         this.#reports.report(family.family, started, since, outcome, this.#large.oldest);
         return { family: family.family, outcome };
@@ -387,7 +367,7 @@ export class Proxier implements ObjectSink {
   async stop(): Promise<void> {
     await this.#pace.stop();
     await this.localAddresses.close();
-    for (const family of this.#families) family.close();
+    for (const family of this.families) family.close();
     await this.#watcher?.close();
     this.#contention.close();
     this.#reports.flush();
@@ -395,23 +375,23 @@ export class Proxier implements ObjectSink {
 
   #updateServiceCIDRs(changed: boolean): void {
     if (this.#serviceCIDRs === "pending") {
-      if (!this.#loaded) for (const family of this.#families) family.keepServiceCIDRs();
+      if (!this.#loaded) for (const { ruleset } of this.families) ruleset.keepServiceCIDRs();
       return;
     }
     if (!changed && this.#serviceCIDRs === "in force") return;
-    for (const family of this.#families) family.setServiceCIDRs(this.model.serviceCIDRs(family.family));
+    for (const { family, ruleset } of this.families) ruleset.setServiceCIDRs(this.model.serviceCIDRs(family));
     this.#serviceCIDRs = "in force";
   }
 
   /** A service that cannot be expressed must not keep the others from the kernel. */
   #update(service: string): void {
-    for (const family of this.#families) {
+    for (const { family, quarantine } of this.families) {
       try {
-        const views = this.model.views(family.family, service);
-        this.#noLocal[family.family].update(service, views);
-        family.update(service, views);
+        const views = this.model.views(family, service);
+        this.#noLocal[family].update(service, views);
+        quarantine.update(service, views);
       } catch (error) {
-        this.#updateFailed(service, error, family.family);
+        this.#updateFailed(service, error, family);
       }
     }
   }
@@ -422,7 +402,7 @@ export class Proxier implements ObjectSink {
   }
 
   #tellFound(): void {
-    const claims = this.#families.flatMap((family) =>
+    const claims = this.families.flatMap((family) =>
       family
         .leftoverClaims()
         .flatMap(({ address, protocol, port }) =>
@@ -447,7 +427,7 @@ export class Proxier implements ObjectSink {
   async #readAhead(): Promise<void> {
     try {
       await this.#watch();
-      for (const { table } of this.#families) table.readAhead();
+      for (const { table } of this.families) table.readAhead();
     } catch (error) {
       this.#log.debug({ err: error }, "reading ahead failed; reading with the first write");
     }
@@ -460,18 +440,12 @@ export class Proxier implements ObjectSink {
     this.#watching = true;
   }
 
-  #received(kind: "Service" | "EndpointSlice"): void {
-    for (const observer of this.#observers) observer.received?.(kind);
+  #received(kind: "Service" | "EndpointSlice", ports?: number): void {
+    for (const observer of this.#observers) observer.received?.(kind, ports);
   }
 
   #changed(kind: "Service" | "EndpointSlice"): void {
     for (const observer of this.#observers) observer.changed?.(kind);
-  }
-
-  #upsertSlice(slice: SliceObject): void {
-    if (!this.model.upsert(slice)) return;
-    this.#triggers.note(slice);
-    this.#changed("EndpointSlice");
   }
 
   #requestIn(ms: number): void {
@@ -481,7 +455,7 @@ export class Proxier implements ObjectSink {
   #newWatcher(options: true | WatcherOptions): Watcher {
     return new Watcher(
       this.#options.kernel,
-      this.#families,
+      this.families,
       this.#log,
       (inMs) => this.#requestIn(inMs),
       (reason) => {
@@ -493,12 +467,12 @@ export class Proxier implements ObjectSink {
 
   #setNode(name: string | undefined, node: V1Node | undefined): void {
     if (name !== this.#options.nodeName) return;
-    this.#nodeRules.node = node;
+    this.nodeRules.node = node;
   }
 
   #addressesChanged(): void {
     this.#pendingSince ??= this.#options.clock.now();
-    this.#nodeRules.addressesChanged();
+    this.nodeRules.addressesChanged();
     this.flush();
   }
 }

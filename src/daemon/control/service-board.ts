@@ -3,7 +3,7 @@ import { yieldToEventLoop } from "../../base/time-slice.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ConnectionSource } from "../../observe/connection-metrics.js";
-import { ConnectionReadings, type CountingProxier } from "../../proxier/connection-readings.js";
+import { ConnectionReadings, type CountingFamily } from "../../proxier/connection-readings.js";
 import type { ServiceCounters } from "../../ruleset/service-counters.js";
 import type { Clock } from "../../table/table-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
@@ -23,7 +23,10 @@ const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 
 export interface ServiceBoardOptions {
   readonly families: readonly IpFamily[];
-  readonly proxier: CountingProxier & { readonly model: ListedModel & Pick<ServiceModel, "counts"> };
+  readonly proxier: {
+    readonly families: readonly CountingFamily[];
+    readonly model: ListedModel & Pick<ServiceModel, "counts">;
+  };
   readonly states: ServiceStates;
   readonly clock: Clock;
   readonly counters: ServiceCounters;
@@ -37,7 +40,7 @@ export class ServiceBoard implements ConnectionSource {
   constructor(options: ServiceBoardOptions) {
     this.#options = options;
     const { families, proxier, states, clock } = options;
-    this.#readings = new ConnectionReadings(proxier, clock);
+    this.#readings = new ConnectionReadings(proxier.families, clock);
     this.#listing = { model: proxier.model, families, states, counted: this.#readings };
   }
 

@@ -7,7 +7,7 @@ import type { Logger } from "../../base/logger.js";
 import type { Backoff } from "../../base/backoff.js";
 import { runInSlices, TimeSlice } from "../../base/time-slice.js";
 import { nameOf, type ObjectDecoder } from "../decode/decoder.js";
-import type { KubeKind, KubeObject } from "../object-sink.js";
+import type { KubeKind, ObjectSink } from "../object-sink.js";
 import { ListBody, type ListMeta, WatchBody, type WatchEvent } from "./bodies.js";
 import type { ApiConnection } from "./connection.js";
 import { AccessDeniedError, isExpired, ProtocolError, StalledError, StatusError, TransportError } from "./errors.js";
@@ -22,19 +22,11 @@ export interface ShrunkList {
   readonly removed: number;
 }
 
-/** Receives changes. */
-export interface ReflectorSink {
-  upsert(object: KubeObject): void;
-  remove(kind: KubeKind, name: string): void;
-  /** Ends a group of changes that arrived together. */
-  flush(): void;
-}
-
 export interface ReflectorOptions {
   readonly resource: Resource;
   readonly connection: ApiConnection;
   readonly decoder: ObjectDecoder;
-  readonly sink: ReflectorSink;
+  readonly sink: Pick<ObjectSink, "upsert" | "remove" | "flush">;
   readonly timing: Timing;
   readonly failureLog: FailureLog;
   readonly log: Logger;
@@ -109,7 +101,7 @@ export class Reflector {
     this.#sleep.wake();
   }
 
-  /** Runs until `signal` aborts, or access is denied for good; never rejects. */
+  /** Runs until `signal` aborts, or access is denied for good. After an abort, it does not call the sink. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -140,6 +132,7 @@ export class Reflector {
         log.info({ kind: this.#kind, objects: present.size, remaining: meta.remaining }, "listing");
       }
     } while (token !== "");
+    signal.throwIfAborted();
     if (meta.resourceVersion === "") throw new ProtocolError("the list has no resourceVersion");
     const removed = this.#removeAbsent(present);
     const ms = Math.round(performance.now() - started);
@@ -183,7 +176,7 @@ export class Reflector {
       this.#options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
-        const name = await this.#take(item);
+        const name = await this.#take(item, signal);
         if (name !== undefined) present.add(name);
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
@@ -211,7 +204,7 @@ export class Reflector {
       onAnswer: () => this.#onAnswer(),
     });
     try {
-      for await (const chunk of answer) await this.#takeEvents(body, chunk);
+      for await (const chunk of answer) await this.#takeEvents(body, chunk, signal);
     } finally {
       if (performance.now() - started >= timing.resetAfterMs) this.#succeeded();
     }
@@ -221,23 +214,24 @@ export class Reflector {
     }
   }
 
-  async #takeEvents(body: WatchBody, chunk: Buffer): Promise<void> {
+  async #takeEvents(body: WatchBody, chunk: Buffer, signal: AbortSignal): Promise<void> {
     this.#stalls = 0;
     this.#options.onHeard?.();
     this.#timeSlice.begin();
     let changed = false;
     try {
       for (const event of body.push(chunk)) {
-        changed = (await this.#event(event)) || changed;
+        changed = (await this.#event(event, signal)) || changed;
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     } finally {
-      if (changed) this.#options.sink.flush();
+      if (changed && !signal.aborted) this.#options.sink.flush();
     }
   }
 
   /** Returns whether the sink was called. */
-  async #event({ type, object }: WatchEvent): Promise<boolean> {
+  async #event({ type, object }: WatchEvent, signal: AbortSignal): Promise<boolean> {
+    signal.throwIfAborted();
     const metadata = isFields(object) ? object["metadata"] : undefined;
     const version = isFields(metadata) ? metadata["resourceVersion"] : undefined;
     if (typeof version !== "string" || version === "")
@@ -249,7 +243,7 @@ export class Reflector {
     }
     if (!back) this.#from = version;
     if (type === "BOOKMARK") return false;
-    if (type !== "DELETED") return (await this.#take(object)) !== undefined;
+    if (type !== "DELETED") return (await this.#take(object, signal)) !== undefined;
     const name = nameOf(this.#kind, isFields(object) ? object : {});
     if (name === undefined || !this.#known.delete(name)) return false;
     this.#options.sink.remove(this.#kind, name);
@@ -257,7 +251,7 @@ export class Reflector {
   }
 
   /** Passes a newly parsed object on. Returns its name, or undefined if it has none. */
-  async #take(item: unknown): Promise<string | undefined> {
+  async #take(item: unknown, signal: AbortSignal): Promise<string | undefined> {
     const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
     if (!isFields(item) || name === undefined) return undefined;
     const { sink, decoder } = this.#options;
@@ -266,6 +260,7 @@ export class Reflector {
     if (slice.spent) await slice.yield();
     const decoded = await runInSlices(decoder.decodeInPieces(this.#kind, name, item), slice);
     if (slice.spent) await slice.yield();
+    signal.throwIfAborted();
     this.#known.add(name);
     sink.upsert(decoded);
     return name;

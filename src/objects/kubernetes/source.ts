@@ -1,8 +1,8 @@
 import type { Logger } from "../../base/logger.js";
 import type { ObjectDecoder } from "../decode/decoder.js";
-import type { KubeKind, KubeObject, ObjectSink, ObjectSource } from "../object-sink.js";
+import type { ObjectSink, ObjectSource } from "../object-sink.js";
 import type { ApiConnection } from "./connection.js";
-import { Reflector, type ReflectorSink, type ShrunkList } from "./reflector.js";
+import { Reflector, type ShrunkList } from "./reflector.js";
 import { resources } from "./resources.js";
 import { type Timing, TIMING } from "./timing.js";
 import { FailureLog, type OngoingFailure } from "./failure-log.js";
@@ -49,11 +49,10 @@ export class KubernetesSource implements ObjectSource {
     this.#failureLog = failureLog;
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
-    const guarded = new GuardedSink(sink, signal);
     const shared = {
       connection,
       decoder,
-      sink: guarded,
+      sink,
       timing,
       failureLog,
       log,
@@ -77,7 +76,7 @@ export class KubernetesSource implements ObjectSource {
       log.info({ pending: kinds }, "not waiting for the lists of these kinds; served when they come");
     sink.synced(kinds);
     sink.flush();
-    for (const reflector of pending) void reflector.listed.then(() => guarded.listed(reflector.resource.kind));
+    for (const reflector of pending) void this.#reportListed(reflector, sink);
   }
 
   /**
@@ -89,38 +88,16 @@ export class KubernetesSource implements ObjectSource {
     return { failures, ...(this.#heard !== undefined && { silentMs: performance.now() - this.#heard }) };
   }
 
+  async #reportListed({ listed, resource }: Reflector, sink: ObjectSink): Promise<void> {
+    await listed;
+    if (this.#abort.signal.aborted) return;
+    sink.listed?.(resource.kind);
+    sink.flush();
+  }
+
   /** Resolves when the sink will not be called again. */
   async stop(): Promise<void> {
     this.#abort.abort();
     await this.#running;
-  }
-}
-
-/** Drops calls after the source is stopped. */
-class GuardedSink implements ReflectorSink {
-  readonly #sink: ObjectSink;
-  readonly #signal: AbortSignal;
-
-  constructor(sink: ObjectSink, signal: AbortSignal) {
-    this.#sink = sink;
-    this.#signal = signal;
-  }
-
-  upsert(object: KubeObject): void {
-    if (!this.#signal.aborted) this.#sink.upsert(object);
-  }
-
-  remove(kind: KubeKind, name: string): void {
-    if (!this.#signal.aborted) this.#sink.remove(kind, name);
-  }
-
-  flush(): void {
-    if (!this.#signal.aborted) this.#sink.flush();
-  }
-
-  listed(kind: KubeKind): void {
-    if (this.#signal.aborted) return;
-    this.#sink.listed?.(kind);
-    this.#sink.flush();
   }
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { z } from "zod";
+import { IP_FAMILIES } from "../../../src/base/ip-families.js";
 import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { configSchema } from "../../../src/config/schema.js";
 import { registerLocalhostMetrics } from "../../../src/observe/localhost-metrics.js";
@@ -40,7 +41,10 @@ test("every field that is accepted is listed, and the other way round", () => {
 
 test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
-  registerLocalhostMetrics(metrics.registry, { families: ["ip", "ip6"], nodePorts: () => 0 });
+  registerLocalhostMetrics(
+    metrics.registry,
+    IP_FAMILIES.map((family) => ({ family, ready: true, ruleset: { localhostNodePorts: 0 } })),
+  );
   const registries = [metrics.registry, new SliMetrics().registry];
   const present = registries.flatMap((registry) => registry.getMetricsAsArray().map(({ name }) => name));
   const listed = PARITY.flatMap((row) => (row.metrics ?? []).map((name) => ({ name, ours: row.ours })));

@@ -328,13 +328,15 @@ function updatesOf(prepare: (service: string) => void, failed: string[] = []): L
     families: [
       {
         family: "ip",
-        prepare: (service) => {
-          prepare(service);
-          return undefined;
+        ruleset: {
+          prepare: (service) => {
+            prepare(service);
+            return undefined;
+          },
+          sizeOf: () => 0,
+          state: () => [],
         },
-        updateInPieces: () => [][Symbol.iterator]() as unknown as Generator<number, boolean>,
-        sizeOf: () => 0,
-        viewsOf: () => [][Symbol.iterator]() as Generator<never, void>,
+        quarantine: { updateInPieces: () => [][Symbol.iterator]() as unknown as Generator<number, boolean> },
       },
     ],
     onViews: () => undefined,

@@ -28,7 +28,7 @@ describe("Pace", () => {
   }
 
   it("writes the first change at once", async () => {
-    pace().request();
+    pace().requestIn(0);
     await vi.advanceTimersByTimeAsync(1);
     expect(writes).toEqual([0]);
   });
@@ -36,7 +36,7 @@ describe("Pace", () => {
   it("writes a stream of changes once per gap, and the last one too", async () => {
     const subject = pace();
     for (let i = 0; i < 50; i++) {
-      subject.request();
+      subject.requestIn(0);
       await vi.advanceTimersByTimeAsync(2);
     }
     await vi.advanceTimersByTimeAsync(100);
@@ -46,9 +46,9 @@ describe("Pace", () => {
   it("never writes two at a time, and writes again for what came meanwhile", async () => {
     duration = 70;
     const subject = pace();
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(30);
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(30);
     expect(writes).toEqual([0]);
     await vi.advanceTimersByTimeAsync(100);
@@ -59,11 +59,11 @@ describe("Pace", () => {
   it("retries a failure with backoff, up to the limit, and forgets it after a success", async () => {
     outcome = (index) => ({ ok: index === 5 || index > 6 });
     const subject = pace();
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(10_000);
     const waits = (): number[] => writes.slice(1).map((at, index) => at - writes[index] - duration);
     expect(waits()).toEqual([100, 200, 400, 800, 1000]);
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(10_000);
     expect(waits().at(-1)).toBe(100);
     expect(writes).toHaveLength(8);
@@ -72,16 +72,16 @@ describe("Pace", () => {
   it("tries a change at the usual pace even while it waits to retry", async () => {
     outcome = (index) => ({ ok: index >= 1 });
     const subject = pace();
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(50);
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(1);
     expect(writes).toEqual([0, 50]);
   });
 
   it("comes back when a write asks for it", async () => {
     outcome = (index) => (index === 0 ? { ok: true, againMs: 500 } : { ok: true });
-    pace().request();
+    pace().requestIn(0);
     await vi.advanceTimersByTimeAsync(2000);
     expect(writes).toEqual([0, 501]);
   });
@@ -89,9 +89,9 @@ describe("Pace", () => {
   it("stops: waits for the write under way, and writes no more", async () => {
     duration = 30;
     const subject = pace();
-    subject.request();
+    subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(10);
-    subject.request();
+    subject.requestIn(0);
     let stopped = false;
     const stop = subject.stop().then(() => (stopped = true));
     await vi.advanceTimersByTimeAsync(10);
@@ -100,7 +100,7 @@ describe("Pace", () => {
     await stop;
     const idle = pace();
     await idle.stop();
-    for (const one of [subject, idle]) one.request();
+    for (const one of [subject, idle]) one.requestIn(0);
     await vi.advanceTimersByTimeAsync(1000);
     expect(writes).toEqual([0]);
   });

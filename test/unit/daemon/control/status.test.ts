@@ -42,7 +42,7 @@ function setUp(
       ...(ok && { work }),
     });
   };
-  const proxier = { model, readCounters: () => Promise.resolve(), connections: () => () => undefined };
+  const proxier = { model, families: [] };
   const clock: Clock = { now: () => now };
   const services = new ServiceBoard({ families: ["ip"], proxier, states: board, clock, counters: "off" });
   const ask = (...path: readonly string[]): Promise<unknown> | undefined => services.route(["services", ...path]);

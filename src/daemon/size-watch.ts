@@ -1,0 +1,24 @@
+import { MANY_SERVICES, setUpForManyServices } from "../base/runtime.js";
+import type { ServiceModel } from "../model/service-model.js";
+import type { ProxierObserver } from "../proxier/observer.js";
+
+/**
+ * Configures V8 for many services once there are many. Each port of a service counts, because it is as much work as a
+ * service.
+ */
+export class SizeWatch implements ProxierObserver {
+  readonly #model: Pick<ServiceModel, "size">;
+  readonly #setUpForMany: () => void;
+  #many = false;
+
+  constructor(model: Pick<ServiceModel, "size">, setUpForMany = setUpForManyServices) {
+    this.#model = model;
+    this.#setUpForMany = setUpForMany;
+  }
+
+  received(_kind: "Service" | "EndpointSlice", ports = 0): void {
+    if (this.#many || Math.max(ports, this.#model.size) <= MANY_SERVICES) return;
+    this.#many = true;
+    this.#setUpForMany();
+  }
+}
