@@ -18,8 +18,9 @@ struct BatchOptions {
   bool dry_run = false;
 };
 
-// Size of the largest batch that can be sent, in bytes. sendmsg(2) takes at most MAX_RW_COUNT of linux/fs.h (INT_MAX
-// rounded down to a whole page) and silently cuts off the rest. SO_SNDBUF, an int that the kernel doubles, allows more.
+// Size of the largest batch that can be sent, in bytes. sendmsg(2) takes at most MAX_RW_COUNT of linux/fs.h, which is
+// INT_MAX rounded down to a whole page. It silently cuts off the rest. SO_SNDBUF, an int that the kernel doubles,
+// allows more.
 size_t LargestBatch();
 // The error for a batch that is larger than this.
 Failure BatchTooLarge();

@@ -31,7 +31,7 @@ struct ElementPlan {
 };
 ElementPlan PlanElements(const Op& op, const ElementsOp& elements);
 
-// Encodes one operation's records, message by message. The packed source may follow the output in the same region: each
+// Encodes one operation's records, message by message. The packed source may follow the output in the same region. Each
 // record is read before its encoded bytes are written, and record_bound keeps the output from overtaking the source.
 class ElementEncoder {
  public:

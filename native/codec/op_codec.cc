@@ -18,8 +18,8 @@ namespace nftp {
 namespace {
 
 // libnftnl's setters call exit() on a wrong size. So sizes are fixed here, and lengths are checked when JS hands them
-// over. libnftnl's objects serve tables, chains and sets; rules use expr_codec, because nftnl_expr drops attributes
-// that it does not know.
+// over. Its objects serve tables, chains and sets. Rules use expr_codec, because nftnl_expr drops attributes that it
+// does not know.
 template <typename T, void (*Free)(const T*)>
 struct Releaser {
   void operator()(T* object) const { Free(object); }

@@ -320,8 +320,8 @@ std::optional<uint32_t> Connection::AnnouncedGeneration() {
 //
 // B == A + 1 (A, if the commit failed) means that the kernel's state went from A to B by our commit alone, whenever
 // another process tried:
-// - before A was read: its events are queued (AwaitAnnouncements), and leaving the group does not remove them; or the
-//   kernel dropped some of them, which the monitor's own socket reports (ENOBUFS).
+// - before A was read: its events are queued (AwaitAnnouncements), and leaving the group does not remove them. If the
+//   kernel dropped some of them, the monitor's own socket reports that (ENOBUFS).
 // - after A and before B was read, before or after our commit: B is later than A + 1, and events are reported as lost.
 // - after B was read: the monitors have rejoined, so they receive every event.
 // A monitor opened meanwhile is in the group from its beginning. Monitors of other connections are, too; for them our

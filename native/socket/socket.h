@@ -11,8 +11,8 @@
 
 namespace nftp {
 
-// A file descriptor that closes itself, as long as its number still refers to the original file: other code of the
-// process may close it by mistake, and the next opened file gets the number. A check is a system call (fstat), so it is
+// A file descriptor that closes itself, as long as its number still refers to the original file. Other code of the
+// process may close it by mistake, and the next opened file gets the number. A check is a system call (fstat). So it is
 // done once before a series of calls (a commit, a dump, the events after a wait), not before each call.
 class Fd {
  public:

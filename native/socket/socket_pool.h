@@ -10,9 +10,9 @@
 
 namespace nftp {
 
-// Closing a netfilter netlink socket is expensive. nf_tables checks whether it owned a table (nft_rcv_nl_event), blocks
-// commits meanwhile, and first waits until everything that earlier transactions removed is destroyed. That takes an RCU
-// grace period, and tens of milliseconds after a large table or while a filtered dump walks the conntrack table.
+// Closing a netfilter netlink socket is expensive. nf_tables checks whether it owned a table (nft_rcv_nl_event) and
+// blocks commits meanwhile. First it waits until everything that earlier transactions removed is destroyed. That takes
+// an RCU grace period, and tens of milliseconds after a large table or while a filtered dump walks the conntrack table.
 template <typename Socket>
 class SocketPool {
  public:

@@ -1,8 +1,8 @@
 /**
  * The whole path: an API server (the double, in this process) with `services` x `endpoints`, and the program as a separate process, in this
- * network namespace. Measures start to synced, memory at rest, and the time from a watch event leaving the server to the kernel's
- * announcement of its commit; or how long that blocks the program's event loop. Prints one line of JSON (`Cluster`, `Blocked`). Arguments:
- * services endpoints changes [watch]
+ * network namespace. Measures the time from start to synced, the memory at rest, and the time from a watch event leaving the server to the
+ * kernel's announcement of its commit. With `watch`, measures how long that blocks the program's event loop instead. Prints one line of
+ * JSON (`Cluster`, `Blocked`). Arguments: services endpoints changes [watch]
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { NftKernel } from "../../dist/netlink/nft-kernel.js";

@@ -1,7 +1,7 @@
 /**
- * Conntrack with 200,000 entries, each part in its own process and network namespace. Measures a full pass against a
- * bare dump in C++, the deletion of a changed VIP's leftovers, and how much the reconciler's work delays changes of
- * services that are written meanwhile.
+ * Conntrack with 200,000 entries, each part in its own process and network namespace. Compares a full pass with a bare
+ * dump in C++. Also measures the deletion of a changed VIP's leftovers, and how much the reconciler's work delays
+ * changes of services that are written meanwhile.
  */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
  * The program in the form of the image, which nodes run: a few files, compiled code for the commands, the startup snapshot for daemons, and
- * the launcher that picks one of them. `npm run bench` builds it in build/image first.
+ * a launcher. `npm run bench` builds it in build/image first.
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, mkdirSync, rmSync, symlinkSync } from "node:fs";

@@ -1,7 +1,7 @@
 /**
  * One Service with many ports, and one EndpointSlice that lists them all. Measures the cost of a change of one endpoint and of a change
- * that writes nothing, and how long each of them, the first load and commands block the event loop. Prints one line of JSON (`ManyPorts`).
- * Arguments: ports rounds [annotation value]
+ * that writes nothing. Also measures how long these changes, the first load and commands block the event loop. Prints one line of JSON
+ * (`ManyPorts`). Arguments: ports rounds [annotation value]
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";

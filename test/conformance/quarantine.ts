@@ -77,7 +77,7 @@ async function write(): Promise<void> {
   throw new Error("the others were not written either");
 }
 
-/** Those of the first `count` services whose cluster IP is active. */
+/** The services among the first `count` whose cluster IP is active. */
 async function served(count: number): Promise<Set<number>> {
   const info = (await kernel.sets(TABLE)).find(({ set }) => set === SetName.services);
   if (info === undefined) throw new Error("no map of services");

@@ -75,8 +75,8 @@ test(
       expect(report).toMatchObject({ cause: "table-deleted", found: ["the table was deleted"] });
       expect(report.operations).toBeGreaterThan(SERVICES * ENDPOINTS);
     }
-    // `patience` scales waiting. An emulated processor computes slower still (12 to 15 times were seen), and its clock also counts the time
-    // in which a busy machine does not run it (1.6 s were seen where that happened in turns).
+    // `patience` scales waiting. An emulated processor computes slower still: 12 to 15 times were seen. Its clock also counts the time in
+    // which a busy machine does not run it: 1.6 s were seen where that happened in turns.
     expect(Math.min(...own.slice(1))).toBeLessThan(patience(patience(1) > 1 ? 4 * OWN_MS : OWN_MS));
   },
 );

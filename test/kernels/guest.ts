@@ -53,7 +53,7 @@ const MEMORY_GIB = 3;
 const PROCESSOR = "max,-cx16,-erms";
 const PROCESSORS = 2;
 /**
- * Use the HPET for time: on a busy machine, 6.12 measured the processors' counters as 122 MHz instead of 2300, and for minutes its seconds
+ * Use the HPET for time: on a busy machine, 6.12 measured the processors' counters as 122 MHz instead of 2300. For minutes, its seconds
  * were a twentieth of real ones. Do not test the timer's interrupt: on a busy machine, 6.1 saw none within the moment that it waits, and
  * panicked ("IO-APIC + timer doesn't work").
  */

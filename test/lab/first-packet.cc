@@ -1,14 +1,13 @@
 // Measures how long the first packets of a connection take from a client's socket to a server's, through a node. It
 // measures the first packet, the second one before any answer, and one after an answer.
 //
-//   first-packet COUNT PATH...     PATH is
-//   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
+//   first-packet COUNT PATH...     PATH is LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
 //
 // The paths take turns, COUNT times each, so that other load on the machine affects all of them. Each turn, a new UDP
-// socket in the client's namespace sends two datagrams to one of the destinations (consecutive addresses, drawn at
-// random), receives an answer, and sends a third. A veth hands packets on within the send itself, so no scheduler is
-// between the two ends. Prints one line of JSON: for each path and each of the three datagrams the quantiles of the
-// time in ns, and the number of lost datagrams.
+// socket in the client's namespace sends two datagrams to one of the destinations, receives an answer, and sends a
+// third. The destinations are consecutive addresses, drawn at random. A veth hands packets on within the send itself,
+// so no scheduler is between the two ends. Prints one line of JSON: for each path and each of the three datagrams the
+// quantiles of the time in ns, and the number of lost datagrams.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -46,8 +46,8 @@ export async function mustRun(program: string, args: readonly string[], options:
 }
 
 /**
- * Runs `ip` without the libraries that are preloaded into the programs under test: a sanitizer would find faults in `ip` itself (Debian
- * 12's copies a string onto itself when it shows routes) and end it.
+ * Runs `ip` without the libraries that are preloaded into the programs under test. A sanitizer would find faults in `ip` itself and end it:
+ * Debian 12's copies a string onto itself when it shows routes.
  */
 function mustRunIp(args: readonly string[], options: RunOptions = {}): Promise<string> {
   return mustRun("ip", args, { ...options, env: { ...process.env, LD_PRELOAD: undefined } });
@@ -140,8 +140,8 @@ export class Namespace {
 
   /**
    * Sets sysctls under their sysctl(8) names; conf/default covers links that are created later. Missing settings are ignored. Those of
-   * connection tracking do not exist until the kernel has loaded it (a checked rule makes it do so), or if root is root only in a user
-   * namespace.
+   * connection tracking do not exist until the kernel has loaded it, which happens when a rule is checked. They are also missing if root is
+   * root only in a user namespace.
    */
   async sysctl(settings: Readonly<Record<string, string | number>>): Promise<void> {
     const lines = Object.entries(settings).flatMap(([key, value]) => {

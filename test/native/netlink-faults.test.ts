@@ -1,5 +1,5 @@
 /**
- * Netlink sockets that are interrupted, lose or truncate answers, or are closed: the outcome of a transaction is looked
+ * Netlink sockets that are interrupted, lose or truncate answers, or are closed. The outcome of a transaction is looked
  * up and never guessed, and a read is complete or an error.
  */
 import { beforeAll, describe, expect, test } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * In a cluster, as kubeadm starts kube-proxy: the image's command, from the startup snapshot, with kube-proxy's command line and files (in
- * another place), and an API server over TLS that requires the service account's token. Packets follow the API server's objects, whatever
+ * another place). The API server uses TLS and requires the service account's token. Packets follow the API server's objects, whatever
  * happens to the API server.
  */
 import type { ChildProcess } from "node:child_process";

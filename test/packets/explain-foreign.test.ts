@@ -62,7 +62,7 @@ async function explained(sent: Sent): Promise<Explanation> {
   return explainPacket(kernel, { ...packet, destinationPort: port });
 }
 
-/** What the packet meets, in the form of an explanation. */
+/** The packet's fate, in the form of an explanation. */
 async function met(sent: Sent, isDropExpected: boolean): Promise<Explanation["verdict"]> {
   const { destination, port } = addressOf(sent);
   const { namespace, address } = cluster.source(sent.from);

@@ -1,7 +1,7 @@
 /**
- * `handover`: a copy of the active rules serves new connections while no other rules do, because kube-proxy's iptables mode removes our
- * table a second before its own rules are loaded. The copy ignores packets that are already translated. The kernel alone ends it after its
- * time limit.
+ * `handover`: a copy of the active rules serves new connections while no other rules do. It is needed because kube-proxy's iptables mode
+ * removes our table a second before its own rules are loaded. The copy ignores packets that are already translated. The kernel alone ends
+ * it after its time limit.
  */
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";

@@ -1,4 +1,4 @@
-/** What happens on the way to a service to the priority that a packet already has from its socket or from other software's rules. */
+/** How the way to a service treats the priority that a packet already has from its socket or from other software's rules. */
 import { randomInt } from "node:crypto";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 

@@ -1,9 +1,9 @@
 /**
  * Elements that are replaced while packets look them up.
  *
- * Before Linux 6.17 (and stable releases with the backport of "netfilter: nf_tables: restart set lookup on base_seq change"), a lookup may
- * find neither the old nor the new element of a key that a commit on another processor replaces: it has read the old generation, but the
- * old element is already unlinked. The next lookup finds the new one.
+ * Before Linux 6.17, a lookup may find neither the old nor the new element of a key that a commit on another processor replaces. It has
+ * read the old generation, but the old element is already unlinked. The next lookup finds the new one. Stable releases have the fix, too
+ * ("netfilter: nf_tables: restart set lookup on base_seq change").
  */
 import type { ChildProcess } from "node:child_process";
 import { afterAll, beforeAll, expect, test } from "vitest";

@@ -1,7 +1,7 @@
 /**
  * Packets that are inside kube-proxy's rules at the moment at which ours replace them. They continue in the old rules, but each lookup uses
- * the current maps. If a lookup finds nothing, the packet keeps the service's address, and our rules at the next hooks reject it.
- * kube-proxy's rules are made slow here, so that each of many takeovers has packets inside them.
+ * the current maps. If a lookup finds nothing, the packet keeps the service's address, and our rules at the next hooks reject it. The test
+ * slows kube-proxy's rules down, so that each of many takeovers has packets inside them.
  */
 import { once } from "node:events";
 import { text } from "node:stream/consumers";

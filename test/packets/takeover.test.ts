@@ -1,7 +1,7 @@
 /**
  * Moving from kube-proxy's nftables mode, and back: both use the same table, and each program starts on the other's.
- * Our first sync takes it over in one transaction without losing a connection. kube-proxy's first sync (setup and rules
- * in one transaction) succeeds on our table, and so does its next sync, which deletes the chains that it took for its
+ * Our first sync takes it over in one transaction without losing a connection. On our table, kube-proxy's first sync
+ * (setup and rules in one transaction) succeeds. So does its next sync, which deletes the chains that it took for its
  * own.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";

@@ -3,10 +3,11 @@
  * says which fields they set, and which flags are ignored and why; this file has the rest. write.ts generates the table of docs/parity.md
  * from both. Tests compare it with the schema and with the existing metrics.
  *
- * Sources: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0 (configuration types, logging flags, metrics of component-base and
- * client-go); cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36 (flags); the metrics reference of Kubernetes
- * 1.36 (kubeproxy_*); a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test (series of the API server
- * library).
+ * Sources:
+ * - configuration types, logging flags, metrics of component-base and client-go: k8s.io/kube-proxy and k8s.io/component-base at v0.36.0
+ * - flags: cmd/kube-proxy/app/options.go at 008b3652, the stored commit nearest to 1.36
+ * - kubeproxy_*: the metrics reference of Kubernetes 1.36
+ * - series of the API server library: a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test
  */
 
 import { IGNORED, KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";

@@ -1,4 +1,4 @@
-/** What apply() writes, and in how many steps. */
+/** The writes of apply(), and their number of steps. */
 import { expect, it } from "vitest";
 import type { Kernel } from "../../../src/netlink/kernel.js";
 import { Table } from "../../../src/table/table-exports.js";

@@ -1,7 +1,7 @@
 /**
  * Fills the conntrack table of its network namespace, passes over it and deletes from it. Prints how that compares with
- * a bare dump (test/lab/conntrack.cc) in the same run, how much it added to resident memory at its peak, and how long
- * the event loop was held.
+ * a bare dump (test/lab/conntrack.cc) in the same run. Also prints how much it added to resident memory at its peak,
+ * and how long the event loop was held.
  *
  * Arguments: the lab's program, entries, rounds
  */

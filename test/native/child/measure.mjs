@@ -59,9 +59,9 @@ const LOOK_INTO_MS = 10;
 const COUNTED_AFTER_MS = 20;
 
 /**
- * Watches the event loop with a timer of a millisecond. The returned function stops that and returns the longest time, ms, that the loop
- * was held, without the time in which other threads had the core or the host ran other machines. Both depend only on how busy the machine
- * is.
+ * Watches the event loop with a timer of a millisecond. The returned function stops that and returns the longest time that the loop was
+ * held, in ms. It subtracts the time in which other threads had the core or the host ran other machines: both depend only on how busy the
+ * machine is.
  */
 export function watchLoop() {
   let longest = 0;
@@ -81,7 +81,7 @@ export function watchLoop() {
     const waitedNow = waitedMs();
     const ms = now - last - (waitedNow - waited);
     if (ms < LOOK_INTO_MS) longest = Math.max(longest, ms);
-    // Of two delays that are close together, only the longer one counts: they share the stolen time.
+    // If two delays are close together, only the longer one counts: they share the stolen time.
     else if (pending === undefined || ms > pending.ms) pending = { ms, at: now, stolen: pending?.stolen ?? stolen };
     if (pending !== undefined && now - pending.at > COUNTED_AFTER_MS) settle();
     if (pending === undefined && now - stolenAt > COUNTED_AFTER_MS) {

@@ -1,7 +1,7 @@
 /**
  * The rules that kube-proxy 1.36 writes in nftables mode for the services of the packet tests: the transaction of its
- * first full sync, as text for nft, on top of whatever its table contains (pkg/proxy/nftables/proxier.go:
- * setupNFTables, syncProxyRules, nftElementStorage).
+ * first full sync, as text for nft. Works on top of any contents of its table. Based on pkg/proxy/nftables/proxier.go:
+ * setupNFTables, syncProxyRules, nftElementStorage.
  */
 import type { Transport } from "../../lab/agent.ts";
 import { drawRule, hashed, MARK, setUp, TABLE } from "../../lab/kube-proxy-rules.ts";

@@ -22,7 +22,7 @@ export interface LoadResult {
 }
 
 /**
- * Removes failures that are expected if a set or a table is recreated under its own name: a packet between two rules at that moment finds
+ * Removes failures that are expected if a set or a table is recreated under its own name. A packet between two rules at that moment finds
  * nothing and is rejected. That is at most one per processor and family; if there are more, returns all failures.
  */
 export function exceptMissed(failures: readonly string[]): readonly string[] {

@@ -1,4 +1,4 @@
-/** What waits for the node, how long, and what ends the program. */
+/** Objects that wait for the node, for how long, and events that end the program. */
 import type { V1Node } from "@kubernetes/client-node";
 import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";

@@ -1,4 +1,4 @@
-/** What overlaps a ServiceCIDR, and what does not. Routes have /proc's format. */
+/** Ranges that overlap a ServiceCIDR, and ranges that do not. Routes have /proc's format. */
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,4 +1,4 @@
-/** What the reports keep about changes while the kernel rejects every write. */
+/** The memory of the reports about changes while the kernel rejects every write. */
 import { expect, test } from "vitest";
 import { SILENT } from "../../support/log.ts";
 import type { FamilyOutcome } from "../../../src/proxier/family.ts";

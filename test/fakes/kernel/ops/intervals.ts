@@ -5,10 +5,10 @@ type Place = Pick<ElementState, "key" | "end">;
 /**
  * The kernel's rbtree of interval ends, including what it remembers during one batch (nft_set_rbtree.c).
  *
- * An end belongs to the last start: adding or deleting an existing end is rejected unless the start before it is the one that the batch has
+ * An end belongs to the last start. Adding or deleting an existing end is rejected unless the start before it is the one that the batch has
  * just named. So ranges must be given start first, end second, one after another.
  *
- * The kernel forgets that start with the jiffy in which the batch began, so a batch within the same jiffy still meets the start of the one
+ * The kernel forgets that start with the jiffy in which the batch began. So a batch within the same jiffy still meets the start of the one
  * before it (Linux 6.18.44). The fake forgets it with the batch.
  */
 export class IntervalGuard {

@@ -1,6 +1,6 @@
 /**
- * What `handover` copies, when the copy is removed, and what remains after a failure. For the effect on packets, see
- * test/packets/handover.test.ts.
+ * The contents of `handover`'s copy, when it is removed, and what remains after a failure. For the effect on packets,
+ * see test/packets/handover.test.ts.
  */
 import { setImmediate } from "node:timers/promises";
 import { beforeEach, describe, expect, it } from "vitest";

@@ -24,8 +24,10 @@ export async function readTables(kernel: Kernel): Promise<TableView[]> {
 }
 
 /**
- * Returns sorted lines. They omit sizes (sets grow, and stay so), names of anonymous sets (numbers), remembered clients of affinity, an
- * endpoint's index in its list (but the indices are checked for holes), and affinity's number for it.
+ * Returns sorted lines. They omit:
+ * - sizes (sets grow, and stay so) and names of anonymous sets (numbers);
+ * - remembered clients of affinity, and affinity's number for an endpoint;
+ * - an endpoint's index in its list (but the indices are checked for holes).
  */
 export function normalForm(tables: readonly TableView[]): string[] {
   const lines = tables.flatMap((table) => {
