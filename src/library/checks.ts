@@ -1,4 +1,4 @@
-/** What programs hand over, checked against its shape before anything is done with it: the Table takes typed values as they are. */
+/** Checks a program's values against their shape before they are used, because the Table does not check typed values. */
 import {
   callback,
   either,
@@ -24,7 +24,7 @@ import { VERDICT } from "./verdicts.js";
 
 const { ACTIONS, comment, MATCHES, name, SET } = vocabulary;
 
-/** Throws FieldError for the first problem of the value; `path` names it. */
+/** Throws FieldError for the first problem of the value, which the error calls `path`. */
 export function check(shape: Shape<unknown>, path: string, given: unknown): void {
   const problem = shape.find(path, given);
   if (problem !== undefined) throw new FieldError(problem.path, problem.expected, problem.value, problem.nearest);
@@ -68,7 +68,7 @@ function numberOrName(
   return either(`${expected} or one of ${known.join(", ")}`, value(expected, isNumber), oneOf(...known));
 }
 
-/** Where a chain is called from, in tables of this family. */
+/** The hook that calls a chain, in tables of this family. */
 export function baseChain(family: Family): Shape<unknown> {
   const hooks = hooksOf(family);
   const isHook = (given: unknown): boolean => Object.values(hooks).some((number) => number === given);
@@ -97,7 +97,7 @@ export function checkChain(spec: unknown, family: Family): void {
   for (const [index, rule] of rules.entries()) checkRule(`chain ${chain}, rule ${index}`, rule, family);
 }
 
-/** Throws FieldError. */
+/** Checks a set. Throws FieldError. */
 export function checkSet(spec: unknown): void {
   checkNamed("set", SET, "set", spec);
 }
@@ -113,7 +113,7 @@ function isObject(given: unknown): given is Readonly<Record<string, unknown>> {
 }
 
 const family = oneOf("inet", "ip", "ip6", "arp", "bridge", "netdev");
-/** Rules of ours in a chain of another table. */
+/** Our rules in a chain of another table. */
 export const insertion = record({
   family,
   table: name,
@@ -136,7 +136,7 @@ export const printOptions = record({ family, sets: optional(list(record(SET, "a 
 
 const bytes = optional(integer("a number of bytes from 1 to 4294967295", 1, 0xffffffff));
 const namespace = { netns: optional(text("a path", (given) => given !== "")), receiveBufferBytes: bytes } as const;
-/** TASK_COMM_LEN counts the NUL. */
+/** The kernel's TASK_COMM_LEN is 16, with the NUL. */
 const programName = text(
   "a name of 1 to 15 bytes",
   (given) => given !== "" && Buffer.byteLength(given) <= 15 && !given.includes("\0"),

@@ -1,6 +1,6 @@
 /**
- * `nft-proxier/conntrack`: the kernel's connection tracking table from a Node program, through ctnetlink: dump, get, delete,
- * watch, count.
+ * `nft-proxier/conntrack`: dumps, gets, deletes, watches and counts entries of the kernel's connection tracking table, through
+ * ctnetlink.
  *
  * @module
  */
@@ -41,15 +41,15 @@ export type { IpFamily } from "../base/ip.js";
 export { KernelError, type Fault, type KernelErrorCode } from "../netlink/errors.js";
 export { FieldError, type Protocol, type ProtocolName } from "./field-codec.js";
 
-/** Which entries are meant: every part given must hold; an empty filter means all. */
+/** Selects the entries that match every given part. An empty filter selects all. */
 export interface ConntrackFilter extends Omit<FullFilter, "protocol"> {
   readonly protocol?: Protocol;
 }
 
-/** A connection as its client sees it. The family is the addresses'. */
+/** A connection as its client sees it. The addresses determine the family. */
 export interface Connection extends Omit<ConntrackTuple, "protocol" | "sourcePort" | "destinationPort" | "zone"> {
   readonly protocol: Protocol;
-  /** Default 0, for protocols that have no ports. */
+  /** Default 0, for protocols without ports. */
   readonly sourcePort?: number;
   readonly destinationPort?: number;
   /** Default 0. */
@@ -57,7 +57,7 @@ export interface Connection extends Omit<ConntrackTuple, "protocol" | "sourcePor
 }
 
 /**
- * Opens the connection tracking table of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Throws
+ * Opens the connection tracking table of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Rejects with
  * KernelError: "addon", "no-permission", "no-conntrack" or "system" (no such namespace).
  */
 export async function openConntrack(options: NetlinkConntrackOptions = {}): Promise<Conntrack> {
@@ -65,7 +65,7 @@ export async function openConntrack(options: NetlinkConntrackOptions = {}): Prom
   return new Conntrack(await NetlinkConntrack.open(options));
 }
 
-/** The table of one namespace, from `openConntrack`. All methods fail with KernelError, and with FieldError for a value or key that is none. */
+/** The table of one namespace, from `openConntrack`. All methods reject with KernelError, or with FieldError for an invalid value or key. */
 export class Conntrack {
   readonly #table: NetlinkConntrack;
 
@@ -75,8 +75,8 @@ export class Conntrack {
   }
 
   /**
-   * Hands over the entries that match, in chunks of some hundred: the next one is read when the promise of `onEntries` is done, so memory
-   * stays bounded whatever the table's size. Entries are plain objects, and may be kept.
+   * Passes the matching entries to `onEntries`, some hundred at a time. The next chunk is read when its promise resolves, so memory stays
+   * bounded whatever the table's size. Entries are plain objects, and may be kept.
    */
   async dump(
     filter: ConntrackFilter,
@@ -85,7 +85,7 @@ export class Conntrack {
     return this.#table.dump(fullFilter(filter), (entries) => onEntries(entries.map(printableEntry)));
   }
 
-  /** Undefined: there is no such connection. */
+  /** Resolves to undefined if there is no such connection. */
   async get(connection: Connection): Promise<ConntrackEntry | undefined> {
     check(CONNECTION, "connection", connection);
     const { zone = 0, protocol, sourcePort = 0, destinationPort = 0, ...rest } = connection;
@@ -95,24 +95,24 @@ export class Conntrack {
     return found && printableEntry(found);
   }
 
-  /** By connection and id: a later connection with the same addresses and ports stays. False: it was not there any more. */
+  /** Deletes by connection and id, so a later connection with the same addresses and ports stays. Resolves to false if the entry was already gone. */
   async delete(entry: ConntrackEntry): Promise<boolean> {
     return this.#table.delete(entry);
   }
 
-  /** As `delete`, in batches. */
+  /** Like `delete`, for many entries, in batches. */
   async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
     return this.#table.deleteAll(entries);
   }
 
-  /** Deletes what matches when the dump meets it, without a way through JavaScript. */
+  /** Deletes each matching entry as the dump reads it, without creating JavaScript objects. */
   async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
     return this.#table.deleteMatching(fullFilter(filter));
   }
 
   /**
-   * Tells new and destroyed entries. Subscribed when the promise resolves; the event loop stays alive until the stream is closed. Nothing is told
-   * where net.netfilter.nf_conntrack_events is 0.
+   * Reports new and destroyed entries, from when the promise resolves. The event loop stays alive until the stream is closed. The kernel sends no
+   * events if net.netfilter.nf_conntrack_events is 0.
    */
   async watch(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
     check(EVENTS, "handlers", handlers);
@@ -124,12 +124,12 @@ export class Conntrack {
     });
   }
 
-  /** Entries in the table. */
+  /** Returns the number of entries in the table. */
   count(): Promise<number> {
     return this.#table.count();
   }
 
-  /** Most entries that the table takes. */
+  /** Returns the maximum number of entries. */
   max(): Promise<number> {
     return this.#table.max();
   }
@@ -139,25 +139,25 @@ export class Conntrack {
     return this.#table.stats();
   }
 
-  /** Fails with EEXIST when there is an entry with either tuple. */
+  /** Creates an entry. Fails with EEXIST if there is an entry with either tuple. */
   async create(entry: NewConntrackEntry): Promise<void> {
     check(NEW_ENTRY, "entry", entry);
     return this.#table.create(entry);
   }
 
-  /** Sets timeout or mark. Fails with ENOENT when the entry is not there any more. */
+  /** Sets timeout or mark. Fails with ENOENT if the entry no longer exists. */
   async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
     check(UPDATE, "change", change);
     return this.#table.update(entry, change);
   }
 
-  /** Waits for what runs, and ends watches. */
+  /** Waits for running calls, and ends watches. */
   close(): Promise<void> {
     return this.#table.close();
   }
 }
 
-/** Packets and bytes of one direction. JSON has no bigint: there they are decimal strings. */
+/** Packets and bytes of one direction. In JSON, they are decimal strings, because JSON has no bigint. */
 class Traffic {
   constructor(
     readonly packets: bigint,
@@ -169,7 +169,7 @@ class Traffic {
   }
 }
 
-/** A plain object, to keep, print, spread and clone. */
+/** Returns a plain object, which can be kept, printed, spread and cloned. */
 function printableEntry(entry: ConntrackEntry): ConntrackEntry {
   const plain = plainEntry(entry);
   const { counters } = plain;
@@ -185,10 +185,10 @@ function numberOf(protocol: unknown): number {
 }
 
 function fullFilter(filter: ConntrackFilter): FullFilter {
-  // Fields that an object has from its class would be lost in a copy, and the filter taken for a wider one.
+  // A copy loses the fields that an object has from its class, and the filter would then match more entries.
   const prototype: unknown = typeof filter === "object" && filter !== null ? Object.getPrototypeOf(filter) : undefined;
   if (prototype !== Object.prototype && prototype !== null) throw new FieldError("filter", "a plain object", filter);
-  // Everything else is checked, as strictly, where the filter is compiled.
+  // The compiler of filters checks all other fields as strictly.
   const { protocol, ...rest } = filter;
   return "protocol" in filter ? { ...rest, protocol: numberOf(protocol) } : rest;
 }

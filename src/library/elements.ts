@@ -1,11 +1,11 @@
-/** Elements of sets and maps, as people write them. Packed bytes are taken as they are: the fast path. */
+/** Elements of sets and maps, in readable form. Packed bytes are used unchanged, as a fast path. */
 import type { Verdict } from "../netlink/kernel.js";
 import { type ElementSet, type FieldType, type SetSpec as FullSetSpec, TableError } from "../table/table-exports.js";
 import { check, elementOptions } from "./checks.js";
 import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
-/** What a set or map is: its key, what it maps to, how large it may grow. */
+/** Specification of a set or map: its key, the type of its values, its maximum size. */
 export interface SetSpec extends Omit<FullSetSpec, "deferLeftovers"> {}
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
@@ -16,7 +16,7 @@ type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
       : boolean
   : false;
 
-/** What `Table.set` returns for a specification: one of several where its type leaves open which. */
+/** The return type of `Table.set` for a specification: a union if the specification's type does not determine one. */
 export type ElementsOf<Spec extends SetSpec> = OfInterval<Flag<Spec, "interval">, Spec>;
 type OfInterval<Interval, Spec extends SetSpec> = Interval extends true
   ? NetworkSet
@@ -30,34 +30,34 @@ type OfData<Data, Spec extends SetSpec> = Data extends "verdict"
     ? DataMap<Spec["key"], Data>
     : PlainSet<Spec["key"]>;
 
-/** What became of the set that a handle stands for. */
+/** Whether the set of a handle is still declared. */
 export interface SetFate {
-  /** "removed from the table"; absent: it is declared. */
+  /** Why it is not, such as "removed from the table". Absent if it is declared. */
   gone?: string;
 }
 
-/** The elements of a handle's set. Throws TableError if the set is no longer declared. */
+/** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
 function living(elements: ElementSet, fate: SetFate): ElementSet {
   if (fate.gone === undefined) return elements;
   throw new TableError("invalid", `set ${elements.spec.set} was ${fate.gone}: use what Table.set returned last`);
 }
 
-/** A set that packets fill (`update`): the program only declares it. */
+/** A set that packets fill through rules (`update`). The program only declares it. */
 export class DynamicSet {
   /** @internal */
   constructor(readonly spec: SetSpec) {}
 }
 
-/** Of one element. */
+/** Options for one element. */
 export interface ElementOptions {
   /**
-   * For sets with `timeoutMs`: this element's own timeout. It begins with the call, and renews an element that is there. Without it an element
-   * that is desired already keeps its time, and a new one has the set's.
+   * For sets with `timeoutMs`: this element's own timeout. It starts with the call, which restarts the time of an existing element. Without it, an
+   * element that is already desired keeps its remaining time, and a new one gets the set's timeout.
    */
   readonly timeoutMs?: number;
 }
 
-/** What sets and maps have in common. Keys that are bytes have every field of a concatenation padded to 4 bytes. */
+/** The common part of sets and maps. In keys that are bytes, every field of a concatenation is padded to 4 bytes. */
 abstract class Keyed<Key extends readonly FieldType[]> {
   readonly #elements: ElementSet;
   readonly #fate: SetFate;
@@ -75,7 +75,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
     return living(this.#elements, this.#fate);
   }
 
-  /** Desired elements. */
+  /** Number of desired elements. */
   get size(): number {
     return this.elements.size;
   }
@@ -84,7 +84,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
     return this.elements.has(this.packKey(key));
   }
 
-  /** The element goes with the next apply. False: it was not desired. */
+  /** Removes the element with the next apply. Returns false if it was not desired. */
   delete(key: FieldsValue<Key> | Uint8Array): boolean {
     return this.elements.delete(this.packKey(key));
   }
@@ -94,8 +94,8 @@ abstract class Keyed<Key extends readonly FieldType[]> {
   }
 
   /**
-   * In a set with `counters`: what packets that found the element came to, as of the last `Table.readCounters()`. Undefined if the element is
-   * not desired.
+   * Returns the packets and bytes that matched the element, as of the last `Table.readCounters()`. Needs a set with `counters`. Returns undefined
+   * if the element is not desired.
    */
   counted(key: FieldsValue<Key> | Uint8Array): { readonly packets: number; readonly bytes: number } | undefined {
     const bytes = this.packKey(key);
@@ -123,9 +123,9 @@ abstract class Keyed<Key extends readonly FieldType[]> {
   }
 }
 
-/** A set: keys alone. */
+/** A set, which has only keys. */
 export class PlainSet<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
-  /** The element comes with the next apply. False: it was desired already. Throws FieldError. */
+  /** Adds the element with the next apply. Returns false if it was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, options?: ElementOptions): boolean {
     return this.elements.put(this.packKey(key), undefined, this.timeoutOf(options));
   }
@@ -144,19 +144,19 @@ export class DataMap<
     this.#data = new FieldCodec(`map ${elements.spec.set}, data`, elements.spec.data as readonly FieldType[]);
   }
 
-  /** The key maps to this with the next apply. False: it was desired already. Throws FieldError. */
+  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, data: FieldsValue<Data> | Uint8Array, options?: ElementOptions): boolean {
     return this.elements.put(this.packKey(key), this.#data.pack(data), this.timeoutOf(options));
   }
 
-  /** What the key is desired to map to: protocols and classes as numbers. */
+  /** Returns the key's desired value, with protocols and classes as numbers. */
   get(key: FieldsValue<Key> | Uint8Array): FieldsValue<Data> | undefined {
     const data = this.elements.get(this.packKey(key));
     return data === undefined ? undefined : (this.#data.unpack(data) as FieldsValue<Data>);
   }
 }
 
-/** How a table numbers its verdicts. */
+/** A table's numbers for verdicts. */
 export interface VerdictNumbers {
   id(verdict: Verdict): number;
   verdict(id: number): Verdict;
@@ -173,7 +173,7 @@ export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]>
     this.#numbers = numbers;
   }
 
-  /** The key maps to this with the next apply. False: it was desired already. Throws FieldError. */
+  /** Maps the key to this value with the next apply. Returns false if this was already desired. Throws FieldError. */
   put(key: FieldsValue<Key> | Uint8Array, verdict: VerdictText, options?: ElementOptions): boolean {
     const bytes = this.packKey(key);
     const timeoutMs = this.timeoutOf(options);
@@ -203,12 +203,12 @@ export class NetworkSet {
     return living(this.#own, this.#fate);
   }
 
-  /** Ranges, after overlapping networks are merged. */
+  /** Number of ranges, after overlapping networks are merged. */
   get size(): number {
     return this.#elements.size;
   }
 
-  /** Exactly these networks ("192.0.2.0/24"), addresses and ranges ("192.0.2.1-192.0.2.9"), with the next apply. Throws FieldError. */
+  /** Replaces the content by these networks ("192.0.2.0/24"), addresses and ranges ("192.0.2.1-192.0.2.9"). Throws FieldError. */
   replace(networks: readonly string[]): void {
     const { set, key } = this.#elements.spec;
     const where = `set ${set}, key (${key[0]})`;
@@ -223,7 +223,7 @@ export class NetworkSet {
     }
   }
 
-  /** The desired networks, merged; what is no network is FROM-TO. `replace` takes them. */
+  /** Returns the desired networks, merged, with other ranges as FROM-TO. `replace` accepts them. */
   networks(): readonly string[] {
     return this.#elements.nets();
   }

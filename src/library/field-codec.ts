@@ -1,4 +1,4 @@
-/** Fields of keys and data as people write them: "192.0.2.1", "tcp", 443, "eth0"; and as the kernel keeps them. Pure. */
+/** Converts fields of keys and data between readable values ("192.0.2.1", "tcp", 443, "eth0") and the kernel's bytes. Pure. */
 import { counted } from "../base/counted.js";
 import { addressBytes, formatAddress } from "../base/ip.js";
 import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/table-exports.js";
@@ -6,12 +6,12 @@ import { FieldError } from "./field-error.js";
 
 export { FieldError } from "./field-error.js";
 
-/** Transport protocols by the names of /etc/protocols; others by number. */
+/** Names of transport protocols, as in /etc/protocols. Other protocols have only numbers. */
 export type ProtocolName =
   "tcp" | "udp" | "sctp" | "icmp" | "icmpv6" | "udplite" | "dccp" | "gre" | "esp" | "ah" | "igmp" | "vrrp" | "ipip";
 export type Protocol = ProtocolName | number;
 
-/** What people write for a field of each type. */
+/** The readable value of each type of field. */
 export interface FieldValues {
   /** "192.0.2.1" */
   readonly ipv4_addr: string;
@@ -23,11 +23,11 @@ export interface FieldValues {
   readonly inet_service: number;
   /** 32 bits. */
   readonly mark: number;
-  /** 32 bits, or as `tc` writes it: "15:3", both in hex. */
+  /** 32 bits, or as `tc` writes it: "15:3", with both parts in hex. */
   readonly classid: number | `${string}:${string}`;
-  /** At most 15 bytes; no prefix: a `*` is refused. */
+  /** At most 15 bytes. A prefix (`*`) is rejected. */
   readonly ifname: string;
-  /** What `numgen` gave: 32 bits. */
+  /** A result of `numgen`: 32 bits. */
   readonly index: number;
 }
 
@@ -49,11 +49,11 @@ const EXPECTED: Readonly<Record<FieldType, string>> = {
 
 const ALL_BITS = 0xffffffff;
 
-/** One part of a set, for people: `where` is "set services, key". */
+/** Converts one part of a set. Errors call it `where`, such as "set services, key". */
 export class FieldCodec {
   readonly #where: string;
   readonly #fields: readonly FieldType[];
-  /** Written anew by every `pack`. */
+  /** Overwritten by every `pack`. */
   readonly #bytes: Uint8Array;
   readonly #words: DataView;
 
@@ -67,7 +67,7 @@ export class FieldCodec {
     this.#words = new DataView(this.#bytes.buffer);
   }
 
-  /** Bytes of a value, valid until the next call; bytes come back as they are. Throws FieldError. */
+  /** Returns the bytes of a value, valid until the next call. A value that is bytes is returned unchanged. Throws FieldError. */
   pack(value: unknown): Uint8Array {
     const fields = this.#fields;
     if (value instanceof Uint8Array) {
@@ -90,7 +90,7 @@ export class FieldCodec {
     return this.#bytes;
   }
 
-  /** The value of packed bytes: a tuple, or of a single field the value itself. */
+  /** Returns the value of packed bytes: a tuple, or the value itself if there is a single field. */
   unpack(bytes: Uint8Array): unknown {
     let at = 0;
     const values = this.#fields.map((field) => {
@@ -107,7 +107,7 @@ export class FieldCodec {
     return new FieldError(`${name} (${field})`, EXPECTED[field], value);
   }
 
-  /** False: that is no value of such a field. */
+  /** Returns false if the value is invalid for such a field. */
   #write(field: FieldType, value: unknown, at: number): boolean {
     switch (field) {
       case "ipv4_addr":
@@ -141,7 +141,7 @@ export class FieldCodec {
     return true;
   }
 
-  /** In the machine's own byte order, in which the kernel keeps such fields. */
+  /** Writes in the machine's own byte order, as the kernel does for such fields. */
   #writeNumber(value: unknown, at: number): boolean {
     if (!isInteger(value, ALL_BITS)) return false;
     this.#words.setUint32(at, value, LITTLE_ENDIAN);
@@ -151,7 +151,7 @@ export class FieldCodec {
 
 const LITTLE_ENDIAN = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1;
 
-/** In a concatenation every field begins at a multiple of 4 bytes. */
+/** In a concatenation, every field starts at a multiple of 4 bytes. */
 function widthOf(field: FieldType): number {
   return Math.ceil(FIELD_TYPES[field].bytes / 4) * 4;
 }
@@ -160,7 +160,7 @@ function isInteger(value: unknown, most: number): value is number {
   return typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= most;
 }
 
-/** Number of a protocol by number or name; undefined: it is none. */
+/** Returns the number of a protocol given by number or name, or undefined if it is invalid. */
 export function protocolOf(value: unknown): number | undefined {
   if (typeof value !== "string" && typeof value !== "number") return undefined;
   try {

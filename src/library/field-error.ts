@@ -1,11 +1,11 @@
 import { counted } from "../base/counted.js";
-/** A value that cannot stand in its field, or a key that is none. Nothing has changed. */
+/** A value that is invalid for its field, or an unknown key. Nothing has changed. */
 export class FieldError extends TypeError {
   override readonly name = "FieldError";
   constructor(
-    /** "set services, key[2] (inet_service)" */
+    /** For example "set services, key[2] (inet_service)". */
     readonly field: string,
-    /** "a port from 0 to 65535" */
+    /** For example "a port from 0 to 65535". */
     readonly expected: string,
     readonly value: unknown,
     /** The valid name that was probably meant. */
@@ -16,7 +16,7 @@ export class FieldError extends TypeError {
   }
 }
 
-/** Longest list that an error shows. */
+/** Maximum length of a list in an error. */
 const MOST_SHOWN = 8;
 
 function display(value: unknown): string {

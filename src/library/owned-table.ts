@@ -1,4 +1,4 @@
-/** `Table` and `TableWatch` as the library offers them: over the engine's own, with values as people write them. */
+/** The library's `Table` and `TableWatch`: wrappers of the engine's own, with readable values. */
 import { isDeepStrictEqual } from "node:util";
 import type { Kernel, TableRef, Verdict } from "../netlink/kernel.js";
 import {
@@ -36,13 +36,13 @@ import {
 } from "./checks.js";
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
-/** What a table is. */
+/** Identity and marks of a table. */
 export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own" | "ownerMark"> {}
 
-/** How a table is applied. */
+/** Options of `Table.apply`. */
 export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
 
-/** Rules of ours in a chain of another table. */
+/** Our rules in a chain of another table. */
 export interface Insertion extends Omit<FullInsertion, "rules"> {
   readonly rules: readonly Rule[];
 }
@@ -50,35 +50,35 @@ export interface Insertion extends Omit<FullInsertion, "rules"> {
 const engines = new WeakMap<Table, Engine>();
 
 /**
- * An nf_tables table that this program owns. Say which chains, sets and elements are desired, in any order, then `apply()`.
- * The first apply reads what the kernel holds; everything else in the table goes, and what is the same stays untouched
- * (counters and the contents of dynamic sets survive). Later ones cost as much as what changed. Each is one atomic
- * transaction, or none when there is nothing to do.
+ * An nf_tables table that this program owns. Declare the desired chains, sets and elements, in any order, then call `apply()`.
+ * The first apply reads the kernel's table, removes everything undesired, and leaves equal objects untouched (counters and the
+ * contents of dynamic sets survive). The cost of a later apply depends only on the changes since. Each apply is one atomic
+ * transaction, or none if there is nothing to do.
  *
- * Methods that change what is desired, also those of set handles, throw TableError "busy" while `apply()` or `load()` runs.
+ * While `apply()` or `load()` runs, all methods that change the desired state, also of set handles, throw TableError "busy".
  */
 export class Table {
   readonly #engine: Engine;
-  /** Verdicts that maps were given, by the engine's numbers. */
+  /** The verdicts of maps, by the engine's numbers. */
   readonly #verdicts = new Map<number, Verdict>();
-  /** Sets by name, as they were declared last. */
+  /** Sets by name, as last declared. */
   readonly #sets = new Map<string, { readonly elements: ElementSet; readonly spec: SetSpec; readonly fate: SetFate }>();
 
-  /** Throws FieldError, and RangeError for a mark that a comment cannot hold. */
+  /** Throws FieldError, or RangeError if the mark does not fit in a comment. */
   constructor(kernel: Kernel, options: TableOptions) {
     check(tableOptions, "options", options);
     this.#engine = new Engine(kernel, options);
     engines.set(this, this.#engine);
   }
 
-  /** Family and name. */
+  /** The table's family and name. */
   get ref(): TableRef {
     return this.#engine.ref;
   }
 
   /**
-   * The chain has exactly these rules. In an `inet` table the sets that its rules look up come first. Throws FieldError, or RangeError
-   * for what cannot be expressed.
+   * Declares a chain with exactly these rules. In an `inet` table, declare the sets that its rules look up first. Throws FieldError, or RangeError
+   * for a rule that cannot be expressed.
    */
   chain(spec: ChainSpec): void {
     const { family } = this.ref;
@@ -91,9 +91,9 @@ export class Table {
   }
 
   /**
-   * The set or map; called again with the same name and types it has the same elements, and what was returned before goes on. With other
-   * types it is empty, and what was returned before throws TableError "invalid" from then on, as after `removeSet`. Throws FieldError, or
-   * RangeError for what the kernel cannot hold.
+   * Declares a set or map, and returns a handle. A repeated call with the same name and types keeps the elements, and the earlier handle stays
+   * valid. With other types, the set is empty, and the earlier handle then throws TableError "invalid", as after `removeSet`. Throws
+   * FieldError, or RangeError for a set that the kernel does not support.
    */
   set<const Spec extends SetSpec>(spec: Spec): ElementsOf<Spec> {
     checkSet(spec);
@@ -101,7 +101,7 @@ export class Table {
     return this.#elementsOf(spec, ...this.#declare(spec)) as unknown as ElementsOf<Spec>;
   }
 
-  /** The set's elements, and the fate that handles of it share. */
+  /** Returns the set's elements, and the fate that its handles share. */
   #declare(spec: SetSpec): [elements: ElementSet, fate: SetFate] {
     const elements = this.#engine.set(spec);
     const former = this.#sets.get(spec.set);
@@ -123,12 +123,12 @@ export class Table {
     this.#sets.delete(name);
   }
 
-  /** Reads what the elements of sets with `counters` have counted, for their `counted`. Throws TableError. */
+  /** Reads the counters of all elements of sets with `counters`, for their `counted` methods. Throws TableError. */
   readCounters(): Promise<void> {
     return this.#engine.readCounters();
   }
 
-  /** Exactly these rules of ours at that end of another table's chain; needs `ownerMark`. */
+  /** Declares all our rules at the target's end of another table's chain. Needs `ownerMark`. */
   insertions(target: Insertion): void {
     check(insertion, "insertion", target);
     const rules = target.rules.map((rule, index) => {
@@ -139,47 +139,47 @@ export class Table {
     this.#engine.insertions({ ...target, rules });
   }
 
-  /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
+  /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
     return this.#engine.load();
   }
 
   /**
-   * Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired.
-   * @param options `rebuild`: the table is deleted and written from scratch, in one transaction. The last resort for a table that the kernel refuses
-   * to change, apply after apply.
+   * Changes the kernel to the desired state. If it throws TableError, nothing has changed, and everything stays desired.
+   * @param options `rebuild`: deletes the table and writes it from scratch, in one transaction. Use it as a last resort, if the kernel rejects one
+   * apply after the other.
    */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
     return this.#engine.apply(options);
   }
 
-  /** Compares everything with the kernel and writes nothing; what differs is repaired by the next apply. Throws TableError. */
+  /** Compares everything with the kernel and writes nothing. The next apply repairs the differences. Throws TableError. */
   check(): Promise<"same" | "different"> {
     return this.#engine.check();
   }
 
-  /** The next apply reads everything first. `reason` comes back in its result. */
+  /** Makes the next apply read everything first. Its result contains `reason`. */
   invalidate(reason: string): void {
     this.#engine.invalidate(reason);
   }
 
-  /** What the kernel can do, probed once by transactions that are rolled back; again with `refresh`. */
+  /** Returns the kernel's features. They are probed once, or again with `refresh`, by transactions that are rolled back. */
   features(refresh = false): Promise<Features> {
     return this.#engine.features(refresh);
   }
 
-  /** What is desired, as text for `nft -f` (1.0.6 or newer). */
+  /** Returns the desired state as text for `nft -f` (1.0.6 or newer). */
   render(): string {
     return this.#engine.render();
   }
 
-  /** Removes the table and our rules in other tables. What is desired stays so. Throws TableError. */
+  /** Removes the table and our rules in other tables from the kernel. The desired state is kept. Throws TableError. */
   destroy(): Promise<ApplyResult> {
     return this.#engine.destroy();
   }
 
-  /** Refuses further calls; the kernel keeps what it holds. */
+  /** Rejects further calls. The kernel's state does not change. */
   close(): void {
     this.#engine.close();
   }
@@ -209,15 +209,15 @@ function typesOf({ key, data, interval = false, dynamic = false }: SetSpec): rea
 }
 
 export interface WatchHandlers {
-  /** Another process changed the table: its next apply repairs it. */
+  /** Another process changed the table. Its next apply repairs it. */
   changed(table: Table, change: ForeignChange): void;
-  /** Events were lost: every table's next apply reads it. */
+  /** Events were lost. The next apply of every table reads the kernel's state first. */
   lost(reason: string): void;
-  /** Listening failed; retrying in `againMs`. */
+  /** Listening failed, and is retried in `againMs`. */
   failed(error: unknown, againMs: number): void;
 }
 
-/** Listens to what other processes do to tables of ours. */
+/** Listens for changes by other processes to our tables. */
 export class TableWatch {
   readonly #watch: EngineWatch;
 
@@ -237,12 +237,12 @@ export class TableWatch {
     );
   }
 
-  /** Listens when it resolves, or retries by itself: call it before the tables are read. Never fails. */
+  /** Call this before the tables are read. When it resolves, the watch listens, or retries by itself. Never rejects. */
   open(): Promise<void> {
     return this.#watch.open();
   }
 
-  /** Ends for good. */
+  /** Stops permanently. */
   close(): Promise<void> {
     return this.#watch.close();
   }

@@ -1,10 +1,10 @@
 import path from "node:path";
 import process from "node:process";
 
-/** TASK_COMM_LEN counts the NUL. */
+/** The kernel's TASK_COMM_LEN is 16, with the NUL. */
 const MOST_BYTES = 15;
 
-/** What the program calls itself: its title, or the name of its main file while that is Node's. At most 15 bytes. */
+/** Returns the program's name: its title, or the name of its main file while the title is Node's default. At most 15 bytes. */
 export function programName(title = process.title, main = process.argv[1]): string {
   const own = path.basename(title.split(" ", 1)[0]);
   const isNode = own === "" || own === path.basename(process.execPath) || own === "node";
@@ -12,7 +12,7 @@ export function programName(title = process.title, main = process.argv[1]): stri
   return atMost(name === "" ? "node" : name);
 }
 
-/** Whole characters. */
+/** Cuts the name between two characters. */
 function atMost(name: string): string {
   let short = "";
   for (const character of name) {

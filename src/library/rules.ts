@@ -1,4 +1,4 @@
-/** Chains and rules as people write them: hooks, priorities and verdicts by name. */
+/** Chains and rules in readable form, with names of hooks, priorities and verdicts. */
 import type { BaseChain as FullBaseChain, Family } from "../netlink/kernel.js";
 import {
   type Action,
@@ -14,11 +14,11 @@ import { parseVerdict, type VerdictText } from "./verdicts.js";
 
 export type { HookName, PriorityName } from "../table/table-exports.js";
 
-/** Where a chain is called from. */
+/** The hook that calls a chain. */
 export interface BaseChain extends Omit<FullBaseChain, "hook" | "priority"> {
-  /** Which there are depends on the family: ingress and egress are netdev's, arp has input and output. */
+  /** The valid hooks depend on the family: netdev has ingress and egress, arp has input and output. */
   readonly hook: HookName | number;
-  /** Lower ones come first; a name stands for the number that nft gives it in tables of the family. */
+  /** Lower ones come first. A name means nft's number for it in tables of the family. */
   readonly priority: PriorityName | number;
 }
 
@@ -33,12 +33,12 @@ export interface Rule extends Omit<FullRule, "statements"> {
 }
 
 export interface ChainSpec extends Omit<FullChainSpec, "base" | "rules"> {
-  /** Absent: a chain that others jump to. */
+  /** Absent for a chain that other chains jump to. */
   readonly base?: BaseChain;
   readonly rules: readonly Rule[];
 }
 
-/** A checked rule in the Table's terms; `where` names it in errors. */
+/** Returns a checked rule in the Table's form. Errors call it `where`. */
 export function fullRule(where: string, rule: Rule): FullRule {
   const statements = rule.statements.map((statement, index) =>
     "action" in statement && statement.action === "verdict"
@@ -48,7 +48,7 @@ export function fullRule(where: string, rule: Rule): FullRule {
   return { ...rule, statements };
 }
 
-/** A checked chain in the Table's terms. */
+/** Returns a checked chain in the Table's form. */
 export function fullChain(spec: ChainSpec, family: Family): FullChainSpec {
   const { base, rules, ...rest } = spec;
   return {

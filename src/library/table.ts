@@ -1,6 +1,6 @@
 /**
- * `nft-proxier/table`: nf_tables tables from a Node program. Declare chains, rules, sets and maps; `apply()` brings the kernel
- * there in one atomic transaction.
+ * `nft-proxier/table`: nf_tables tables from a Node program. Declare chains, rules, sets and maps, then call `apply()`, which changes
+ * the kernel's table to match in one atomic transaction.
  *
  * @module
  */
@@ -60,14 +60,14 @@ export type { VerdictText } from "./verdicts.js";
 
 export interface KernelOptions extends ConnectionOptions {
   /**
-   * Name that the kernel tells listeners to nf_tables events (`nft monitor`, `TableWatch`) with each commit; at most 15 bytes. Default: the
-   * program's, from `process.title` or, where that is Node's own, the name of its main file.
+   * The name that the kernel reports with each commit to listeners (`nft monitor`, `TableWatch`). At most 15 bytes. Default: `process.title`,
+   * or the name of the program's main file if the title is Node's own.
    */
   readonly programName?: string;
 }
 
 /**
- * Opens nf_tables of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Fails with FieldError, or KernelError
+ * Opens nf_tables of a network namespace (the process's own, or `netns`). Needs CAP_NET_ADMIN there. Rejects with FieldError, or KernelError
  * "addon", "no-permission", "no-nftables" or "system" (no such namespace).
  */
 export async function openKernel(options: KernelOptions = {}): Promise<Kernel> {
@@ -76,11 +76,11 @@ export async function openKernel(options: KernelOptions = {}): Promise<Kernel> {
 }
 
 export interface PrintOptions extends Pick<TableOptions, "family"> {
-  /** Sets that the rule names, for the types of their keys. */
+  /** The sets that the rule refers to, because their keys' types are needed. */
   readonly sets?: readonly SetSpec[];
 }
 
-/** A rule, or statements of one, as nft's own text. Throws FieldError, and RangeError for what no table of the family can hold. */
+/** Returns a rule, or statements, in nft's syntax. Throws FieldError, or RangeError for a rule that no table of the family supports. */
 export function printRule(rule: Rule | readonly Statement[], options: PrintOptions): string {
   const { family, sets = [] } = options;
   check(printOptions, "options", options);

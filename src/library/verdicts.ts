@@ -1,9 +1,9 @@
-/** Verdicts as nft writes them. */
+/** Verdicts in nft's syntax. */
 import { value } from "../base/shape.js";
 import type { Verdict } from "../netlink/kernel.js";
 import { FieldError } from "./field-error.js";
 
-/** "accept", "drop", "return", "continue"; "jump CHAIN", "goto CHAIN". */
+/** "accept", "drop", "return", "continue", "jump CHAIN" or "goto CHAIN". */
 export type VerdictText = "accept" | "drop" | "return" | "continue" | `${"jump" | "goto"} ${string}`;
 
 const PLAIN: ReadonlySet<string> = new Set(["accept", "drop", "return", "continue"]);
@@ -20,7 +20,7 @@ function read(given: unknown): Verdict | undefined {
   return verdict === undefined ? undefined : { verdict: verdict as "jump", chain };
 }
 
-/** Reads a verdict; `where` names the field in the error. Throws FieldError. */
+/** Parses a verdict. Throws FieldError, which calls the field `where`. */
 export function parseVerdict(where: string, given: unknown): Verdict {
   const verdict = read(given);
   if (verdict === undefined) throw new FieldError(where, VERDICT.expected, given);
