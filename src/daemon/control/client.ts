@@ -11,7 +11,7 @@ const TIMEOUT_MS = 5_000;
 export class DaemonAway extends Error {
   override readonly name = "DaemonAway";
   /**
-   * Whether the kernel may be read instead. False if the caller may not ask the daemon, or if it answers with an error.
+   * Whether to read the kernel instead. False if the caller may not ask the daemon, or if it answers with an error.
    */
   readonly absent: boolean;
 
@@ -77,7 +77,7 @@ function cutShort(socketPath: string, cause?: unknown): DaemonAway {
   return new DaemonAway(`the daemon at ${socketPath} did not answer to the end`, false, { cause });
 }
 
-/** Splits bytes into lines. */
+/** Splits chunks of bytes into lines. */
 class Lines {
   readonly #onLine: (line: string) => void;
   #chunks: Buffer[] = [];
@@ -107,8 +107,8 @@ class Lines {
 const HEAD_END = "\r\n\r\n";
 
 /**
- * Sends one HTTP/1.0 request, whose answer ends with the connection. It does not use node:http, which takes longer to
- * load than everything else in a command. Rejects with DaemonAway or NotFound if the status is not 200.
+ * Sends one HTTP/1.0 request, whose answer ends with the connection. It does not use node:http, which takes longer to load than everything
+ * else in a command. Rejects with DaemonAway or NotFound if the status is not 200.
  */
 function exchange(socketPath: string, path: readonly string[], onBody: (chunk: Buffer) => void): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -13,7 +13,7 @@ export class EventRing {
     this.#now = now;
   }
 
-  /** The last few hundred, oldest first. */
+  /** The last few hundred events, oldest first. */
   get items(): readonly StatusEvent[] {
     return this.#events;
   }
@@ -23,7 +23,7 @@ export class EventRing {
     if (this.#events.length > KEPT_EVENTS) this.#events.shift();
   }
 
-  /** Logs them, oldest first. */
+  /** Logs the events, oldest first. */
   say(log: Logger): void {
     for (const { at, type, message } of this.#events) {
       log.info({ at: new Date(at).toISOString(), type, event: message }, "event");

@@ -1,17 +1,15 @@
 /**
- * Writes answers as JSON in pieces, with turns for the event loop in between. 10,000 services as one text would block
- * it for 30 ms.
+ * Writes answers as JSON in pieces, and yields to the event loop in between. 10,000 services as one text would block it for 30 ms.
  */
 import { TakingTurns } from "../../base/time-slice.js";
 
 /**
- * A list whose items are created while it is sent. All at once, they would be memory that the next garbage collection
- * must scan.
+ * A list whose items are created while it is sent. All together, they would use memory that the next garbage collection must scan.
  */
 export class PiecewiseList {
   /**
    * @param head the fields other than the items.
-   * @param pieces items, as many at a time as take a few ms to create and write.
+   * @param pieces batches of items, each of which takes a few ms to create and write.
    */
   constructor(
     readonly head: object,
@@ -19,15 +17,14 @@ export class PiecewiseList {
   ) {}
 }
 
-/** Shared by all lists of the process, because each blocks the event loop for a few ms in each turn. */
+/** Shared by all lists of the process, because each blocks the event loop for a few ms per turn. */
 const turns = new TakingTurns();
 
 /** Number of items of an existing list to write in one piece. */
 const PIECE = 256;
 
 /**
- * Yields the JSON as one text, or a list as many. Each of these except the last ends a line, so that a reader can start
- * before the end.
+ * Yields the JSON as one text, or as many texts for a list. Each of these except the last ends a line, so that a reader can start early.
  */
 export async function* jsonParts(body: unknown): AsyncGenerator<string> {
   if (body instanceof PiecewiseList) return yield* listParts(body.head, body.pieces);

@@ -21,7 +21,7 @@ export async function countKernelEntries(
   if (!(await kernel.tables(family)).some(({ table }) => table === TABLE_NAME)) return 0;
   const sets = (await kernel.sets(ref)).filter(({ set }) => SERVING.includes(set));
   let entries = 0;
-  // Read one after the other, so that they are not in memory together.
+  // The sets are read one after the other, so that they are not in memory together.
   for (const set of sets) entries += (await kernel.elements(ref, set)).count;
   return entries;
 }

@@ -1,4 +1,4 @@
-/** The question for the owner of an address and port. */
+/** The request for the owner of an address and port. */
 import type { Addressed } from "../../tools/explain/packet-report.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
@@ -16,7 +16,7 @@ export function ownerPath({ family, protocol, destination, destinationPort }: Ad
   return ["owner", family, protocol.toUpperCase(), String(destinationPort), destination];
 }
 
-/** Returns undefined for any other path. */
+/** Parses the words of a path. Returns undefined for any other path. */
 export function ownerQuestion(path: readonly string[]): OwnerQuestion | undefined {
   const [what, family, protocol, port, address = "", ...more] = path;
   if (what !== "owner" || more.length > 0 || (family !== "ip" && family !== "ip6")) return undefined;

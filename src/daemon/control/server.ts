@@ -57,8 +57,7 @@ export class ControlServer {
   }
 
   /**
-   * Never rejects. If the socket cannot be created, the node is served all the same, and the log reports what is
-   * missing.
+   * Never rejects. If the socket cannot be created, the node is served nevertheless, and the log reports the reason.
    */
   async start(): Promise<void> {
     try {
@@ -125,11 +124,9 @@ export class ControlServer {
     await mkdir(dirname(this.#path), { recursive: true, mode: 0o700 });
     const there = await statOf(this.#path);
     if (there !== undefined && !there.isSocket()) throw new NotASocket();
-    // A socket that a killed daemon left refuses connections. One that answers belongs to another daemon, which keeps
-    // it.
+    // A socket that a killed daemon left refuses connections. If the socket answers, another daemon uses it.
     if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
-    // Use another name first: when Node closes the socket, it removes the name that it listened on, whatever has that
-    // name by then.
+    // Listen under another name first. When Node closes the socket, it removes this name, even if another file has it by then.
     const name = join(dirname(this.#path), `.${process.pid}`);
     await rm(name, { force: true });
     await new Promise<void>((resolve, reject) => {
@@ -148,7 +145,7 @@ export class ControlServer {
   }
 }
 
-/** The path has a file that another program may need. */
+/** The file at the path is not a socket, so another program may need it. */
 class NotASocket extends Error {
   constructor() {
     super(
@@ -216,10 +213,10 @@ async function answer(request: IncomingMessage, response: ServerResponse, route:
   await sendParts(response, body);
 }
 
-/** A reader that takes nothing for this long is considered gone, ms. */
+/** A client that reads nothing for this long is considered gone, ms. */
 const STALLED_MS = 10_000;
 
-/** Each part waits until the reader has taken the parts before it. */
+/** Sends a part only after the client has read the earlier parts. */
 async function sendParts(response: ServerResponse, body: unknown): Promise<void> {
   response.writeHead(200, { "content-type": "application/json" });
   response.setTimeout(STALLED_MS, () => response.destroy());

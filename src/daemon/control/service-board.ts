@@ -1,4 +1,4 @@
-/** Services with what the kernel has counted of them: for the commands that ask, and for metrics. */
+/** Services with the kernel's counts of their connections, for commands and metrics. */
 import { yieldToEventLoop } from "../../base/time-slice.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -44,7 +44,7 @@ export class ServiceBoard implements ConnectionSource {
     this.#listing = { model: proxier.model, families, states, counted: this.#readings };
   }
 
-  /** "/v1/services…", "/v1/endpoints" and "/v1/owner/…"; undefined: it is another path, or nothing that is served. */
+  /** Answers "/v1/services…", "/v1/endpoints" and "/v1/owner/…". Returns undefined for another path, or if no such service is served. */
   route(path: readonly string[]): Promise<unknown> | undefined {
     const [what, ...rest] = path;
     if (what === "owner") return this.#ownerOf(path);
@@ -63,7 +63,7 @@ export class ServiceBoard implements ConnectionSource {
     yield* servicesInPieces(this.#listing, false);
   }
 
-  /** What an explanation asks for. */
+  /** The services, for the explanation of a packet. */
   get sources(): Pick<Sources, "ownerOf" | "services"> {
     return {
       ownerOf: async (to) => {
@@ -93,7 +93,7 @@ export class ServiceBoard implements ConnectionSource {
     return owner === undefined ? undefined : this.#describe(owner);
   }
 
-  /** If the kernel cannot be read, the former counts stay: other metrics of the same scrape must not go with them. */
+  /** If the kernel cannot be read, the former counts stay, so that the scrape still gets its other metrics. */
   async #read(): Promise<void> {
     if (this.#options.counters !== "off") await this.#readings.read().catch(() => undefined);
   }

@@ -1,4 +1,4 @@
-/** Services as an operator asks for them, from the model as it is now. */
+/** Describes services for operators, from the current model. */
 import { sortedInSlices, TimeSlice } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
 import { type EndpointCounts } from "../../model/categorize.js";
@@ -17,24 +17,24 @@ export type ListedModel = Pick<
   "services" | "eachView" | "describe" | "ownerOf" | "lostClaims" | "unbalanced" | "askedFor"
 >;
 
-/** A service's state in the kernel, which its objects do not tell. */
+/** A service's state in the kernel, which does not follow from its objects. */
 export interface ServiceStates {
-  /** Written at least once since the start. */
+  /** Whether the family's rules have been written since the start. */
   inForce(family: IpFamily): boolean;
-  /** Why the kernel refuses "namespace/name"; undefined: it does not. */
+  /** Returns why the kernel rejects the service ("namespace/name"), or undefined if it accepts it. */
   quarantineReason(family: IpFamily, service: string): string | undefined;
 }
 
-/** What has been counted of "namespace/name": tells it of a port of the service; undefined: nothing is. */
+/** Connections that the kernel counted. */
 export interface ServiceConnections {
   connections(family: IpFamily, service: string): PortCounts;
-  /** Between the two readings that it tells of. */
+  /** Time between the last two readings. */
   readonly intervalMs: number | undefined;
 }
 
 const NOT_COUNTED: ServiceConnections = { connections: () => () => undefined, intervalMs: undefined };
 
-/** Services that are told of, and what of them beside the model. */
+/** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
   readonly model: ListedModel;
   readonly families: readonly IpFamily[];
@@ -43,12 +43,10 @@ export interface Listing {
   readonly counted?: ServiceConnections;
 }
 
-/** Time to make a piece of the list and then write it, in one turn of the event loop. ms */
+/** Time to create a piece of the list, which is then written in the same turn of the event loop, ms. */
 const PIECE_MS = 3;
 
-/**
- * All service ports of the families, by name, some at a time. The consumer gives the event loop its turns between two pieces.
- */
+/** Yields all service ports of the families, by name, some at a time. The consumer yields to the event loop between two pieces. */
 export async function* servicesInPieces(listing: Listing, withEndpoints: boolean): AsyncGenerator<ServicePortStatus[]> {
   yield* piecesOf(listing, await sortedInSlices([...listing.model.services()]), withEndpoints);
 }
@@ -57,7 +55,7 @@ export function isServed({ model, families }: Listing, service: string): boolean
   return families.some((family) => model.eachView(family, service)[Symbol.iterator]().next().done !== true);
 }
 
-/** One service with its endpoints, some ports at a time; nothing: it is not served. */
+/** Yields one service with its endpoints, some ports at a time, or nothing if it is not served. */
 export function describeService(listing: Listing, service: string): AsyncGenerator<ServicePortStatus[]> {
   return piecesOf(listing, [service], true);
 }
@@ -84,7 +82,7 @@ async function* piecesOf(
   if (piece.length > 0) yield piece;
 }
 
-/** The first problem of each service, in words. */
+/** Returns the text of each service's first problem. */
 async function reasonsByService(problems: Iterable<Problem>): Promise<ReadonlyMap<string, string>> {
   const slice = new TimeSlice(PIECE_MS);
   const reasons = new Map<string, string>();
@@ -95,15 +93,15 @@ async function reasonsByService(problems: Iterable<Problem>): Promise<ReadonlyMa
   return reasons;
 }
 
-/** Why a service does not serve as its objects ask; each undefined if it does. */
+/** Reasons why a service does not serve as its objects ask. */
 interface Reasons {
-  /** Another service has an address that it claims. */
+  /** Undefined unless another service has an address that this one claims. */
   readonly lost: string | undefined;
-  /** Its slots are not written. */
+  /** Undefined unless the slots of its balance annotations are not written. */
   readonly ignored: string | undefined;
 }
 
-/** Yields undefined after each family: a service may have no port there. */
+/** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
 function* portsOf(
   { model, families, states, counted = NOT_COUNTED }: Listing,
   service: string,
@@ -158,7 +156,7 @@ function policy(local: boolean): "Cluster" | "Local" {
   return local ? "Local" : "Cluster";
 }
 
-/** The worst that is to be said of it. */
+/** Returns the service port's worst state. */
 function stateOf(
   family: IpFamily,
   view: ServicePortView,
@@ -181,7 +179,7 @@ function stateOf(
   return { state: "in-force", reason: `no endpoint is ready: new connections go to ${many}` };
 }
 
-/** What a policy Local drops on this node; undefined: nothing. There are endpoints on other nodes. */
+/** Returns which connections a policy Local drops on this node, or undefined if none. Other nodes have endpoints. */
 function dropsHere(view: ServicePortView): string | undefined {
   if (view.localEndpoints.length > 0) return undefined;
   const { internalPolicyLocal, externalPolicyLocal, clusterIP, nodePort, externalIPs, loadBalancerIPs } = view;
@@ -201,7 +199,7 @@ function rateOf(
   port: PortConnections | undefined,
   { intervalMs }: ServiceConnections,
 ): Pick<ServicePortStatus, "connectionsPerSecond"> {
-  // One that began anew has none.
+  // A counter that restarted from zero has no rate.
   if (port === undefined || intervalMs === undefined || port.connections < port.before) return {};
   return { connectionsPerSecond: Math.round(((port.connections - port.before) / intervalMs) * 1e5) / 100 };
 }
@@ -234,7 +232,7 @@ function has(state: number, condition: number): boolean {
   return (state & condition) !== 0;
 }
 
-/** By "address port": of new connections that draw from the list. */
+/** Returns each endpoint's share of new connections, by "address port". */
 function sharesIn(list: EndpointList, { balance }: ServicePortView): ReadonlyMap<string, number> {
   const weights = balance && weightsOf(list, balance);
   const total = weights?.reduce((sum, weight) => sum + weight, 0) ?? list.length;

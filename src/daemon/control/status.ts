@@ -1,4 +1,4 @@
-/** The daemon's status, collected as an observer and reported to commands. */
+/** Collects the daemon's status as an observer, and reports it to commands. */
 import { counted } from "../../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
@@ -34,15 +34,15 @@ import {
   type StatusReport,
 } from "../../observe/status-report.js";
 
-/** How long an undone change of another process remains a problem, ms, because it may happen again. */
+/** How long a repaired change by another process stays a problem, ms, because it may happen again. */
 const RECENT_MS = 60_000;
-/** Maximum number of names for one kind of problem. The count of the others is reported. */
+/** Maximum number of names for one kind of problem. Of the others, only the count is reported. */
 const NAMED = 10;
 
 export interface StatusBoardOptions {
   readonly version: string;
   readonly nodeName: string;
-  /** The families that are served. */
+  /** The served families. */
   readonly families: readonly IpFamily[];
   readonly model: Pick<
     ServiceModel,
@@ -70,10 +70,10 @@ export interface StatusBoardOptions {
   readonly now?: () => number;
 }
 
-/** A part of the daemon that knows its own problems. Called for each status, so it must be cheap. */
+/** Returns the problems of one part of the daemon. Called for each status, so it must be cheap. */
 export type ProblemSource = () => Iterable<StatusProblem>;
 
-/** A part of the daemon that may have work in progress. Must be as cheap as a ProblemSource. */
+/** Returns descriptions of work in progress in one part of the daemon. Must be as cheap as a ProblemSource. */
 export type NoteSource = () => Iterable<string>;
 
 export class StatusBoard implements ProxierObserver, ServiceStates {

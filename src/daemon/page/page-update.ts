@@ -1,18 +1,18 @@
-/** What the status page is sent at /status/stream, every two seconds while it is looked at. */
+/** Data for the status page. /status/stream sends an update every two seconds while the page is visible. */
 import type { StatusEvent, StatusReport } from "../../observe/status-report.js";
 import type { WriteBucket } from "./write-history.js";
 
 export interface PageUpdate {
-  /** Unix ms, of the node. */
+  /** The node's Unix time, ms. */
   readonly now: number;
   readonly status: StatusReport;
-  /** Those of the last ten minutes at first, then those that changed. */
+  /** In the first update, the buckets of the last ten minutes. Later, the changed buckets. */
   readonly writes: readonly WriteBucket[];
-  /** All that are kept; absent: as before. */
+  /** All kept events. Absent if unchanged. */
   readonly events?: readonly StatusEvent[];
 }
 
-/** Of /status/v1/explain. */
+/** The answer of /status/v1/explain. */
 export interface PageExplanation {
   /** As the command prints it. */
   readonly text: string;

@@ -1,6 +1,6 @@
 /**
- * The status page: one HTML document without outside assets, and the JSON that it shows. It can change nothing, and nothing is computed while no
- * browser asks.
+ * Serves the status page: one HTML document that loads no external resources, and the JSON that it shows. It can change nothing, and nothing is
+ * computed unless a browser asks.
  */
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -22,33 +22,33 @@ import { BUCKET_MS, type WriteHistory } from "./write-history.js";
 
 export const STATUS_PAGE = "/status";
 
-/** The document, as deploy/page.mjs puts it together; found from dist/daemon/page/ and from the image's dist/chunks/ alike. */
+/** The document that deploy/page.mjs builds. It lies beside this file's output in both dist/daemon/page/ and the image's dist/chunks/. */
 const DOCUMENT = new URL("./page.html", import.meta.url);
 
 const UPDATE_MS = 2_000;
-/** Pages that are looked at at a time. */
+/** Maximum number of open streams, one for each visible page. */
 const MAX_STREAMS = 8;
-/** Of a packet that is to be explained. */
+/** Maximum length of a packet's description, in characters. */
 const MAX_WORDS_LENGTH = 300;
 
 export interface StatusPageOptions {
-  /** What the control socket answers. */
+  /** The control socket's routes. */
   readonly answers: Route;
   readonly history: WriteHistory;
-  /** Of the words of `nft-proxier explain`; rejects with what is wrong with them. */
+  /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with PacketError if they are invalid. */
   readonly explain: (words: readonly string[]) => Promise<string>;
-  /** Unix ms; by default the system's clock. */
+  /** Unix time, ms. Default: the system's clock. */
   readonly now?: () => number;
 }
 
-/** Of all paths from STATUS_PAGE on. */
+/** Handles STATUS_PAGE and all paths below it. */
 export function statusPage(options: StatusPageOptions): HttpHandler {
   const page = new StatusPage(options);
   return (request) => page.answer(request);
 }
 
 interface Shared {
-  /** Unix ms. */
+  /** Unix time, ms. */
   readonly at: number;
   readonly status: Promise<unknown> | undefined;
   readonly events: Promise<unknown> | undefined;
@@ -133,7 +133,7 @@ class StatusPage {
     return { status: (await status) as StatusReport, items: ((await events) as EventList).items };
   }
 
-  /** Those who ask at the same time share an answer: a status looks at the kernel, too. */
+  /** Requests at nearly the same time share an answer, because a status also reads from the kernel. */
   #share(at: number): Shared {
     if (this.#shared === undefined || at - this.#shared.at >= UPDATE_MS / 2) {
       const { answers } = this.#options;
@@ -142,7 +142,7 @@ class StatusPage {
     return this.#shared;
   }
 
-  /** One at a time: it reads from the kernel. */
+  /** Explains one packet at a time, because this reads from the kernel. */
   async #explain(text: string): Promise<HttpReply> {
     if (text.length > MAX_WORDS_LENGTH) return textReply(400, "that is no packet\n");
     if (this.#explaining) return textReply(429, "another packet is being explained\n");
@@ -161,7 +161,7 @@ class StatusPage {
 
 const NOT_STORED = { "Cache-Control": "no-store" } as const;
 
-/** Nothing but what is in the document itself is run, and nothing but this server is asked. */
+/** The policy allows only the document's own script and style, and only requests to this server. */
 async function documentReply(): Promise<HttpReply> {
   const body = await readFile(DOCUMENT, "utf8");
   const hashOf = (tag: string): string => {

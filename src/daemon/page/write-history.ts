@@ -3,11 +3,11 @@ import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
 
 /** All writes of a few seconds. */
 export interface WriteBucket {
-  /** Unix ms, of its begin. */
+  /** Unix time of its start, ms. */
   readonly at: number;
   readonly writes: number;
   readonly failed: number;
-  /** From the begin of a write to the kernel's answer, ms. */
+  /** Longest time from the start of a write to the kernel's answer, ms. */
   readonly longestMs: number;
 }
 
@@ -15,18 +15,18 @@ export const BUCKET_MS = 2_000;
 /** Ten minutes. */
 const KEPT_BUCKETS = 300;
 
-/** Keeps as much on a busy node as on a quiet one; buckets without a write are not there. */
+/** Needs no more memory on a busy node than on a quiet one. Buckets without a write are not stored. */
 export class WriteHistory implements ProxierObserver {
   readonly #now: () => number;
   #buckets: WriteBucket[] = [];
 
-  /** @param now Unix ms; by default the system's clock. */
+  /** @param now returns Unix time, ms. Default: the system's clock. */
   constructor(now: () => number = Date.now) {
     this.#now = now;
   }
 
   synced({ ok, ms, work }: SyncReport): void {
-    // The kernel held all that was desired: it was not written to.
+    // The kernel already had the desired state, so nothing was written.
     if (ok && work?.transactions === 0) return;
     const at = Math.floor(this.#now() / BUCKET_MS) * BUCKET_MS;
     const last = this.#buckets.at(-1);
@@ -41,7 +41,7 @@ export class WriteHistory implements ProxierObserver {
     if (this.#buckets.length > KEPT_BUCKETS) this.#buckets.shift();
   }
 
-  /** Of the last ten minutes, oldest first, from the bucket that has `since` (Unix ms) in it. */
+  /** Returns the buckets of the last ten minutes, oldest first, from the bucket that contains `since` (Unix time, ms). */
   buckets(since = 0): readonly WriteBucket[] {
     const from = Math.max(since - BUCKET_MS, this.#now() - KEPT_BUCKETS * BUCKET_MS);
     return this.#buckets.filter(({ at }) => at > from);

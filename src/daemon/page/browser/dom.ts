@@ -1,4 +1,4 @@
-/** Elements of the page. All text comes in as text: names from the API are never markup. */
+/** Elements of the page. All strings are inserted as text, so names from the API are never markup. */
 import { printable, printableLines } from "../../../base/printable.js";
 
 export function byId(id: string): HTMLElement {
@@ -15,18 +15,18 @@ export function inputById(id: string): HTMLInputElement {
 
 export const AWAY = "the daemon does not answer";
 
-/** Why a request failed: `fetch` throws a TypeError where there is no answer at all, and no browser says in its words what that means. */
+/** Returns why a request failed. If there is no answer at all, `fetch` throws a TypeError whose message does not say so clearly in any browser. */
 export function reasonOf(error: unknown): string {
   if (error instanceof TypeError) return AWAY;
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Sets the text of #id. Control characters are escaped, line feeds stay. */
+/** Sets the text of #id. Escapes control characters except line feeds. */
 export function setText(id: string, text: string): void {
   byId(id).textContent = printableLines(text);
 }
 
-/** @param classes as in the attribute. Control characters in texts are escaped. */
+/** Creates an element of these classes (as in the attribute). Escapes control characters in texts. */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   classes = "",
@@ -47,7 +47,7 @@ export function makeSvg(tag: string, attributes: Readonly<Record<string, string 
   return element;
 }
 
-/** "3 ms", "4.2 s", "5 min", "3 h", "2 d". */
+/** Formats a duration: "3 ms", "4.2 s", "5 min", "3 h", "2 d". */
 export function duration(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1_000;

@@ -1,4 +1,4 @@
-/** What the browser runs: shows what comes in at /status/stream, while the page can be seen. */
+/** The browser's part of the status page. Shows the updates from /status/stream while the page is visible. */
 import { counted } from "../../../base/counted.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
@@ -8,16 +8,16 @@ import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.
 import { clock, Plot } from "./plot.js";
 import { ServiceTable } from "./services.js";
 
-/** All services again, at most this often. */
+/** Minimum time between two loads of all services. */
 const SERVICES_MS = 10_000;
-/** Until a page that was refused asks again. */
+/** Time until a refused page asks again. */
 const REFUSED_MS = 5_000;
 
 const plot = new Plot();
 const services = new ServiceTable();
 let servicesAt = -Infinity;
 let loading = false;
-/** What the services looked like when they were loaded, as far as the status tells. */
+/** The part of the status that changes with the services, as of their last load. */
 let servicesMark = "";
 let source: EventSource | undefined;
 
@@ -51,7 +51,7 @@ function show(update: PageUpdate): void {
   if (mark !== servicesMark || services.counted) loadServices(mark);
 }
 
-/** Connections change all the time, and nothing says so: where they are counted, services are loaded whatever the mark is. */
+/** The mark does not change with the counts of connections. If these are counted, the caller loads the services even if the mark is unchanged. */
 function loadServices(mark: string): void {
   if (loading || performance.now() - servicesAt < SERVICES_MS) return;
   servicesAt = performance.now();
@@ -73,7 +73,7 @@ function showProblems({ problems }: StatusReport): void {
   );
 }
 
-/** What goes on and needs nothing done, as the command has it. */
+/** Shows work in progress that needs no action, like the `status` command. */
 function showNotes({ notes = [] }: StatusReport): void {
   const section = byId("notes");
   section.hidden = notes.length === 0;
@@ -128,7 +128,7 @@ byId("explain").addEventListener("submit", (event) => {
   });
 });
 
-/** The daemon computes only while the page can be seen. */
+/** Closes the stream while the page is hidden, so that the daemon computes nothing for it. */
 function follow(): void {
   if (document.hidden) {
     source?.close();
@@ -141,7 +141,7 @@ function follow(): void {
   source.addEventListener("error", lost);
 }
 
-/** What is shown is of before: it dims. The browser connects again by itself, unless the daemon refused: it serves so many pages at a time. */
+/** Dims the outdated content. The browser reconnects by itself, unless the daemon refused because too many pages are open. */
 function lost(): void {
   byId("main").classList.add("away");
   if (source?.readyState !== EventSource.CLOSED) return say(AWAY, "bad");

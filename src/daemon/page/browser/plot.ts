@@ -1,4 +1,4 @@
-/** Ten minutes of writes as bars, and how long changes waited as a line over them. */
+/** Plots ten minutes of writes as bars, and the waiting time of changes as a line over them. */
 import { counted } from "../../../base/counted.js";
 import type { WriteBucket } from "../write-history.js";
 import { duration, makeSvg } from "./dom.js";
@@ -7,7 +7,7 @@ const RANGE_MS = 600_000;
 const WIDTH = 600;
 const HEIGHT = 90;
 const FLOOR = HEIGHT - 14;
-/** A plot of less would make a mountain of a millisecond. */
+/** Minimum top of the scale. With a lower one, a write of a millisecond would look slow. */
 const LEAST_MS = 20;
 
 interface Wait {
@@ -19,7 +19,7 @@ export class Plot {
   readonly #writes = new Map<number, WriteBucket>();
   #waits: Wait[] = [];
 
-  /** @param waitMs of the oldest change that waits. */
+  /** @param waitMs how long the oldest pending change has waited. */
   add(now: number, writes: readonly WriteBucket[], waitMs: number): void {
     for (const bucket of writes) this.#writes.set(bucket.at, bucket);
     for (const at of this.#writes.keys()) if (at < now - RANGE_MS) this.#writes.delete(at);
@@ -30,7 +30,7 @@ export class Plot {
     const writes = [...this.#writes.values()];
     const top = Math.max(LEAST_MS, ...writes.map(({ longestMs }) => longestMs), ...this.#waits.map(({ ms }) => ms));
     const x = (at: number): number => WIDTH * (1 - (now - at) / RANGE_MS);
-    // Writes of 1 ms and of 1 s are to be seen side by side.
+    // A logarithmic scale shows writes of 1 ms beside writes of 1 s.
     const y = (ms: number): number => FLOOR - (FLOOR - 4) * (Math.log1p(ms) / Math.log1p(top));
     const svg = makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none" });
     svg.append(makeSvg("line", { x1: 0, x2: WIDTH, y1: FLOOR, y2: FLOOR }));
@@ -62,7 +62,7 @@ export class Plot {
   }
 }
 
-/** In the viewer's time zone. */
+/** Formats a time of day in the viewer's time zone. */
 export function clock(at: number): string {
   return new Date(at).toLocaleTimeString([], { hourCycle: "h23" });
 }

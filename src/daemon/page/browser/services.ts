@@ -1,4 +1,4 @@
-/** The table of services: rows exist only where they are seen, so that thousands cost no more than a screenful. */
+/** The table of services. Only visible rows exist, so thousands of services cost no more than a screenful. */
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
@@ -13,7 +13,7 @@ import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
 
 interface Row {
   readonly service: ServicePortStatus;
-  /** In lower case, for the search. */
+  /** The searchable text, in lower case. */
   readonly text: string;
 }
 
@@ -21,7 +21,7 @@ interface Column {
   readonly title: string;
   readonly classes: string;
   readonly of: (service: ServicePortStatus) => string;
-  /** Default: as the text. */
+  /** The sort key. Default: the text. */
   readonly by?: (service: ServicePortStatus) => number;
 }
 
@@ -65,7 +65,7 @@ const COLOURS: Readonly<Record<ServiceState, string>> = {
   shadowed: "bad",
   quarantined: "bad",
 };
-/** Rows beyond the visible ones, so that scrolling meets no gap. */
+/** Rows above and below the visible ones, so that scrolling shows no gap. */
 const SPARE_ROWS = 10;
 
 export class ServiceTable {
@@ -88,12 +88,12 @@ export class ServiceTable {
     addEventListener("resize", () => this.#draw());
   }
 
-  /** Some service has its connections counted. */
+  /** Whether connections are counted for any service. */
   get counted(): boolean {
     return this.#rows.some(({ service }) => service.connections !== undefined);
   }
 
-  /** Rejects when the daemon does not answer. */
+  /** Rejects if the daemon does not answer. */
   async load(): Promise<void> {
     const list = await listOf("/status/v1/services");
     this.#rows = (list?.items ?? []).map((service) => ({
@@ -176,7 +176,7 @@ export class ServiceTable {
   }
 }
 
-/** Undefined: there is no such thing. Rejects when the daemon does not answer, or with its reason. */
+/** Resolves to undefined if there is no such path. Rejects if the daemon does not answer, or with the reason that it gives. */
 async function listOf(path: string): Promise<ServiceList | undefined> {
   const response = await fetch(path);
   if (response.status === 404) return undefined;
@@ -189,7 +189,7 @@ function addressOf({ clusterIP, externalIPs, loadBalancerIPs, port }: ServicePor
   return first === undefined ? "" : withPort(first, port);
 }
 
-/** "1,204 (3.1/s)"; "" where they are not counted. */
+/** Returns text such as "1,204 (3.1/s)", or "" if connections are not counted. */
 function connectionsOf({ connections, connectionsPerSecond = 0 }: ServicePortStatus): string {
   if (connections === undefined) return "";
   const rate =
