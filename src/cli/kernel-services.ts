@@ -27,12 +27,12 @@ export async function kernelServicesText(
   if (format === "json") return jsonText(list);
   if (format === "yaml") return (await import("yaml")).stringify(list);
   const { items } = list;
-  if (format === "name") return items.map((item) => `${addressText(item)}/${item.protocol ?? "?"}\n`).join("");
+  if (format === "name") return items.map((item) => `${addressText(item)}/${item.protocol}\n`).join("");
   if (items.length === 0) return headers ? "no services are served\n" : "";
   const title = ["ADDRESS", "PROTOCOL", "LIST", "ENDPOINTS"];
   const rows = items.map((item) => [
     addressText(item),
-    item.protocol ?? "?",
+    item.protocol,
     item.list,
     item.endpoints === undefined ? "-" : String(item.endpoints),
   ]);

@@ -3,7 +3,7 @@ import { IP_FAMILIES } from "../base/ip-families.js";
 import { batchLayout } from "../netlink/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
-import type { Protocol } from "../base/protocols.js";
+import type { ServiceAddress } from "../model/service-address.js";
 import { handoverProblems } from "../migration/preflight/node-look.js";
 import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
@@ -12,13 +12,7 @@ import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 /** A VIP and port, or a node port, as the maps have it. */
-export interface KernelService {
-  readonly family: IpFamily;
-  /** "": a node port, on this node's addresses. */
-  readonly address: string;
-  /** Undefined: none of those that services have. */
-  readonly protocol: Protocol | undefined;
-  readonly port: number;
+export interface KernelService extends ServiceAddress {
   /** What new connections draw from, or what becomes of them. */
   readonly list:
     | "cluster"
@@ -60,14 +54,16 @@ async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelServi
   ] as const) {
     const byKey = new Map((await read(cluster)).map(({ key, value }) => [hex(key), value]));
     for (const { key, value } of await read(of)) {
-      found.push({ family, ...unpackServiceKey(key, family), ...listOf(value, byKey.get(hex(key))) });
+      const address = unpackServiceKey(key, family);
+      if (address !== undefined) found.push({ ...address, ...listOf(value, byKey.get(hex(key))) });
     }
   }
   for (const name of [SetName.noEndpointServices, SetName.noEndpointNodePorts, ...FORMER_SERVICE_MAPS]) {
     const other = FORMER_SERVICE_MAPS.includes(name);
     for (const { key, verdict } of await read(name)) {
       const list = other ? "another layout" : verdict?.verdict === "drop" ? "dropped" : "rejected";
-      found.push({ family, ...unpackServiceKey(key, family), list, ...(!other && { endpoints: 0 }) });
+      const address = unpackServiceKey(key, family);
+      if (address !== undefined) found.push({ ...address, list, ...(!other && { endpoints: 0 }) });
     }
   }
   return found;

@@ -8,7 +8,8 @@ import type { LocalAddress } from "../node/facts.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { Drains } from "./reconcile/drains.js";
-import { type Claim, FormerTargets } from "./reconcile/former-targets.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { FormerTargets } from "./reconcile/former-targets.js";
 import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc/collector.js";
 import { GcRunner, type GcWatcher } from "./gc/schedule.js";
 import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-knowledge.js";
@@ -141,11 +142,10 @@ export class ConntrackService implements ProxierObserver {
    * VIPs and node ports (address "") of the table that was taken over. Those that no service has count as former ones.
    * Called when the model has its first full list, before the first write is reported.
    */
-  found(claims: Iterable<Claim>): void {
-    for (const claim of claims) {
-      const { family, address, protocol, port } = claim;
-      if (this.#options.model.ownerOf(family, address, protocol, port) !== undefined) continue;
-      this.#former.add(claim, { cause: "found", endpoints: undefined });
+  found(addresses: Iterable<ServiceAddress>): void {
+    for (const address of addresses) {
+      if (this.#options.model.ownerOf(address) !== undefined) continue;
+      this.#former.add(address, { cause: "found", endpoints: undefined });
     }
   }
 
@@ -210,10 +210,10 @@ export class ConntrackService implements ProxierObserver {
   #takeReleased(): void {
     const { model } = this.#options;
     const released = model.takeReleased();
-    for (const { endpoints, service, ...claim } of released.claims) {
-      const [target] = model.targets(claim.family, service);
+    for (const { address, endpoints, service } of released.addresses) {
+      const [target] = model.targets(address.family, service);
       const cause = target === undefined ? "deleted" : "changed";
-      this.#former.add(claim, { cause, endpoints }, service);
+      this.#former.add(address, { cause, endpoints }, service);
     }
     // Before a family's first write, nothing needs to be recorded.
     for (const family of this.#begun) {

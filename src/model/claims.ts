@@ -7,19 +7,10 @@
  * that adding one never takes an address from a service that is known to be older; and after those like it that had
  * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
  */
-import { type Key, keyOf, NODE_PORT, partsOf } from "./claim-keys.js";
+import { type AddressKey, addressOf, keyOf, NODE_PORT, type ServiceAddress } from "./service-address.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
-
-/** A claim that its last claimant gave up. */
-export interface GivenUp {
-  readonly address: string;
-  readonly protocol: Protocol;
-  readonly port: number;
-  /** The record that had it. */
-  readonly record: ServiceRecord;
-}
 
 /** Why a service does not have what it claims. */
 export type LossReason = "first" | "name" | "endpoints";
@@ -84,7 +75,7 @@ const ALONE = -1;
 function forEachClaim(
   record: ServiceRecord,
   family: IpFamily,
-  visit: (key: Key, port: ServicePortRecord) => void,
+  visit: (key: AddressKey, port: ServicePortRecord) => void,
 ): void {
   const addresses = record[family];
   if (addresses === undefined) return;
@@ -92,15 +83,17 @@ function forEachClaim(
   for (let i = 0; i < record.ports.length; i++) {
     const item = record.ports[i];
     const { protocol, port, nodePort } = item;
-    visit(keyOf(clusterIP, protocol, port), item);
-    for (let j = 0; j < externalIPs.length; j++) visit(keyOf(externalIPs[j], protocol, port), item);
-    for (let j = 0; j < loadBalancerIPs.length; j++) visit(keyOf(loadBalancerIPs[j], protocol, port), item);
-    if (nodePort !== 0) visit(keyOf(NODE_PORT, protocol, nodePort), item);
+    visit(keyOf({ family, address: clusterIP, protocol, port }), item);
+    for (let j = 0; j < externalIPs.length; j++)
+      visit(keyOf({ family, address: externalIPs[j], protocol, port }), item);
+    for (let j = 0; j < loadBalancerIPs.length; j++)
+      visit(keyOf({ family, address: loadBalancerIPs[j], protocol, port }), item);
+    if (nodePort !== 0) visit(keyOf({ family, address: NODE_PORT, protocol, port: nodePort }), item);
   }
 }
 
-function keysOf(record: ServiceRecord, family: IpFamily): Set<Key> {
-  const keys = new Set<Key>();
+function keysOf(record: ServiceRecord, family: IpFamily): Set<AddressKey> {
+  const keys = new Set<AddressKey>();
   forEachClaim(record, family, (key) => keys.add(key));
   return keys;
 }
@@ -138,10 +131,14 @@ export function portOf(
 }
 
 /** The port by which `record` claims `key`; undefined when it does not. */
-function claimedPort(record: ServiceRecord | undefined, family: IpFamily, key: Key): ServicePortRecord | undefined {
+function claimedPort(
+  record: ServiceRecord | undefined,
+  family: IpFamily,
+  key: AddressKey,
+): ServicePortRecord | undefined {
   const addresses = record?.[family];
   if (record === undefined || addresses === undefined) return undefined;
-  const { address, protocol, port } = partsOf(key);
+  const { address, protocol, port } = addressOf(key);
   if (address === NODE_PORT) return portOf(record, protocol, port, "nodePort");
   const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
   const isClaimed = address === clusterIP || externalIPs.includes(address) || loadBalancerIPs.includes(address);
@@ -185,14 +182,14 @@ export class Claims {
   readonly #family: IpFamily;
   readonly #options: ClaimsOptions;
   /** One claimant as it is. */
-  readonly #claimants = new Map<Key, ServiceRecord | Contest>();
+  readonly #claimants = new Map<AddressKey, ServiceRecord | Contest>();
   /** By key: the record that gave it up last, and no service has it since. Undefined: not tracked. */
-  readonly #givenUp: Map<Key, ServiceRecord> | undefined;
+  readonly #givenUp: Map<AddressKey, ServiceRecord> | undefined;
   #contested = 0;
   /** How many claims each service shares with others; those that share none are not here. */
   readonly #rivals = new Map<string, number>();
   /** By key of what has passed since the last `settle`: who had it then. */
-  #passed = new Map<Key, string>();
+  #passed = new Map<AddressKey, string>();
   /** How often `settle` was called. */
   #settles = 0;
 
@@ -240,13 +237,13 @@ export class Claims {
   }
 
   /** The service that has the claim; undefined when none has. */
-  owner(address: string, protocol: Protocol, port: number): string | undefined {
-    return this.#owner(keyOf(address, protocol, port))?.name;
+  owner(address: ServiceAddress): string | undefined {
+    return this.#owner(keyOf(address))?.name;
   }
 
   /** Why `record` does not have what it claims; undefined when it has it. */
-  loss(record: ServiceRecord, address: string, protocol: Protocol, port: number): Loss | undefined {
-    const contest = this.#contest(record, address, protocol, port);
+  loss(record: ServiceRecord, address: ServiceAddress): Loss | undefined {
+    const contest = this.#contest(record, address);
     const mine = contest && claimantOf(contest, record);
     if (contest === undefined || mine === undefined || contest.holder === mine) return undefined;
     const { holder } = contest;
@@ -256,8 +253,8 @@ export class Claims {
   }
 
   /** What the other claimants are in this family; none when it is not contested. */
-  others(record: ServiceRecord, address: string, protocol: Protocol, port: number): readonly FamilyRecord[] {
-    const { claimants } = this.#contest(record, address, protocol, port) ?? { claimants: [] };
+  others(record: ServiceRecord, address: ServiceAddress): readonly FamilyRecord[] {
+    const { claimants } = this.#contest(record, address) ?? { claimants: [] };
     return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.#family] ?? [])));
   }
 
@@ -265,7 +262,7 @@ export class Claims {
    * A group of changes is over: those who have their claims now had them first. Returns what may have passed since the last call, and who had
    * it then: for `passed`. Of tens of thousands it takes no longer.
    */
-  settle(): ReadonlyMap<Key, string> {
+  settle(): ReadonlyMap<AddressKey, string> {
     const passed = this.#passed;
     this.#passed = new Map();
     this.#settles++;
@@ -273,7 +270,7 @@ export class Claims {
   }
 
   /** What became of a claim that `from` had, as of the last `settle`; undefined: `from` has it again, or no service has. */
-  passed(claim: Key, from: string): Passed | undefined {
+  passed(claim: AddressKey, from: string): Passed | undefined {
     const entry = this.#claimants.get(claim);
     const holder = isContest(entry) ? entry.holder.record : entry;
     // Where it has passed again since: who had it in between.
@@ -282,25 +279,28 @@ export class Claims {
   }
 
   /** What was given up since the last call, and no service has taken since. */
-  takeGivenUp(): GivenUp[] {
+  takeGivenUp(): [address: ServiceAddress, by: ServiceRecord][] {
     if (this.#givenUp === undefined) return [];
-    const taken = Array.from(this.#givenUp, ([key, record]): GivenUp => ({ ...partsOf(key), record }));
+    const taken = Array.from(this.#givenUp, ([key, record]): [ServiceAddress, ServiceRecord] => [
+      addressOf(key),
+      record,
+    ]);
     this.#givenUp.clear();
     return taken;
   }
 
-  #owner(key: Key): ServiceRecord | undefined {
+  #owner(key: AddressKey): ServiceRecord | undefined {
     const entry = this.#claimants.get(key);
     return isContest(entry) ? entry.holder.record : entry;
   }
 
-  #contest(record: ServiceRecord, address: string, protocol: Protocol, port: number): Contest | undefined {
+  #contest(record: ServiceRecord, address: ServiceAddress): Contest | undefined {
     if (this.#contested === 0 || !this.hasRivals(record.name)) return undefined;
-    const entry = this.#claimants.get(keyOf(address, protocol, port));
+    const entry = this.#claimants.get(keyOf(address));
     return isContest(entry) ? entry : undefined;
   }
 
-  #add(key: Key, record: ServiceRecord, port: ServicePortRecord): void {
+  #add(key: AddressKey, record: ServiceRecord, port: ServicePortRecord): void {
     const present = this.#claimants.get(key);
     if (present === undefined) {
       this.#claimants.set(key, record);
@@ -332,7 +332,7 @@ export class Claims {
   }
 
   /** `present` gets company. */
-  #open(key: Key, present: ServiceRecord): Contest {
+  #open(key: AddressKey, present: ServiceRecord): Contest {
     const port = claimedPort(present, this.#family, key) as ServicePortRecord;
     const had = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
     const since = this.#settles;
@@ -347,7 +347,7 @@ export class Claims {
   }
 
   /** The same service's claim, as its new record has it. */
-  #replace(key: Key, before: ServiceRecord, after: ServiceRecord, port: ServicePortRecord): void {
+  #replace(key: AddressKey, before: ServiceRecord, after: ServiceRecord, port: ServicePortRecord): void {
     const entry = this.#claimants.get(key);
     if (!isContest(entry)) {
       if (entry === before) this.#claimants.set(key, after);
@@ -363,7 +363,7 @@ export class Claims {
     this.#guardsChanged(entry, after);
   }
 
-  #remove(key: Key, record: ServiceRecord): void {
+  #remove(key: AddressKey, record: ServiceRecord): void {
     const entry = this.#claimants.get(key);
     if (!isContest(entry)) {
       if (entry !== record) return;
@@ -396,7 +396,7 @@ export class Claims {
   }
 
   /** Finds out who has it now. */
-  #decide(key: Key, contest: Contest): void {
+  #decide(key: AddressKey, contest: Contest): void {
     const { claimants, holder: before } = contest;
     const [first] = claimants;
     const holder = contest.usable === 0 ? first : (claimants.find(({ usable }) => usable) ?? first);

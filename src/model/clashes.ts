@@ -1,7 +1,6 @@
 /** Reports claims that several services have. */
-import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Pieces } from "../base/time-slice.js";
-import { type Key, NODE_PORT, partsOf } from "./claim-keys.js";
+import { type AddressKey, addressOf, addressText, NODE_PORT, type ServiceAddress } from "./service-address.js";
 import type { Claims, Loss, Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
@@ -53,11 +52,11 @@ export function* nameLosses(
 }
 
 /** Claims that may have passed between services, with their former holders, when each family's claims were settled. */
-export type PassedClaims = readonly (readonly [IpFamily, Claims, ReadonlyMap<Key, string>])[];
+export type PassedClaims = readonly (readonly [Claims, ReadonlyMap<AddressKey, string>])[];
 
 /** Settles the claims of all families, and returns those that may have passed. */
 export function settle(claims: FamilyClaims): PassedClaims {
-  return claims.map(([family, ofFamily]) => [family, ofFamily, ofFamily.settle()] as const);
+  return claims.map(([, ofFamily]) => [ofFamily, ofFamily.settle()] as const);
 }
 
 /**
@@ -70,23 +69,19 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
     const addresses = record[family];
     if (addresses === undefined || !ofFamily.hasRivals(record.name)) continue;
     for (const { protocol, port, nodePort } of record.ports) {
-      const note = (field: string, address: string, number: number, what: () => string): void => {
-        const loss = ofFamily.loss(record, address, protocol, number);
+      const note = (field: string, address: ServiceAddress): void => {
+        const loss = ofFamily.loss(record, address);
         if (loss === undefined || (which === "fresh" && !loss.fresh)) return;
-        const reason = `${what()} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
+        const reason = `${addressText(address)} belongs to ${loss.holder}, ${WHY_LOST[loss.reason]}`;
         const reasons = lost.get(field);
         if (reasons === undefined) lost.set(field, [reason]);
         else reasons.push(reason);
       };
-      const vip = (field: string, address: string): void =>
-        note(field, address, port, () => `${address} port ${port}/${protocol}`);
+      const vip = (field: string, address: string): void => note(field, { family, address, protocol, port });
       vip("spec.clusterIP", addresses.clusterIP);
       for (const address of addresses.externalIPs) vip("spec.externalIPs", address);
       for (const address of addresses.loadBalancerIPs) vip("status.loadBalancer.ingress", address);
-      if (nodePort !== 0) {
-        const what = (): string => `${FAMILY_NAMES[family]} node port ${nodePort}/${protocol}`;
-        note("spec.ports[].nodePort", NODE_PORT, nodePort, what);
-      }
+      if (nodePort !== 0) note("spec.ports[].nodePort", { family, address: NODE_PORT, protocol, port: nodePort });
     }
   }
   return Array.from(lost, ([field, reasons]) => {
@@ -106,7 +101,7 @@ const MOST_NAMED = 8;
 export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) => void): Pieces<void> {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
   let looked = 0;
-  for (const [family, ofFamily, holders] of passed) {
+  for (const [ofFamily, holders] of passed) {
     for (const [claim, from] of holders) {
       if (++looked % PIECE === 0) yield;
       const { to, reason } = ofFamily.passed(claim, from) ?? {};
@@ -114,20 +109,13 @@ export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) =
       const key = `${from} ${to} ${reason}`;
       let one = found.get(key);
       if (one === undefined) found.set(key, (one = { service: to, from, reason: WHY_PASSED[reason], claims: [] }));
-      one.claims.push(describeClaim(family, claim));
+      one.claims.push(addressText(addressOf(claim)));
     }
   }
   for (const takeOver of found.values()) {
     say(takeOver);
     yield;
   }
-}
-
-/** "192.0.2.1:80/TCP", "IPv4 node port 30080/TCP". */
-function describeClaim(family: IpFamily, claim: Key): string {
-  const { address, protocol, port } = partsOf(claim);
-  if (address === NODE_PORT) return `${FAMILY_NAMES[family]} node port ${port}/${protocol}`;
-  return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol}`;
 }
 
 /** The addresses in `held` that source ranges of other services guard too. Nearly always undefined, because there are none. */

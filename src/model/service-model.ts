@@ -14,7 +14,7 @@ import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, withSlice } from "./slices.js";
-import { endpointsAmong, releasedClaims, releasedEndpoints } from "./targets.js";
+import { endpointsAmong, releasedAddresses, releasedEndpoints } from "./targets.js";
 import type {
   HealthCheck,
   Problem,
@@ -24,6 +24,7 @@ import type {
   ServiceTarget,
   TakeOver,
 } from "./service-port-view.js";
+import type { ServiceAddress } from "./service-address.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 import {
@@ -315,8 +316,8 @@ export class ServiceModel {
   }
 
   /** The service that has an address and port, or (`address` "") a node port. Returns undefined if none has. */
-  ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
-    return this.#claims[family].owner(address, protocol, port);
+  ownerOf(address: ServiceAddress): string | undefined {
+    return this.#claims[address.family].owner(address);
   }
 
   /** Whether a service has the address as its ClusterIP. Searches all services. */
@@ -345,8 +346,8 @@ export class ServiceModel {
       releasedEndpoints(family, former, slicesOf, onlySlices, unknown),
     );
     const released = {
-      claims: this.#families.flatMap((family) =>
-        releasedClaims(family, this.#claims[family].takeGivenUp(), former, slicesOf),
+      addresses: this.#families.flatMap((family) =>
+        releasedAddresses(family, this.#claims[family].takeGivenUp(), former, slicesOf),
       ),
       changed: [...changed.map(({ name }) => name), ...unknown],
       endpoints,

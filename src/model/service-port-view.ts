@@ -8,23 +8,14 @@ import { type Protocol } from "../base/protocols.js";
 import type { EndpointBalance } from "./balance/endpoint-balance.js";
 import type { Limits } from "../objects/limits.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
+import type { PortAddresses, ServiceAddress } from "./service-address.js";
 import type { Endpoint } from "../objects/endpoint-list.js";
 
 /** A service port as one family serves it, with the clash rule already applied: only what this service port may serve. */
-export interface ServicePortView {
+export interface ServicePortView extends PortAddresses {
   /** "namespace/name". */
   readonly service: string;
   readonly portName: string;
-  readonly protocol: Protocol;
-  readonly port: number;
-  /** Canonical; absent when another service has the claim. */
-  readonly clusterIP?: string;
-  /** spec.externalIPs of this family, canonical, without repeats. */
-  readonly externalIPs: readonly string[];
-  /** status.loadBalancer.ingress of this family that are VIPs, canonical, without repeats. */
-  readonly loadBalancerIPs: readonly string[];
-  /** 0: none. */
-  readonly nodePort: number;
   readonly internalPolicyLocal: boolean;
   readonly externalPolicyLocal: boolean;
   /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
@@ -90,20 +81,6 @@ export interface ServiceTarget {
   readonly serving: readonly boolean[];
 }
 
-/** A VIP or node port that a service had until now, and none has any more. */
-export interface ReleasedClaim {
-  readonly family: IpFamily;
-  /** "" for a node port. */
-  readonly address: string;
-  readonly protocol: Protocol;
-  /** The service's port, or the node port. */
-  readonly port: number;
-  /** "namespace/name" of who had it. */
-  readonly service: string;
-  /** "address port" of the endpoints that its connections may have gone to, as far as is known; undefined: any. */
-  readonly endpoints: ReadonlySet<string> | undefined;
-}
-
 /** Endpoints of one service that took traffic, and do no more. */
 export interface ReleasedEndpoints {
   readonly family: IpFamily;
@@ -115,7 +92,14 @@ export interface ReleasedEndpoints {
 
 /** What services gave up since it was last asked for. */
 export interface Released {
-  readonly claims: readonly ReleasedClaim[];
+  /** Addresses that a service had until now, and that no service has now. */
+  readonly addresses: readonly {
+    readonly address: ServiceAddress;
+    /** "namespace/name" of the former owner. */
+    readonly service: string;
+    /** "address port" of the endpoints that its connections may have gone to. Undefined if unknown: any endpoint is possible. */
+    readonly endpoints: ReadonlySet<string> | undefined;
+  }[];
   /** "namespace/name" of the services of which more changed than slices that were there. */
   readonly changed: readonly string[];
   /** Of the other services that changed. */

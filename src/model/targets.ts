@@ -1,21 +1,12 @@
 /** Service ports for existing connections, and claims and endpoints that services gave up. Pure. */
 import { type CandidateList, type Categories, categorize, type NodeContext } from "./categorize.js";
 import { READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
-import type { GivenUp } from "./claims.js";
+import type { PortAddresses, ServiceAddress } from "./service-address.js";
 import { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
-import type { ReleasedClaim, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
-
-/** The addresses and node port that a service port may serve. */
-export interface Held {
-  readonly clusterIP: string | undefined;
-  readonly externalIPs: readonly string[];
-  readonly loadBalancerIPs: readonly string[];
-  /** 0 if there is none. */
-  readonly nodePort: number;
-}
+import type { Released, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
 
 type PortName = Pick<ServicePortView, "service" | "portName" | "protocol">;
 
@@ -31,7 +22,7 @@ export function resets(record: ServiceRecord, port: ServicePortRecord): boolean 
 export function targetOf(
   record: ServiceRecord,
   port: ServicePortRecord,
-  held: Held,
+  held: PortAddresses,
   { endpoints, states }: CandidateList,
   draining: readonly boolean[] | undefined,
 ): ServiceTarget {
@@ -55,7 +46,7 @@ export function targetOf(
 /** The lists for new connections of a service port. */
 export function listsOf(
   record: ServiceRecord,
-  { externalIPs, loadBalancerIPs, nodePort }: Held,
+  { externalIPs, loadBalancerIPs, nodePort }: PortAddresses,
   candidates: CandidateList,
   node: NodeContext,
 ): Categories {
@@ -143,23 +134,23 @@ function pairsIn(slices: readonly SliceRecord[]): number {
  * Claims that were given up, with the endpoints that connections through them may have: those in the service's present and
  * former slices.
  */
-export function releasedClaims(
+export function releasedAddresses(
   family: IpFamily,
-  given: readonly GivenUp[],
+  given: readonly (readonly [address: ServiceAddress, by: ServiceRecord])[],
   former: readonly SliceRecord[],
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
-): ReleasedClaim[] {
+): Released["addresses"] {
   if (given.length === 0) return [];
   const formerOf = byService(former);
   const known = new Map<string, ReadonlySet<string> | undefined>();
-  return given.map(({ address, protocol, port, record }) => {
-    const { name } = record;
+  return given.map(([address, { name }]) => {
+    const { protocol } = address;
     const key = `${name} ${protocol}`;
     if (!known.has(key)) {
       const all = [...(slicesOf(name) ?? []), ...(formerOf.get(name) ?? [])].filter((slice) => slice.family === family);
       known.set(key, pairsIn(all) > MOST_RELEASED ? undefined : endpointTexts(all, protocol));
     }
-    return { family, address, protocol, port, service: name, endpoints: known.get(key) };
+    return { address, service: name, endpoints: known.get(key) };
   });
 }
 

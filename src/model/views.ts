@@ -19,13 +19,13 @@ import {
   type EndpointCounts,
   type NodeContext,
 } from "./categorize.js";
-import { NODE_PORT } from "./claim-keys.js";
+import { NODE_PORT, type PortAddresses } from "./service-address.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import { describedEndpoints, type DescribedEndpoint } from "./described-endpoints.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
 import { candidatesOf } from "./slices.js";
-import { drainingAmong, type Held, listsOf, resets, targetOf } from "./targets.js";
+import { drainingAmong, listsOf, resets, targetOf } from "./targets.js";
 import type { HealthCheck, ServicePortView, ServiceTarget } from "./service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
 
@@ -200,26 +200,30 @@ function viewOf(
 
 /** Source ranges of other services that claim the service port's addresses. */
 function guardsAround(
-  { claims, record }: ServedService,
-  port: ServicePortRecord,
-  held: Held,
+  { family, claims, record }: ServedService,
+  { protocol, port: number }: ServicePortRecord,
+  held: PortAddresses,
 ): ServicePortView["guards"] {
   if (!claims.hasRivals(record.name)) return undefined;
   const { clusterIP, externalIPs, loadBalancerIPs } = held;
   const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-  return guardsOf(vips, (address) => claims.others(record, address, port.protocol, port.port));
+  return guardsOf(vips, (address) => claims.others(record, { family, address, protocol, port: number }));
 }
 
 /** The service port's claims without those that another service has. */
-function heldBy({ claims, record, addresses }: ServedService, port: ServicePortRecord): Held {
+function heldBy({ family, claims, record, addresses }: ServedService, port: ServicePortRecord): PortAddresses {
   const { clusterIP, externalIPs, loadBalancerIPs } = addresses;
   const { protocol, nodePort } = port;
-  if (!claims.hasRivals(record.name)) return { clusterIP, externalIPs, loadBalancerIPs, nodePort };
-  const has = (address: string, number: number) => claims.loss(record, address, protocol, number) === undefined;
+  if (!claims.hasRivals(record.name))
+    return { clusterIP, externalIPs, loadBalancerIPs, nodePort, protocol, port: port.port };
+  const has = (address: string, number: number) =>
+    claims.loss(record, { family, address, protocol, port: number }) === undefined;
   return {
     clusterIP: has(clusterIP, port.port) ? clusterIP : undefined,
     externalIPs: externalIPs.filter((address) => has(address, port.port)),
     loadBalancerIPs: loadBalancerIPs.filter((address) => has(address, port.port)),
     nodePort: nodePort !== 0 && has(NODE_PORT, nodePort) ? nodePort : 0,
+    protocol,
+    port: port.port,
   };
 }

@@ -12,7 +12,7 @@
  *     GET /v1/diagnosis                  → Diagnosis
  */
 import type { IpFamily } from "../base/ip.js";
-import type { Protocol } from "../base/protocols.js";
+import type { PortAddresses } from "../model/service-address.js";
 
 export const API_VERSION = "nft-proxier.dev/v1";
 
@@ -97,19 +97,12 @@ export interface LimitsStatus {
   readonly overLimit: "reject" | "drop";
 }
 
-export interface ServicePortStatus {
+export interface ServicePortStatus extends PortAddresses {
   readonly namespace: string;
   readonly name: string;
   /** "" if the port has no name. */
   readonly portName: string;
-  readonly protocol: Protocol;
-  readonly port: number;
   readonly family: IpFamily;
-  readonly clusterIP?: string;
-  readonly externalIPs: readonly string[];
-  readonly loadBalancerIPs: readonly string[];
-  /** 0: none. */
-  readonly nodePort: number;
   readonly internalTrafficPolicy: "Cluster" | "Local";
   readonly externalTrafficPolicy: "Cluster" | "Local";
   /** 0: no affinity. */

@@ -1,28 +1,31 @@
 /** Determines which of a few services has each address and port (with its protocol) or node port. */
+import type { IpFamily } from "../base/ip.js";
+import { type AddressKey, addressesOf, keyOf } from "../model/service-address.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ServiceState } from "../ruleset/ruleset.js";
 
-function claimsOf(view: ServicePortView): string[] {
-  const { protocol, port, clusterIP, externalIPs, loadBalancerIPs, nodePort } = view;
-  const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-  const claims = vips.map((address) => `${address} ${protocol} ${port}`);
-  return nodePort === 0 ? claims : [...claims, `${protocol} ${nodePort}`];
+function claimsOf(family: IpFamily, view: ServicePortView): AddressKey[] {
+  return Array.from(addressesOf(family, view), keyOf);
 }
 
 /** Yields the claims of all ports in these states: addresses with protocol and port, and node ports. */
-export function* claimsIn(...states: readonly (readonly Pick<ServiceState[number], "view">[])[]): Generator<string> {
-  for (const state of states) for (const { view } of state) yield* claimsOf(view);
+export function* claimsIn(
+  family: IpFamily,
+  ...states: readonly (readonly Pick<ServiceState[number], "view">[])[]
+): Generator<AddressKey> {
+  for (const state of states) for (const { view } of state) yield* claimsOf(family, view);
 }
 
 /** Returns the ports of `state` that share no claim with `views`. Returns `state` itself if that is all of them. */
-export function withoutClaims(state: ServiceState, views: readonly ServicePortView[]): ServiceState {
+export function withoutClaims(family: IpFamily, state: ServiceState, views: readonly ServicePortView[]): ServiceState {
   if (state.length === 0 || views.length === 0) return state;
-  const claims = new Set(views.flatMap(claimsOf));
+  const claims = new Set(views.flatMap((view) => claimsOf(family, view)));
   // For most ports of a state with thousands, the port number alone shows that there is no conflict.
   const numbers = new Set(views.flatMap(({ port, nodePort }) => (nodePort === 0 ? [port] : [port, nodePort])));
   const left = state.filter(
     ({ view }) =>
-      !(numbers.has(view.port) || numbers.has(view.nodePort)) || !claimsOf(view).some((claim) => claims.has(claim)),
+      !(numbers.has(view.port) || numbers.has(view.nodePort)) ||
+      !claimsOf(family, view).some((claim) => claims.has(claim)),
   );
   return left.length === state.length ? state : left;
 }
@@ -36,10 +39,12 @@ export interface Change {
 
 /** Determines which of some services has each address and node port. */
 export class ChangedClaims {
+  readonly #family: IpFamily;
   readonly #services: Iterable<readonly [service: string, state: ServiceState]>;
-  #holders: Map<string, string> | undefined;
+  #holders: Map<AddressKey, string> | undefined;
 
-  constructor(services: Iterable<readonly [service: string, state: ServiceState]>) {
+  constructor(family: IpFamily, services: Iterable<readonly [service: string, state: ServiceState]>) {
+    this.#family = family;
     this.#services = services;
   }
 
@@ -48,14 +53,15 @@ export class ChangedClaims {
     if (former.length === 0) return former;
     const holders = (this.#holders ??= this.#findHolders());
     const left = former.filter(({ view }) =>
-      claimsOf(view).every((claim) => (holders.get(claim) ?? service) === service),
+      claimsOf(this.#family, view).every((claim) => (holders.get(claim) ?? service) === service),
     );
     return left.length === former.length ? former : left;
   }
 
-  #findHolders(): Map<string, string> {
-    const holders = new Map<string, string>();
-    for (const [service, state] of this.#services) for (const claim of claimsIn(state)) holders.set(claim, service);
+  #findHolders(): Map<AddressKey, string> {
+    const holders = new Map<AddressKey, string>();
+    for (const [service, state] of this.#services)
+      for (const claim of claimsIn(this.#family, state)) holders.set(claim, service);
     return holders;
   }
 }

@@ -1,10 +1,10 @@
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ServiceClaim } from "../ruleset/keys.js";
+import type { ServiceAddress } from "../model/service-address.js";
 import { FamilyRuleset, type RulesetOptions } from "../ruleset/ruleset.js";
 import { FORMER_SERVICE_MAPS, TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import type { ProxierContext } from "./proxier-context.js";
-import { servedClaims } from "./served-claims.js";
+import { servedAddresses } from "./served-addresses.js";
 import {
   type ApplyResult,
   describeRefusal,
@@ -76,7 +76,7 @@ export class FamilyProxier {
   #busy: ReadonlySet<string> = new Set();
   #features: Promise<RuleFeatures | undefined> | undefined;
   /** Claims that, before the first write, were served by maps that we do not have. */
-  #former: readonly ServiceClaim[] = [];
+  #former: readonly ServiceAddress[] = [];
 
   constructor(family: IpFamily, options: FamilyOptions) {
     const { kernel, clock, log, observers, ownTable, pieceElements } = options;
@@ -146,17 +146,17 @@ export class FamilyProxier {
   /** Reads the kernel's table, so that correct parts are known before anything is desired. */
   async load(): Promise<void> {
     await this.table.load();
-    this.#former = await servedClaims(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
+    this.#former = await servedAddresses(this.#kernel, this.family, new Set(FORMER_SERVICE_MAPS));
   }
 
   /**
-   * Returns the claims that the kernel's table served when it was loaded, without those of our services in this layout.
+   * Returns the addresses that the kernel's table served when it was loaded, without those of our services in this layout.
    * Call it only once.
    */
-  leftoverClaims(): readonly ServiceClaim[] {
+  leftoverAddresses(): readonly ServiceAddress[] {
     const former = this.#former;
     this.#former = [];
-    return [...former, ...this.ruleset.leftoverClaims()];
+    return [...former, ...this.ruleset.leftoverAddresses()];
   }
 
   /** Writes the differences, without services that the kernel rejects. Never throws. */

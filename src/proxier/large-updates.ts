@@ -13,6 +13,7 @@ import { TimeSlice } from "../base/time-slice.js";
 import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
+import { addressesOf } from "../model/service-address.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { FamilyRuleset } from "../ruleset/ruleset.js";
 import type { Quarantine } from "./quarantine.js";
@@ -208,8 +209,8 @@ export class LargeUpdates {
     const { model, families } = this.#options;
     return families.some((one) => {
       for (const { view } of one.ruleset.state(service)) {
-        for (const [address, port] of addressesOf(view)) {
-          const owner = model.ownerOf(one.family, address, view.protocol, port);
+        for (const address of addressesOf(one.family, view)) {
+          const owner = model.ownerOf(address);
           if (owner !== undefined && owner !== service && includes(owner)) return true;
         }
       }
@@ -220,8 +221,7 @@ export class LargeUpdates {
   /** Whether the service still has all addresses of the view. If not, it is dirty and another update follows. */
   #isCurrent(family: IpFamily, service: string, view: ServicePortView): boolean {
     if (!this.#waiting.has(service) && !this.#options.model.isDirty(service)) return true;
-    for (const [address, port] of addressesOf(view))
-      if (this.#options.model.ownerOf(family, address, view.protocol, port) !== service) return false;
+    for (const address of addressesOf(family, view)) if (this.#options.model.ownerOf(address) !== service) return false;
     return true;
   }
 
@@ -230,8 +230,8 @@ export class LargeUpdates {
    * before.
    */
   #mayGo(family: IpFamily, service: string, view: ServicePortView): boolean {
-    for (const [address, port] of addressesOf(view)) {
-      const owner = this.#options.model.ownerOf(family, address, view.protocol, port);
+    for (const address of addressesOf(family, view)) {
+      const owner = this.#options.model.ownerOf(address);
       if (owner === undefined || owner === service) continue;
       const task = this.#waiting.get(owner) ?? this.#begun.get(owner);
       if (task === undefined || task.isRest) continue;
@@ -316,18 +316,4 @@ export class LargeUpdates {
       });
     }
   }
-}
-
-/** Yields the view's addresses and its node port (address ""), each with the port there. */
-function* addressesOf({
-  clusterIP,
-  externalIPs,
-  loadBalancerIPs,
-  port,
-  nodePort,
-}: ServicePortView): Generator<readonly [address: string, port: number], void> {
-  if (clusterIP !== undefined) yield [clusterIP, port];
-  for (const address of externalIPs) yield [address, port];
-  for (const address of loadBalancerIPs) yield [address, port];
-  if (nodePort !== 0) yield ["", nodePort];
 }

@@ -1,5 +1,5 @@
+import type { ServiceAddress } from "../model/service-address.js";
 import type { IpFamily } from "../base/ip.js";
-import type { Protocol } from "../base/protocols.js";
 
 /** One write of one family that the kernel accepted or rejected. */
 export interface SyncReport {
@@ -99,15 +99,6 @@ export interface QuarantineReport {
   readonly reason: string;
 }
 
-/** A VIP and port, or (address "") a node port. */
-export interface ServedClaim {
-  readonly family: IpFamily;
-  /** Canonical. */
-  readonly address: string;
-  readonly protocol: Protocol;
-  readonly port: number;
-}
-
 /**
  * Receives the proxier's events. Metrics and health are observers. Calls are synchronous, must be cheap and must not
  * throw. Times are Unix ms (`Date.now()`), because they are shown to people.
@@ -125,7 +116,7 @@ export interface ProxierObserver {
   /** The pending changes are being applied to the desired state, so none is pending any more. */
   taken?(): void;
   /** Called once, before the first write, with claims that the existing tables serve and that no service has. */
-  found?(claims: readonly ServedClaim[]): void;
+  found?(addresses: readonly ServiceAddress[]): void;
   synced?(report: SyncReport): void;
   /**
    * Where node ports are served from now on. "all" means every local address except loopback.

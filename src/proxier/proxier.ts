@@ -402,16 +402,9 @@ export class Proxier implements ObjectSink {
   }
 
   #tellFound(): void {
-    const claims = this.families.flatMap((family) =>
-      family
-        .leftoverClaims()
-        .flatMap(({ address, protocol, port }) =>
-          protocol === undefined || this.model.ownerOf(family.family, address, protocol, port) !== undefined
-            ? []
-            : [{ family: family.family, address, protocol, port }],
-        ),
-    );
-    for (const observer of this.#observers) observer.found?.(claims);
+    const found = this.families.flatMap((family) => [...family.leftoverAddresses()]);
+    const former = found.filter((address) => this.model.ownerOf(address) === undefined);
+    for (const observer of this.#observers) observer.found?.(former);
   }
 
   async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {

@@ -97,11 +97,12 @@ export class Quarantine {
   readonly #quarantined = new Map<string, Quarantined>();
   /** Services that are being updated in pieces without a refusal so far. */
   readonly #inPieces = new Set<string>();
-  readonly #suspects = new Suspects();
+  readonly #suspects: Suspects;
 
   constructor(options: QuarantineOptions) {
     this.#options = options;
     this.#ruleset = options.ruleset;
+    this.#suspects = new Suspects(options.family);
   }
 
   /** Services that are not active as desired. */
@@ -286,7 +287,7 @@ export class Quarantine {
     for (const { service, what } of attributions) {
       if (service !== undefined && !reasons.has(service)) reasons.set(service, what);
     }
-    const claims = new ChangedClaims(this.#unwrittenStates());
+    const claims = new ChangedClaims(this.#options.family, this.#unwrittenStates());
     // Process all of them before checking whether any had an effect.
     return [...reasons].map(([service, reason]) => this.#fallBack(service, reason, claims)).includes(true);
   }
@@ -409,7 +410,7 @@ export class Quarantine {
     for (const other of this.#quarantined.keys()) {
       if (other === service || this.#unwritten.has(other) || this.#suspects.has(other)) continue;
       const kept = this.#ruleset.state(other);
-      const left = withoutClaims(kept, desired);
+      const left = withoutClaims(this.#options.family, kept, desired);
       if (left !== kept) this.#ruleset.restore(other, left);
     }
   }

@@ -12,6 +12,8 @@
  */
 import type { ServicePortView } from "../model/service-port-view.js";
 import { elementsOf, type ServiceState } from "../ruleset/ruleset.js";
+import type { IpFamily } from "../base/ip.js";
+import type { AddressKey } from "../model/service-address.js";
 import { type Change, claimsIn } from "./changed-claims.js";
 
 /** Changes by service. */
@@ -25,11 +27,12 @@ const MOST_TO_BLAME = 2;
 const MOST_REFUSALS = 16;
 
 export class Suspects {
+  readonly #family: IpFamily;
   /** In the order in which they are tried. */
   #waiting = new Set<Group>();
   readonly #byService = new Map<string, Group>();
   /** By address or node port. */
-  readonly #byClaim = new Map<string, Group>();
+  readonly #byClaim = new Map<AddressKey, Group>();
   /** Number of groups to try together, unless some are doubted. */
   #size = 1;
   /** The kernel rejected this many of the next groups together, so at least one of them is at fault. */
@@ -38,6 +41,10 @@ export class Suspects {
   #hasProof = false;
   /** Number of groups that it rejected alone before that. */
   #refusals = 0;
+
+  constructor(family: IpFamily) {
+    this.#family = family;
+  }
 
   get size(): number {
     return this.#byService.size;
@@ -78,7 +85,7 @@ export class Suspects {
    */
   takeRelated(service: string, views: readonly ServicePortView[], state: ServiceState): Group[] {
     const desired = views.map((view) => ({ view }));
-    const related = this.#relatedTo(claimsIn(desired, state));
+    const related = this.#relatedTo(claimsIn(this.#family, desired, state));
     const own = this.#byService.get(service);
     if (own !== undefined) related.add(own);
     return [...related].filter((group) => this.#remove(group));
@@ -141,7 +148,7 @@ export class Suspects {
   #grouped(changes: Iterable<readonly [service: string, change: Change]>): Set<Group> {
     const groups = new Set<Group>();
     for (const [service, change] of changes) {
-      const related = [...this.#relatedTo(claimsIn(change.present, change.former))];
+      const related = [...this.#relatedTo(claimsIn(this.#family, change.present, change.former))];
       const [group = new Map() as Group, ...others] = related.sort((one, other) => other.size - one.size);
       for (const other of others) {
         groups.delete(other);
@@ -154,7 +161,7 @@ export class Suspects {
     return groups;
   }
 
-  #relatedTo(claims: Iterable<string>): Set<Group> {
+  #relatedTo(claims: Iterable<AddressKey>): Set<Group> {
     const related = new Set<Group>();
     for (const claim of claims) {
       const group = this.#byClaim.get(claim);
@@ -166,14 +173,14 @@ export class Suspects {
   #put(group: Group, service: string, change: Change): void {
     group.set(service, change);
     this.#byService.set(service, group);
-    for (const claim of claimsIn(change.present, change.former)) this.#byClaim.set(claim, group);
+    for (const claim of claimsIn(this.#family, change.present, change.former)) this.#byClaim.set(claim, group);
   }
 
   #remove(group: Group): true {
     this.#waiting.delete(group);
     for (const [service, { present, former }] of group) {
       this.#byService.delete(service);
-      for (const claim of claimsIn(present, former)) this.#byClaim.delete(claim);
+      for (const claim of claimsIn(this.#family, present, former)) this.#byClaim.delete(claim);
     }
     return true;
   }

@@ -1,7 +1,8 @@
 /** Finds the service of an operation that the kernel rejected. */
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FaultyObject } from "../table/table-exports.js";
-import { describeServiceKey } from "./keys.js";
+import { addressText } from "../model/service-address.js";
+import { unpackServiceKey } from "./keys.js";
 import { SetName } from "./names.js";
 import { ownObjects } from "./own-chains.js";
 import type { Expansion } from "./expansion.js";
@@ -74,9 +75,10 @@ function withoutIndex(set: string, key: Uint8Array): Uint8Array {
 function describeFault(fault: FaultyObject, family: IpFamily): string {
   const why = `${fault.errno}${fault.text === undefined ? "" : ` (${fault.text})`}`;
   if (fault.set !== undefined && fault.key !== undefined) {
-    const key = SERVICE_KEYED.test(fault.set)
-      ? describeServiceKey(withoutIndex(fault.set, fault.key), family)
-      : `0x${Buffer.from(fault.key).toString("hex")}`;
+    const address = SERVICE_KEYED.test(fault.set)
+      ? unpackServiceKey(withoutIndex(fault.set, fault.key), family)
+      : undefined;
+    const key = address === undefined ? `0x${Buffer.from(fault.key).toString("hex")}` : addressText(address);
     return `element ${key} of ${fault.set}: ${why}`;
   }
   const name = fault.chain ?? fault.set;

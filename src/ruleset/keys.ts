@@ -5,6 +5,7 @@
 import { endianness } from "node:os";
 import { formatAddress, type IpFamily, packAddress } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
+import { NODE_PORT, type ServiceAddress } from "../model/service-address.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 
 const LITTLE_ENDIAN = endianness() === "LE";
@@ -140,27 +141,13 @@ export function packNumbers(first: number, second: number): Uint8Array {
   return PAIR_BYTES;
 }
 
-/** Content of a packed service key: a VIP and port, or (address "") a node port. */
-export interface ServiceClaim {
-  readonly address: string;
-  /** Undefined if no Service can have the protocol. */
-  readonly protocol: Protocol | undefined;
-  readonly port: number;
-}
-
-/** Reads a key in the layout of `ServiceKey.service`. */
-export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceClaim {
+/** Reads a key in the layout of `ServiceKey.service`. Returns undefined for a protocol that no service has. */
+export function unpackServiceKey(key: Uint8Array, family: IpFamily): ServiceAddress | undefined {
   const addressBytes = family === "ip" ? 4 : 16;
   const vip = key.length >= addressBytes + 8;
   const at = vip ? addressBytes : 0;
   const protocol = serviceProtocol(key[at]);
+  if (protocol === undefined) return undefined;
   const port = (key[at + 4] << 8) | key[at + 5];
-  return { address: vip ? formatAddress(key.slice(0, addressBytes)) : "", protocol, port };
-}
-
-/** Text of a packed service key, for messages: "10.96.0.10:80/TCP", or ":30080/TCP" for a node port. */
-export function describeServiceKey(key: Uint8Array, family: IpFamily): string {
-  const { address, protocol, port } = unpackServiceKey(key, family);
-  const number = key[address === "" ? 0 : family === "ip" ? 4 : 16];
-  return `${address.includes(":") ? `[${address}]` : address}:${port}/${protocol ?? number}`;
+  return { family, address: vip ? formatAddress(key.slice(0, addressBytes)) : NODE_PORT, protocol, port };
 }

@@ -14,7 +14,8 @@ import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
-import { KeyPacker, type ServiceClaim, type ServiceKey, unpackServiceKey } from "./keys.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { KeyPacker, type ServiceKey, unpackServiceKey } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { RulesOnDemand } from "./on-demand.js";
@@ -439,13 +440,16 @@ export class FamilyRuleset {
    * VIPs and node ports that the kernel serves although no service asks for them, from an earlier run or from the table taken
    * over.
    */
-  leftoverClaims(): ServiceClaim[] {
+  leftoverAddresses(): ServiceAddress[] {
     const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
-    const claims: ServiceClaim[] = [];
+    const found: ServiceAddress[] = [];
     for (const set of [services, nodePorts, noEndpointServices, noEndpointNodePorts]) {
-      set.forEachLeftover((key) => claims.push(unpackServiceKey(key, this.family)));
+      set.forEachLeftover((key) => {
+        const address = unpackServiceKey(key, this.family);
+        if (address !== undefined) found.push(address);
+      });
     }
-    return claims;
+    return found;
   }
 
   /** Number of node ports (with protocol) that answer on loopback, because they have an endpoint. */

@@ -1,7 +1,7 @@
 /** The services as the daemon tells them: what the conntrack commands ask of a model. */
 import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
-import { NODE_PORT } from "../../model/claim-keys.js";
+import { type AddressKey, addressesOf, keyOf, type ServiceAddress } from "../../model/service-address.js";
 import { portId } from "../../model/targets.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
@@ -13,7 +13,7 @@ export class DaemonServices implements TargetSource {
   readonly #services = new Set<string>();
   readonly #targets = new Map<string, ServiceTarget[]>();
   readonly #byPort = new Map<string, ServiceTarget>();
-  readonly #owners = new Map<string, string>();
+  readonly #owners = new Map<AddressKey, string>();
   readonly #endpoints = new Set<string>();
 
   /** `items` with their endpoints. */
@@ -39,8 +39,8 @@ export class DaemonServices implements TargetSource {
     return this.#byPort.get(`${family} ${service} ${by} ${protocol} ${port}`);
   }
 
-  ownerOf(family: IpFamily, address: string, protocol: Protocol, port: number): string | undefined {
-    return this.#owners.get(`${family} ${address} ${protocol} ${port}`);
+  ownerOf(address: ServiceAddress): string | undefined {
+    return this.#owners.get(keyOf(address));
   }
 
   endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
@@ -49,7 +49,7 @@ export class DaemonServices implements TargetSource {
 
   /** The list is of one moment: nothing has been released since. */
   takeReleased(): Released {
-    return { claims: [], changed: [], endpoints: [] };
+    return { addresses: [], changed: [], endpoints: [] };
   }
 
   #add(item: ServicePortStatus): void {
@@ -69,8 +69,7 @@ export class DaemonServices implements TargetSource {
     else known.push(target);
     this.#byPort.set(`${key} port ${protocol} ${port}`, target);
     if (nodePort !== 0) this.#byPort.set(`${key} nodePort ${protocol} ${nodePort}`, target);
-    for (const address of addresses) this.#owners.set(`${family} ${address} ${protocol} ${port}`, service);
-    if (nodePort !== 0) this.#owners.set(`${family} ${NODE_PORT} ${protocol} ${nodePort}`, service);
+    for (const address of addressesOf(family, item)) this.#owners.set(keyOf(address), service);
     for (const { address, port: own, pod } of endpoints) {
       this.#endpoints.add(`${family} ${address} ${own} ${protocol}`);
       if (pod !== undefined) this.pods.set(address, pod.includes("/") ? pod : `${namespace}/${pod}`);

@@ -18,7 +18,8 @@ import type { ServiceTarget } from "../../model/service-port-view.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
-import { servedClaims } from "../../proxier/served-claims.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import { servedAddresses } from "../../proxier/served-addresses.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../objects/kubernetes/errors.js";
 import { ModelSink } from "../../model/model-sink.js";
 import { listOf } from "../services.js";
@@ -138,11 +139,11 @@ export class ServiceSnapshot {
   }
 
   /** VIPs and node ports that the kernel's tables serve: those that no service has are former ones. Rejects with a KernelError. */
-  async findFormer(kernel: Parameters<typeof servedClaims>[0]): Promise<void> {
+  async findFormer(kernel: Parameters<typeof servedAddresses>[0]): Promise<void> {
     for (const family of IP_FAMILIES) {
-      for (const { address, protocol, port } of await servedClaims(kernel, family)) {
-        if (protocol === undefined || this.model.ownerOf(family, address, protocol, port) !== undefined) continue;
-        this.former.add({ family, address, protocol, port }, { cause: "found", endpoints: undefined });
+      for (const address of await servedAddresses(kernel, family)) {
+        if (this.model.ownerOf(address) !== undefined) continue;
+        this.former.add(address, { cause: "found", endpoints: undefined });
       }
     }
   }
@@ -152,10 +153,11 @@ export class ServiceSnapshot {
     const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return undefined;
     const known = this.#known[family];
-    const { destination, destinationPort } = original;
-    const vip = known.vip(destination, protocol, destinationPort);
-    if (vip !== undefined) return vip.target;
-    return known.isNodePortAddress(destination) ? known.nodePort(protocol, destinationPort)?.target : undefined;
+    const { destination, destinationPort: port } = original;
+    const vip: ServiceAddress = { family, address: destination, protocol, port };
+    const ofVip = known.target(vip);
+    if (ofVip !== undefined) return ofVip.target;
+    return known.isNodePortAddress(destination) ? known.target({ ...vip, address: NODE_PORT })?.target : undefined;
   }
 
   namesOf(entry: ConntrackEntry): EntryNames {

@@ -4,13 +4,14 @@
  * A run counts the entries, deletes the same ones as the reconciler (decide.ts), and finds orphans. It purges the
  * orphans that its caller asked for (orphans.ts).
  */
-import { type Protocol, serviceProtocol } from "../../base/protocols.js";
+import { serviceProtocol } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "../reconcile/decide.js";
 import { plainEntry } from "../table/decode.js";
 import { compileFilter, familiesOf } from "../table/filter.js";
-import type { Claim, FormerTargets } from "../reconcile/former-targets.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import type { FormerTargets } from "../reconcile/former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "../reconcile/service-knowledge.js";
 import { isPurged, orphanOf, type OrphanPurge } from "./orphans.js";
 import { PrefilterBuilder } from "../reconcile/prefilter.js";
@@ -235,8 +236,7 @@ class FamilyRun {
       }
     }
     for (const claim of former.claims(this.#family)) {
-      const { address, protocol, port } = claim;
-      if (model.ownerOf(this.#family, address, protocol, port) === undefined) prefilter.addFormer(claim);
+      if (model.ownerOf(claim) === undefined) prefilter.addFormer(claim);
     }
     return prefilter.build();
   }
@@ -315,14 +315,14 @@ class FamilyRun {
   #meetFormer({ original, reply }: ConntrackEntry): void {
     const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return;
-    const at = (address: string): Claim => ({
+    const at = (address: string): ServiceAddress => ({
       family: this.#family,
       address,
-      protocol: protocol satisfies Protocol,
+      protocol,
       port: original.destinationPort,
     });
     const endpoint = `${reply.source} ${reply.sourcePort}`;
     this.#options.former.meet(at(original.destination), endpoint);
-    this.#options.former.meet(at(""), endpoint);
+    this.#options.former.meet(at(NODE_PORT), endpoint);
   }
 }

@@ -15,6 +15,8 @@
 import { type Protocol, serviceProtocol } from "../../base/protocols.js";
 import type { Endpoint } from "../../objects/endpoint-list.js";
 import type { IpFamily } from "../../base/ip.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /** serving: takes traffic. present: in some slice, but takes no traffic. absent: in no slice of the service. */
@@ -38,7 +40,7 @@ export class EndpointStates {
 }
 
 export interface KnownTarget {
-  readonly resetRemovedEndpoints: boolean;
+  readonly target: ServiceTarget;
   readonly endpoints: EndpointStates;
 }
 
@@ -53,10 +55,9 @@ export interface FormerTarget {
 /** Knowledge of one family's services, asked for one original destination at a time. Addresses are canonical. */
 export interface Knowledge {
   readonly family: IpFamily;
-  vip(address: string, protocol: Protocol, port: number): KnownTarget | undefined;
-  nodePort(protocol: Protocol, port: number): KnownTarget | undefined;
-  formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined;
-  formerNodePort(protocol: Protocol, port: number): FormerTarget | undefined;
+  /** The service port that has an address now. */
+  target(address: ServiceAddress): KnownTarget | undefined;
+  former(address: ServiceAddress): FormerTarget | undefined;
   /** Whether node ports are served at this address. */
   isNodePortAddress(address: string): boolean;
 }
@@ -137,17 +138,19 @@ export type Owner =
   | { readonly kind: "none" };
 
 export function ownerOf(entry: ConntrackEntry, protocol: Protocol, known: Knowledge): Owner {
-  const { destination: address, destinationPort: port } = entry.original;
-  const vip = known.vip(address, protocol, port);
-  if (vip !== undefined) return { kind: "now", target: vip };
-  const nodePort = known.nodePort(protocol, port);
-  const served = known.isNodePortAddress(address);
-  if (nodePort !== undefined && served) return { kind: "now", target: nodePort };
-  const formerVip = known.formerVip(address, protocol, port);
+  const { destination, destinationPort: port } = entry.original;
+  const vip: ServiceAddress = { family: known.family, address: destination, protocol, port };
+  const nodePort: ServiceAddress = { ...vip, address: NODE_PORT };
+  const ofVip = known.target(vip);
+  if (ofVip !== undefined) return { kind: "now", target: ofVip };
+  const ofNodePort = known.target(nodePort);
+  const served = known.isNodePortAddress(destination);
+  if (ofNodePort !== undefined && served) return { kind: "now", target: ofNodePort };
+  const formerVip = known.former(vip);
   if (formerVip !== undefined) return { kind: "former", target: formerVip };
-  const formerNodePort = known.formerNodePort(protocol, port);
+  const formerNodePort = known.former(nodePort);
   if (formerNodePort !== undefined && served) return { kind: "former", target: formerNodePort };
-  return { kind: nodePort === undefined && formerNodePort === undefined ? "none" : "other-machine" };
+  return { kind: ofNodePort === undefined && formerNodePort === undefined ? "none" : "other-machine" };
 }
 
 /** Decides on one entry, which must be of the family of `known`. */
@@ -175,10 +178,10 @@ function decideNow(entry: ConntrackEntry, { endpoints }: KnownTarget): Decision 
   return remove(isTranslated(entry) ? "endpoint-gone" : "not-translated");
 }
 
-function decideTcp(entry: ConntrackEntry, target: KnownTarget): Decision {
+function decideTcp(entry: ConntrackEntry, { target, endpoints }: KnownTarget): Decision {
   if (!target.resetRemovedEndpoints) return keep("tcp-no-reset");
   const { source, sourcePort } = entry.reply;
-  if (target.endpoints.state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
+  if (endpoints.state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
   if (TCP_OVER.has(entry.state ?? "")) return keep("tcp-over");
   return isTranslated(entry) ? remove("tcp-endpoint-gone") : keep("tcp-no-reset");
 }

@@ -3,16 +3,8 @@
  * while entries may remain, up to a limit.
  */
 import type { IpFamily } from "../../base/ip.js";
-import type { Protocol } from "../../base/protocols.js";
+import { type AddressKey, keyOf, type ServiceAddress } from "../../model/service-address.js";
 import type { FormerTarget } from "./decide.js";
-
-/** A VIP and port, or (address "") a node port. */
-export interface Claim {
-  readonly family: IpFamily;
-  readonly address: string;
-  readonly protocol: Protocol;
-  readonly port: number;
-}
 
 /**
  * Number of complete passes without any of its entries after which a claim is forgotten. A packet in flight may still
@@ -34,7 +26,7 @@ interface Time {
 }
 
 interface Remembered {
-  readonly claim: Claim;
+  readonly claim: ServiceAddress;
   readonly cause: FormerTarget["cause"];
   /** "namespace/name" of the service that had it; "" if unknown. */
   readonly service: string;
@@ -42,14 +34,10 @@ interface Remembered {
   readonly times: readonly Time[];
 }
 
-export function claimKey({ family, address, protocol, port }: Claim): string {
-  return `${family} ${address} ${protocol} ${port}`;
-}
-
 export class FormerTargets {
-  readonly #all = new Map<string, Remembered>();
+  readonly #all = new Map<AddressKey, Remembered>();
   /** "family namespace/name" → keys. */
-  readonly #byService = new Map<string, Set<string>>();
+  readonly #byService = new Map<string, Set<AddressKey>>();
   readonly #max: number;
   readonly #maxEndpoints: number;
   #endpoints = 0;
@@ -69,11 +57,11 @@ export class FormerTargets {
   }
 
   add(
-    claim: Claim,
+    claim: ServiceAddress,
     { cause, endpoints }: { cause: FormerTarget["cause"]; endpoints: Time["endpoints"] },
     service = "",
   ): void {
-    const key = claimKey(claim);
+    const key = keyOf(claim);
     const others = this.#all.get(key)?.times.filter((time) => !equal(time.endpoints, endpoints)) ?? [];
     const times = [...others, { endpoints, quiet: 0, seen: false }].slice(-MAX_TIMES);
     // Insert it again, so that it is the youngest.
@@ -85,23 +73,23 @@ export class FormerTargets {
     }
   }
 
-  get(claim: Claim): FormerTarget | undefined {
-    const one = this.#all.get(claimKey(claim));
+  get(claim: ServiceAddress): FormerTarget | undefined {
+    const one = this.#all.get(keyOf(claim));
     if (one === undefined) return undefined;
     const { cause, times } = one;
     if (times.some(({ endpoints }) => endpoints === undefined)) return { cause, endpoints: undefined };
     return { cause, endpoints: { has: (endpoint) => times.some((time) => mayHave(time, endpoint)) } };
   }
 
-  claims(family: IpFamily): Claim[] {
-    const found: Claim[] = [];
+  claims(family: IpFamily): ServiceAddress[] {
+    const found: ServiceAddress[] = [];
     for (const { claim } of this.#all.values()) if (claim.family === family) found.push(claim);
     return found;
   }
 
   /** Returns the remembered claims of these services. */
-  claimsOf(family: IpFamily, services: Iterable<string>): Claim[] {
-    const found: Claim[] = [];
+  claimsOf(family: IpFamily, services: Iterable<string>): ServiceAddress[] {
+    const found: ServiceAddress[] = [];
     if (this.#all.size === 0) return found;
     for (const service of services) {
       for (const key of this.#byService.get(`${family} ${service}`) ?? []) {
@@ -113,17 +101,17 @@ export class FormerTargets {
   }
 
   /** A pass met an entry of this claim with this endpoint ("address port"). */
-  meet(claim: Claim, endpoint: string): void {
-    for (const time of this.#all.get(claimKey(claim))?.times ?? []) time.seen ||= mayHave(time, endpoint);
+  meet(claim: ServiceAddress, endpoint: string): void {
+    for (const time of this.#all.get(keyOf(claim))?.times ?? []) time.seen ||= mayHave(time, endpoint);
   }
 
   /**
    * A pass that examined every entry of `claims` is complete. Claims without entries in this pass and the previous one
    * are forgotten.
    */
-  passed(claims: readonly Claim[]): void {
+  passed(claims: readonly ServiceAddress[]): void {
     for (const claim of claims) {
-      const key = claimKey(claim);
+      const key = keyOf(claim);
       const one = this.#all.get(key);
       if (one === undefined) continue;
       for (const time of one.times) {
@@ -137,7 +125,7 @@ export class FormerTargets {
     }
   }
 
-  #set(key: string, one: Remembered): void {
+  #set(key: AddressKey, one: Remembered): void {
     this.#all.set(key, one);
     this.#endpoints += endpointsOf(one);
     const of = `${one.claim.family} ${one.service}`;
@@ -146,12 +134,12 @@ export class FormerTargets {
     else own.add(key);
   }
 
-  #replace(key: string, before: Remembered, after: Remembered): void {
+  #replace(key: AddressKey, before: Remembered, after: Remembered): void {
     this.#all.set(key, after);
     this.#endpoints += endpointsOf(after) - endpointsOf(before);
   }
 
-  #delete(key: string): void {
+  #delete(key: AddressKey): void {
     const one = this.#all.get(key);
     if (one === undefined) return;
     this.#all.delete(key);

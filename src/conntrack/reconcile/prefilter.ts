@@ -5,7 +5,7 @@
 import { type IpFamily, packAddress } from "../../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import type { Claim } from "./former-targets.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import { invalid } from "../table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
 
@@ -89,11 +89,11 @@ export class PrefilterBuilder {
   }
 
   /** Adds a destination for which no reply source is in order. */
-  addFormer({ address, protocol, port }: Claim): void {
+  addFormer({ address, protocol, port }: ServiceAddress): void {
     if (!this.#all && !isReconciled(protocol, false)) return;
     const list = this.#lists.length - 1;
     this.#lists.push(this.#lists[list] ?? 0);
-    if (address === "") this.#addNodePort(protocol, port, list);
+    if (address === NODE_PORT) this.#addNodePort(protocol, port, list);
     else this.#addDestination(address, protocol, port, list);
   }
 

@@ -13,7 +13,8 @@ import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { decide, type DeleteReason } from "./decide.js";
-import type { Claim, FormerTargets } from "./former-targets.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
+import type { FormerTargets } from "./former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";
 import { CoalescingWorker } from "./coalescing-worker.js";
 import { filtersOf, type GoneEndpoint, mergeScope, newScope, repeatScope, type Scope, scopeOf } from "./scope.js";
@@ -133,7 +134,7 @@ export class Reconciler {
   request(
     family: IpFamily,
     services: Iterable<readonly [service: string, gone: readonly GoneEndpoint[] | undefined]>,
-    claims: Iterable<Claim>,
+    claims: Iterable<ServiceAddress>,
   ): void {
     const scope = scopeOf(services, claims);
     if (scope.services.size > 0 || scope.claims.size > 0) this.#workers[family].few.add(scope);
@@ -231,8 +232,7 @@ export class Reconciler {
     }
     for (const claim of scope.all ? former.claims(family) : scope.claims.values()) {
       // If a service has the address again, the service alone decides which entries are in order.
-      const { address, protocol, port } = claim;
-      if (former.get(claim) !== undefined && model.ownerOf(family, address, protocol, port) === undefined) {
+      if (former.get(claim) !== undefined && model.ownerOf(claim) === undefined) {
         prefilter.addFormer(claim);
       }
       if (timeSlice.spent) await timeSlice.yield();
@@ -301,7 +301,7 @@ export class Reconciler {
     const port = original.destinationPort;
     const endpoint = `${reply.source} ${reply.sourcePort}`;
     former.meet({ family, address: original.destination, protocol, port }, endpoint);
-    former.meet({ family, address: "", protocol, port }, endpoint);
+    former.meet({ family, address: NODE_PORT, protocol, port }, endpoint);
   }
 
   #finish(family: IpFamily, mode: Mode, scope: Scope, started: number, tally: Tally): void {

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import { type Claim, claimKey } from "./former-targets.js";
+import { type AddressKey, keyOf, NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceKnowledge } from "./service-knowledge.js";
 import { isReconciled } from "./prefilter.js";
 import type { ConntrackFilter } from "../table/conntrack-table.js";
@@ -25,7 +25,7 @@ export interface Scope {
    */
   readonly services: Map<string, readonly GoneEndpoint[] | undefined>;
   /** Former VIPs and node ports, by key. */
-  readonly claims: Map<string, Claim>;
+  readonly claims: Map<AddressKey, ServiceAddress>;
   /** Number of previous passes over the same scope without a change in between. */
   repeats: number;
 }
@@ -64,10 +64,10 @@ class Filters {
   }
 
   /** Adds all entries to a destination. One dump covers an address with many ports. */
-  to({ address, protocol, port }: Omit<Claim, "family">): void {
+  to({ address, protocol, port }: Omit<ServiceAddress, "family">): void {
     const number = SERVICE_PROTOCOL[protocol];
     const exact = { family: this.#family, protocol: number };
-    if (address === "") {
+    if (address === NODE_PORT) {
       this.#filters.set(`${protocol} ${port}`, { ...exact, original: { destinationPort: port } });
     } else {
       const wide = { family: this.#family, original: { destination: address } };
@@ -124,7 +124,7 @@ export function filtersOf(
     } else {
       for (const { addresses, protocol, port, nodePort } of targets) {
         for (const address of addresses) filters.to({ address, protocol, port });
-        if (nodePort !== 0) filters.to({ address: "", protocol, port: nodePort });
+        if (nodePort !== 0) filters.to({ address: NODE_PORT, protocol, port: nodePort });
       }
     }
     if (filters.size > most) return undefined;
@@ -144,10 +144,10 @@ function waysTo(targets: readonly ServiceTarget[]): number {
 
 export function scopeOf(
   services: Iterable<readonly [service: string, gone: readonly GoneEndpoint[] | undefined]>,
-  claims: Iterable<Claim>,
+  claims: Iterable<ServiceAddress>,
 ): Scope {
   const scope = newScope();
   for (const [service, gone] of services) scope.services.set(service, gone);
-  for (const claim of claims) scope.claims.set(claimKey(claim), claim);
+  for (const claim of claims) scope.claims.set(keyOf(claim), claim);
   return scope;
 }

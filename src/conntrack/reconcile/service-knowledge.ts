@@ -3,7 +3,7 @@
  * about: for 50,000 services a full copy would be as large as the model.
  */
 import { type IpFamily, parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";
-import { NODE_PORT } from "../../model/claim-keys.js";
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { Protocol } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
@@ -32,10 +32,6 @@ export function nodePortAddressesOf(
   return own.filter((address) => address !== "::1" && !address.startsWith("127."));
 }
 
-export interface FoundTarget extends KnownTarget {
-  readonly target: ServiceTarget;
-}
-
 /** Maximum number of service ports cached during a pass. Each further one costs a lookup in the model. */
 const MAX_CACHED = 16_384;
 
@@ -53,7 +49,7 @@ export class ServiceKnowledge implements Knowledge {
   readonly #networks: readonly Prefix[];
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
-  readonly #targets = new Map<string, FoundTarget | undefined>();
+  readonly #targets = new Map<string, KnownTarget | undefined>();
 
   constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
     this.#model = model;
@@ -70,23 +66,14 @@ export class ServiceKnowledge implements Knowledge {
     this.prefilterAddresses = this.#networks.length > 0 ? [anywhere] : [...this.#addresses];
   }
 
-  vip(address: string, protocol: Protocol, port: number): FoundTarget | undefined {
-    const service = this.#model.ownerOf(this.family, address, protocol, port);
-    return service === undefined ? undefined : this.#target(service, "port", protocol, port);
+  target(address: ServiceAddress): KnownTarget | undefined {
+    const service = this.#model.ownerOf(address);
+    if (service === undefined) return undefined;
+    return this.#target(service, address.address === NODE_PORT ? "nodePort" : "port", address.protocol, address.port);
   }
 
-  nodePort(protocol: Protocol, port: number): FoundTarget | undefined {
-    const service = this.#model.ownerOf(this.family, NODE_PORT, protocol, port);
-    return service === undefined ? undefined : this.#target(service, "nodePort", protocol, port);
-  }
-
-  formerVip(address: string, protocol: Protocol, port: number): FormerTarget | undefined {
-    if (this.#former.size === 0) return undefined;
-    return this.#former.get({ family: this.family, address, protocol, port });
-  }
-
-  formerNodePort(protocol: Protocol, port: number): FormerTarget | undefined {
-    return this.formerVip(NODE_PORT, protocol, port);
+  former(address: ServiceAddress): FormerTarget | undefined {
+    return this.#former.size === 0 ? undefined : this.#former.get(address);
   }
 
   isNodePortAddress(address: string): boolean {
@@ -98,16 +85,12 @@ export class ServiceKnowledge implements Knowledge {
     return this.#model.targets(this.family, service);
   }
 
-  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): FoundTarget | undefined {
+  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): KnownTarget | undefined {
     const key = `${service} ${by} ${port} ${protocol}`;
     let known = this.#targets.get(key);
     if (known !== undefined || this.#targets.has(key)) return known;
     const target = this.#model.target(this.family, service, by, protocol, port);
-    known = target && {
-      target,
-      resetRemovedEndpoints: target.resetRemovedEndpoints,
-      endpoints: new EndpointStates(target.endpoints, target.serving),
-    };
+    known = target && { target, endpoints: new EndpointStates(target.endpoints, target.serving) };
     if (this.#targets.size >= MAX_CACHED) this.#targets.clear();
     this.#targets.set(key, known);
     return known;

@@ -1,15 +1,6 @@
 /** The request for the owner of an address and port. */
 import type { Addressed } from "../../tools/explain/packet-report.js";
-import type { IpFamily } from "../../base/ip.js";
-import type { Protocol } from "../../base/protocols.js";
-
-export interface OwnerQuestion {
-  readonly family: IpFamily;
-  readonly protocol: Protocol;
-  readonly port: number;
-  /** "" for a node port. */
-  readonly address: string;
-}
+import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 
 /** Returns the words of the path below "/v1/". */
 export function ownerPath({ family, protocol, destination, destinationPort }: Addressed): readonly string[] {
@@ -17,8 +8,8 @@ export function ownerPath({ family, protocol, destination, destinationPort }: Ad
 }
 
 /** Parses the words of a path. Returns undefined for any other path. */
-export function ownerQuestion(path: readonly string[]): OwnerQuestion | undefined {
-  const [what, family, protocol, port, address = "", ...more] = path;
+export function ownerQuestion(path: readonly string[]): ServiceAddress | undefined {
+  const [what, family, protocol, port, address = NODE_PORT, ...more] = path;
   if (what !== "owner" || more.length > 0 || (family !== "ip" && family !== "ip6")) return undefined;
   if (protocol !== "TCP" && protocol !== "UDP" && protocol !== "SCTP") return undefined;
   return { family, protocol, port: Number(port), address };

@@ -8,6 +8,7 @@ import type { ServiceCounters } from "../../ruleset/service-counters.js";
 import type { Clock } from "../../table/table-exports.js";
 import type { Sources } from "../../tools/explain/packet-report.js";
 import { PiecewiseList } from "./json-parts.js";
+import { NODE_PORT } from "../../model/service-address.js";
 import { ownerPath, ownerQuestion } from "./owner-path.js";
 import {
   describeService,
@@ -87,9 +88,8 @@ export class ServiceBoard implements ConnectionSource {
   #ownerOf(path: readonly string[]): Promise<PiecewiseList> | undefined {
     const asked = ownerQuestion(path);
     if (asked === undefined) return undefined;
-    const { family, protocol, port, address } = asked;
     const { model } = this.#options.proxier;
-    const owner = model.ownerOf(family, address, protocol, port) ?? model.ownerOf(family, "", protocol, port);
+    const owner = model.ownerOf(asked) ?? model.ownerOf({ ...asked, address: NODE_PORT });
     return owner === undefined ? undefined : this.#describe(owner);
   }
 

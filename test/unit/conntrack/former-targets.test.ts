@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
-import { type Claim, FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
+import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
+import type { ServiceAddress } from "../../../src/model/service-address.js";
 
-const claim = (port = 53): Claim => ({ family: "ip", address: "10.0.0.1", protocol: "UDP", port });
+const claim = (port = 53): ServiceAddress => ({ family: "ip", address: "10.0.0.1", protocol: "UDP", port });
 const given = (...endpoints: string[]) => ({ cause: "deleted", endpoints: new Set(endpoints) }) as const;
 
 test("given up again and again with other endpoints: the last times are remembered, and no more", () => {

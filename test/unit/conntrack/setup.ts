@@ -166,9 +166,9 @@ function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
 export function worldWithFormer(): { readonly model: DecodingModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
-    for (const { endpoints, service, ...claim } of world.takeReleased().claims) {
-      const cause = [...world.targets(claim.family, service)].length > 0 ? "changed" : "deleted";
-      former.add(claim, { cause, endpoints });
+    for (const { address, endpoints, service } of world.takeReleased().addresses) {
+      const cause = [...world.targets(address.family, service)].length > 0 ? "changed" : "deleted";
+      former.add(address, { cause, endpoints });
     }
   });
   for (const claim of foundInTable()) former.add(claim, { cause: "found", endpoints: undefined });

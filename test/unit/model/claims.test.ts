@@ -83,7 +83,7 @@ describe("Claims: who has a VIP", () => {
       const holders = dirty.filter((name) => model.views("ip", name)[0]?.externalIPs.length === 1);
       expect(holders.map((name) => name.split("/")[1])).toEqual([winner]);
       expect(problems).toHaveLength(services.length - 1);
-      expect(problems.join()).toContain(`192.0.2.1 port 80/TCP belongs to ${holders[0]}, which ${why}`);
+      expect(problems.join()).toContain(`192.0.2.1:80/TCP belongs to ${holders[0]}, which ${why}`);
     }
   });
 
@@ -121,7 +121,7 @@ describe("Claims: who has a VIP", () => {
     model.takeDirty();
     expect(view("b").loadBalancerIPs).toEqual(["192.0.2.7"]);
     expect(problems).toEqual([
-      "Service default/b status.loadBalancer.ingress: 10.0.0.1 port 80/TCP belongs to default/a, which was there first",
+      "Service default/b status.loadBalancer.ingress: 10.0.0.1:80/TCP belongs to default/a, which was there first",
     ]);
   });
 
@@ -139,7 +139,7 @@ describe("Claims: who has a VIP", () => {
     expect(x.clusterIP).toBeUndefined();
     expect(y).toMatchObject({ clusterIP: "10.0.0.1", externalIPs: ["192.0.2.1"] });
     expect(problems).toEqual([
-      "Service default/b spec.clusterIP: 10.0.0.1 port 80/TCP belongs to default/a, which was there first",
+      "Service default/b spec.clusterIP: 10.0.0.1:80/TCP belongs to default/a, which was there first",
     ]);
   });
 
@@ -235,7 +235,7 @@ describe("Claims: taking over", () => {
       model.upsertService(claimant(name));
       model.takeDirty();
     }
-    const reason = "192.0.2.1 port 80/TCP belongs to default/b, which was there first";
+    const reason = "192.0.2.1:80/TCP belongs to default/b, which was there first";
     expect(problems).toEqual([`Service default/a spec.externalIPs: ${reason}`]);
     expect(Array.from(model.lostClaims(), (lost) => lost.reason)).toEqual([reason]);
   });
@@ -269,7 +269,7 @@ describe("Claims: endpoints", () => {
     expect(holders(under)).toBe("b");
     model.takeDirty();
     expect(problems).toEqual([
-      "Service default/a spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which has a usable endpoint, unlike this service",
+      "Service default/a spec.externalIPs: 192.0.2.1:80/TCP belongs to default/b, which has a usable endpoint, unlike this service",
     ]);
   });
 
@@ -369,7 +369,7 @@ describe("Claims: without creation times", () => {
     expect(model.takeDirty().services).toEqual(["default/a"]);
     expect(holder(under)).toBe("b");
     expect(problems).toEqual([
-      "Service default/a spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/b, which was there first",
+      "Service default/a spec.externalIPs: 192.0.2.1:80/TCP belongs to default/b, which was there first",
     ]);
     // Its other fields may change, and so may those of the waiting service.
     model.upsertService(claimant("b", {}, { sessionAffinity: "ClientIP" }));
@@ -472,7 +472,8 @@ test("of thousands that claim one address each is asked for its endpoints when i
   }));
   for (const record of all) claims.put(undefined, record);
   expect(asked).toBe(all.length);
-  const loss = (record: ServiceRecord) => claims.loss(record, "10.0.0.1", "TCP", 80);
+  const loss = (record: ServiceRecord) =>
+    claims.loss(record, { family: "ip", address: "10.0.0.1", protocol: "TCP", port: 80 });
   expect(loss(all[1234])).toMatchObject({ holder: "default/s0", reason: "name" });
   claims.settle();
   usable.add(all[2000].name);

@@ -91,7 +91,7 @@ test("what changes between two pieces is named once: now if it is over, else wit
     model.upsertService(service(name, { clusterIP: `10.0.0.${name.charCodeAt(0)}`, externalIPs: [externalIP] }));
   for (const name of ["a", "b", "c"]) put(name, "192.0.2.1");
   const lost = (name: string, holder: string, why: string) =>
-    `Service default/${name} spec.externalIPs: 192.0.2.1 port 80/TCP belongs to default/${holder}, which ${why}`;
+    `Service default/${name} spec.externalIPs: 192.0.2.1:80/TCP belongs to default/${holder}, which ${why}`;
   const { naming } = model.takeDirtyInPieces();
   naming.next();
   expect(problems).toEqual([lost("b", "a", "comes first by name")]);

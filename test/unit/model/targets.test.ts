@@ -1,6 +1,7 @@
 /**
  * The model's information for existing connections: every endpoint with its state and owners, and released addresses.
  */
+import { addressText } from "../../../src/model/service-address.js";
 import { describe, expect, test } from "vitest";
 import { newModel, service, slice } from "./objects.js";
 
@@ -39,8 +40,8 @@ describe("targets: endpoints of a service port", () => {
     const old = { metadata: { creationTimestamp: "2020-01-01T00:00:00Z" } };
     model.upsertService(service("old", { clusterIP: "10.0.0.2", ports: UDP, externalIPs: ["192.0.2.1"] }, old));
     expect([...model.targets("ip", "default/dns")][0]?.addresses).toEqual(["10.0.0.1"]);
-    expect(model.ownerOf("ip", "192.0.2.1", "UDP", 53)).toBe("default/old");
-    expect(model.ownerOf("ip", "192.0.2.1", "TCP", 53)).toBeUndefined();
+    expect(model.ownerOf({ family: "ip", address: "192.0.2.1", protocol: "UDP", port: 53 })).toBe("default/old");
+    expect(model.ownerOf({ family: "ip", address: "192.0.2.1", protocol: "TCP", port: 53 })).toBeUndefined();
     expect(model.targets("ip6", "default/dns")).toEqual([]);
   });
 
@@ -84,8 +85,8 @@ describe("targets: what is given up", () => {
     const released = () =>
       model
         .takeReleased()
-        .claims.map(({ address, port, protocol, service: of, endpoints }) =>
-          [`${address}:${port}/${protocol}`, of, ...(endpoints ?? [])].join(" "),
+        .addresses.map(({ address, service: of, endpoints }) =>
+          [addressText(address), of, ...(endpoints ?? [])].join(" "),
         );
     return { model, released };
   };
@@ -100,7 +101,7 @@ describe("targets: what is given up", () => {
     expect(released().sort()).toEqual([
       "10.0.0.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
       "192.0.2.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
-      ":30053/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
+      "IPv4 node port 30053/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
     ]);
     expect(released()).toEqual([]);
   });
@@ -122,6 +123,6 @@ describe("targets: what is given up", () => {
     expect(released().sort()).toEqual(["10.0.0.1:53/UDP default/dns", "192.0.2.1:53/UDP default/dns"]);
     model.removeService("default/dns");
     model.upsertService(service("heir", { ports: [{ port: 54, protocol: "UDP" }] }));
-    expect(released().sort()).toEqual(["192.0.2.2:54/UDP default/dns", ":30053/UDP default/dns"]);
+    expect(released().sort()).toEqual(["192.0.2.2:54/UDP default/dns", "IPv4 node port 30053/UDP default/dns"]);
   });
 });

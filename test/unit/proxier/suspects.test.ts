@@ -33,7 +33,7 @@ const state = (...claims: readonly string[]): ServiceState =>
   claims.length === 0 ? [] : [{ view: view(...claims), cluster: NO_ENDPOINTS, local: NO_ENDPOINTS }];
 
 function suspectsOf(services: Readonly<Record<string, [present: string[], former: string[]]>>): Suspects {
-  const suspects = new Suspects();
+  const suspects = new Suspects("ip");
   suspects.add(
     Object.entries(services).map(([name, [present, former]]): [string, Change] => [
       name,

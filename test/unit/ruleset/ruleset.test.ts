@@ -128,9 +128,9 @@ describe("what the kernel refuses", () => {
   it.each([
     ["services", [10, 96, 0, 9, 6, 0, 0, 0, 0, 80, 0, 0], "10.96.0.9:80/TCP"],
     ["endpoints-5", [10, 96, 0, 9, 17, 0, 0, 0, 0, 53, 0, 0, 1, 0, 0, 0], "10.96.0.9:53/UDP"],
-    ["nodeports", [6, 0, 0, 0, 0x75, 0x30, 0, 0], ":30000/TCP"],
-    ["nodeport-endpoints", [6, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], ":30000/TCP"],
-    ["nodeport-endpoints", [47, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], ":30000/47"],
+    ["nodeports", [6, 0, 0, 0, 0x75, 0x30, 0, 0], "IPv4 node port 30000/TCP"],
+    ["nodeport-endpoints", [6, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], "IPv4 node port 30000/TCP"],
+    ["nodeport-endpoints", [47, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], "0x2f0000007530000001000000"],
   ])("is named by the address or node port of its key, of %s", (set, key, name) => {
     const fault = { kind: "element", set, key: Uint8Array.from(key), errno: "ENOMEM", position: 1 } as const;
     expect(ruleset.attribute([fault])[0].what).toBe(`element ${name} of ${set}: ENOMEM`);

@@ -268,7 +268,14 @@ test("whose an address is", async () => {
   const web = { items: [{ name: "web", endpoints: [{ address: "10.1.0.1" }] }] };
   expect(await told("owner", "ip", "TCP", "80", "10.0.0.1")).toMatchObject(web);
   expect(await told("owner", "ip", "TCP", "30080", "192.0.2.1")).toMatchObject(web);
-  const wrong = ["ip TCP 81 10.0.0.1", "ip UDP 80 10.0.0.1", "ipx TCP 80 10.0.0.1", "ip ICMP 80 10.0.0.1", "ip TCP x"];
+  const wrong = [
+    "ip TCP 81 10.0.0.1",
+    "ip UDP 80 10.0.0.1",
+    "ipx TCP 80 10.0.0.1",
+    "ip ICMP 80 10.0.0.1",
+    "ip TCP x",
+    "ip TCP 80 x",
+  ];
   for (const words of wrong) expect(services.route(["owner", ...words.split(" ")])).toBeUndefined();
   // The list of services has one format.
   expect(services.route(["table"])).toBeUndefined();

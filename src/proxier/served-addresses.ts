@@ -2,7 +2,8 @@
 import { strideOf } from "../netlink/element-batch.js";
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
-import { type ServiceClaim, unpackServiceKey } from "../ruleset/keys.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { unpackServiceKey } from "../ruleset/keys.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 const NAMING: ReadonlySet<string> = new Set([
@@ -17,22 +18,23 @@ const NAMING: ReadonlySet<string> = new Set([
  * Returns the VIPs and node ports in a family's table, from `maps` or from all maps that have some. Returns none if
  * there is no table. Rejects with a KernelError, also if the table is deleted meanwhile.
  */
-export async function servedClaims(
+export async function servedAddresses(
   kernel: Pick<Kernel, "tables" | "sets" | "elements">,
   family: IpFamily,
   maps: ReadonlySet<string> = NAMING,
-): Promise<ServiceClaim[]> {
+): Promise<ServiceAddress[]> {
   const tables = await kernel.tables(family);
   if (!tables.some(({ table }) => table === TABLE_NAME)) return [];
   const ref = { family, table: TABLE_NAME };
-  const claims: ServiceClaim[] = [];
+  const found: ServiceAddress[] = [];
   for (const set of await kernel.sets(ref)) {
     if (!maps.has(set.set)) continue;
     const batch = await kernel.elements(ref, set);
     const stride = strideOf(batch);
     for (let at = 0; at < batch.count * stride; at += stride) {
-      claims.push(unpackServiceKey(batch.bytes.subarray(at, at + batch.keyLen), family));
+      const address = unpackServiceKey(batch.bytes.subarray(at, at + batch.keyLen), family);
+      if (address !== undefined) found.push(address);
     }
   }
-  return claims;
+  return found;
 }
