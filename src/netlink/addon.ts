@@ -1,5 +1,5 @@
 /**
- * Loads the C++ addon. Nothing else in the program knows where it lies.
+ * Loads the C++ addon. Only this file knows the addon's path.
  */
 import { existsSync } from "node:fs";
 import path from "node:path";
@@ -9,10 +9,10 @@ import type { NativeConntrackAddon } from "./conntrack-addon.js";
 import { KernelError } from "./errors.js";
 import type { NativeNftAddon } from "./nft-addon.js";
 
-/** All that the addon can do. */
+/** All functions of the addon. */
 export type NativeAddon = NativeNftAddon & NativeConntrackAddon;
 
-/** Where this file lies. In a bundle it is the bundle, or unknown: a bundler to CommonJS leaves no `import.meta.url`. */
+/** Returns this file's directory. In a bundle, it is the bundle's, or undefined in CommonJS, which has no `import.meta.url`. */
 function ownDirectory(): string | undefined {
   const url = import.meta.url as string | undefined;
   return url === undefined || !url.startsWith("file:") ? undefined : path.dirname(fileURLToPath(url));
@@ -20,7 +20,7 @@ function ownDirectory(): string | undefined {
 
 const BUILT = "build/Release/nft_proxier.node";
 
-/** The package's directory, from src/netlink, from dist/netlink, and from the chunks in the image. Returns undefined in another program's bundle. */
+/** Returns the package's directory, from src/netlink, dist/netlink or the image's chunks. Returns undefined in another program's bundle. */
 function packageDirectory(): string | undefined {
   const own = ownDirectory();
   const root = own === undefined ? undefined : path.resolve(own, "../..");
@@ -29,7 +29,7 @@ function packageDirectory(): string | undefined {
   return isPackage("binding.gyp") || isPackage(BUILT) ? root : undefined;
 }
 
-/** The build on this machine; where there is none, the one for such machines in the published package. */
+/** Returns the path of the addon built on this machine, or else of the published package's prebuilt one for such machines. */
 function findAddon(): string {
   const root = packageDirectory();
   if (root === undefined) throw new KernelError("addon", BUNDLED, { action: "load addon" });
@@ -42,9 +42,9 @@ const BUNDLED =
   "the addon nft_proxier.node is not beside this code, which a bundler has moved: declare nft-proxier/table and nft-proxier/conntrack as external, " +
   "or set the environment variable NFT_PROXIER_ADDON to the path of the addon in the installed package";
 
-/** "linux-x64-glibc", as deploy/package/prebuild.ts names platforms. */
+/** Returns the platform's name in deploy/package/prebuild.ts, such as "linux-x64-glibc". */
 function platformName(): string {
-  // Else a report looks up names of network addresses.
+  // Otherwise a report looks up names of network addresses.
   const report: NodeJS.ProcessReport & { excludeNetwork?: boolean } = process.report;
   report.excludeNetwork = true;
   const { header } = report.getReport() as { header: { glibcVersionRuntime?: string } };
@@ -57,7 +57,7 @@ function explain(addon: string, error: unknown): string {
   const root = packageDirectory();
   const isCheckout = root !== undefined && existsSync(path.join(root, "deploy/bootstrap.mjs"));
   const build = isCheckout ? "run `npm run build` in the package's directory" : "run `npm rebuild nft-proxier`";
-  // A build that is there and seems up to date is not made again.
+  // An existing build that seems up to date is not built again.
   const rebuild = isCheckout ? `remove build/, and ${build}` : build;
   if (!existsSync(addon)) {
     const moved = isCheckout
@@ -78,8 +78,8 @@ function explain(addon: string, error: unknown): string {
 const loaded = new Map<string, NativeAddon>();
 
 /**
- * The addon, loaded on first use. `NFT_PROXIER_ADDON` names another build of it (one with sanitizers, say).
- * Throws KernelError "addon" that says what is missing and which command helps.
+ * Returns the addon, loaded on first use. `NFT_PROXIER_ADDON` is the path of another build (for example, with sanitizers).
+ * Throws KernelError "addon", whose message names what is missing and the command that helps.
  */
 export function loadAddon(given: string | undefined = process.env["NFT_PROXIER_ADDON"]): NativeAddon {
   if (process.platform !== "linux") {
@@ -91,7 +91,7 @@ export function loadAddon(given: string | undefined = process.env["NFT_PROXIER_A
   const before = loaded.get(file);
   if (before !== undefined) return before;
   try {
-    // Bundlers replace calls of an imported createRequire; and a bundle may not know where it lies itself, but the addon does.
+    // Bundlers replace calls of an imported createRequire. And a bundle may not know its own path, so the addon's path is used.
     const addon = process.getBuiltinModule("node:module").createRequire(file)(file) as NativeAddon;
     loaded.set(file, addon);
     return addon;

@@ -1,10 +1,10 @@
 /**
- * The addon's functions for connection tracking, with their types. Entries cross as bytes: src/conntrack/table/decode.ts.
- * Errors, thrown or rejected, are `NativeError`s.
+ * Types of the addon's functions for connection tracking. They pass entries as bytes, in the format of src/conntrack/table/decode.ts.
+ * All errors are `NativeError`s.
  */
 import type { NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
 
-/** Handles: only what made one can take it. */
+/** A handle. Pass it only to functions of the addon that created it. */
 export interface NativeConntrack {
   readonly brand: "conntrack table";
 }
@@ -13,8 +13,7 @@ export interface NativeConntrackDump {
 }
 
 /**
- * Some records, one after the other, `stride` bytes each: FULL_BYTES, KEY_BYTES, or SHORT_BYTES with four addresses of 4
- * bytes.
+ * Consecutive records of `stride` bytes each: FULL_BYTES, KEY_BYTES, or SHORT_BYTES with four addresses of 4 bytes.
  */
 export interface NativeRecords {
   readonly stride: number;
@@ -23,17 +22,17 @@ export interface NativeRecords {
 
 export interface NativePiece {
   readonly blocks: readonly NativeRecords[];
-  /** There is nothing behind this piece. */
+  /** Whether this is the last piece. */
   readonly done: boolean;
-  /** Entries that the kernel sent so far. */
+  /** Number of entries that the kernel has sent so far. */
   readonly seen: number;
   readonly interrupted: boolean;
-  /** Of this piece: entries that the filter matches, prefiltered or not, and how many of these have been answered. */
+  /** Number of this piece's entries that match the filter, prefiltered or not, and how many of these have seen a reply. */
   readonly matched: number;
   readonly answered: number;
 }
 
-/** A prefilter as bytes; `family` is AF_INET or AF_INET6. */
+/** A prefilter as bytes. `family` is AF_INET or AF_INET6. */
 export interface NativePrefilter {
   readonly family: number;
   readonly destinations: Uint8Array;
@@ -48,7 +47,7 @@ export interface NativeDeletion {
 }
 
 export interface NativeListDeletion extends NativeDeletion {
-  /** Positions of the absent ones among the keys. */
+  /** Indices of the keys without an entry. */
   readonly absentAt: Uint32Array;
 }
 
@@ -73,22 +72,22 @@ export type NativeConntrackCallback = (
   value: readonly NativeRecords[] | Error | undefined,
 ) => void;
 
-/** `filter`: value and mask of each pattern, KEY_BYTES each. Keys are KEY_BYTES, entries FULL_BYTES long. */
+/** `filter` has a value and a mask for each pattern, KEY_BYTES each. A key has KEY_BYTES, an entry FULL_BYTES. */
 export interface NativeConntrackAddon {
   conntrackOpen(options?: NativeOpenOptions): Promise<NativeConntrack>;
   conntrackClose(table: NativeConntrack): void;
   conntrackTotals(table: NativeConntrack): Promise<{ readonly entries: number; readonly max?: number }>;
   conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
-  /** The prefilter is checked by the first read, which fails when it is malformed. */
+  /** Starts a dump. Only the first read checks the prefilter, and fails if it is malformed. */
   conntrackDump(table: NativeConntrack, filter: Uint8Array, prefilter?: NativePrefilter): NativeConntrackDump;
-  /** What is handed over next, some 1,500 entries at most. Calls may overlap; each gets a piece of its own. */
+  /** Resolves to the next piece, of at most some 1,500 entries. Calls may overlap, and each gets another piece. */
   conntrackRead(dump: NativeConntrackDump): Promise<NativePiece>;
   conntrackLookup(table: NativeConntrack, key: Uint8Array): Promise<NativeRecords | undefined>;
   conntrackCreate(table: NativeConntrack, entry: Uint8Array): Promise<void>;
   conntrackChange(table: NativeConntrack, key: Uint8Array, change: NativeChange): Promise<void>;
   conntrackDelete(table: NativeConntrack, keys: Uint8Array): Promise<NativeListDeletion>;
   conntrackDeleteMatching(table: NativeConntrack, filter: Uint8Array): Promise<NativeDeletion>;
-  /** The callback must not throw. `NativeNftAddon.closeMonitor` ends it. */
+  /** The callback must not throw. `NativeNftAddon.closeMonitor` ends the watch. */
   conntrackWatch(
     table: NativeConntrack,
     options: { readonly created?: boolean; readonly destroyed?: boolean },

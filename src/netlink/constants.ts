@@ -1,13 +1,13 @@
-/** Numbers of linux/netfilter/nf_tables.h and its neighbours, by their field's own names. */
+/** Numbers of linux/netfilter/nf_tables.h and related headers, by the headers' names. */
 
 export const Hook = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
 
-/** NF_IP_PRI_*, the names that nft gives them. */
+/** NF_IP_PRI_*, by nft's names. */
 export const Priority = { raw: -300, mangle: -150, dstnat: -100, filter: 0, security: 50, srcnat: 100 } as const;
 
 export const TableFlag = { dormant: 1, owner: 2, persist: 4 } as const;
 
-/** NFT_CHAIN_*. A binding chain belongs to the one rule that leads to it: nft's `jump { … }`. */
+/** NFT_CHAIN_*. A binding chain belongs to the one rule that jumps to it: nft's `jump { … }`. */
 export const ChainFlag = { base: 1, hwOffload: 2, binding: 4 } as const;
 
 export const SetFlag = {
@@ -126,8 +126,8 @@ export const TraceType = { policy: 1, return: 2, rule: 3 } as const;
 export const NfProto = { inet: 1, ip: 2, arp: 3, netdev: 5, bridge: 7, ip6: 10 } as const;
 
 /**
- * The number by which the kernel dumps the register that starts at 32-bit word `word` (0..15):
- * NFT_REG_1..4 on 16-byte boundaries, NFT_REG32_xx elsewhere (nft_dump_register).
+ * Returns the kernel's number in dumps for the register that starts at 32-bit word `word` (0..15): NFT_REG_1..4 on 16-byte boundaries,
+ * NFT_REG32_xx elsewhere (nft_dump_register).
  */
 export function register(word: number): number {
   return word % 4 === 0 ? 1 + word / 4 : 8 + word;

@@ -1,6 +1,6 @@
 import type { ElementBatch } from "./kernel.js";
 
-/** Byte offsets of the columns inside one record of an `ElementBatch`; -1 for a column that is not there. */
+/** Byte offsets of the columns inside one record of an `ElementBatch`, or -1 for an absent column. */
 export interface BatchLayout {
   readonly key: number;
   readonly keyEnd: number;
@@ -18,7 +18,7 @@ type BatchShape = Pick<
   "keyLen" | "dataLen" | "keyEnd" | "flags" | "timeouts" | "expirations" | "counters"
 >;
 
-/** Where the columns of a batch of this shape lie: key, key end, data, flags, timeout, expiration, counter, without gaps. */
+/** Returns the layout of a batch's columns: key, key end, data, flags, timeout, expiration, counter, without gaps. */
 export function batchLayout(shape: BatchShape): BatchLayout {
   let at = shape.keyLen;
   const column = (present: boolean | undefined, bytes: number): number => {

@@ -1,24 +1,24 @@
 import { constants } from "node:os";
 
-/** Where in a batch the kernel found fault. */
+/** An operation of a batch that the kernel rejected. */
 export interface Fault {
   /** Index into the `ops` that were passed to `commit`. */
   readonly op: number;
-  /** For an `elements` operation: index of the record at fault, when the kernel named it. */
+  /** For an `elements` operation: index of the rejected record, if the kernel names it. */
   readonly element?: number;
   /** Symbolic errno: "ENOENT". */
   readonly errno: string;
-  /** The kernel's extended-ACK text, when it gave one. */
+  /** The kernel's extended-ACK text, if there is one. */
   readonly text?: string;
 }
 
-/** What went wrong, by code; callers switch on this and never on the message. */
+/** Kind of failure. Callers must decide by this code, never by the message. */
 export type KernelErrorCode =
-  /** The kernel refused the batch; `faults` says where. Nothing of it is in force. */
+  /** The kernel rejected the batch, because of the operations in `faults`. No part of it is in force. */
   | "refused"
-  /** The generation was not the expected one (ERESTART): read again. */
+  /** The generation was not the expected one (ERESTART). Read again. */
   | "stale"
-  /** The outcome of a commit is not known (ENOBUFS, a dead socket): read again. */
+  /** The outcome of a commit is unknown (ENOBUFS, a dead socket). Read again. */
   | "unknown-outcome"
   /** No CAP_NET_ADMIN in the namespace's user namespace. */
   | "no-permission"
@@ -26,19 +26,19 @@ export type KernelErrorCode =
   | "no-nftables"
   /** The kernel has no ctnetlink. */
   | "no-conntrack"
-  /** The batch does not fit the socket's send buffer, and it cannot be raised without CAP_NET_ADMIN in the first user namespace. */
+  /** The batch does not fit in the send buffer, which cannot grow without CAP_NET_ADMIN in the initial user namespace. */
   | "too-large"
-  /** An argument that cannot be encoded; the message names operation and field. */
+  /** An argument cannot be encoded. The message names operation and field. */
   | "invalid"
-  /** A dump was interrupted more often than is sensible. */
+  /** A dump was interrupted too often. */
   | "interrupted"
-  /** The object to read is not there. */
+  /** The object to read does not exist. */
   | "not-found"
   /** The addon could not be loaded. */
   | "addon"
-  /** Used after close(). */
+  /** A method was called after close(). */
   | "closed"
-  /** Any other system error; `errno` says which. */
+  /** Any other system error, which `errno` names. */
   | "system";
 
 /** An error of the kernel port. */
@@ -48,9 +48,9 @@ export class KernelError extends Error {
     readonly code: KernelErrorCode,
     message: string,
     readonly details: {
-      /** What was being done: "commit", "dump rules", "open". */
+      /** The failed action: "commit", "dump rules", "open". */
       readonly action: string;
-      /** Symbolic errno, where there was one. */
+      /** Symbolic errno, if there was one. */
       readonly errno?: string;
       readonly faults?: readonly Fault[];
       readonly cause?: unknown;
@@ -75,10 +75,10 @@ export function isErrno(error: unknown, ...errnos: readonly string[]): boolean {
 const NAMES = new Map(Object.entries(constants.errno).map(([name, number]) => [number, name]));
 /** Linux errnos that netfilter uses and Node's table lacks. */
 NAMES.set(85, "ERESTART").set(524, "ENOTSUPP");
-/** Its other name is EWOULDBLOCK. */
+/** The same number is also EWOULDBLOCK. */
 NAMES.set(constants.errno.EAGAIN, "EAGAIN");
 
-/** Symbolic name of a Linux errno, "E<number>" for an unknown one. */
+/** Returns the symbolic name of a Linux errno, or "E<number>" if it is unknown. */
 export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }

@@ -1,11 +1,11 @@
-/** Generations of the ruleset: 32 bits that wrap around, and never are 0. */
+/** Generations of the ruleset: 32-bit numbers that wrap around and are never 0. */
 
-/** True when generation `a` is later than `b`. */
+/** Whether generation `a` is later than `b`. */
 export function isLater(a: number, b: number): boolean {
   return ((a - b) | 0) > 0;
 }
 
-/** The one that a transaction makes of it. */
+/** Returns the generation after the next transaction. */
 export function nextGeneration(id: number): number {
   return id === 0xffffffff ? 1 : id + 1;
 }

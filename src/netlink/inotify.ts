@@ -1,10 +1,10 @@
-/** Events of directories, inotify(7). The number read at once is limited, so that a fast writer cannot hold the event loop. */
+/** Events of directories, from inotify(7). The number read at once is limited, so that a fast writer cannot block the event loop. */
 import type { Inotify, InotifyEvent, OpenInotify } from "../base/directory-watch.js";
 import { loadAddon } from "./addon.js";
 import { translate } from "./native-error.js";
 import type { NativeInotify } from "./nft-addon.js";
 
-/** Reads that may follow one another at once. Each takes 32 KiB of events at most, and what is left waits in the kernel's queue. */
+/** Maximum number of reads in direct succession. Each gets at most 32 KiB of events, and the others wait in the kernel's queue. */
 const MOST_READS = 16;
 /** Time after which one more read is allowed, ms. */
 const READ_EVERY_MS = 50;
@@ -17,7 +17,7 @@ class AddonInotify implements Inotify {
   readonly #handle: NativeInotify;
   readonly #onEvents: (events: readonly InotifyEvent[]) => void;
   #reads = MOST_READS;
-  /** When #reads was last counted up, ms of performance.now(). */
+  /** Time up to which #reads has been increased, ms of performance.now(). */
   #counted = performance.now();
   #rest: NodeJS.Timeout | undefined;
   #closed = false;

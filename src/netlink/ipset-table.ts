@@ -22,7 +22,7 @@ import {
 const NFNL_SUBSYS_IPSET = 6;
 const NFGEN_HEADER = 4;
 
-/** IPSET_PROTOCOL_MIN: every kernel takes it. */
+/** IPSET_PROTOCOL_MIN, which every kernel accepts. */
 const PROTOCOL = 6;
 export const IpsetCommand = { create: 2, destroy: 3, list: 7, add: 9 } as const;
 export const IpsetAttribute = {
@@ -36,20 +36,20 @@ export const IpsetAttribute = {
   adt: 8,
   lineno: 9,
 } as const;
-/** Of an element's data. */
+/** Attributes inside an element's data. */
 const Element = { port: 4, protocol: 7 } as const;
-/** 1 << IPSET_FLAG_BIT_LIST_SETNAME: names alone. */
+/** 1 << IPSET_FLAG_BIT_LIST_SETNAME: list only names. */
 const LIST_NAMES = 2;
-/** IPSET_ERR_BUSY, by which the kernel says that a rule or a list refers to the set. */
+/** IPSET_ERR_BUSY: a rule or a list refers to the set. */
 const BUSY = "E4100";
 
-/** An element of a set of ports. `protocol` is an IPPROTO number; undefined: the set is for one protocol, or for any. */
+/** An element of a set of ports. `protocol` is an IPPROTO number, or undefined if the set is for a single protocol or for any. */
 export interface PortElement {
   readonly port: number;
   readonly protocol: number | undefined;
 }
 
-/** The sets of one network namespace. To ask loads ip_set: ask only where it is (`/sys/module/ip_set`). */
+/** The sets of one network namespace. A request loads the module ip_set, so use this only if it is loaded (`/sys/module/ip_set`). */
 export class IpsetTable {
   readonly #netlink: NetlinkExchange;
 
@@ -57,14 +57,14 @@ export class IpsetTable {
     this.#netlink = netlink;
   }
 
-  /** Names of all sets. Throws KernelError. */
+  /** Returns the names of all sets. Throws KernelError. */
   async names(): Promise<string[]> {
     const flags = networkAttribute(IpsetAttribute.flags, networkNumber(LIST_NAMES, 4));
     const replies = await this.request(IpsetCommand.list, RequestFlag.dump, [flags]);
     return [...new Set(replies.flatMap((attributes) => textOf(attributes, IpsetAttribute.name) ?? []))];
   }
 
-  /** The elements of a set that has ports; none when there is no such set. Throws KernelError. */
+  /** Returns the elements of a set of ports, or none if there is no such set. Throws KernelError. */
   async ports(set: string): Promise<PortElement[]> {
     try {
       const name = attribute(IpsetAttribute.name, text(set));
@@ -82,7 +82,7 @@ export class IpsetTable {
     }
   }
 
-  /** "in-use": a rule or a set refers to it. Fine when there is no such set. Throws KernelError. */
+  /** Returns "in-use" if a rule or a set refers to the set. Succeeds if there is no such set. Throws KernelError. */
   async destroy(set: string): Promise<"destroyed" | "in-use"> {
     try {
       await this.request(IpsetCommand.destroy, RequestFlag.ack, [attribute(IpsetAttribute.name, text(set))]);
@@ -93,7 +93,7 @@ export class IpsetTable {
     return "destroyed";
   }
 
-  /** Any command of ipset's. Throws KernelError. */
+  /** Sends any ipset command. Throws KernelError. */
   async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
     const request = {
       type: (NFNL_SUBSYS_IPSET << 8) | command,

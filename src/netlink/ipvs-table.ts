@@ -1,4 +1,4 @@
-/** IPVS over generic netlink (linux/ip_vs.h; net/netfilter/ipvs/ip_vs_ctl.c has the policies). */
+/** IPVS over generic netlink (linux/ip_vs.h; the attributes' policies are in net/netfilter/ipvs/ip_vs_ctl.c). */
 import { AF, familyNumbered } from "../base/ip-families.js";
 import { addressBytes, formatAddress, type IpFamily } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
@@ -64,20 +64,20 @@ const Dest = {
   family: 11,
 } as const;
 
-/** A virtual server that has an address; those by firewall mark have a mark alone. */
+/** A virtual server, by address or by firewall mark. */
 export interface VirtualServer {
   readonly family: IpFamily;
-  /** 0: none, and protocol, address and port say which one it is. */
+  /** 0 if protocol, address and port identify the server. */
   readonly fwmark: number;
-  /** Undefined: by firewall mark, or none of these. */
+  /** Undefined for a server by firewall mark, or for another protocol. */
   readonly protocol: Protocol | undefined;
-  /** Canonical; "": by firewall mark. */
+  /** Canonical, or "" for a server by firewall mark. */
   readonly address: string;
   readonly port: number;
   readonly scheduler: string;
 }
 
-/** A destination of a virtual server, with the connections that IPVS has to it. */
+/** A destination of a virtual server, with the counts of its IPVS connections. */
 export interface Destination {
   readonly family: IpFamily;
   readonly address: string;
@@ -87,11 +87,11 @@ export interface Destination {
   readonly weight: number;
   readonly upper: number;
   readonly lower: number;
-  /** Established, or UDP. */
+  /** Number of established connections, or of UDP connections. */
   readonly active: number;
-  /** Opening or closing. */
+  /** Number of opening and closing connections. */
   readonly inactive: number;
-  /** Templates that keep a client at its destination; no packet is sent by them. */
+  /** Number of templates, which keep a client at its destination but forward no packets. */
   readonly persistent: number;
 }
 
@@ -104,7 +104,7 @@ export class IpvsTable {
     this.#netlink = netlink;
   }
 
-  /** Undefined: the kernel has no IPVS. To ask loads it: ask only where /proc/net/ip_vs is. Throws KernelError. */
+  /** Returns undefined if the kernel has no IPVS. A request loads its module, so call this only if /proc/net/ip_vs exists. Throws KernelError. */
   async #familyType(): Promise<number | undefined> {
     if (this.#type !== undefined) return this.#type;
     const request = {
@@ -122,13 +122,13 @@ export class IpvsTable {
     return this.#type;
   }
 
-  /** None where the kernel has no IPVS; see `#familyType` about asking. Throws KernelError. */
+  /** Returns nothing if the kernel has no IPVS. Before a call, see `#familyType`. Throws KernelError. */
   async virtualServers(): Promise<VirtualServer[]> {
     const replies = await this.request(IpvsCommand.getService, RequestFlag.dump, []);
     return replies.flatMap((attributes) => readServer(nestOf(attributes, CMD_ATTR_SERVICE)) ?? []);
   }
 
-  /** None when the server is gone. Throws KernelError. */
+  /** Returns nothing if the server is gone. Throws KernelError. */
   async destinations(server: VirtualServer): Promise<Destination[]> {
     try {
       const replies = await this.request(IpvsCommand.getDest, RequestFlag.dump, [serverAttribute(server)]);
@@ -139,13 +139,13 @@ export class IpvsTable {
     }
   }
 
-  /** Gives it no new connections: weight 0. Those that are open go on. Fine when it is gone. Throws KernelError. */
+  /** Sets the destination's weight to 0: no new connections, while open ones continue. Succeeds if it is gone. Throws KernelError. */
   async quiesce(server: VirtualServer, destination: Destination): Promise<void> {
     const attributes = [serverAttribute(server), destinationAttribute({ ...destination, weight: 0 })];
     await this.#unlessGone(IpvsCommand.setDest, attributes);
   }
 
-  /** With its destinations, and with net.ipv4.vs.expire_nodest_conn their connections. Fine when it is gone. Throws KernelError. */
+  /** Also removes its destinations and, with net.ipv4.vs.expire_nodest_conn, their connections. Succeeds if it is gone. Throws KernelError. */
   async remove(server: VirtualServer): Promise<void> {
     await this.#unlessGone(IpvsCommand.deleteService, [serverAttribute(server)]);
   }
@@ -154,12 +154,12 @@ export class IpvsTable {
     try {
       await this.request(command, RequestFlag.ack, attributes);
     } catch (error) {
-      // ESRCH: no such virtual server; ENOENT: no such destination.
+      // ESRCH: no such virtual server. ENOENT: no such destination.
       if (!isErrno(error, "ESRCH", "ENOENT")) throw error;
     }
   }
 
-  /** Any other command of the family; nothing happens where the kernel has no IPVS. Throws KernelError. */
+  /** Sends any command of the family. Does nothing if the kernel has no IPVS. Throws KernelError. */
   async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
     const type = await this.#familyType();
     if (type === undefined) return [];
@@ -174,14 +174,14 @@ function genericHeader(command: number, version: number): Uint8Array {
   return Uint8Array.of(command, version, 0, 0);
 }
 
-/** union nf_inet_addr: sixteen bytes whatever the family. */
+/** Encodes a union nf_inet_addr: sixteen bytes in both families. */
 function inetAddress(address: string): Uint8Array {
   const bytes = new Uint8Array(16);
   bytes.set(addressBytes(address) ?? []);
   return bytes;
 }
 
-/** Which virtual server a command is for; with `more` what a new one needs beside. */
+/** Identifies the virtual server of a command. `more` has the other attributes of a new server. */
 export function serverAttribute(server: VirtualServer, more: readonly Uint8Array[] = []): Uint8Array {
   const { family, fwmark, protocol, address, port } = server;
   const number16 = (type: number, value: number): Uint8Array => attribute(type, number(value, 2));
@@ -197,7 +197,7 @@ export function serverAttribute(server: VirtualServer, more: readonly Uint8Array
   return nest(CMD_ATTR_SERVICE, [number16(Svc.family, AF[family]), ...which, ...more]);
 }
 
-/** A new virtual server as kube-proxy makes it; `persistentSeconds`: 0 for none. */
+/** Describes a new virtual server like kube-proxy's. If `persistentSeconds` is 0, it has no persistence. */
 export function newServerAttribute(server: VirtualServer, persistentSeconds = 0): Uint8Array {
   // IP_VS_SVC_F_PERSISTENT
   const flags = persistentSeconds === 0 ? 0 : 1;
@@ -209,7 +209,7 @@ export function newServerAttribute(server: VirtualServer, persistentSeconds = 0)
   ]);
 }
 
-/** A destination with all that a change of it has to repeat. */
+/** Encodes a destination with all attributes that a change must repeat. */
 export function destinationAttribute(destination: Destination): Uint8Array {
   const number32 = (type: number, value: number): Uint8Array => attribute(type, number(value, 4));
   const { family, address, port, method, weight, upper, lower } = destination;

@@ -1,21 +1,20 @@
 /**
- * The kernel port: everything the rest of the program may ask of nf_tables, as types.
+ * The kernel port: types of everything that the program may ask of nf_tables.
  *
- * `NftKernel` (the addon) implements `Kernel`; so does the fake that tests use, and both pass one conformance suite.
- * Numbers are the kernel's own (linux/netfilter/nf_tables.h); `constants.ts` names them. Byte arrays are
- * in the order the kernel keeps them: network byte order for addresses, ports and protocol keys,
- * host byte order for marks, indices and interface data.
+ * `NftKernel` (the addon) and the tests' fake implement `Kernel`, and both pass one conformance suite. Numbers are the kernel's own
+ * (linux/netfilter/nf_tables.h), with names in `constants.ts`. Byte arrays have the kernel's order: network byte order for addresses,
+ * ports and protocol keys, host byte order for marks, indices and interface data.
  */
 
 export type Family = "inet" | "ip" | "ip6" | "arp" | "bridge" | "netdev";
 
-/** Names one table. */
+/** The identity of a table. */
 export interface TableRef {
   readonly family: Family;
   readonly table: string;
 }
 
-/** What a rule or a verdict-map element does with a packet. `chain` is set for jump and goto alone. */
+/** The action of a rule or a verdict map's element on a packet. Only jump and goto have a `chain`. */
 export type Verdict =
   | { readonly verdict: "accept" | "drop" | "continue" | "break" | "return" | "queue" }
   | { readonly verdict: "jump" | "goto"; readonly chain: string };
@@ -23,7 +22,7 @@ export type Verdict =
 /** Data of an immediate: bytes for a value register, or a verdict for register 0. */
 export type RegisterData = Uint8Array | Verdict;
 
-/** An attribute that the codec has no name for; kept so that a read is lossless and drift shows. */
+/** An attribute that the codec does not know. It is kept, so that a read is lossless and shows drift. */
 export interface UnknownAttribute {
   /** Attribute type as in the message, NLA_F_NESTED and NLA_F_NET_BYTEORDER bits included. */
   readonly type: number;
@@ -31,17 +30,15 @@ export interface UnknownAttribute {
 }
 
 interface ExprBase {
-  /** Attributes inside a known expression that the codec does not know. Absent when there are none. */
+  /** Attributes inside a known expression that the codec does not know. Absent if there are none. */
   readonly extra?: readonly UnknownAttribute[];
 }
 
 /**
- * One nf_tables expression, as the kernel takes and dumps it. Field names are the kernel's attribute
- * names in lower camel case (NFTA_PAYLOAD_DREG -> dreg). Registers are the dumped form: a register on a
- * 16-byte boundary is 1..4 (NFT_REG_1..4), the others are 8 + word (NFT_REG32_xx); the encoder takes
- * both forms, a dump always has the former.
- * An optional field that is absent is not sent; the kernel may add its default on the way back
- * (see normalizeExpr in `normalize.ts`).
+ * One nf_tables expression, as the kernel accepts and dumps it. Field names are the kernel's attribute names in lower camel case
+ * (NFTA_PAYLOAD_DREG -> dreg). Registers have the dumped form: a register on a 16-byte boundary is 1..4 (NFT_REG_1..4), and the others
+ * are 8 + word (NFT_REG32_xx). The encoder also accepts the second form for all registers.
+ * An absent optional field is not sent, and the kernel may add its default to a dump (see normalizeExpr in `normalize.ts`).
  */
 export type Expr =
   | ({
@@ -205,9 +202,9 @@ export type Expr =
       readonly sregQnum?: number;
     } & ExprBase)
   | ({ readonly type: "last"; readonly set?: number; readonly msecs?: bigint } & ExprBase)
-  /** Has the packet's connection skip the hooks from now on. Of chains at the forward hook; a connection that cannot: break. */
+  /** Lets the packet's connection skip the hooks from now on, or breaks if it cannot. Only in chains at the forward hook. */
   | ({ readonly type: "flow_offload"; readonly flowtable: string } & ExprBase)
-  /** An expression the codec has no table for: `data` is NFTA_EXPR_DATA's payload, sent back as it came. */
+  /** An expression that the codec does not know. `data` is NFTA_EXPR_DATA's payload, which is sent unchanged. */
   | { readonly type: "opaque"; readonly name: string; readonly data: Uint8Array };
 
 export interface BaseChain {
@@ -215,7 +212,7 @@ export interface BaseChain {
   /** nf_inet_hooks number: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting. */
   readonly hook: number;
   readonly priority: number;
-  /** Absent: accept. */
+  /** Default: accept. */
   readonly policy?: "accept" | "drop";
   /** netdev hooks only. */
   readonly devices?: readonly string[];
@@ -227,30 +224,30 @@ export interface ElementExtra {
   readonly record: number;
   /** Name of the stateful object that a map's element refers to (a named counter, quota or limit). */
   readonly object?: string;
-  /** The comment among others (NFTNL_UDATA_SET_ELEM_*). */
+  /** The comment and other data (NFTNL_UDATA_SET_ELEM_*). */
   readonly userdata?: Uint8Array;
 }
 
-/** Element bytes, packed: the hot path. `count` records of one fixed stride, no gaps. */
+/** Packed elements, because this is the hot path: `count` records of one fixed stride, without gaps. */
 export interface ElementBatch {
   readonly count: number;
-  /** Bytes per key; every field of a concatenation padded to 4. 1..64. */
+  /** Bytes per key, 1..64. Every field of a concatenation is padded to a multiple of 4. */
   readonly keyLen: number;
-  /** Each record holds key, then the inclusive end of its range (concatenations with the `interval` flag). */
+  /** Each record has the inclusive end of its range after the key (concatenations with the `interval` flag). */
   readonly keyEnd?: boolean;
   /** Bytes of data per record: 0 for a set, 4 for a verdict map (an index into `verdicts`, host order). */
   readonly dataLen: number;
-  /** Present exactly for verdict maps. */
+  /** Present only for verdict maps. */
   readonly verdicts?: readonly Verdict[];
-  /** Each record then has 4 bytes of element flags, host order (1: NFT_SET_ELEM_INTERVAL_END, 2: CATCHALL, key ignored). */
+  /** Whether each record has 4 bytes of element flags, host order (1: NFT_SET_ELEM_INTERVAL_END, 2: CATCHALL, key ignored). */
   readonly flags?: boolean;
-  /** Each record then has 8 bytes of timeout in ms, host order, 0 for none. */
+  /** Whether each record has 8 bytes of timeout in ms, host order. 0: none. */
   readonly timeouts?: boolean;
-  /** Each record then has 8 bytes: ms until it expires, host order. 0 for none. */
+  /** Whether each record has 8 bytes of time until it expires in ms, host order. 0: none. */
   readonly expirations?: boolean;
-  /** Each record then has 16 bytes: packets and bytes of its counter, host order. Of sets whose only expression is a counter. */
+  /** Whether each record has 16 bytes: its counter's packets and bytes, host order. Only for sets whose only expression is a counter. */
   readonly counters?: boolean;
-  /** Of a dump: the elements that have more than a record can hold. A commit refuses a batch with them. */
+  /** In a dump, the parts of elements that records cannot hold. A commit rejects a batch that has any. */
   readonly extras?: readonly ElementExtra[];
   /** count * strideOf(batch) bytes: key, key end, data, flags, timeout, expiration, counter. */
   readonly bytes: Uint8Array;
@@ -260,7 +257,7 @@ export interface SetInfo {
   readonly set: string;
   /** NFT_SET_* flags. */
   readonly flags: number;
-  /** For nft to print with; a concatenation shifts 6 bits a field. */
+  /** nft needs this to print keys. In a concatenation, each field is shifted by 6 bits. */
   readonly keyType: number;
   readonly keyLen: number;
   /** 0xffffff00 (NFT_DATA_VERDICT) for verdict maps. Absent for sets. */
@@ -269,23 +266,23 @@ export interface SetInfo {
   readonly dataLen?: number;
   /** Stateful object maps only. */
   readonly objType?: number;
-  /** Upper bound of elements; absent: none. */
+  /** Maximum number of elements. Absent if unlimited. */
   readonly size?: number;
   /** Default timeout of an element, ms. */
   readonly timeout?: bigint;
   readonly gcInterval?: number;
   readonly policy?: number;
-  /** Bytes of each field of a concatenation (NFTA_SET_FIELD_LEN, unpadded), needed with the interval flag. */
+  /** Bytes of each field of a concatenation (NFTA_SET_FIELD_LEN, unpadded). Required with the interval flag. */
   readonly fieldLens?: readonly number[];
   readonly exprs?: readonly Expr[];
   readonly userdata?: Uint8Array;
 }
 
 type Add = "add" | "create";
-/** `destroy` (Linux >= 6.3) is a delete that does not mind when the object is not there. */
+/** `destroy` (Linux >= 6.3) is like delete, but succeeds if the object does not exist. */
 type Remove = "delete" | "destroy";
 
-/** One operation of a batch. `add` does not mind an existing object of the same kind, `create` does. */
+/** One operation of a batch. If the object exists, `add` succeeds and `create` fails. */
 export type Op =
   | ({
       readonly op: Add | Remove;
@@ -303,7 +300,7 @@ export type Op =
       readonly userdata?: Uint8Array;
       readonly handle?: bigint;
     } & TableRef)
-  /** add appends, insert prepends; with `position` (a rule's handle) behind or before that rule. */
+  /** add appends, insert prepends. With `position` (a rule's handle), they put the rule after or before that rule. */
   | ({
       readonly op: "add" | "insert";
       readonly kind: "rule";
@@ -321,9 +318,9 @@ export type Op =
       readonly handle: bigint;
     } & TableRef)
   | ({ readonly op: Remove; readonly kind: "rule"; readonly chain: string; readonly handle: bigint } & TableRef)
-  /** Empties a chain, or every chain of the table when `chain` is absent. */
+  /** Empties a chain, or every chain of the table if `chain` is absent. */
   | ({ readonly op: "flush"; readonly kind: "rule"; readonly chain?: string } & TableRef)
-  /** `id` lets rules and elements of the same batch name an anonymous set (`set: "__set%d"`). */
+  /** With `id`, rules and elements of the same batch can refer to an anonymous set (`set: "__set%d"`). */
   | ({ readonly op: Add; readonly kind: "set"; readonly id?: number } & SetInfo & TableRef)
   | ({ readonly op: Remove; readonly kind: "set"; readonly set: string; readonly handle?: bigint } & TableRef)
   | ({
@@ -333,16 +330,16 @@ export type Op =
       readonly setId?: number;
       readonly elements: ElementBatch;
       /**
-       * Indices of elements to be added that begin with the counts of the kernel's elements with the same keys. Those are read right before
-       * the transaction is sent. If one cannot be read, the count in `elements` is used.
+       * Indices of added elements that start with the counts of the kernel's elements with the same keys. These counts are read right before
+       * the transaction is sent. If a count cannot be read, the count in `elements` is used.
        */
       readonly carry?: Uint32Array;
     } & TableRef)
   /** Empties a set or map. */
   | ({ readonly op: "flush"; readonly kind: "elements"; readonly set: string } & TableRef)
   /**
-   * At the ingress hook of devices, at most 256 in one operation. Of a flowtable that is there: devices that it is to have besides, and
-   * flags that it is to have instead (Linux 5.8).
+   * Registers a flowtable at the ingress hook of devices, at most 256 in one operation. If the flowtable exists, it gets these additional devices,
+   * and these flags instead of its own (Linux 5.8).
    */
   | ({
       readonly op: Add;
@@ -353,7 +350,7 @@ export type Op =
       readonly flags?: number;
       readonly devices: readonly string[];
     } & TableRef)
-  /** With devices: of those alone (Linux 5.8). */
+  /** With devices, only these are removed from the flowtable (Linux 5.8). */
   | ({
       readonly op: Remove;
       readonly kind: "flowtable";
@@ -361,15 +358,15 @@ export type Op =
       readonly priority?: number;
       readonly devices?: readonly string[];
     } & TableRef)
-  /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` gives it. */
+  /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` returns it. */
   | ({ readonly op: Remove; readonly kind: "object"; readonly object: string; readonly objType: number } & TableRef);
 
 export type OpKind = Op["kind"];
 
 export interface CommitOptions {
-  /** The commit fails with ERESTART unless the ruleset's generation is this one (NFNL_BATCH_GENID). */
+  /** The commit fails with ERESTART unless this is the ruleset's generation (NFNL_BATCH_GENID). */
   readonly expectGeneration?: number;
-  /** Checked by the kernel, then rolled back (a batch without its end); the generation stays. */
+  /** The kernel only checks the batch and then rolls it back, because it has no end. The generation stays. */
   readonly dryRun?: boolean;
 }
 
@@ -377,9 +374,9 @@ export interface CommitResult {
   /** Bytes of the batch as sent. */
   readonly bytes: number;
   readonly messages: number;
-  /** Nanoseconds inside sendmsg: the kernel's own time. */
+  /** Time in sendmsg, which is the kernel's own, ns. */
   readonly kernelNs: number;
-  /** Nanoseconds spent encoding, off the main thread. */
+  /** Time for encoding, off the main thread, ns. */
   readonly encodeNs: number;
 }
 
@@ -387,10 +384,10 @@ export interface TableInfo extends TableRef {
   readonly handle: bigint;
   /** NFT_TABLE_F_*: 1 dormant, 2 owner, 4 persist. */
   readonly flags: number;
-  /** Number of chains, sets, ... in it. */
+  /** Number of chains, sets and other objects in it. */
   readonly use: number;
   readonly userdata?: Uint8Array;
-  /** Netlink port of the owner, when the table has one. */
+  /** Netlink port of the table's owner, if it has one. */
   readonly owner?: number;
 }
 
@@ -412,7 +409,7 @@ export interface RuleInfo extends TableRef {
 
 export interface SetDump extends TableRef, SetInfo {
   readonly handle: bigint;
-  /** Elements that it holds (NFTA_SET_COUNT), without that for all keys; of intervals roughly half of them. Absent: Linux before 6.16 does not tell. */
+  /** Number of elements (NFTA_SET_COUNT) without the catch-all; for intervals, roughly half. Linux reports it only since 6.16. */
   readonly count?: number;
 }
 
@@ -429,7 +426,7 @@ export interface ChangeEvent {
   readonly table: string;
   /** Name of the chain, set, object or flowtable. Absent for tables. */
   readonly name?: string;
-  /** Handle of the table, chain, rule or set, where the message has one. */
+  /** Handle of the table, chain, rule or set, if the message has one. */
   readonly handle?: bigint;
   /** Number of elements in an `elements` event. */
   readonly count?: number;
@@ -440,66 +437,66 @@ export interface ChangeBatch {
   readonly generation: number;
   /** Netlink port id of the socket that committed. */
   readonly portId: number;
-  /** Process that committed, from NFTA_GEN_PROC_PID and _NAME. */
+  /** The process that committed, from NFTA_GEN_PROC_PID and _NAME. */
   readonly process?: { readonly pid: number; readonly name: string };
   readonly events: readonly ChangeEvent[];
 }
 
 export interface MonitorHandlers {
-  /** One call per commit, our own included. */
+  /** Called once per commit, including our own. */
   onBatch(batch: ChangeBatch): void;
   /**
-   * The kernel dropped events (ENOBUFS), or another process committed while a large commit of this kernel object kept its monitors
-   * from listening: a listener must resync.
+   * Events were lost, and the listener must resync: the kernel dropped events (ENOBUFS), or another process committed while monitors did not
+   * listen because of a large commit of this kernel object.
    */
   onLost(): void;
-  /** The stream ended for good. */
+  /** The stream ended permanently. */
   onError(error: Error): void;
 }
 
 export interface MonitorOptions {
-  /** Only events of these tables; absent: all. */
+  /** Only report events of these tables. Default: all. */
   readonly tables?: readonly TableRef[];
-  /** Skip what this kernel object's own commits changed; the batch still comes, with no events. Default true. */
+  /** Skip events of this kernel object's own commits. Their batches still come, without events. Default true. */
   readonly skipOwn?: boolean;
 }
 
 /**
- * What one rule, or the end of a chain, did with a packet whose `meta nftrace` is set (NFTA_TRACE_*). Only rules that matched are told, and
- * the packet's headers and interfaces once for each base chain.
+ * The action of one rule, or of the end of a chain, on a packet whose `meta nftrace` is set (NFTA_TRACE_*). The kernel only reports matching rules,
+ * and the packet's headers and interfaces once for each base chain.
  */
 export interface TraceEvent extends TableRef {
-  /** The same for a packet until it leaves this namespace, or comes back to it through the loopback interface. */
+  /** Stays the same for a packet until it leaves this namespace, or comes back through the loopback interface. */
   readonly id: number;
   /** NFT_TRACETYPE_*, as `TraceType` names them. */
   readonly type: number;
-  /** NFPROTO_*, of the packet. */
+  /** The packet's NFPROTO_*. */
   readonly nfproto: number;
   readonly chain: string;
-  /** Handle of the rule; absent at the end of a chain. */
+  /** Handle of the rule. Absent at the end of a chain. */
   readonly rule?: bigint;
-  /** Of a rule, or of a chain that is returned from; "?": the packet was taken out of the hook's way (NF_STOLEN). */
+  /** Verdict of a rule, or of a chain that returns. "?" if the hook no longer has the packet (NF_STOLEN). */
   readonly verdict?: { readonly verdict: Verdict["verdict"] | "?"; readonly chain?: string };
   /** NF_DROP (0) or NF_ACCEPT (1), at the end of a base chain. */
   readonly policy?: number;
   readonly mark?: number;
-  /** Indices of interfaces. */
+  /** Indices of the incoming and the outgoing interface. */
   readonly iif?: number;
   readonly oif?: number;
-  /** Begin of the IP header, and of the header behind it: 40 and 20 bytes at most. */
+  /** First bytes of the IP header (at most 40), and of the next header (at most 20). */
   readonly network?: Uint8Array;
   readonly transport?: Uint8Array;
-  /** Linux 6.16: id of the conntrack entry (CTA_ID), and the packet's `ct state` bits. */
+  /** Since Linux 6.16: id of the conntrack entry (CTA_ID), and the packet's `ct state` bits. */
   readonly ctId?: number;
   readonly ctState?: number;
 }
 
 export interface TraceHandlers {
-  /** In the kernel's order. */
+  /** Receives events in the kernel's order. */
   onEvents(events: readonly TraceEvent[]): void;
-  /** The kernel dropped some (ENOBUFS). */
+  /** The kernel dropped events (ENOBUFS). */
   onLost(): void;
-  /** The stream ended for good. */
+  /** The stream ended permanently. */
   onError(error: Error): void;
 }
 
@@ -514,34 +511,34 @@ export interface Generation {
 }
 
 /**
- * nf_tables in one network namespace. Every method is asynchronous and off the main thread. Errors are
- * `KernelError`. Calls may overlap; commits are serialised in call order.
+ * nf_tables in one network namespace. Every method is asynchronous and works off the main thread. Errors are `KernelError`s. Calls may
+ * overlap. Commits are serialised in call order.
  */
 export interface Kernel {
   /**
-   * Netlink port id of the socket that commits: tells our events from other processes', and names a table's owner. Another one after a commit
-   * that failed because the socket was no more: what it owned then has no owner.
+   * Netlink port id of the socket that commits. It distinguishes our events from other processes', and identifies a table's owner. It changes after
+   * a commit that failed because the socket was gone. The tables that this socket owned then have no owner.
    */
   readonly portId: number;
   commit(ops: readonly Op[], options?: CommitOptions): Promise<CommitResult>;
   generation(): Promise<Generation>;
   tables(family?: Family): Promise<TableInfo[]>;
   /**
-   * All chains of the table, or those of these names that are there. For all of them the kernel walks the chains of every table of
-   * the family; one by name costs it nothing to find.
+   * Returns all chains of the table, or the existing chains of these names. For all of them, the kernel walks the chains of every table of the
+   * family. A chain by name costs almost nothing to find.
    */
   chains(table: TableRef, names?: readonly string[]): Promise<ChainInfo[]>;
-  /** In kernel order. */
+  /** Returns rules in the kernel's order. */
   rules(table: TableRef, chain?: string): Promise<RuleInfo[]>;
   sets(table: TableRef): Promise<SetDump[]>;
-  /** Named objects and flowtables. */
+  /** Returns the table's named objects and flowtables. */
   objects(table: TableRef): Promise<ObjectInfo[]>;
-  /** Throws ENOENT when there is no such set. Right after many were added, an element may be in the dump twice: the kernel's hash grows. */
+  /** Throws ENOENT if there is no such set. Right after many additions, a dump may have an element twice, because the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /**
-   * Listening has its price: while any process listens, the kernel makes an event for each element of each commit, all of them held until
-   * it is through (4 KB and 1 µs each, on Linux 6.18: at half a million elements 2 GB and 7 s). Monitors with `skipOwn` therefore do
-   * not listen while this object's own commits of more than 1,000 elements are under way.
+   * Listening is expensive. While any process listens, the kernel creates an event for each element of a commit, and keeps all of them until the
+   * commit ends. On Linux 6.18, an event costs 4 KB and 1 µs, and half a million elements cost 2 GB and 7 s. Monitors with `skipOwn`
+   * therefore do not listen during this object's own commits of more than 1,000 elements.
    */
   monitor(handlers: MonitorHandlers, options?: MonitorOptions): Promise<Monitor>;
   close(): Promise<void>;

@@ -7,8 +7,8 @@ export type { LegacyChainNames, LegacyRemoval };
 type Family = "ip" | "ip6";
 
 /**
- * The tables of the older iptables (ip_tables, ip6_tables), which nf_tables knows nothing of. Ask only for tables named in
- * /proc/net/ip_tables_names or ip6_tables_names: the kernel makes a table that is not there. All methods reject with KernelError. All but
+ * The tables of the older iptables (ip_tables, ip6_tables), which are not part of nf_tables. Ask only for tables named in
+ * /proc/net/ip_tables_names or ip6_tables_names, because the kernel creates a missing table. All methods reject with KernelError. All but
  * `layout` read the whole table, as the kernel has no other way, and fail with "too-large" if there is not enough memory for it.
  */
 export class LegacyTables {
@@ -18,14 +18,14 @@ export class LegacyTables {
     this.#connection = connection;
   }
 
-  /** Names of the chains that users made. */
+  /** Returns the names of the user-defined chains. */
   chains(family: Family, table: string): Promise<string[]> {
     return this.#connection.run("read iptables table", (addon, handle) =>
       addon.legacyChains(handle, { family, table }, memoryForTables()),
     );
   }
 
-  /** Number of rules of one of these chains; 0 if there is no such chain. */
+  /** Returns the number of rules of a user-defined chain, or 0 if there is no such chain. */
   rules(family: Family, table: string, chain: string): Promise<number> {
     return this.#connection.run("read iptables table", (addon, handle) =>
       addon.legacyRules(handle, { family, table }, chain, memoryForTables()),
@@ -40,10 +40,10 @@ export class LegacyTables {
   }
 
   /**
-   * Removes a program's chains, with the rules of built-in chains that jump to them, in one step for packets (IPT_SO_SET_REPLACE). Other
-   * programs' rules stay as they are, with their counters. Own chains that those rules use stay, too, with all that they lead to.
-   * `lockFile` is the file that iptables locks (flock) while it writes; it is not created. Fails, and leaves the table as it is, with `errno`
-   * "EAGAIN" if another process holds the lock or keeps changing the table, and with "system" if iptables could not have written the table.
+   * Removes a program's chains, and the rules of built-in chains that jump to them. Packets see all of it at once (IPT_SO_SET_REPLACE). Other
+   * programs' rules and their counters do not change. Chains that those rules use stay too, with all chains that these jump to. `lockFile` is
+   * the file that iptables locks (flock) while it writes. It is not created. A failure leaves the table unchanged: with `errno` "EAGAIN" if
+   * another process holds the lock or keeps changing the table, and with "system" if iptables could not have written the table.
    */
   remove(family: Family, table: string, own: LegacyChainNames, lockFile: string): Promise<LegacyRemoval> {
     return this.#connection.run("replace iptables table", (addon, handle) =>
@@ -52,8 +52,8 @@ export class LegacyTables {
   }
 
   /**
-   * Length, number of entries and valid hooks of a table, then where the chain of each hook begins, and where its policy is
-   * (IPT_SO_GET_INFO), in one word. Equal as long as the table does not change. Costs the same for a table of any length.
+   * Returns a table's length, number of entries and valid hooks, then the offsets of each hook's chain and policy (IPT_SO_GET_INFO), as one
+   * string. It stays equal as long as the table does not change. The cost does not depend on the table's length.
    */
   async layout(family: Family, table: string): Promise<string> {
     const words = await this.#connection.run("read iptables table", (addon, handle) =>
@@ -64,12 +64,12 @@ export class LegacyTables {
 }
 
 /**
- * Maximum length of a table, bytes: it is read whole, and in the worst case written whole. A share of the memory that this
- * process may still use, by its control group's limit as well; a process that is ended for its size would be ended again and again.
+ * Returns the maximum length of a table, bytes. A table is read whole, and in the worst case written whole. The maximum is a share of the memory
+ * that this process may still use, also within its control group's limit. A process killed for its size would be killed again and again.
  */
 function memoryForTables(): number {
   const available = process.availableMemory();
-  // If the kernel has no control groups, Node says 0 (libuv 1.51 asks /proc/self/cgroup first), as it does for a limit that is used up.
+  // Node returns 0 for an exhausted limit, and also without control groups (libuv 1.51 reads /proc/self/cgroup first).
   const unlimited = available === 0 && process.constrainedMemory() === 0;
   return Math.floor((unlimited ? freemem() : available) / 3);
 }

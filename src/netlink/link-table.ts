@@ -50,12 +50,12 @@ const RT_SCOPE_HOST = 254;
 const RTN_LOCAL = 2;
 /** LOOPBACK_IFINDEX of every network namespace. */
 const LOOPBACK_INDEX = 1;
-/** Of the route in place of the kernel's, whose metric 0 no request can name. */
+/** Metric of the route that replaces the kernel's, whose metric 0 no request can specify. */
 const REPLACED_METRIC = 512;
 
 export interface Link {
   readonly index: number;
-  /** "dummy", "veth"; "": the kernel does not say. */
+  /** For example "dummy" or "veth". "" if the kernel reports none. */
   readonly kind: string;
 }
 
@@ -75,7 +75,7 @@ export class LinkTable {
     this.#netlink = netlink;
   }
 
-  /** Undefined: there is none of that name. Throws KernelError. */
+  /** Returns undefined if there is no link of that name. Throws KernelError. */
   async link(name: string): Promise<Link | undefined> {
     try {
       const header = new Uint8Array(IFINFO_LENGTH);
@@ -95,7 +95,7 @@ export class LinkTable {
     await this.#unless(["ENODEV"], this.#ask(Message.deleteLink, RequestFlag.ack, header, [], IFINFO_LENGTH));
   }
 
-  /** What an interface has, in both families. Throws KernelError. */
+  /** Returns an interface's addresses, in both families. Throws KernelError. */
   async addressesOf(index: number): Promise<LinkAddress[]> {
     const replies = await this.#ask(Message.getAddress, RequestFlag.dump, addressHeader(0, 0, 0), [], IFADDR_LENGTH);
     return replies.flatMap((reply) => {
@@ -116,7 +116,7 @@ export class LinkTable {
     await this.#unless(gone, this.#ask(Message.deleteAddress, RequestFlag.ack, header, attributes, IFADDR_LENGTH));
   }
 
-  /** The address that this node's packets to `destination` have; undefined: there is no route. Throws KernelError. */
+  /** Returns the source address of this node's packets to `destination`, or undefined if there is no route. Throws KernelError. */
   async sourceTo(destination: string): Promise<string | undefined> {
     const bytes = addressBytes(destination) ?? new Uint8Array();
     const header = routeHeader(bytes, 0, 0, 0);
@@ -131,9 +131,9 @@ export class LinkTable {
   }
 
   /**
-   * Has this node's own packets to an address of an interface come from `source`, and no longer from that address itself: by another
-   * source of its local route. In IPv6 the kernel's own route cannot be changed, so that one of `lo` takes its place. Fine when it is
-   * so already. Throws KernelError.
+   * Makes this node's own packets to an interface's address come from `source` instead of that address, by changing the source of its
+   * local route. In IPv6, the kernel's own route cannot be changed, so a route of `lo` replaces it. Succeeds if this is already the case.
+   * Throws KernelError.
    */
   async setLocalSource(index: number, address: string, source: string): Promise<void> {
     const bytes = addressBytes(address) ?? new Uint8Array();
@@ -155,7 +155,7 @@ export class LinkTable {
     await this.#deleteRoute(index, bytes);
   }
 
-  /** Removes such a route, which does not go with its address once it has another source. Fine when it is gone. Throws KernelError. */
+  /** Removes such a route. With another source, it outlives its address. Succeeds if it is gone. Throws KernelError. */
   async deleteLocalRoute(index: number, address: string): Promise<void> {
     const bytes = addressBytes(address) ?? new Uint8Array();
     await this.#deleteRoute(bytes.length === 4 ? index : LOOPBACK_INDEX, bytes);
@@ -186,12 +186,12 @@ export class LinkTable {
   }
 }
 
-/** ifaddrmsg */
+/** Encodes an ifaddrmsg. */
 function addressHeader(family: number, prefixLength: number, index: number): Uint8Array {
   return joined([Uint8Array.of(family, prefixLength, 0, 0), number(index, 4)]);
 }
 
-/** rtmsg for one address as the destination. */
+/** Encodes an rtmsg whose destination is one address. */
 function routeHeader(destination: Uint8Array, table: number, scope: number, type: number): Uint8Array {
   const family = destination.length === 4 ? AF.ip : AF.ip6;
   const protocol = table === 0 ? 0 : RTPROT_KERNEL;

@@ -1,19 +1,19 @@
 import { KernelError } from "./errors.js";
 import { translate } from "./native-error.js";
 
-/** Something that goes on until it is closed. */
+/** A stream of events that continues until it is closed. */
 interface Stream {
   close(): Promise<void>;
 }
 
-/** What is under way on a handle of the addon: its end waits for calls, and ends streams of events. */
+/** Calls and streams of events on a handle of the addon. `end` waits for the calls, and ends the streams. */
 export class NativeCalls {
   readonly #what: string;
   readonly #running = new Set<Promise<unknown>>();
   readonly #streams = new Set<Stream>();
   #closing: Promise<void> | undefined;
 
-  /** `what` the handle is, for errors: "connection". */
+  /** @param what the handle's name in errors, such as "connection". */
   constructor(what: string) {
     this.#what = what;
   }
@@ -36,7 +36,7 @@ export class NativeCalls {
     }
   }
 
-  /** A stream that is ended by whoever closes it, or with the handle. `end` is called once. */
+  /** Returns a stream, which ends if it or the handle is closed. `end` is called once. */
   stream(end: () => void): Stream {
     const stream: Stream = {
       close: async () => {
@@ -47,7 +47,7 @@ export class NativeCalls {
     return stream;
   }
 
-  /** Waits for what runs, closes the streams, then the handle with `close`, once. Calls after this fail with "closed". */
+  /** Waits for running calls, closes the streams, and then the handle with `close`, once. Later calls fail with "closed". */
   async end(close: () => void): Promise<void> {
     this.#closing ??= (async () => {
       await Promise.allSettled(this.#running);
@@ -58,7 +58,7 @@ export class NativeCalls {
   }
 }
 
-/** Calls a handler of events. What it throws surfaces in its own turn, so that the events behind this one are delivered as well. */
+/** Calls a handler of events. Its exceptions are thrown from a microtask, so that later events are delivered as well. */
 export function rethrowLater(handle: () => void): void {
   try {
     handle();

@@ -1,6 +1,6 @@
 import { errnoName, KernelError, type Fault, type KernelErrorCode } from "./errors.js";
 
-/** What the addon throws and rejects with. */
+/** An error that the addon throws or rejects with. */
 export interface NativeError extends Error {
   readonly code: KernelErrorCode;
   readonly action: string;
@@ -18,12 +18,12 @@ function isNativeError(error: unknown): error is NativeError {
   return error instanceof Error && "action" in error && "faults" in error && Array.isArray(error.faults);
 }
 
-/** The addon's errors as KernelErrors; everything else as it is. */
+/** Converts the addon's errors to KernelErrors. Returns any other error unchanged. */
 export function translate(error: unknown, action: string): unknown {
   if (!isNativeError(error)) return error;
   const faults = error.faults.map((fault): Fault => ({ ...fault, errno: errnoName(fault.errno) }));
   return new KernelError(error.code, error.message, {
-    // A check of arguments does not know what they are for.
+    // The addon's check of arguments does not know the action.
     action: error.action === "nf_tables" ? action : error.action,
     ...(error.errno !== 0 && { errno: errnoName(error.errno) }),
     ...(faults.length !== 0 && { faults }),

@@ -8,11 +8,11 @@ import type { NativeConnection, NativeEventCallback, NativeMonitor, NativeOpenOp
 export interface ConnectionOptions {
   /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
   readonly netns?: string;
-  /** Listeners to nf_tables events are told this name with each commit; at most 15 bytes. Default "nft-proxier". */
+  /** The name that the kernel reports with each commit to listeners of nf_tables events. At most 15 bytes. Default "nft-proxier". */
   readonly programName?: string;
-  /** Send buffer to begin with, bytes; it grows with the batches as far as the kernel lets it. */
+  /** Initial send buffer, bytes. It grows with the batches as far as the kernel allows. */
   readonly sendBufferBytes?: number;
-  /** Receive buffer of a monitor, bytes. Default 64 MiB (1 MiB to watch addresses), or what net.core.rmem_max allows. */
+  /** Receive buffer of a monitor, bytes. Default: 64 MiB (1 MiB to watch addresses), or net.core.rmem_max if that is less. */
   readonly receiveBufferBytes?: number;
 }
 
@@ -22,7 +22,7 @@ interface StreamHandlers {
   onError(error: Error): void;
 }
 
-/** The addon's sockets in one network namespace, which the classes of this room share. */
+/** The addon's sockets in one network namespace, which the classes of this directory share. */
 export class NetlinkConnection implements NetlinkExchange {
   readonly addon: NativeAddon;
   readonly handle: NativeConnection;
@@ -58,8 +58,8 @@ export class NetlinkConnection implements NetlinkExchange {
   }
 
   /**
-   * Subscribes to events; subscribed when the promise resolves. Handlers must not throw: their errors surface as uncaught exceptions.
-   * The event loop stays alive until the monitor is closed.
+   * Subscribes to events, before the promise resolves. Handlers must not throw, because their errors become uncaught exceptions. The event loop
+   * stays alive until the monitor is closed.
    * @param onValue receives each value that comes with an event.
    */
   watch(
@@ -81,8 +81,8 @@ export class NetlinkConnection implements NetlinkExchange {
   }
 
   /**
-   * Sends one netlink message to the kernel and returns the messages of its answer, padded, without the final one that ends a dump.
-   * Returns no bytes for an acknowledgement. `protocol` is of `NetlinkProtocol`. An interrupted dump is read again.
+   * Sends one netlink message to the kernel and returns the messages of its answer, padded, without the final message of a dump.
+   * Returns no bytes for an acknowledgement. `protocol` is one of `NetlinkProtocol`. An interrupted dump is read again.
    * Fails with the kernel's errno, or "invalid" if `request` is not one whole request.
    */
   exchange(protocol: number, request: Uint8Array): Promise<Uint8Array> {
@@ -90,8 +90,8 @@ export class NetlinkConnection implements NetlinkExchange {
   }
 
   /**
-   * Returns memory that large commits and dumps left behind to the system, and has the heap collected beside other work. Call it in the
-   * quiet after them. Resolves when the memory is returned.
+   * Returns memory that large commits and dumps used to the system, and starts a garbage collection in small steps. Call it in a quiet time
+   * after them. Resolves when the memory is returned.
    */
   releaseMemory(): Promise<void> {
     return this.run("release memory", (addon) => addon.releaseMemory());

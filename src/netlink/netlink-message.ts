@@ -1,12 +1,12 @@
 /**
- * Netlink messages as bytes, for what is asked seldom (linux/netlink.h). `NetlinkConnection.exchange` sends them. Numbers are in
- * the host's byte order unless a function's name says otherwise. What is read is checked: a message that does not keep to its
- * own lengths throws KernelError "system" (EBADMSG).
+ * Encodes and decodes netlink messages of rare requests (linux/netlink.h). `NetlinkConnection.exchange` sends them. Numbers are in the
+ * host's byte order unless a function's name says otherwise. Decoding checks all lengths, and throws KernelError "system" (EBADMSG) for a
+ * malformed message.
  */
 import { endianness } from "node:os";
 import { KernelError } from "./errors.js";
 
-/** linux/netlink.h: the protocols that `NetlinkConnection.exchange` takes. */
+/** linux/netlink.h: the protocols that `NetlinkConnection.exchange` accepts. */
 export const NetlinkProtocol = { route: 0, netfilter: 12, generic: 16 } as const;
 
 /** linux/netlink.h: flags of requests. */
@@ -21,7 +21,7 @@ export const RequestFlag = {
 
 const HEADER = 16;
 const ATTRIBUTE_HEADER = 4;
-/** Of an attribute's type: it has attributes inside (NLA_F_NESTED), its numbers are in network order (NLA_F_NET_BYTEORDER). */
+/** Flags of an attribute's type: it contains attributes (NLA_F_NESTED), its numbers are in network order (NLA_F_NET_BYTEORDER). */
 const NESTED = 0x8000;
 const NETWORK_ORDER = 0x4000;
 
@@ -33,12 +33,12 @@ function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-/** Bytes behind each other. */
+/** Concatenates bytes. */
 export function joined(parts: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat(parts);
 }
 
-/** A number of 1, 2 or 4 bytes. */
+/** Encodes a number in 1, 2 or 4 bytes. */
 export function number(value: number, length: 1 | 2 | 4): Uint8Array {
   const bytes = new Uint8Array(length);
   const view = viewOf(bytes);
@@ -48,18 +48,18 @@ export function number(value: number, length: 1 | 2 | 4): Uint8Array {
   return bytes;
 }
 
-/** The same in network byte order. */
+/** Encodes a number in network byte order. */
 export function networkNumber(value: number, length: 2 | 4): Uint8Array {
   const bytes = number(value, length);
   return LITTLE ? bytes.toReversed() : bytes;
 }
 
-/** Text with a NUL behind it. */
+/** Encodes text with a final NUL. */
 export function text(value: string): Uint8Array {
   return Buffer.from(`${value}\0`, "latin1");
 }
 
-/** One attribute, padded. Throws RangeError beyond 65,535 bytes. */
+/** Encodes an attribute, padded. Throws RangeError beyond 65,535 bytes. */
 export function attribute(type: number, data: Uint8Array): Uint8Array {
   const length = ATTRIBUTE_HEADER + data.length;
   if (length > 0xffff) throw new RangeError(`attribute ${type} of ${data.length} bytes`);
@@ -70,12 +70,12 @@ export function attribute(type: number, data: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** One whose number is in network order, and marked so, as ipset wants it. */
+/** Encodes an attribute whose type says that its number is in network order, as ipset requires. */
 export function networkAttribute(type: number, data: Uint8Array): Uint8Array {
   return attribute(type | NETWORK_ORDER, data);
 }
 
-/** An attribute of attributes. */
+/** Encodes an attribute that contains attributes. */
 export function nest(type: number, attributes: readonly Uint8Array[]): Uint8Array {
   return attribute(type | NESTED, joined(attributes));
 }
@@ -83,14 +83,14 @@ export function nest(type: number, attributes: readonly Uint8Array[]): Uint8Arra
 export interface Request {
   /** nlmsg_type. */
   readonly type: number;
-  /** Of `RequestFlag`, beside `request`. */
+  /** A combination of `RequestFlag`. `request` is added. */
   readonly flags: number;
   /** The header of the message's own kind: nfgenmsg, genlmsghdr, rtmsg. */
   readonly header: Uint8Array;
   readonly attributes: readonly Uint8Array[];
 }
 
-/** The bytes of a request; its sequence number is 1. */
+/** Encodes a request, with sequence number 1. */
 export function encodeRequest({ type, flags, header, attributes }: Request): Uint8Array {
   const body = joined([header, new Uint8Array(padded(header.length) - header.length), ...attributes]);
   const bytes = new Uint8Array(HEADER + body.length);
@@ -119,7 +119,7 @@ export async function ask(
   return decodeReplies(await netlink.exchange(protocol, encodeRequest(request)), headerLength);
 }
 
-/** Attributes by type; of a type that comes more than once, in their order. */
+/** Attributes by type. Several attributes of one type keep their order. */
 export type Attributes = ReadonlyMap<number, readonly Uint8Array[]>;
 
 /** One message of an answer. */
@@ -129,7 +129,7 @@ export interface Reply {
   readonly attributes: Attributes;
 }
 
-/** The messages of an answer, each with a header of `headerLength` bytes in front of its attributes. */
+/** Decodes the messages of an answer, each with a header of `headerLength` bytes before its attributes. */
 export function decodeReplies(bytes: Uint8Array, headerLength: number): Reply[] {
   const view = viewOf(bytes);
   const replies: Reply[] = [];
@@ -148,7 +148,7 @@ export function decodeReplies(bytes: Uint8Array, headerLength: number): Reply[] 
   return replies;
 }
 
-/** The attributes in the bytes of a nest. */
+/** Decodes the attributes in a nest's bytes. */
 export function decodeAttributes(bytes: Uint8Array): Attributes {
   const view = viewOf(bytes);
   const found = new Map<number, Uint8Array[]>();
@@ -166,29 +166,29 @@ export function decodeAttributes(bytes: Uint8Array): Attributes {
   return found;
 }
 
-/** The first attribute of a type; undefined: there is none. */
+/** Returns the first attribute of a type, or undefined if there is none. */
 export function dataOf(attributes: Attributes, type: number): Uint8Array | undefined {
   return attributes.get(type)?.[0];
 }
 
-/** The attributes inside one; none when it is not there. */
+/** Returns the attributes inside an attribute, or none if it is absent. */
 export function nestOf(attributes: Attributes, type: number): Attributes {
   return decodeAttributes(dataOf(attributes, type) ?? new Uint8Array());
 }
 
-/** A number of 1, 2 or 4 bytes; undefined: the attribute is not there. */
+/** Returns a number of 1, 2 or 4 bytes, or undefined if the attribute is absent. */
 export function numberOf(attributes: Attributes, type: number): number | undefined {
   const data = dataOf(attributes, type);
   return data === undefined ? undefined : readNumber(data, LITTLE, type);
 }
 
-/** The same of a number in network byte order. */
+/** Like numberOf, for a number in network byte order. */
 export function networkNumberOf(attributes: Attributes, type: number): number | undefined {
   const data = dataOf(attributes, type);
   return data === undefined ? undefined : readNumber(data, false, type);
 }
 
-/** Text up to its NUL; undefined: the attribute is not there. */
+/** Returns the text up to its NUL, or undefined if the attribute is absent. */
 export function textOf(attributes: Attributes, type: number): string | undefined {
   const data = dataOf(attributes, type);
   if (data === undefined) return undefined;
@@ -196,7 +196,7 @@ export function textOf(attributes: Attributes, type: number): string | undefined
   return Buffer.from(end < 0 ? data : data.subarray(0, end)).toString("latin1");
 }
 
-/** A number inside a header, in the host's byte order. */
+/** Returns a number inside a header, in the host's byte order. */
 export function headerNumber(header: Uint8Array, offset: number, length: 1 | 2 | 4): number {
   return readNumber(header.subarray(offset, offset + length), LITTLE, offset);
 }

@@ -5,11 +5,11 @@ import type { InterfaceAddress } from "./nft-addon.js";
 export type { InterfaceAddress };
 
 export interface InterfaceHandlers {
-  /** Something changed: read it again. Several changes may be one call. */
+  /** Something changed, so read again. One call may report several changes. */
   onChange(): void;
-  /** The kernel dropped events (ENOBUFS): read everything again. */
+  /** The kernel dropped events (ENOBUFS), so read everything again. */
   onLost(): void;
-  /** The stream ended for good. */
+  /** The stream ended permanently. */
   onError(error: Error): void;
 }
 
@@ -21,14 +21,14 @@ export class NetworkInterfaces {
     this.#connection = connection;
   }
 
-  /** All addresses, whatever their state: tentative and deprecated ones, and those of links that are down. */
+  /** Returns all addresses in any state, also tentative and deprecated ones, and addresses of links that are down. */
   addresses(): Promise<InterfaceAddress[]> {
     return this.#connection.run("dump addresses", (addon, handle) => addon.addresses(handle));
   }
 
   /**
-   * Watches for addresses that come, go or change their state; a link's new name is not reported. Subscribed when the promise resolves: a
-   * change that a later call of `addresses()` misses is reported.
+   * Watches for addresses that come, go or change their state. A link's new name is not reported. Subscribes before the promise resolves, so
+   * a change that a later call of `addresses()` misses is reported.
    */
   watchAddresses(handlers: InterfaceHandlers): Promise<Monitor> {
     const onChange = (): void => handlers.onChange();
@@ -37,13 +37,13 @@ export class NetworkInterfaces {
     );
   }
 
-  /** Names of all interfaces by their index. */
+  /** Returns the names of all interfaces, by index. */
   async names(): Promise<ReadonlyMap<number, string>> {
     const links = await this.#connection.run("dump interfaces", (addon, handle) => addon.links(handle));
     return new Map(links.map(({ index, name }) => [index, name]));
   }
 
-  /** Watches for links that come, go or change their name or state. Subscribed when the promise resolves. */
+  /** Watches for links that come, go or change their name or state. Subscribes before the promise resolves. */
   watchLinks(handlers: InterfaceHandlers): Promise<Monitor> {
     const onChange = (): void => handlers.onChange();
     return this.#connection.watch("watch interfaces", handlers, onChange, (addon, handle, callback) =>

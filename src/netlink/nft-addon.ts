@@ -1,6 +1,6 @@
 /**
- * The addon's functions for nf_tables and addresses, with their types. Errors, thrown or rejected, are `NativeError`s; a getter
- * that throws passes through as it is.
+ * Types of the addon's functions for nf_tables and addresses. All errors are `NativeError`s, except that an exception of a getter in an
+ * argument passes through unchanged.
  */
 import type {
   ChainInfo,
@@ -17,7 +17,7 @@ import type {
   TableRef,
 } from "./kernel.js";
 
-/** Handles: only what made one can take it. */
+/** A handle. Pass it only to functions of the addon that created it. */
 export interface NativeConnection {
   readonly brand: "connection";
 }
@@ -34,7 +34,7 @@ export interface NativeInotify {
 
 export interface NativeOpenOptions {
   readonly netns?: string;
-  /** Of the thread that commits. */
+  /** Name of the thread that commits. */
   readonly name?: string;
   readonly sendBufferBytes?: number;
   readonly receiveBufferBytes?: number;
@@ -42,33 +42,33 @@ export interface NativeOpenOptions {
 
 export interface NativeMonitorOptions {
   readonly tables?: readonly TableRef[];
-  /** Skip what was committed from this port. */
+  /** Skip changes committed from this port. */
   readonly skipPort?: number;
 }
 
-/** Receives events: of a kind that the stream has, with a value, or "lost", or "error" with what ended the stream. Must not throw. */
+/** Receives events: one of the stream's own kinds with a value, "lost", or "error" with the error that ended the stream. Must not throw. */
 export type NativeEventCallback = (kind: string, value: unknown) => void;
 
 /** The names of a program's chains in one table of the older iptables. */
 export interface LegacyChainNames {
-  /** Those that built-in chains jump to: such a jump is the program's own, whatever else the rule matches. */
+  /** Chains that built-in chains jump to. A rule with such a jump is the program's own, whatever else it matches. */
   readonly entries: readonly string[];
   readonly others: readonly string[];
-  /** Of chains that are many. */
+  /** Prefixes that the names of many chains share. */
   readonly prefixes: readonly string[];
 }
 
-/** What was taken out of a table of the older iptables. */
+/** The result of a removal from a table of the older iptables. */
 export interface LegacyRemoval {
-  /** How many chains. */
+  /** Number of removed chains. */
   readonly chains: number;
-  /** How many rules of built-in chains, which jumped to them. */
+  /** Number of removed rules of built-in chains, which jumped to these chains. */
   readonly jumps: number;
-  /** Chains that another program's rules jump to: they stay, with all that they lead to. `user`: "a rule of chain DOCKER". */
+  /** Chains that stay because another program's rules jump to them, with all chains that they jump to. `user`: "a rule of chain DOCKER". */
   readonly kept: readonly { readonly chain: string; readonly user: string }[];
-  /** False when another process changed the table right behind: the counters of all rules in it begin at 0. */
+  /** False if another process changed the table right after the removal, so that the counters of all its rules start at 0. */
   readonly countersKept: boolean;
-  /** Why the lock was not taken; absent: it was. */
+  /** Why the lock was not taken. Absent if it was. */
   readonly unlocked?: string;
 }
 
@@ -86,7 +86,7 @@ export interface NativeNftAddon {
   close(connection: NativeConnection): void;
   portId(connection: NativeConnection): number;
   createBatch(ops: readonly Op[], options?: CommitOptions): NativeBatch;
-  /** Works for about `milliseconds`; true when the batch is ready. */
+  /** Works for about `milliseconds`. Returns true if the batch is ready. */
   prepareBatch(batch: NativeBatch, milliseconds: number): boolean;
   commit(connection: NativeConnection, batch: NativeBatch): Promise<CommitResult>;
   generation(connection: NativeConnection): Promise<Generation>;
@@ -96,17 +96,17 @@ export interface NativeNftAddon {
   sets(connection: NativeConnection, table: TableRef): Promise<SetDump[]>;
   elements(connection: NativeConnection, table: TableRef, set: SetInfo): Promise<ElementBatch>;
   addresses(connection: NativeConnection): Promise<InterfaceAddress[]>;
-  /** Network interfaces by their index. */
+  /** Resolves to all network interfaces. */
   links(connection: NativeConnection): Promise<{ readonly index: number; readonly name: string }[]>;
-  /** The messages of the kernel's answer to one netlink message; see `NetlinkConnection.exchange`. */
+  /** Resolves to the messages of the kernel's answer to one netlink message. See `NetlinkConnection.exchange`. */
   exchange(connection: NativeConnection, protocol: number, request: Uint8Array): Promise<Uint8Array>;
-  /** Where the chains of a table of the older iptables are; see `LegacyTables.layout`. */
+  /** See `LegacyTables.layout`. */
   legacyLayout(connection: NativeConnection, table: TableRef): Promise<Uint32Array>;
-  /** Chains that users made in a table of the older iptables; see `LegacyTables.chains`. Fails with "too-large" beyond `mostBytes`. */
+  /** See `LegacyTables.chains`. Fails with "too-large" beyond `mostBytes`. */
   legacyChains(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<string[]>;
-  /** How many rules such a chain has; see `LegacyTables.rules`. Fails with "too-large" beyond `mostBytes`. */
+  /** See `LegacyTables.rules`. Fails with "too-large" beyond `mostBytes`. */
   legacyRules(connection: NativeConnection, table: TableRef, chain: string, mostBytes: number): Promise<number>;
-  /** Whether a table's chain FORWARD drops by policy; see `LegacyTables.forwardDrops`. */
+  /** See `LegacyTables.forwardDrops`. Fails with "too-large" beyond `mostBytes`. */
   legacyForwardDrops(connection: NativeConnection, table: TableRef, mostBytes: number): Promise<boolean>;
   /** See `LegacyTables.remove`. */
   removeLegacyChains(
@@ -123,28 +123,28 @@ export interface NativeNftAddon {
   ): Promise<NativeMonitor>;
   /** Each event is a "change". */
   watchAddresses(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
-  /** As `watchAddresses`, of links. */
+  /** Like `watchAddresses`, for links. */
   watchLinks(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
   /** Each event is "events" with several `TraceEvent`s. */
   trace(connection: NativeConnection, callback: NativeEventCallback): Promise<NativeMonitor>;
-  /** For all kinds. */
+  /** Closes monitors of all kinds. */
   closeMonitor(monitor: NativeMonitor): void;
-  /** Memory that is free, and not the system's yet, goes back to it; V8 begins to collect, in steps. */
+  /** Returns free memory to the system, and makes V8 start a garbage collection in steps. */
   releaseMemory(): Promise<void>;
   /**
-   * From here on SIGTERM and SIGINT end the process at once with 128 + the signal's number, until others handle them. Gives the one of the two
-   * that had its default action while the other had a handler: Node handles both as it boots, for one signal each (SA_RESETHAND), so this one came.
+   * From now on, SIGTERM and SIGINT end the process at once with 128 + the signal's number, until they get other handlers. Returns the signal that
+   * came before: it has its default action while the other has a handler, because Node's handlers at boot work only once (SA_RESETHAND).
    */
   exitAtEndSignals(): "SIGTERM" | "SIGINT" | undefined;
-  /** An inotify instance. `ready` is called on the main thread, once for each `inotifyAwait`. */
+  /** Opens an inotify instance. `ready` is called on the main thread, once for each `inotifyAwait`. */
   inotifyOpen(ready: () => void): NativeInotify;
-  /** Watches a file or directory; its watch descriptor. Returns undefined if there is none. */
+  /** Watches a file or directory. Returns its watch descriptor, or undefined if it does not exist. */
   inotifyAdd(inotify: NativeInotify, path: string, mask: number): number | undefined;
   /** Succeeds if there is no such watch. */
   inotifyRemove(inotify: NativeInotify, watch: number): void;
-  /** Has `ready` called when there are events. Keeps the event loop alive until then. */
+  /** Calls `ready` when there are events. Keeps the event loop alive until then. */
   inotifyAwait(inotify: NativeInotify): void;
-  /** Events that are there, 32 KiB of them at most. */
+  /** Returns the available events, at most 32 KiB of them. */
   inotifyRead(inotify: NativeInotify): { readonly watch: number; readonly mask: number; readonly name: string }[];
   inotifyClose(inotify: NativeInotify): void;
 }

@@ -27,15 +27,15 @@ import { NetworkInterfaces } from "./network-interfaces.js";
 import type { NativeBatch } from "./nft-addon.js";
 import { readObjects } from "./read-objects.js";
 
-/** Time that reading operations may take before the event loop gets its turn, ms. */
+/** Maximum time for reading operations before a yield to the event loop, ms. */
 const SLICE_MS = 5;
 
-/** nf_tables of the running kernel in one network namespace (see `Kernel`), and on the same connection the namespace's other subjects. */
+/** The running kernel's nf_tables in one network namespace (see `Kernel`). `interfaces` and `legacy` share its connection. */
 export class NftKernel implements Kernel {
   readonly connection: NetlinkConnection;
   readonly interfaces: NetworkInterfaces;
   readonly legacy: LegacyTables;
-  /** Settles when the last commit so far is done: commits keep the order of their calls. */
+  /** Settles when the last commit so far is done, because commits keep the order of their calls. */
   #lastCommit: Promise<unknown> = Promise.resolve();
   #portId: number;
 
@@ -46,7 +46,7 @@ export class NftKernel implements Kernel {
     this.#portId = connection.addon.portId(connection.handle);
   }
 
-  /** Fails as `NetlinkConnection.open`. */
+  /** Rejects like `NetlinkConnection.open`. */
   static async open(options?: ConnectionOptions): Promise<NftKernel> {
     return new NftKernel(await NetlinkConnection.open(options));
   }
@@ -62,7 +62,7 @@ export class NftKernel implements Kernel {
       const previous = this.#lastCommit;
       const prepared = this.#prepare(ops, options);
       const commit = (async () => {
-        // Both at once: the bytes are copied while the kernel is busy with the commit before.
+        // Both at once, so that the bytes are copied while the kernel is busy with the previous commit.
         const [batch] = await Promise.all([prepared, previous]);
         return addon.commit(handle, batch);
       })();
@@ -71,7 +71,7 @@ export class NftKernel implements Kernel {
     });
   }
 
-  /** Reads the operations, and yields to the event loop when there are many. What is synchronous stays synchronous. */
+  /** Reads the operations, and yields to the event loop if there are many. A small batch is read synchronously. */
   async #prepare(ops: readonly Op[], options?: CommitOptions): Promise<NativeBatch> {
     const { addon } = this.connection;
     const batch = addon.createBatch(ops, options);
@@ -116,8 +116,8 @@ export class NftKernel implements Kernel {
   }
 
   /**
-   * Reports packets whose `meta nftrace` a rule of any process has set, as they meet rules. As `monitor`, but a listener costs commits nothing
-   * (the group is NFNLGRP_NFTRACE), and packets that are not traced next to nothing.
+   * Reports the rules that match packets whose `meta nftrace` a rule of any process has set. Like `monitor`, but a listener does not slow down
+   * commits (the group is NFNLGRP_NFTRACE), and hardly slows down packets that are not traced.
    */
   trace(handlers: TraceHandlers): Promise<Monitor> {
     const onEvents = (events: unknown): void => handlers.onEvents(events as readonly TraceEvent[]);

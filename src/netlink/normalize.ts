@@ -1,9 +1,9 @@
 /**
- * Expressions as the kernel dumps them: what was sent, plus the defaults that its `init` fills in, minus what it
- * never gives back. Two rules do the same when their normal forms are equal.
+ * Normal forms of expressions, as the kernel dumps them: the sent fields, plus the defaults that its `init` sets, minus the fields that it
+ * never dumps. Two rules do the same if their normal forms are equal.
  *
- * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18) and is held against a
- * real dump by the conformance suite.
+ * Each entry follows the expression's own dump function in net/netfilter/nft_*.c (Linux 6.18). The conformance suite compares it with a
+ * real dump.
  */
 import { NatFlag, register } from "./constants.js";
 import type { Expr } from "./kernel.js";
@@ -11,14 +11,14 @@ import type { Expr } from "./kernel.js";
 type ExprOf<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 type Normalizers = { readonly [T in Expr["type"]]: (expr: ExprOf<T>) => ExprOf<T> };
 
-/** First of the 16 32-bit words that a register number names; -1 for the verdict register and unknown numbers. */
+/** Returns the index of a register's first 32-bit word (0..15), or -1 for the verdict register and unknown numbers. */
 export function registerWord(reg: number): number {
   if (reg >= 1 && reg <= 4) return (reg - 1) * 4;
   if (reg >= 8 && reg <= 23) return reg - 8;
   return -1;
 }
 
-/** A register in the form in which the kernel dumps it. */
+/** Returns a register in the dumped form. */
 function dumped(reg: number): number {
   const word = registerWord(reg);
   return word < 0 ? reg : register(word);
@@ -39,7 +39,7 @@ const REGISTER_FIELDS = [
   "regPort",
 ];
 
-/** Registers in the dumped form, and no keys whose value is undefined: they count as absent. */
+/** Converts registers to the dumped form, and removes undefined values, which count as absent. */
 function tidy<E extends Expr>(expr: E): E {
   const out: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(expr)) {
@@ -49,12 +49,12 @@ function tidy<E extends Expr>(expr: E): E {
   return out as E;
 }
 
-/** `expr` without some of its keys. */
+/** Returns `expr` without some of its keys. */
 function without<E extends Expr>(expr: E, ...keys: string[]): E {
   return Object.fromEntries(Object.entries(expr).filter(([key]) => !keys.includes(key))) as E;
 }
 
-/** `expr` without a key whose value is zero, which the kernel does not dump. */
+/** Returns `expr` without a key if its value is zero, because the kernel does not dump it then. */
 function dropZero<E extends Expr>(expr: E, key: keyof E & string): E {
   const value: unknown = expr[key];
   return value === 0 || value === 0n ? without(expr, key) : expr;
@@ -66,7 +66,7 @@ interface ProtoRange {
   readonly flags?: number;
 }
 
-/** A range of ports: the upper register defaults to the lower one, and the flag is set by the kernel. */
+/** Normalizes a range of ports: the upper register defaults to the lower one, and the kernel sets the flag. */
 function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(expr: E, flag: number): E {
   const { regProtoMin, regProtoMax, flags }: ProtoRange = expr;
   const range = regProtoMin === undefined ? {} : { regProtoMin, regProtoMax: regProtoMax ?? regProtoMin };
@@ -74,7 +74,7 @@ function portRange<E extends ExprOf<"nat"> | ExprOf<"masq"> | ExprOf<"redir">>(e
   return dropZero({ ...expr, ...range, flags: all }, "flags");
 }
 
-/** The kernel dumps it unchanged. */
+/** For expressions that the kernel dumps unchanged. */
 const same = <E>(expr: E): E => expr;
 
 const NORMALIZERS: Normalizers = {
@@ -135,20 +135,20 @@ const NORMALIZERS: Normalizers = {
 };
 
 /**
- * The normal form of an expression: with the kernel's defaults, registers as dumped, and without what changes by
- * itself (counters, a quota's use, `last`) or only names a set of the same batch (`setId`).
+ * Returns the normal form of an expression, with the kernel's defaults and registers as dumped. It has no values that change by themselves
+ * (counters, a quota's use, `last`), and no references to a set of the same batch (`setId`).
  */
 export function normalizeExpr(expr: Expr): Expr {
   const normalize = NORMALIZERS[expr.type] as (expr: Expr) => Expr;
   return tidy(normalize(tidy(expr)));
 }
 
-/** True when both lists do the same, in the same order. */
+/** Whether both lists do the same, in the same order. */
 export function sameExprs(a: readonly Expr[], b: readonly Expr[]): boolean {
   return a.length === b.length && a.every((expr, i) => sameValue(normalizeExpr(expr), normalizeExpr(b[i])));
 }
 
-/** Deep equality of plain data: objects, arrays, byte arrays, numbers, strings and bigints. */
+/** Compares plain data deeply: objects, arrays, byte arrays, numbers, strings and bigints. */
 function sameValue(a: unknown, b: unknown): boolean {
   if (a === b) return true;
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;

@@ -1,4 +1,4 @@
-/** Named objects and flowtables of nf_tables (linux/netfilter/nf_tables.h), which are asked for only where a table has some. */
+/** Reads named objects and flowtables of nf_tables (linux/netfilter/nf_tables.h). */
 import type { ObjectInfo, TableRef } from "./kernel.js";
 import { NfProto } from "./constants.js";
 import {
@@ -18,12 +18,12 @@ const NFNL_SUBSYS_NFTABLES = 10;
 const NFGEN_HEADER = 4;
 
 const Message = { getObject: 19, getFlowtable: 23 } as const;
-/** NFTA_OBJ_* and NFTA_FLOWTABLE_* number these alike. */
+/** NFTA_OBJ_* and NFTA_FLOWTABLE_* use the same numbers for these. */
 const TABLE = 1;
 const NAME = 2;
 const NFTA_OBJ_TYPE = 3;
 
-/** The table's named objects, then its flowtables; none when there is no such table. Throws KernelError. */
+/** Returns the table's named objects, then its flowtables, or nothing if there is no such table. Throws KernelError. */
 export async function readObjects(netlink: NetlinkExchange, table: TableRef): Promise<ObjectInfo[]> {
   const objects = await dump(netlink, table, Message.getObject);
   const flowtables = await dump(netlink, table, Message.getFlowtable);
@@ -43,7 +43,7 @@ async function dump(netlink: NetlinkExchange, { family, table }: TableRef, messa
     attributes: [attribute(TABLE, text(table))],
   };
   const replies = await ask(netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
-  // A kernel that does not filter by the table's name gives those of all tables.
+  // Some kernels do not filter by the table's name, and return the objects of all tables.
   return replies.flatMap(({ attributes }) => (textOf(attributes, TABLE) === table ? [attributes] : []));
 }
 

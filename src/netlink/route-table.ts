@@ -1,4 +1,4 @@
-/** Where the kernel routes packets to, over rtnetlink (linux/rtnetlink.h, fib_rules.h). Nothing is changed. */
+/** Reads the kernel's routes over rtnetlink (linux/rtnetlink.h, fib_rules.h). Changes nothing. */
 import { AF } from "../base/ip-families.js";
 import { addressBytes, type IpFamily } from "../base/ip.js";
 import { isErrno } from "./errors.js";
@@ -26,17 +26,17 @@ const RTM_TYPE = 7;
 const RTA_DST = 1;
 const RTA_OIF = 4;
 const FIB_RULE_LENGTH = 12;
-/** The rules that a network namespace begins with: local, main and, of IPv4, default. */
+/** Number of rules in a new network namespace: local, main and, for IPv4, default. */
 const DEFAULT_RULES = { ip: 3, ip6: 2 } as const;
 
 export interface KernelRoute {
   /** RTN_*, as `AddressType` names them. */
   readonly type: number;
-  /** Interface that the packet leaves by. */
+  /** The outgoing interface. */
   readonly interfaceName: string;
 }
 
-/** One network namespace's routes. Answers of a link's name are kept: for one question after another, not for long. */
+/** The routes of one network namespace. It caches the names of links, so use it only for a short series of requests. */
 export class RouteTable {
   readonly #netlink: NetlinkExchange;
   readonly #names = new Map<number, Promise<string>>();
@@ -45,7 +45,7 @@ export class RouteTable {
     this.#netlink = netlink;
   }
 
-  /** Of a packet of this node to the address (`ip route get`); "none": there is no route. Rejects with KernelError. */
+  /** Returns the route of this node's packets to the address (`ip route get`), or "none". Rejects with KernelError. */
   async to(address: string): Promise<KernelRoute | "none"> {
     const bytes = addressBytes(address) ?? new Uint8Array();
     const family = bytes.length === 4 ? AF.ip : AF.ip6;
@@ -56,13 +56,13 @@ export class RouteTable {
       if (reply === undefined || index === undefined) return "none";
       return { type: headerNumber(reply.header, RTM_TYPE, 1), interfaceName: await this.#nameOf(index) };
     } catch (error) {
-      // No route; and what routes of types prohibit and blackhole answer.
+      // There is no route, or its type is prohibit or blackhole.
       if (isErrno(error, "ENETUNREACH", "EHOSTUNREACH", "EACCES", "EINVAL")) return "none";
       throw error;
     }
   }
 
-  /** Whether other things than its destination decide where a packet is routed to (`ip rule`). Rejects with KernelError. */
+  /** Whether the route may depend on more than a packet's destination (`ip rule`). Rejects with KernelError. */
   async hasPolicies(family: IpFamily): Promise<boolean> {
     const header = new Uint8Array(FIB_RULE_LENGTH);
     header[0] = AF[family];
