@@ -1,4 +1,4 @@
-/** Rows as the kernel port's element batches, and back: packing what is written, reading what a dump holds. */
+/** Converts rows to the kernel port's element batches and back: packs changes, reads dumps. */
 import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
@@ -11,12 +11,12 @@ import type { VerdictRegistry } from "./verdicts.js";
 
 type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters" | "timeouts" | "expirations">;
 
-/** Timeout and what is left of it, 64 bits each. */
+/** The timeout and the time left, 64 bits each. */
 const TIME_WORDS = 4;
 /** Packets and bytes, 64 bits each. */
 const COUNTER_WORDS = 4;
 
-/** What each addition has behind its data. */
+/** The columns after the data of each addition. */
 interface Columns {
   readonly counters: boolean;
   readonly timeouts: boolean;
@@ -26,23 +26,23 @@ function wordsOfColumns({ counters, timeouts }: Columns): number {
   return (timeouts ? TIME_WORDS : 0) + (counters ? COUNTER_WORDS : 0);
 }
 
-/** What one transaction does to the elements of a set, and to whose rows. */
+/** The changes of one transaction to the elements of a set, and the rows concerned. */
 export interface PackedChange {
-  /** The set is created anew: everything desired is added, nothing deleted singly. */
+  /** The set is created from scratch: every desired element is added, none is deleted individually. */
   readonly full: boolean;
   readonly adds?: ElementBatch;
   readonly deletes?: ElementBatch;
-  /** Indices of `adds` that begin with the count of the kernel's element. */
+  /** Indices of the `adds` that start from the counter of the kernel's element. */
   readonly carry?: Uint32Array;
   readonly addRows: RowList;
   readonly deleteRows: RowList;
   /** Rows whose grace period begins with this transaction. */
   readonly deferredRows: RowList;
-  /** Rows without an operation that are free once the transaction is in force. */
+  /** Rows without an operation that become free when the transaction is committed. */
   readonly otherRows: RowList;
 }
 
-/** Writes rows' elements, and the few verdicts that they use, into buffers that grow. */
+/** Writes the elements of rows, and the verdicts that they use, into growing buffers. */
 export class BatchWriter {
   readonly addRows: RowList;
   readonly deleteRows = new RowList();
@@ -59,7 +59,7 @@ export class BatchWriter {
   constructor(
     readonly rows: Rows,
     readonly verdicts: VerdictRegistry | undefined,
-    /** About as many additions are to come. */
+    /** Expected number of additions. */
     additions: number,
     readonly columns: Columns,
   ) {
@@ -68,7 +68,7 @@ export class BatchWriter {
     this.addRows = new RowList(additions);
   }
 
-  /** The row's data; of a row that is not desired that is what the kernel holds. */
+  /** Adds the row's data. A row that is not desired has the data that the kernel holds. */
   add(row: number, packets = 0, bytes = 0): void {
     const { keyWords, dataWords } = this.rows;
     const to = this.addRows.length * this.#stride;
@@ -92,12 +92,12 @@ export class BatchWriter {
     else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
   }
 
-  /** The next addition has this timeout, and so much left of it. */
+  /** Sets the timeout and the remaining time of the next addition. */
   timeNext(timeoutMs: number, leftMs: number): void {
     this.#time = [timeoutMs, leftMs];
   }
 
-  /** The next addition begins with the count of the kernel's element that has its key. */
+  /** Lets the next addition start from the counter of the kernel's element with the same key. */
   carryNext(): void {
     this.#carry ??= new RowList();
     this.#carry.push(this.addRows.length);
@@ -111,7 +111,7 @@ export class BatchWriter {
     this.rows.copyKey(row, this.#deletes, to);
   }
 
-  /** `ranges`: keys are ranges, first and last value. */
+  /** @param ranges keys are ranges: the first and the last value. */
   finish(full: boolean, ranges: boolean): PackedChange {
     const { addRows, deleteRows, deferredRows, otherRows } = this;
     const { keyLen, dataLen } = this.rows;
@@ -172,17 +172,17 @@ function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
   return bytes;
 }
 
-/** Called with one element: its key at `words[at]`, its data (for verdict maps the registry's number) at `data[dataAt]`. */
+/** Called with one element: its key at `words[at]`, its data at `data[dataAt]`. The data of a verdict map is the registry's number. */
 export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
 
-/** Word of a record, as `eachRecord` visits it, at which a column begins; -1: the batch has none. */
+/** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
 export function columnWord(batch: ElementBatch, column: "expiration" | "counter"): number {
   const { keyLen, dataLen } = batch;
   const at = batchLayout(batch)[column];
   return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;
 }
 
-/** Visits every element of a dump but catch-alls; false when there is one. Yields to the event loop now and then. */
+/** Visits every element of a dump except catch-all elements. Returns false if there is one. Yields to the event loop now and then. */
 export async function eachRecord(
   batch: ElementBatch,
   numberOf: (verdict: Verdict) => number,
@@ -206,7 +206,7 @@ export async function eachRecord(
   return complete;
 }
 
-/** The records as words; keys or data of 1 or 2 bytes are padded first. */
+/** Returns the records as words. Keys or data of 1 or 2 bytes are padded first. */
 function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; dataAt: number; flagsAt: number } {
   const { keyLen, dataLen, count } = batch;
   const layout = batchLayout(batch);
@@ -216,7 +216,7 @@ function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; data
     return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2), flagsAt: layout.flags >> 2 };
   }
   const flagsAt = layout.flags < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen);
-  // Flags and what is behind them are whole words.
+  // The flags and the columns after them are whole words.
   const tail = layout.stride - keyLen - dataLen;
   const stride = wordsFor(keyLen) + wordsFor(dataLen) + tail / 4;
   const words = new Int32Array(count * stride);

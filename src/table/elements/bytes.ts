@@ -1,4 +1,4 @@
-/** Numbers in the byte order of this machine, in which the kernel keeps marks, indices and flags; and bytes as words of that order. */
+/** Numbers in this machine's byte order, which the kernel uses for marks, indices and flags, and bytes as words of that order. */
 const HOST_LITTLE = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
 
 export function readU32(bytes: Uint8Array, at: number): number {
@@ -13,7 +13,6 @@ export function writeU32(bytes: Uint8Array, at: number, value: number): void {
 
 const [LOW, HIGH] = HOST_LITTLE ? [0, 1] : [1, 0];
 
-/** A number of 64 bits that is two words. */
 export function readU64(words: Int32Array, at: number): number {
   return (words[at + LOW] >>> 0) + (words[at + HIGH] >>> 0) * 2 ** 32;
 }
@@ -23,7 +22,7 @@ export function writeU64(words: Int32Array, at: number, value: number): void {
   words[at + HIGH] = Math.floor(value / 2 ** 32);
 }
 
-/** Words that hold as many bytes: a key or data of 1 or 2 bytes is padded with zeros. */
+/** Number of words that hold this many bytes. Keys or data of 1 or 2 bytes are padded with zeros. */
 export function wordsFor(bytes: number): number {
   return (bytes + 3) >>> 2;
 }

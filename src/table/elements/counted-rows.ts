@@ -1,6 +1,6 @@
 /**
- * What the elements of one set have counted. The kernel's number is the total: the thread that commits reads each element that is replaced
- * right before the transaction, and writes the new one with that count. Packets that come between the read and the commit are not counted.
+ * Counters of one set's elements. The kernel's number is the total. Right before the transaction, the committing thread reads each element that is
+ * replaced, and writes the new one with that count. Packets between this read and the commit are not counted.
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
 import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
@@ -8,17 +8,17 @@ import { readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/rule.js";
 import type { Rows } from "./rows.js";
 
-/** Reads the set's elements from the kernel; undefined: the kernel has no such set, or one without counters. */
+/** Reads the set's elements from the kernel. Returns undefined if the kernel has no such set, or the set has no counters. */
 export type CounterDump = () => Promise<ElementBatch | undefined>;
 
 export class CountedRows {
   /** By row: packets and bytes of the kernel's element at the last reading. */
   #read = new Float64Array(32);
-  /** By row: packets as of the reading before. */
+  /** By row: packets at the reading before. */
   #before = new Float64Array(0);
   /** Rows whose element is being replaced by one that begins at 0. */
   readonly #restarting = new Set<number>();
-  /** While a dump is under way: rows that began at 0 after the dump did, which may show what they had counted before. */
+  /** During a dump: rows that started at 0 after the dump began. The dump may show their former counts. */
   #restarted: Set<number> | undefined;
 
   constructor(
@@ -35,12 +35,12 @@ export class CountedRows {
     return { packets: this.#read[at] ?? 0, bytes: this.#read[at + 1] ?? 0 };
   }
 
-  /** As of the reading before the last. */
+  /** The count at the reading before the last. */
   before(key: Int32Array): number {
     return this.#before[this.rows.find(key)] ?? 0;
   }
 
-  /** Reads what the kernel's elements have counted; beside whatever else is done. */
+  /** Reads the counters of the kernel's elements. May run at the same time as any other call. */
   async read(dump: CounterDump): Promise<void> {
     this.#restarted = new Set();
     const rows = this.#read.length / 2;
@@ -64,13 +64,13 @@ export class CountedRows {
     });
   }
 
-  /** The kernel's element has counted what is at `words[at]`. */
+  /** Notes the counter at `words[at]` of the kernel's element. */
   note(row: number, words: Int32Array, at: number): void {
     if (this.#restarting.has(row) || this.#restarted?.has(row) === true) return;
     this.#put(row, readU64(words, at), readU64(words, at + 2));
   }
 
-  /** Packs the row's element. It begins with the count of the element that it replaces, or with the last reading if there is none. */
+  /** Packs the row's element. It starts from the count of the element that it replaces, or from the last reading if there is none. */
   add(row: number, inKernel: boolean, writer: BatchWriter): void {
     if (inKernel && !this.#carries(row)) {
       this.#restarting.add(row);
@@ -96,12 +96,12 @@ export class CountedRows {
     }
   }
 
-  /** The kernel has not committed it. */
+  /** The kernel has not committed the transaction. */
   abort({ addRows }: PackedChange): void {
     for (let i = 0; i < addRows.length; i++) this.#restarting.delete(addRows.rows[i]);
   }
 
-  /** The row is another element's from now on. */
+  /** From now on the row belongs to another element. */
   freed(row: number): void {
     this.#restarting.delete(row);
     this.#read.fill(0, row * 2, row * 2 + 2);

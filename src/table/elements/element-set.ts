@@ -1,18 +1,18 @@
 /**
- * Desired against kernel, for the elements of one set or map.
+ * Compares the desired and the observed elements of one set or map, and packs the differences.
  *
- *   put / delete                                   take ──► pack ──► commit
- *          │                                        ▲                  │
- *          ▼                                        │                  ▼
- *   ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
- *   │  desired   │ ───────────► │ dirty rows│ ──────┘                  │
- *   └────────────┘              └───────────┘ ◄── on failure ──────────┤
- *   ┌────────────┐                                                     │
- *   │   kernel   │ ◄────────────── what was sent, on success ──────────┘
- *   └────────────┘ ◄── load (a dump)
+ *     put / delete                                   take ──► pack ──► commit
+ *            │                                        ▲                  │
+ *            ▼                                        │                  ▼
+ *     ┌────────────┐   differs?   ┌───────────┐       │           settle (or abort)
+ *     │  desired   │ ───────────► │ dirty rows│ ──────┘                  │
+ *     └────────────┘              └───────────┘ ◄── on failure ──────────┤
+ *     ┌────────────┐                                                     │
+ *     │   kernel   │ ◄────────────── what was sent, on success ──────────┘
+ *     └────────────┘ ◄── load (a dump)
  *
- * Both sides live in one row (rows.ts), so a change costs one look-up, and a transaction costs as many steps as there are
- * changes, whatever the size. packing.ts has the way from dirty rows to what is sent, counted-rows.ts what elements count.
+ * Both sides live in one row (rows.ts). So a change costs one look-up, and the cost of a transaction depends on the changes, not on the size of
+ * the set. packing.ts turns dirty rows into batches, and counted-rows.ts keeps the counters of elements.
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
@@ -32,14 +32,13 @@ export interface ElementDrift {
   readonly changed: number;
 }
 
-/** What a dump was found to hold. */
 export interface Loaded {
-  /** False: an element that this set cannot stand for is among them (a catch-all). */
+  /** False if the dump has an element that this set cannot represent (a catch-all). */
   readonly complete: boolean;
   readonly drift: ElementDrift;
 }
 
-/** Tells whether a read or a write works on what is desired, which must not change then. */
+/** Tells whether a read or a write is using the desired state, which must not change until it ends. */
 export interface ChangeGate {
   readonly isHeld: boolean;
   /** Throws TableError "busy" if it is held. */
@@ -47,30 +46,30 @@ export interface ChangeGate {
 }
 
 export interface TrackerOptions {
-  /** Of verdict maps. */
+  /** For verdict maps. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;
-  /** Milliseconds, monotonic; for timeouts. Default: performance.now. */
+  /** The monotonic clock for timeouts, in ms. Default: performance.now. */
   readonly now?: () => number;
   /** Default: open. */
   readonly gate?: ChangeGate;
 }
 
-/** Whether elements that the Table fills have timeouts. */
+/** Whether the Table fills the set, and its elements have timeouts. */
 export function tracksEnds({ timeoutMs, dynamic }: SetSpec): boolean {
   return timeoutMs !== undefined && dynamic !== true;
 }
 
-/** One set's elements. `Table` alone calls what `ElementSet` does not have. */
+/** The elements of one set. Only `Table` calls the methods that `ElementSet` does not have. */
 export class TrackedElements implements ElementSet {
   readonly keyLen: number;
   readonly dataLen: number;
-  /** Whether it is known what the kernel's set holds. */
+  /** Whether the elements of the kernel's set are known. */
   known = false;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #gate: ChangeGate | undefined;
   readonly #rows: Rows;
-  /** The key that is being looked up, and the data that is being put, as words. */
+  /** Scratch buffers: the key to look up, and the data to put, as words. */
   readonly #key: Int32Array;
   readonly #keyBytes: Uint8Array;
   readonly #data: Int32Array;
@@ -114,12 +113,11 @@ export class TrackedElements implements ElementSet {
     });
   }
 
-  /** Ends what is over by now, unless a read or a write works on the rows. */
+  /** Ends expired elements, unless a read or a write is using the rows. */
   #sweep(): void {
     if (this.#gate?.isHeld !== true) this.#expiries?.sweep();
   }
 
-  /** The row's time is over. */
   #end(row: number): void {
     const rows = this.#rows;
     this.#verdicts?.release(rows.words(row)[rows.at(row) + DATA]);
@@ -158,7 +156,7 @@ export class TrackedElements implements ElementSet {
     return changed;
   }
 
-  /** What the element of a set with timeouts is desired with: its timeout, and what is left of it, ms; 0: none. */
+  /** Returns the desired timeout of the element in a set with timeouts, and the time left, ms. 0 if it has none. */
   times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number] {
     const row = this.#desiredRow(key);
     return row < 0 ? [0, 0] : (this.#expiries?.times(row) ?? [0, 0]);
@@ -176,7 +174,7 @@ export class TrackedElements implements ElementSet {
     return this.#putList(key, base, data, count, 0);
   }
 
-  /** Desires each element of the list `uses` times more. Returns how many of them are now desired with other data. */
+  /** Desires each element of the list, and adds `uses` to its use count. Returns how many of them got other data. */
   #putList(key: Uint8Array, base: number, data: Int32Array, count: number, uses: 0 | 1): number {
     if (this.spec.dynamic === true || this.#verdicts !== undefined) throw this.#noList();
     this.#gate?.checkChangeable();
@@ -247,7 +245,7 @@ export class TrackedElements implements ElementSet {
     return this.#counted?.before(this.#readKey(key)) ?? 0;
   }
 
-  /** Reads what the kernel's elements have counted; beside whatever else is done. */
+  /** Reads the counters of the kernel's elements. May run at the same time as any other call. */
   async readCounters(dump: CounterDump): Promise<void> {
     await this.#counted?.read(dump);
   }
@@ -279,7 +277,7 @@ export class TrackedElements implements ElementSet {
     for (let row = 0; row < this.#rows.end; row++) if ((this.#rows.of(row) & DESIRED) !== 0) this.#undesire(row, false);
   }
 
-  /** Calls `visit` with every desired element, as views that are valid during the call. */
+  /** Calls `visit` with every desired element. The views are valid during the call only. */
   forEach(visit: (key: Uint8Array, data: Uint8Array) => void): void {
     this.#sweep();
     for (let row = 0, { end } = this.#rows; row < end; row++) {
@@ -298,18 +296,20 @@ export class TrackedElements implements ElementSet {
     return (state & DESIRED) === 0 && this.#rows.isInKernel(state);
   }
 
-  /** Takes what differs. `full`: everything, for a set that is created anew. Every take ends in `settle`, or in `giveBack` and `abort`. */
+  /**
+   * Takes the differences, or everything (`full`) for a set that is created from scratch. Every take ends in `settle`, or in `giveBack` and `abort`.
+   */
   take(full: boolean): void {
     this.#expiries?.sweep();
     this.#packing.take(full);
   }
 
-  /** Packs what was taken, or the next `most` rows of it: `packing` tells whether there is more. Yields to the event loop now and then. */
+  /** Packs the taken rows, or the next `most` of them: `packing` tells whether there are more. Yields to the event loop now and then. */
   pack(most?: number): Promise<PackedChange> {
     return this.#packing.pack(most);
   }
 
-  /** What was taken and is not packed yet is to be done again. */
+  /** Returns the rows that are taken but not packed: the next transaction writes them. */
   giveBack(): Promise<void> {
     return this.#packing.giveBack();
   }
@@ -331,19 +331,19 @@ export class TrackedElements implements ElementSet {
       await this.#rows.forEachIn(list, (row) => this.#rows.finish(row));
   }
 
-  /** The transaction is not in force: everything that was packed is to be done again. */
+  /** The transaction was not committed: the next one repeats all that it had packed. */
   async abort(change: PackedChange): Promise<void> {
     this.#counted?.abort(change);
     for (const list of [change.addRows, change.deleteRows, change.deferredRows, change.otherRows])
       await this.#rows.forEachIn(list, (row) => this.#rows.markDirty(row));
   }
 
-  /** Moves deferred deletions whose grace period is over to the next transaction, `most` of them. Returns their number. */
+  /** Moves up to `most` deferred deletions whose grace period is over to the next transaction. Returns their number. */
   endGrace(now: number, most = Infinity): number {
     return this.#rows.endGrace(now, most);
   }
 
-  /** Chains that elements in their grace period lead to. */
+  /** Chains that elements in their grace period jump or go to. */
   deferredTargets(): Set<string> {
     const chains = new Set<string>();
     this.#rows.forEachDeferred((row) => chains.add(this.#kernelTarget(row)));
@@ -356,7 +356,7 @@ export class TrackedElements implements ElementSet {
     });
   }
 
-  /** Whether the kernel holds an element that leads to one of the chains. */
+  /** Whether the kernel holds an element that jumps or goes to one of the chains. */
   leadsTo(chains: ReadonlySet<string>): boolean {
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
@@ -365,7 +365,7 @@ export class TrackedElements implements ElementSet {
     return false;
   }
 
-  /** Of a verdict map: the chain that the kernel's element leads to; "": none. */
+  /** The chain that the kernel's element of a verdict map jumps or goes to. "" if there is none. */
   #kernelTarget(row: number): string {
     return this.#verdicts?.chainOf(this.#rows.kernelWords(row)[this.#rows.kernelAt(row)]) ?? "";
   }
@@ -375,8 +375,8 @@ export class TrackedElements implements ElementSet {
   }
 
   /**
-   * Replaces the observed state by a dump; no dump: the set is not there. Where nothing was known before, what is not desired is an
-   * earlier run's.
+   * Replaces the observed state by a dump. Without a dump, the kernel has no such set. If nothing was known before, elements that are not desired
+   * come from an earlier run.
    */
   async load(batch?: ElementBatch): Promise<Loaded> {
     if (batch === undefined) {
@@ -387,7 +387,7 @@ export class TrackedElements implements ElementSet {
     this.#forgetOver();
     const { deferLeftovers = false } = this.spec;
     const first = !this.known;
-    // Then no row is missing, and none needs a second look.
+    // Then no row can be missing, and no row has to be checked again.
     const fresh = first && typeof deferLeftovers === "boolean" && this.#rows.kernelSize === 0;
     if (this.#rows.end === 0) this.#rows.reserve(batch.count);
     this.#rows.forgetKernel(!fresh);
@@ -412,26 +412,26 @@ export class TrackedElements implements ElementSet {
     return { complete, drift };
   }
 
-  /** What the kernel has ended, or is about to, is not missed when a dump does not have it. */
+  /** A dump without elements that the kernel has ended, or is about to end, is no drift. */
   #forgetOver(): void {
     if (this.#expiries === undefined) return;
     this.#expiries.sweep();
     for (const row of this.#expiries.overRows()) this.#rows.dropKernel(row);
   }
 
-  /** Visits every element of a dump, as this one keeps them; false when one of them has no place here. */
+  /** Visits every element of a dump in this set's own form. Returns false if it cannot represent one of them. */
   protected eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {
     return eachRecord(batch, (verdict) => this.#verdicts?.id(verdict) ?? 0, visit);
   }
 
-  /** How a dump differs from what the kernel is believed to hold, while that does not change. */
+  /** Compares a dump with the observed state, which must not change meanwhile. */
   async compare(batch: ElementBatch): Promise<ElementDrift> {
     this.#sweep();
     const drift = { gone: 0, added: 0, changed: 0 };
     let found = 0;
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#rows.find(words, at);
-      // What is over may be there, or not.
+      // The kernel may still hold an expired element.
       if (row >= 0 && this.#expiries?.isOver(row) === true) return;
       if (row < 0 || !this.#rows.isInKernel(this.#rows.of(row))) drift.added++;
       else {
@@ -449,7 +449,7 @@ export class TrackedElements implements ElementSet {
     return rows;
   }
 
-  /** Takes over key and data. Returns the row of the key, made if there is none. */
+  /** Copies key and data. Returns the row of the key, and creates it if necessary. */
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
     if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
     this.#gate?.checkChangeable();
@@ -494,7 +494,7 @@ export class TrackedElements implements ElementSet {
     return row >= 0 && (this.#rows.of(row) & DESIRED) !== 0 ? row : -1;
   }
 
-  /** Takes over a key. Returns its words. */
+  /** Copies a key. Returns its words. */
   #readKey(key: Uint8Array): Int32Array {
     const { keyLen } = this;
     if (key.length !== keyLen)
@@ -503,13 +503,13 @@ export class TrackedElements implements ElementSet {
     return this.#key;
   }
 
-  /** Takes over all of a list's keys but their last word. */
+  /** Copies the part that all keys of a list share: everything but the last word. */
   #readHead(key: Uint8Array): void {
     if (key.length !== this.keyLen - 4) throw this.#noList();
     for (let i = 0; i < key.length; i++) this.#keyBytes[i] = key[i];
   }
 
-  /** Of the list whose other words were read last: the key that ends in `last`. */
+  /** The key that ends in `last`, in the list that `#readHead` read last. */
   #keyAt(last: number): Int32Array {
     this.#key[this.#rows.keyWords - 1] = last;
     return this.#key;

@@ -1,40 +1,39 @@
 /**
- * When the elements of one set end, of a set with timeouts that the Table fills. The kernel ends an element by itself and tells nobody, so each
- * row has two ends of its own: of what is desired, and of what the kernel holds. The latter is the later one: an element is sent with the time
- * that it has left, and its time in the kernel begins when the transaction does.
+ * Tracks when elements end in one set with timeouts that the Table fills. The kernel ends an element without an event, so each row has two ends of
+ * its own: the desired one and the kernel's. The kernel's is the later one: an element is sent with the time that it has left, and that time starts
+ * to run when the transaction takes effect.
  */
 import type { Rows } from "./rows.js";
 import { DESIRED } from "./rows.js";
 
 interface Ends {
-  /** What the element is written with, ms; 0: it does not end. */
+  /** The timeout that the element is written with, ms. 0: it does not end. */
   timeoutMs: number;
-  /** It is desired until then, by the clock. */
+  /** When the desired element ends, on the clock. */
   until: number;
-  /** The kernel holds it until then at the latest, if it holds it at all. */
+  /** The latest time at which the kernel may hold the element. */
   kernelUntil: number;
-  /** The kernel's element has another time: it is written although it is there. */
+  /** The time of the kernel's element differs: it has to be written again. */
   renewed: boolean;
-  /** Its time was asked for, and not written yet. */
+  /** The timeout was asked for, but has not been written yet. */
   asked: boolean;
-  /** An earlier run's, found in the kernel and not desired since. */
+  /** The element comes from an earlier run: a dump had it, and it has not been desired since. */
   leftover: boolean;
-  /** Its time is over, and the kernel may hold it still. */
+  /** The element has expired, but the kernel may still hold it. */
   over: boolean;
-  /** Time left as of the last packing, ms. */
+  /** Time left when the element was last packed, ms. */
   sentLeft: number;
 }
 
-/** So much earlier is an element taken to be over: the kernel counts in jiffies, 10 ms at HZ=100. */
+/** Elements count as expired this much earlier: the kernel counts in jiffies, 10 ms at HZ=100. */
 const SLACK_MS = 20;
-/** Two ends so close are the same: an element that was found may keep its own. */
+/** Ends that differ by less are the same: an element found in the kernel keeps its own. */
 const SAME_MS = 1000;
 
-/** What becomes of a row whose time is over. */
 export interface ExpiryHandlers {
-  /** It is no longer desired. */
+  /** The row is no longer desired. */
   over(row: number): void;
-  /** The kernel does not hold it any longer. */
+  /** The kernel no longer holds the row. */
   gone(row: number): void;
 }
 
@@ -43,7 +42,7 @@ export class Expiries {
   readonly #now: () => number;
   readonly #handlers: ExpiryHandlers;
   readonly #ends = new Map<number, Ends>();
-  /** A heap, the earliest end first; ends that a row no longer has are passed over. */
+  /** A heap, the earliest end first. Ends that a row no longer has are skipped. */
   #due: (readonly [at: number, row: number])[] = [];
 
   constructor(
@@ -57,7 +56,7 @@ export class Expiries {
     this.#handlers = handlers;
   }
 
-  /** Ends what is over by now. */
+  /** Ends all elements that have expired. */
   sweep(): void {
     const now = this.#now();
     for (let first = this.#due[0]; first !== undefined && first[0] <= now; first = this.#due[0]) {
@@ -75,9 +74,9 @@ export class Expiries {
   }
 
   /**
-   * The row was desired just now.
-   * @param timeoutMs asked for with it; absent: the set's own.
-   * @param wasSame it was desired with the same data.
+   * The row has just become desired.
+   * @param timeoutMs the timeout asked for. Default: that of the set.
+   * @param wasSame it was already desired with the same data.
    * @returns whether its end changed.
    */
   put(row: number, timeoutMs: number | undefined, wasSame: boolean): boolean {
@@ -88,7 +87,7 @@ export class Expiries {
     ends.timeoutMs = timeoutMs ?? this.defaultMs();
     ends.until = ends.timeoutMs === 0 ? Infinity : now + ends.timeoutMs;
     ends.asked = timeoutMs !== undefined;
-    // An earlier run's element keeps its time, unless another one is asked for.
+    // An element from an earlier run keeps its time, unless another one is asked for.
     const end = ends.kernelUntil - SLACK_MS;
     const keepsTime = inKernel && ends.leftover && !ends.asked && end !== Infinity;
     if (keepsTime) ends.until = end;
@@ -99,12 +98,12 @@ export class Expiries {
     return true;
   }
 
-  /** Whether the row is to be written although the kernel holds it. */
+  /** Whether to write the row although the kernel holds it. */
   renewed(row: number): boolean {
     return this.#ends.get(row)?.renewed === true;
   }
 
-  /** What the row is written with: its timeout, and what is left of it, ms; 0: none. */
+  /** Returns the timeout to write the row with, and the time left, ms. 0 if it has none. */
   packed(row: number): readonly [timeoutMs: number, leftMs: number] {
     const ends = this.#of(row);
     const left = this.#left(ends);
@@ -112,7 +111,7 @@ export class Expiries {
     return [ends.timeoutMs, left];
   }
 
-  /** The same for people: of what is desired. */
+  /** The same for people, without noting it as packed. */
   times(row: number): readonly [timeoutMs: number, leftMs: number] {
     const ends = this.#of(row);
     return [ends.timeoutMs, this.#left(ends)];
@@ -123,7 +122,7 @@ export class Expiries {
     return Math.min(timeoutMs, Math.max(SLACK_MS, Math.ceil(until - this.#now())));
   }
 
-  /** The row was written as it was packed last. */
+  /** The kernel has committed the row as it was last packed. */
   settled(row: number): void {
     const ends = this.#ends.get(row);
     if (ends === undefined) return;
@@ -131,7 +130,7 @@ export class Expiries {
     this.#heldUntil(row, ends, this.#now() + ends.sentLeft + SLACK_MS);
   }
 
-  /** A dump has the row, with so much time left, ms; 0: it does not end. */
+  /** A dump has the row, with this much time left, ms. 0: it does not end. */
   found(row: number, leftMs: number): void {
     const isNew = !this.#ends.has(row);
     const ends = this.#of(row);
@@ -149,17 +148,17 @@ export class Expiries {
     this.#push(end - SLACK_MS, row);
   }
 
-  /** Whether the kernel may have ended the row by now, although it is not known. */
+  /** Whether the row has expired although the kernel may still hold it. */
   isOver(row: number): boolean {
     return this.#ends.get(row)?.over === true;
   }
 
-  /** Rows whose time is over: before a dump shows which of them the kernel still holds. */
+  /** Rows that have expired, and that the kernel may still hold. */
   *overRows(): Generator<number> {
     for (const [row, { over }] of this.#ends) if (over) yield row;
   }
 
-  /** The row is another element's from now on. */
+  /** From now on the row belongs to another element. */
   freed(row: number): void {
     this.#ends.delete(row);
   }
@@ -192,7 +191,7 @@ export class Expiries {
 
   #push(at: number, row: number): void {
     if (at === Infinity) return;
-    // Each row has two ends; the others are passed ones of elements that were renewed.
+    // Each row has two ends. The other entries are former ends of renewed elements.
     if (this.#due.length > 4 * this.#ends.size + 64) this.#rebuild();
     pushDue(this.#due, [at, row]);
   }
@@ -221,7 +220,6 @@ function pushDue(heap: Due[], entry: Due): void {
   heap[at] = entry;
 }
 
-/** Takes the earliest one off. */
 function popDue(heap: Due[]): void {
   const last = heap.pop();
   if (last === undefined || heap.length === 0) return;

@@ -4,7 +4,7 @@ import { rangeKey, rangeOfKey, rangesOfBatch } from "../rules/intervals.js";
 import { TrackedElements } from "./element-set.js";
 import type { RecordVisitor } from "./batches.js";
 
-/** The desired networks of an interval set: a row is a range. `size` counts ranges. */
+/** The desired networks of an interval set. A row is a range, and `size` counts ranges. */
 export class TrackedIntervals extends TrackedElements {
   readonly #width = this.keyLen / 2;
 

@@ -1,41 +1,41 @@
 /**
- * A hash map from fixed-length keys to rows of 32-bit words, on typed arrays alone. Rows come in groups, each with one key: of a map of
- * lists, whose keys end in an index, four rows with neighbouring indices; of any other map one row.
+ * A hash map from fixed-length keys to rows of 32-bit words, built on typed arrays only. Rows come in groups with one key each. In a map of lists,
+ * keys end in an index, and a group has four rows with neighbouring indices. In any other map a group has one row.
  *
- *   slots (open addressing, linear probing)      keys of groups, and rows, in segments of 4,096 rows
- *   ┌───┬──────┐                                 group  key words                  row  state  uses  data words
- *   │ 0 │      │ empty                           0      10.96.0.1 . 6 . 80 . 0/4   0    …      1     11.0.0.1 . 8080
- *   │ 2 │ hash │ ───────► group 1                                                  1    …      1     11.0.0.2 . 8080
- *   │ 1 │ hash │ ───────► group 0                                                  2    0      0     (nothing has index 2)
- *   └───┴──────┘                                                                   3    0      0
+ *     slots (open addressing, linear probing)      keys of groups, and rows, in segments of 4,096 rows
+ *     ┌───┬──────┐                                 group  key words                  row  state  uses  data words
+ *     │ 0 │      │ empty                           0      10.96.0.1 . 6 . 80 . 0/4   0    …      1     11.0.0.1 . 8080
+ *     │ 2 │ hash │ ───────► group 1                                                  1    …      1     11.0.0.2 . 8080
+ *     │ 1 │ hash │ ───────► group 0                                                  2    0      0     (nothing has index 2)
+ *     └───┴──────┘                                                                   3    0      0
  *
- * No objects and no strings per entry: half a million entries of 16-byte keys and 8-byte data, in lists of ten, take about 14 MB, and one
- * look-up finds four of them. Row numbers are stable until the row is removed.
+ * An entry needs no objects and no strings. Half a million entries of 16-byte keys and 8-byte data, in lists of ten, take about 14 MB, and one
+ * look-up finds four of them. A row keeps its number until it is removed.
  *
- * It never stands still to grow: one more segment is all that many rows need, and the slots of a large map are 64 tables, each of which
- * grows alone, in a millisecond or two.
+ * Growing never takes long. New rows only need one more segment. The slots of a large map are 64 tables, and each grows alone in a millisecond or
+ * two.
  */
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
-/** Groups from which on a map has many tables of slots: as many as there are values of the hash's highest bits. */
+/** With this many groups, a map has several slot tables, one for each value of the hash's highest bits. */
 const MANY = 1 << 16;
 const TABLE_BITS = 6;
 const TABLES = 1 << TABLE_BITS;
-/** Of lists. More rows to a group would leave too many of them empty where lists are short, as most are. */
+/** Four rows to a group of a list. Larger groups would leave too many rows empty, because most lists are short. */
 const LIST_GROUP_BITS = 2;
 
-/** Words of a row ahead of its data: its state (rows.ts; 0: free), and how often it is desired. */
+/** The words of a row before its data: the state (rows.ts; 0: free) and the use count. */
 export const STATE = 0;
 export const USES = 1;
 export const DATA = 2;
 
-/** In the state of every row that is not free. */
+/** Set in the state of every row that is not free. */
 export const LIVE = 0x80;
 
-/** Finds groups by their hashes: no key is looked at in vain, and growing reads nothing but the table itself. */
+/** Finds groups by their hashes. Keys with other hashes are not compared, and growing reads only the table itself. */
 class SlotTable {
-  /** Group + 1 (0: empty) and its hash, side by side. Signed: V8 keeps 32 bits with a sign without allocating. */
+  /** Group + 1 (0: empty) and its hash, side by side. Signed, because V8 keeps signed 32-bit numbers without allocating. */
   readonly slots: Int32Array;
   readonly mask: number;
   used = 0;
@@ -45,7 +45,7 @@ class SlotTable {
     this.mask = size - 1;
   }
 
-  /** A quarter stays empty: more would save little memory and cost long searches. */
+  /** A quarter of the slots stays empty. A fuller table would save little memory, and searches would be long. */
   get full(): boolean {
     return this.used * 4 >= this.size * 3;
   }
@@ -61,12 +61,12 @@ class SlotTable {
 }
 
 export class PackedMap {
-  /** Of a row's number: which of its group it is. */
+  /** The bits of a row's number that select the row in its group. */
   readonly groupMask: number;
   readonly #groupBits: number;
   readonly #rowWords: number;
   readonly #segments: Int32Array[] = [];
-  /** Of groups, segment by segment as their rows. */
+  /** Keys of the groups, in segments like their rows. */
   readonly #keys: Int32Array[] = [];
   #tables: SlotTable[] = [];
   #tableMask = 0;
@@ -74,10 +74,10 @@ export class PackedMap {
   #capacity = 0;
   #free = 0;
   #size = 0;
-  /** Keys come from users of the cluster: a secret seed keeps them from building collisions. */
+  /** Keys come from users of the cluster. A secret seed prevents them from constructing collisions. */
   readonly #seed = Math.floor(Math.random() * 0x1_0000_0000) | 0;
 
-  /** @param lists keys end in an index, and mostly come with those before it. */
+  /** @param lists keys end in an index, and most lists have all smaller indices too. */
   constructor(
     readonly keyWords: number,
     readonly dataWords: number,
@@ -98,7 +98,7 @@ export class PackedMap {
     return this.#rows;
   }
 
-  /** The words that the row's are among, from `at(row)` on. A map that is still small replaces them when it grows. */
+  /** The words of the row's segment: the row begins at `at(row)`. A small map replaces them when it grows. */
   words(row: number): Int32Array {
     return this.#segments[row >>> SEGMENT_BITS];
   }
@@ -107,12 +107,12 @@ export class PackedMap {
     return (row & SEGMENT_MASK) * this.#rowWords;
   }
 
-  /** Where the key of the row's group is, in its segment of `#keys`. */
+  /** The place of the group's key in its segment of `#keys`. */
   #keyAt(row: number): number {
     return ((row & SEGMENT_MASK) >>> this.#groupBits) * this.keyWords;
   }
 
-  /** Writes the row's key to `into`, from `to` on. */
+  /** Copies the row's key to `into`, starting at `to`. */
   copyKey(row: number, into: Int32Array, to: number): void {
     const words = this.#keys[row >>> SEGMENT_BITS];
     const from = this.#keyAt(row);
@@ -121,7 +121,7 @@ export class PackedMap {
     into[to + last] = (words[from + last] << this.#groupBits) | (row & this.groupMask);
   }
 
-  /** MurmurHash3 of a group's key, whose last word is given apart. */
+  /** MurmurHash3 of a group's key. The last word is passed separately. */
   #hash(key: Int32Array, at: number, lastWord: number): number {
     let hash = this.#seed;
     for (let i = at, last = at + this.keyWords - 1; i <= last; i++) {
@@ -138,7 +138,7 @@ export class PackedMap {
     return hash ^ (hash >>> 16);
   }
 
-  /** Row of the key that starts at `key[at]`, or -1. */
+  /** Returns the row of the key that starts at `key[at]`, or -1. */
   find(key: Int32Array, at = 0): number {
     const last = key[at + this.keyWords - 1];
     const hash = this.#hash(key, at, last >> this.#groupBits);
@@ -149,7 +149,7 @@ export class PackedMap {
     return this.#isLive(row) ? row : -1;
   }
 
-  /** Row of the key, made when it is not there yet: a new row has the state LIVE and no uses. */
+  /** Returns the row of the key, and creates it if necessary: a new row has the state LIVE and a use count of 0. */
   findOrInsert(key: Int32Array, at = 0): number {
     const last = key[at + this.keyWords - 1];
     const hash = this.#hash(key, at, last >> this.#groupBits);
@@ -170,12 +170,12 @@ export class PackedMap {
     return this.#insertAt((group << this.#groupBits) | (last & this.groupMask));
   }
 
-  /** The same of the key whose last word is one more than that of `row`, and which is of the same group. */
+  /** Like `findOrInsert`, for the key whose last word is one larger than that of `row`. It must be in the same group. */
   findOrInsertNext(row: number): number {
     return this.#insertAt(row + 1);
   }
 
-  /** Row of that key, or -1. */
+  /** Returns the row of that key, or -1. */
   findNext(row: number): number {
     return this.#isLive(row + 1) ? row + 1 : -1;
   }
@@ -219,7 +219,7 @@ export class PackedMap {
     }
   }
 
-  /** Makes room for so many entries at once. Of a map that has had none. */
+  /** Reserves capacity. Call it only if the map has never had an entry. */
   reserve(count: number): void {
     if (count <= this.#capacity) return;
     const segments = Math.ceil(count / SEGMENT_ROWS);
@@ -230,13 +230,13 @@ export class PackedMap {
     this.#capacity = segments * rows;
     const groups = count >> this.#groupBits;
     const tables = groups < MANY ? 1 : TABLES;
-    // No table is full then; many are not filled alike.
+    // With this size no table is full. Several tables fill unevenly, so they get more room.
     const size = ceilPowerOfTwo(Math.ceil((groups / tables) * (tables === 1 ? 4 / 3 : 1.5)) + 1);
     this.#tableMask = tables - 1;
     this.#tables = Array.from({ length: tables }, () => new SlotTable(size));
   }
 
-  /** Frees the row; its number may be given to another key from here on. */
+  /** Frees the row. Its number may be given to another key afterwards. */
   remove(row: number): void {
     this.words(row)[this.at(row) + STATE] = 0;
     this.#size--;
@@ -245,7 +245,7 @@ export class PackedMap {
     this.#removeGroup(first);
   }
 
-  /** @param row its first. */
+  /** @param row the first row of the group. */
   #removeGroup(row: number): void {
     const group = row >>> this.#groupBits;
     const words = this.#keys[row >>> SEGMENT_BITS];
@@ -255,7 +255,7 @@ export class PackedMap {
     const { slots, mask } = table;
     let hole = hash & mask;
     while (slots[hole * 2] !== group + 1) hole = (hole + 1) & mask;
-    // Backward shift: an entry may move into the hole unless its own home lies cyclically behind the hole.
+    // Backward shift: an entry may move into the hole unless its home slot lies cyclically after the hole.
     for (let slot = (hole + 1) & mask; slots[slot * 2] !== 0; slot = (slot + 1) & mask) {
       const home = slots[slot * 2 + 1] & mask;
       if (((slot - home) & mask) < ((slot - hole) & mask)) continue;
@@ -287,7 +287,7 @@ export class PackedMap {
   }
 
   #addRows(): void {
-    // The first segment begins small: most maps stay so.
+    // The first segment starts small, because most maps stay small.
     if (this.#capacity >= SEGMENT_ROWS) {
       this.#addSegment(SEGMENT_ROWS);
       this.#capacity += SEGMENT_ROWS;
@@ -306,7 +306,7 @@ export class PackedMap {
     this.#keys.push(new Int32Array((rows >>> this.#groupBits) * this.keyWords));
   }
 
-  /** Makes room in the table for this hash, which is full. Returns the table that it belongs to from now on. */
+  /** Grows the full table of this hash. Returns the table that the hash now belongs to. */
   #growTable(hash: number): SlotTable {
     const full = this.#tableOf(hash);
     const size = full.size * 2;

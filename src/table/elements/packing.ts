@@ -1,4 +1,4 @@
-/** Dirty rows on their way into a transaction. No row is desired otherwise until all that was packed is settled or aborted. */
+/** Moves dirty rows into a transaction. The desired state of rows must not change until everything packed is settled or aborted. */
 import { inSlices } from "../../base/time-slice.js";
 import { BatchWriter, type PackedChange } from "./batches.js";
 import type { CountedRows } from "./counted-rows.js";
@@ -10,18 +10,18 @@ import type { VerdictRegistry } from "./verdicts.js";
 
 interface Taken {
   readonly full: boolean;
-  /** The rows to pack; undefined: every row. */
+  /** The rows to pack. Undefined: every row. */
   readonly list: RowList | undefined;
   readonly length: number;
   packed: number;
-  /** The part that makes the set is packed. */
+  /** The first part, which creates the set, is packed. */
   begun: boolean;
 }
 
 export class Packing {
   #taken: Taken | undefined;
 
-  /** @param counted of sets with counters. @param expiries of sets with timeouts. */
+  /** @param counted for sets with counters. @param expiries for sets with timeouts. */
   constructor(
     readonly rows: Rows,
     readonly set: Pick<ElementSet, "spec">,
@@ -30,12 +30,12 @@ export class Packing {
     readonly expiries: Expiries | undefined,
   ) {}
 
-  /** Something that was taken is to be packed. */
+  /** Whether rows are taken but not packed. */
   get underWay(): boolean {
     return this.#taken !== undefined;
   }
 
-  /** Takes what differs. `full`: everything, for a set that is created anew. */
+  /** Takes the differences, or everything (`full`) for a set that is created from scratch. */
   take(full: boolean): void {
     const every = full || this.rows.allDirty;
     const dirty = this.rows.takeDirty();
@@ -43,7 +43,7 @@ export class Packing {
     this.#taken = { full, list, length: list?.length ?? this.rows.end, packed: 0, begun: false };
   }
 
-  /** Packs what was taken, or the next `most` rows of it. Yields to the event loop now and then. */
+  /** Packs the taken rows, or the next `most` of them. Yields to the event loop now and then. */
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
@@ -58,7 +58,7 @@ export class Packing {
     return writer.finish(full, set.spec.interval === true);
   }
 
-  /** What was taken and is not packed yet is dirty again. */
+  /** Marks the rows that are taken but not packed as dirty again. */
   async giveBack(): Promise<void> {
     const taken = this.#taken;
     if (taken === undefined) return;
@@ -83,7 +83,7 @@ export class Packing {
   #packRow(row: number, full: boolean, writer: BatchWriter): void {
     const { rows, counted, expiries } = this;
     const state = rows.untake(row);
-    // Nothing is to be done: almost all of a restart.
+    // Nothing to do: the case of nearly every row after a restart.
     if (!full && rows.isInForce(state) && expiries?.renewed(row) !== true) return;
     const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {

@@ -1,17 +1,17 @@
 /**
- * State of the elements of a set, one row each: desired, in the kernel, or still to be written. A DeltaTracker, as Calico Felix
- * calls it, of both sides in one word:
+ * The state of a set's elements, one row each: desired, in the kernel, or still to be written. Calico Felix calls this a DeltaTracker. Here one word
+ * holds both sides:
  *
  *      desired   in the kernel   the kernel's data
  *         ×            ×         same                 in force
  *         ×            ×         differs              dirty: replaced
  *         ×                                           dirty: added
  *                      ×                              dirty: deleted; or deferred, until its grace period is over
- *                                                     free, once nothing has it in hand
+ *                                                     free, once no list has it
  *
- * The word has flags, and above them the generation in which the kernel was last known to hold the element: it is in the kernel when that
- * is the present one, so that all rows leave the kernel at once, whatever their number. A row has one copy of its data, what is desired or
- * else what the kernel holds; where both are known and differ, the kernel's is in a map beside.
+ * The word has flags, and above them the generation in which the kernel was last known to hold the element. The element is in the kernel if this is
+ * the current generation. So all rows leave the kernel in constant time, by a new generation. A row has one copy of its data: the desired data, or
+ * else the kernel's. If both are known and differ, a separate map has the kernel's.
  */
 import { inSlices } from "../../base/time-slice.js";
 import type { RowShape } from "../rules/schema.js";
@@ -19,18 +19,18 @@ import { bytesAt, wordsFor } from "./bytes.js";
 import { DATA, LIVE, PackedMap, RowList, STATE, USES } from "./packed-map.js";
 
 export const DESIRED = 1;
-/** Not desired, but to stay in the kernel for a grace period. */
+/** Not desired, but stays in the kernel for a grace period. */
 export const DEFERRED = 2;
-/** Desired, and the kernel holds other data. Means nothing where the kernel is not known to hold the element. */
+/** Desired, and the kernel holds other data. Meaningless unless the kernel is known to hold the element. */
 const DIFFERS = 4;
-/** In the list of dirty rows, or taken with it and not packed yet. */
+/** In the list of dirty rows, or taken from it and not packed yet. */
 const DIRTY = 8;
-/** With the map's own, LIVE. */
+/** These flags, and the map's own: LIVE. */
 const FLAGS = 0xff;
 const ONE_GENERATION = FLAGS + 1;
 
 export class Rows extends PackedMap {
-  /** Unpadded bytes of keys and data. */
+  /** Bytes of keys and data, without padding. */
   readonly keyLen: number;
   readonly dataLen: number;
   readonly #key: Int32Array;
@@ -39,17 +39,17 @@ export class Rows extends PackedMap {
   #dirty = new RowList();
   #allDirty = false;
   #generation = ONE_GENERATION;
-  /** While a dump is taken over: rows of this generation were believed to be in the kernel, and have not turned up yet. */
+  /** While a dump is loaded: rows of this generation were believed to be in the kernel, and the dump has not shown them yet. */
   #expected = 0;
-  /** By row: data that the kernel holds where other data is desired. */
+  /** By row: the data that the kernel holds, if other data is desired. */
   readonly #kernelData = new Map<number, Int32Array>();
-  /** End of the grace period by row, the earliest first, of rows whose last use is gone from the kernel. */
+  /** By row, the earliest first: when the grace period ends. Only rows whose last use has left the kernel have one. */
   readonly #due = new Map<number, number>();
   #desiredSize = 0;
   #kernelSize = 0;
   #pendingAdds = 0;
 
-  /** @param onFree called with each row right before it is free. */
+  /** @param onFree called with each row right before it becomes free. */
   constructor({ keyLen, dataLen, lists }: RowShape, onDirty?: () => void, onFree?: (row: number) => void) {
     super(wordsFor(keyLen), wordsFor(dataLen), lists);
     this.#key = new Int32Array(this.keyWords);
@@ -75,7 +75,7 @@ export class Rows extends PackedMap {
     return this.#allDirty || this.#dirty.length > 0;
   }
 
-  /** Every row is dirty, those too that no list names. */
+  /** Every row is dirty, whether it is in the list or not. */
   get allDirty(): boolean {
     return this.#allDirty;
   }
@@ -96,7 +96,7 @@ export class Rows extends PackedMap {
     return (state & (DESIRED | DIFFERS)) === DESIRED && this.isInKernel(state);
   }
 
-  /** The words that the data which the kernel holds is among: `kernelAt` says where. Only of rows in the kernel. */
+  /** The words with the data that the kernel holds, which begins at `kernelAt`. Only for rows in the kernel. */
   kernelWords(row: number): Int32Array {
     return this.#kernelData.get(row) ?? this.words(row);
   }
@@ -105,7 +105,7 @@ export class Rows extends PackedMap {
     return this.#kernelData.has(row) ? 0 : this.at(row) + DATA;
   }
 
-  /** Views of the row's bytes, valid until the next change or key: its key, its data, and the data that the kernel holds. */
+  /** The key, the data, or the kernel's data of a row, as a view. Data is valid until the next change, a key until the next call. */
   keyBytes(row: number): Uint8Array {
     this.copyKey(row, this.#key, 0);
     return bytesAt(this.#key, 0, this.keyLen);
@@ -119,17 +119,17 @@ export class Rows extends PackedMap {
     return bytesAt(this.kernelWords(row), this.kernelAt(row), this.dataLen);
   }
 
-  /** Whether the kernel holds the data at `data[at]`; of rows in the kernel. */
+  /** Whether the kernel holds the data at `data[at]`. Only for rows in the kernel. */
   kernelHolds(row: number, data: Int32Array, at: number): boolean {
     return equal(this.kernelWords(row), this.kernelAt(row), data, at, this.dataWords);
   }
 
-  /** Whether the row has the data at `data[at]`: the desired one, of rows that are desired. */
+  /** Whether the row has the data at `data[at]`. If the row is desired, this is the desired data. */
   holds(row: number, data: Int32Array, at: number): boolean {
     return equal(this.words(row), this.at(row) + DATA, data, at, this.dataWords);
   }
 
-  /** Desires the row with the data at `data[at]`, which it is not desired with yet. */
+  /** Desires the row with the data at `data[at]`. It must not be desired with the same data already. */
   desire(row: number, data: Int32Array, at: number): void {
     const { dataWords } = this;
     const words = this.words(row);
@@ -137,7 +137,7 @@ export class Rows extends PackedMap {
     const state = words[place + STATE];
     const to = place + DATA;
     if (state === LIVE) {
-      // Almost all of a full load.
+      // The case of nearly every row in a full load.
       for (let i = 0; i < dataWords; i++) words[to + i] = data[at + i];
       words[place + STATE] = LIVE | DESIRED | DIRTY;
       this.#desiredSize++;
@@ -147,7 +147,7 @@ export class Rows extends PackedMap {
       return;
     }
     let differs = 0;
-    // What the kernel holds is kept.
+    // The data that the kernel holds is kept.
     if (this.isInKernel(state)) {
       const kept = (state & DIFFERS) === 0 ? undefined : this.#kernelData.get(row);
       if (!equal(kept ?? words, kept === undefined ? to : 0, data, at, dataWords)) {
@@ -161,7 +161,7 @@ export class Rows extends PackedMap {
     this.markDirty(row);
   }
 
-  /** No longer desires the row. `flag`: DEFERRED, or none. */
+  /** No longer desires the row. @param flag DEFERRED, or 0. */
   undesire(row: number, flag: number): void {
     const words = this.words(row);
     const place = this.at(row);
@@ -173,7 +173,7 @@ export class Rows extends PackedMap {
     this.markDirty(row);
   }
 
-  /** No longer desires a row that the kernel ends by itself: nothing is to be written for it. */
+  /** No longer desires a row that the kernel ends by itself, so nothing has to be written. */
   expire(row: number): void {
     const words = this.words(row);
     const place = this.at(row);
@@ -184,7 +184,7 @@ export class Rows extends PackedMap {
     this.#set(row, state & ~(DESIRED | DEFERRED | DIFFERS), words, place);
   }
 
-  /** The last use of these rows is gone from the kernel: they stay until `due`. */
+  /** The last use of these rows has left the kernel: they stay until `due`. */
   beginGrace({ rows, length }: RowList, due: number): void {
     for (let i = 0; i < length; i++) {
       if (!this.#waits(rows[i])) continue;
@@ -193,7 +193,7 @@ export class Rows extends PackedMap {
     }
   }
 
-  /** Ends the grace periods that are over, of `most` rows. Returns their number. */
+  /** Ends up to `most` grace periods that are over. Returns their number. */
   endGrace(now: number, most: number): number {
     let ended = 0;
     for (const [row, due] of this.#due) {
@@ -210,7 +210,6 @@ export class Rows extends PackedMap {
     this.markDirty(row);
   }
 
-  /** Calls `visit` with every deferred row. */
   forEachDeferred(visit: (row: number) => void): void {
     for (let row = 0; row < this.end; row++) if (this.#waits(row)) visit(row);
   }
@@ -237,7 +236,7 @@ export class Rows extends PackedMap {
     this.#set(row, (state & FLAGS & ~DIFFERS) | differs | this.#generation, words, place);
   }
 
-  /** All rows are to be looked at by the next transaction: less work than to note each, where nothing was known of any before. */
+  /** Lets the next transaction check all rows. If nothing was known of any row before, this costs less than noting each. */
   markAll(): void {
     if (this.size === 0) return;
     this.#allDirty = true;
@@ -245,14 +244,14 @@ export class Rows extends PackedMap {
   }
 
   /**
-   * A dump has the row with the data at `data[at]`. Returns how that differs from what the kernel was believed to hold.
-   * @param defer its deletion is deferred, should it not be desired.
+   * A dump has the row with the data at `data[at]`. Returns how this differs from what the kernel was believed to hold.
+   * @param defer if the row is not desired, defer its deletion.
    */
   found(row: number, data: Int32Array, at: number, defer: boolean): "added" | "changed" | undefined {
     const words = this.words(row);
     const place = this.at(row);
     if (words[place + STATE] === LIVE) {
-      // Almost all of a first dump.
+      // The case of nearly every row in a first dump.
       const to = place + DATA;
       for (let i = 0, { dataWords } = this; i < dataWords; i++) words[to + i] = data[at + i];
       words[place + STATE] = LIVE | this.#generation | (defer ? DEFERRED : 0);
@@ -268,8 +267,8 @@ export class Rows extends PackedMap {
   }
 
   /**
-   * Brings all rows in order after a dump was taken over. Returns how many were believed to be in the kernel, and did not turn up.
-   * @param defers of a row: if it is not desired, its deletion is deferred.
+   * Completes the state of all rows after a dump. Returns how many were believed to be in the kernel, but are not in the dump.
+   * @param defers whether to defer the deletion of the row if it is not desired.
    */
   async finishLoad(defers: (row: number) => boolean): Promise<number> {
     let gone = 0;
@@ -296,7 +295,7 @@ export class Rows extends PackedMap {
     this.#set(row, this.of(row) & FLAGS & ~DIFFERS);
   }
 
-  /** The kernel holds the row with its data. */
+  /** The kernel now holds the row with its data. */
   settle(row: number): void {
     this.#set(row, (this.of(row) & FLAGS & ~DIFFERS) | this.#generation);
   }
@@ -308,7 +307,7 @@ export class Rows extends PackedMap {
     return taken;
   }
 
-  /** The row that was taken is in no list. Returns its state. */
+  /** The taken row is no longer in any list. Returns its state. */
   untake(row: number): number {
     const words = this.words(row);
     return (words[this.at(row) + STATE] &= ~DIRTY);
@@ -323,24 +322,24 @@ export class Rows extends PackedMap {
     if (this.#dirty.length === 1) this.#onDirty?.();
   }
 
-  /** Nothing is known to be in the kernel, in no time. `expected`: what was there is expected to turn up, until `finishLoad`. */
+  /** Marks all rows as not in the kernel, in constant time. `expected`: until `finishLoad`, the rows are expected to be in the dump. */
   forgetKernel(expected = false): void {
     this.#allDirty = false;
     this.#expected = expected ? this.#generation : 0;
     if (!expected) this.#kernelData.clear();
     this.#kernelSize = 0;
     this.#pendingAdds = this.#desiredSize;
-    // A number comes again after 16 million reads: no row waits for its write as long.
+    // A number repeats after 16 million reads. No row waits that long for its write.
     this.#generation = (this.#generation + ONE_GENERATION) | 0 || ONE_GENERATION;
   }
 
-  /** The kernel holds none of them, and what is desired is to be written anew. */
+  /** The kernel holds none of the rows: everything desired has to be written again. */
   loseKernel(): void {
     this.forgetKernel();
     this.markAll();
   }
 
-  /** Brings a row in order after its kernel side changed: dirty, in force, deferred, or free. */
+  /** Completes a row's state after its kernel side changed: dirty, in force, deferred, or free. */
   finish(row: number): void {
     const state = this.of(row);
     const inKernel = this.isInKernel(state);
@@ -353,7 +352,6 @@ export class Rows extends PackedMap {
     }
   }
 
-  /** In slices of the event loop. */
   async forEachIn({ rows, length }: RowList, visit: (row: number) => void): Promise<void> {
     await inSlices(length, (from, to) => {
       for (let i = from; i < to; i++) visit(rows[i]);

@@ -3,19 +3,19 @@ import type { Verdict } from "../../netlink/kernel.js";
 interface NumberedVerdict {
   readonly id: number;
   readonly verdict: Verdict;
-  /** Desired elements that have it. */
+  /** Number of desired elements with this verdict. */
   uses: number;
 }
 
 /**
- * Verdicts as small numbers, and how often desired elements use each: so that verdict maps keep 4 bytes an element, and removing
- * a chain that is still in use is noticed without walking the maps.
+ * Numbers verdicts, and counts how many desired elements use each. So verdict maps keep 4 bytes for each element, and removing a chain that is still
+ * in use is noticed without walking the maps.
  */
 export class VerdictRegistry {
   readonly #byId: (NumberedVerdict | undefined)[] = [];
   readonly #byText = new Map<string, NumberedVerdict>();
   readonly #free: number[] = [];
-  /** Chains that verdicts which came into use since the last `takeNewlyUsed` lead to. */
+  /** Targets of verdicts that came into use since the last `takeNewlyUsed`. */
   readonly #newlyUsed = new Set<string>();
 
   id(verdict: Verdict): number {
@@ -30,8 +30,8 @@ export class VerdictRegistry {
   }
 
   /**
-   * The kernel has no such chain, and so no element that goes there: what is not desired gives its number up. Chains of services
-   * come and go for as long as the program runs.
+   * The kernel has no such chain, so no element goes there, and unused verdicts give up their numbers. Chains of services come and go for as long as
+   * the program runs.
    */
   forget(chain: string): void {
     for (const { id, verdict, uses } of this.#leadingTo(chain)) {
@@ -65,7 +65,7 @@ export class VerdictRegistry {
     return this.#leadingTo(chain).reduce((sum, { uses }) => sum + uses, 0);
   }
 
-  /** Chains that elements came to name since the last call and still do. */
+  /** Returns the chains that elements began to use since the last call, and still use. */
   takeNewlyUsed(): string[] {
     const chains = [...this.#newlyUsed].filter((chain) => this.usesOf(chain) > 0);
     this.#newlyUsed.clear();
