@@ -1,4 +1,4 @@
-/** Every kind of action: the expressions that nft makes of it, and its text. */
+/** Every kind of action: its expressions, the same that nft generates, and its text. */
 import {
   CtKey,
   DynsetOp,
@@ -42,9 +42,9 @@ import { type Action, LIMIT_SECONDS } from "./rule.js";
 
 type Of<K extends Action["action"]> = Extract<Action, { action: K }>;
 
-/** nft's default: it always sends a burst. */
+/** nft's default, which it always sends. */
 const DEFAULT_BURST = 5;
-/** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: holds beyond the limit. */
+/** NFT_LIMIT_F_INV and NFT_CONNLIMIT_F_INV: matches above the limit. */
 const BEYOND = 1;
 const LOG_LEVELS = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
 
@@ -66,7 +66,7 @@ function setMeta(key: "mark" | "priority", { exprs, text }: Lowered): Lowered {
   return lowered(`meta ${key} set ${text}`, ...exprs, { type: "meta", key: MetaKey[key], sreg: 1 });
 }
 
-/** A mark as it is loaded, and what sets it. */
+/** How to load a mark, and how to set it. */
 interface Mark {
   readonly field: Lowered;
   readonly set: (value: Lowered) => Lowered;
@@ -78,7 +78,7 @@ const CONNECTION_MARK: Mark = {
   set: ({ exprs, text }) => lowered(`ct mark set ${text}`, ...exprs, { type: "ct", key: CtKey.mark, sreg: 1 }),
 };
 
-/** mark = (mark & mask) ^ xor; `how` as nft says it. */
+/** mark = (mark & mask) ^ xor. `how` is the nft notation. */
 function changeMark({ field, set }: Mark, mask: number, xor: number, how: string): Lowered {
   return set(lowered(`${field.text} ${how}`, ...field.exprs, masked(hostU32(mask), hostU32(xor))));
 }
@@ -98,7 +98,7 @@ function immediate(data: Uint8Array, dreg = 1): Expr {
 
 type Constants = Pick<Of<"dnat">, "address" | "port"> & Pick<Of<"snat">, "fullyRandom">;
 
-/** Constants go to registers 1 (address) and 2 (port), or 1 alone. */
+/** Constants go to registers 1 (address) and 2 (port), or the only one to register 1. */
 function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, context: LowerContext): Lowered {
   if (address === undefined && port === undefined) throw new RangeError("a nat action without address and port");
   const bytes = address === undefined ? undefined : addressBytes(address);
@@ -136,7 +136,7 @@ const single = (family: Family): "ip" | "ip6" | "inet" => (family === "ip" || fa
 
 type IntoSet = Pick<Of<"update">, "key" | "set" | "timeoutMs" | "data">;
 
-/** Puts the key, from word 0 on, into a dynamic set; constant data is on the next 16-byte register behind it. `counts`: what an element does. */
+/** Puts the key, from word 0 on, into a dynamic set. Constant data is in the next 16-byte register. `counts`: the element's statement. */
 function intoSet(
   op: "add" | "update",
   { key, set, timeoutMs, data }: IntoSet,
@@ -164,7 +164,7 @@ function intoSet(
   );
 }
 
-/** enum nft_payload_csum_types, nft_payload_csum_flags; of the IPv4 header, which has one of its own (RFC 791). */
+/** enum nft_payload_csum_types, nft_payload_csum_flags. Only the IPv4 header has a checksum of its own (RFC 791). */
 const CSUM_INET = 1;
 const CSUM_PSEUDO_HEADER = 1;
 const IPV4_CHECKSUM_OFFSET = 10;
@@ -216,7 +216,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   "set-mark": (action) => setMark(PACKET_MARK, action),
   "set-ct-mark": (action) => setMark(CONNECTION_MARK, action),
   "xor-mark": ({ value }) => changeMark(PACKET_MARK, 0xffffffff, value, `^ ${hex(value)}`),
-  /** The look-up's result replaces its key: the address at word 0, the port at the first word behind it. */
+  /** The result of the look-up replaces its key: the address is at word 0, the port at the first word after it. */
   "dnat-map"({ key, map, data }, context) {
     const { exprs, text } = lookUp(context, key, map, 1);
     const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;

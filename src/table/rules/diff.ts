@@ -1,4 +1,4 @@
-/** Rules ready to be compared with the kernel's and to be sent, and the smallest edit from one list of them to another. Pure. */
+/** Prepares rules for comparison with the kernel's and for sending, and finds the smallest edit between two lists of rules. Pure. */
 import { normalizeExpr } from "../../netlink/normalize.js";
 import { SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Expr, SetInfo } from "../../netlink/kernel.js";
@@ -9,13 +9,12 @@ import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./rule.js";
 import { targetOf } from "../elements/verdicts.js";
 
-/** Names that a rule depends on. */
 export interface References {
   readonly chains: readonly string[];
   readonly sets: readonly string[];
 }
 
-/** What makes two rules the same: normal expressions, in which an anonymous set is named by its content, and the comment. */
+/** Two rules are the same if their comments and normalized expressions are. An anonymous set is named by its content. */
 export interface ComparableRule {
   readonly canonical: readonly Expr[];
   readonly comment: string | undefined;
@@ -38,7 +37,7 @@ export function prepareRule(rule: Rule, options: StatementOptions): PreparedRule
 
 type Lookup = Extract<Expr, { type: "lookup" }>;
 
-/** @param contentOf of the anonymous set that a look-up names, where it is known. */
+/** @param contentOf the content of the anonymous set that a look-up names, if it is known. */
 export function comparableRule(
   exprs: readonly Expr[],
   comment: string | undefined,
@@ -46,13 +45,13 @@ export function comparableRule(
 ): ComparableRule {
   const canonical = exprs.map((expr) => {
     const content = expr.type === "lookup" ? contentOf(expr) : undefined;
-    // Its number in the batch is no part of the normal form.
+    // The set's number in the batch is no part of the normal form.
     return normalizeExpr(expr.type === "lookup" && content !== undefined ? { ...expr, set: content } : expr);
   });
   return { canonical, comment, refs: referencesOf(canonical) };
 }
 
-/** A name that says what is in the set. It starts with a space, as no named set's can. */
+/** A name that encodes the content of the set. It starts with a space, which the name of a named set cannot. */
 export function anonymousContent(info: SetInfo, batch: ElementBatch): string {
   const layout = batchLayout(batch);
   const records: string[] = [];
@@ -60,7 +59,7 @@ export function anonymousContent(info: SetInfo, batch: ElementBatch): string {
     const at = i * layout.stride;
     const key = Buffer.from(batch.bytes.subarray(at, at + batch.keyLen)).toString("hex");
     const flags = layout.flags < 0 ? 0 : readU32(batch.bytes, at + layout.flags);
-    // nft opens an interval set that does not start at zero with the end of nothing.
+    // In an interval set that does not start at zero, nft puts an interval end at zero first.
     if (flags !== 0 && /^0*$/.test(key)) continue;
     const data = layout.data < 0 ? "" : `:${recordData(batch, at + layout.data)}`;
     records.push(`${key}${flags === 0 ? "" : "-"}${data}`);
@@ -93,10 +92,10 @@ export type Edit =
   | { readonly edit: "delete"; readonly from: number }
   | { readonly edit: "add"; readonly to: number };
 
-/** Above this many comparisons the middle part is replaced as a whole. */
+/** With more comparisons than this, the middle part is replaced as a whole. */
 const MAX_COMPARISONS = 250_000;
 
-/** Longest common subsequence, behind the common head and tail that most changes leave. */
+/** Skips the common head and tail, which most changes leave, then finds the longest common subsequence. */
 export function editScript<A, B>(from: readonly A[], to: readonly B[], same: (a: A, b: B) => boolean): Edit[] {
   const edits: Edit[] = [];
   let [i, j, fromEnd, toEnd] = [0, 0, from.length, to.length];
@@ -106,7 +105,7 @@ export function editScript<A, B>(from: readonly A[], to: readonly B[], same: (a:
   const [start, first] = [i, j];
   const width = toEnd - first + 1;
   const cells = (fromEnd - start) * (width - 1);
-  // lengths[(i - start) * width + j - first]: longest common subsequence of what follows from[i] and to[j].
+  // lengths[(i - start) * width + j - first]: length of the longest common subsequence of from[i…] and to[j…].
   const lengths = new Uint32Array(cells <= MAX_COMPARISONS ? (fromEnd - start + 1) * width : 0);
   const equal = new Uint8Array(lengths.length);
   for (let row = fromEnd - 1; row >= start && lengths.length > 0; row--) {

@@ -1,13 +1,13 @@
-/** What differs between families of tables: hooks, priorities, and what no packet there can match. */
+/** The differences between families of tables: hooks, priorities, and statements that never match. */
 import { Hook, Priority } from "../../netlink/constants.js";
 import type { BaseChain, Family } from "../../netlink/kernel.js";
 import type { Statement } from "./rule.js";
 
-/** NF_ARP_*; arptables' forward hook, 2, is not nft's. */
+/** NF_ARP_*. nft does not support the forward hook of arptables, 2. */
 const ARP_HOOKS = { input: 0, output: 1 } as const;
 /** NF_NETDEV_*; egress: Linux 5.16. */
 const NETDEV_HOOKS = { ingress: 0, egress: 1 } as const;
-/** NF_BR_PRI_*, the names that nft gives them. */
+/** NF_BR_PRI_*, under the names that nft gives them. */
 const BRIDGE_PRIORITIES = { dstnat: -300, filter: -200, out: 100, srcnat: 300 } as const;
 
 export type HookName = keyof typeof Hook | keyof typeof NETDEV_HOOKS;
@@ -42,7 +42,7 @@ const INTERNET: readonly Kind[] = ["address", "port", "protocol", "icmp", "tcp-f
 const CONNECTION_FIELDS: readonly string[] = ["ct-saddr", "ct-daddr"];
 const INTERNET_FIELDS: readonly string[] = ["saddr", "daddr", "l4proto", "sport", "dport"];
 
-/** Statements and fields of look-ups that never match in a family: the kernel parses no IP header of ARP, and tracks nothing at a device. */
+/** Statements and look-up fields that never match: ARP has no IP header, and devices track no connections. */
 const NEVER: Partial<Record<Family, { readonly kinds: ReadonlySet<Kind>; readonly fields: ReadonlySet<string> }>> = {
   arp: {
     kinds: new Set([...CONNECTIONS, ...INTERNET]),
@@ -68,7 +68,7 @@ export function neverMatches(family: Family, statement: Statement): string | und
   return field === undefined ? undefined : `key ${field}`;
 }
 
-/** For comparisons and messages: with the names of hooks of the IP families; on devices, where the numbers mean other hooks, the number. */
+/** Describes the hook for comparisons and messages: by its name in the IP families, but on devices, which have other hooks, by its number. */
 export function describeHook(base: BaseChain | undefined): string {
   if (base === undefined) return "no hook";
   const { type, hook, priority, devices = [] } = base;

@@ -1,4 +1,4 @@
-/** The types of the fields of keys and data: their widths, numbers and texts. */
+/** The types of the fields of keys and data: widths, numbers and texts. */
 import { addressText } from "../../base/ip-ranges.js";
 import { protocolName } from "../../base/protocols.js";
 import { DataTypeId, IpProto } from "../../netlink/constants.js";
@@ -6,22 +6,22 @@ import { readU32 } from "../elements/bytes.js";
 import type { FieldType } from "./rule.js";
 
 interface FieldTypeTerms {
-  /** nft's number of the type. */
+  /** The number of the type in nft. */
   readonly id: number;
-  /** Unpadded. */
+  /** Width without padding. */
   readonly bytes: number;
-  /** What nft takes for it behind `typeof`. */
+  /** An expression of this type for nft's `typeof`. */
   readonly example: string;
-  /** The kernel loads it in the machine's own byte order. */
+  /** Whether the kernel loads it in the machine's own byte order. */
   readonly hostOrder: boolean;
-  /** As nft prints these unpadded bytes. */
+  /** Prints the unpadded bytes as nft does. */
   readonly text: (bytes: Uint8Array) => string;
 }
 
-/** As nft prints it. */
+/** Prints the protocol as nft does. */
 const protocolText = (number: number): string => (number === IpProto.icmpv6 ? "ipv6-icmp" : protocolName(number));
 
-/** A type of which this is sent in the order of the network. */
+/** A type that is sent in network byte order. */
 function inOrder(id: number, bytes: number, example: string, text: (bytes: Uint8Array) => string): FieldTypeTerms {
   return { id, bytes, example, hostOrder: false, text };
 }
@@ -50,7 +50,7 @@ export function hex(value: number): string {
   return `0x${(value >>> 0).toString(16)}`;
 }
 
-/** As tc and nft print a class: major and minor number in hex; nothing and everything have names. */
+/** Prints a class as tc and nft do: major and minor number in hex. The smallest and the largest value have names. */
 export function classidText(value: number): string {
   if (value === 0) return "none";
   return value === 0xffffffff ? "root" : `${(value >>> 16).toString(16)}:${(value & 0xffff).toString(16)}`;

@@ -1,6 +1,6 @@
 /**
- * Ranges as the kernel's red-black tree wants them: an element where a range starts, and one with the flag
- * NFT_SET_ELEM_INTERVAL_END at the first value behind it, which is absent behind the very last value.
+ * Converts ranges to the form of the kernel's red-black tree. An element marks the start of a range. An element with the flag
+ * NFT_SET_ELEM_INTERVAL_END marks the first value after it, but is absent if the range ends at the largest value.
  */
 import { bytesToNumber, numberToBytes, type Range } from "../../base/ip-ranges.js";
 import { ElementFlag } from "../../netlink/constants.js";
@@ -8,7 +8,7 @@ import { batchLayout } from "../../netlink/element-batch.js";
 import type { ElementBatch } from "../../netlink/kernel.js";
 import { readU32, writeU32 } from "../elements/bytes.js";
 
-/** First and last value of a range, one behind the other. */
+/** The first and the last value of a range, one after the other. */
 export function rangeKey(range: Range, keyLen: number): Uint8Array {
   const key = new Uint8Array(keyLen * 2);
   key.set(numberToBytes(range.from, keyLen));
@@ -21,8 +21,8 @@ export function rangeOfKey(key: Uint8Array): Range {
 }
 
 /**
- * The elements that ranges are in the kernel: each its start, and its end unless it reaches the last value. `ranges` as mergeRanges gives
- * them. An end stands right behind its start: since Linux 6.18 the kernel wants them to be deleted in this order.
+ * Returns the kernel's elements for the ranges: a start for each, and an end unless the range reaches the largest value. The ranges must come from
+ * mergeRanges. An end directly follows its start: since Linux 6.18 the kernel requires this order for deletion.
  */
 export function rangeElements(ranges: readonly Range[], keyLen: number): ElementBatch {
   const records = ranges.flatMap(({ from, to }) => {
@@ -33,8 +33,8 @@ export function rangeElements(ranges: readonly Range[], keyLen: number): Element
 }
 
 /**
- * The ranges that dumped elements stand for, whatever their order.
- * `complete` is false when there are others among them: a catch-all, or a start inside another range.
+ * Returns the ranges of dumped elements, in whatever order they come. `complete` is false if there are other elements: a catch-all, or a start inside
+ * another range.
  */
 export function rangesOfBatch(batch: ElementBatch): { ranges: Range[]; complete: boolean } {
   const layout = batchLayout(batch);
@@ -56,7 +56,7 @@ export function rangesOfBatch(batch: ElementBatch): { ranges: Range[]; complete:
     } else if (from !== undefined) {
       ranges.push({ from, to: at - 1n });
       from = undefined;
-      // nft opens an interval set that does not start at zero with the end of nothing.
+      // In an interval set that does not start at zero, nft puts an interval end at zero first.
     } else if (at !== 0n) complete = false;
   }
   if (from !== undefined) ranges.push({ from, to: maximum(batch.keyLen) });

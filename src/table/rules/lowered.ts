@@ -1,4 +1,4 @@
-/** What packets carry, as keys of look-ups: each field's expression and its text; and what all statements share. */
+/** The fields that a packet carries, as look-up keys (expressions and text), and the parts that all statements share. */
 import {
   BitwiseOp,
   CmpOp,
@@ -17,33 +17,32 @@ import { FIELD_TYPES, hex } from "./field-types.js";
 import { padded } from "./schema.js";
 import type { CtDirectionName, Direction, Field, FieldType, HashField, SetSpec } from "./rule.js";
 
-/** An anonymous set that comes with a rule; its `lookup` names it by `setId`, its index + 1. */
+/** An anonymous set that comes with a rule. The rule's `lookup` refers to it by `setId`, which is its index + 1. */
 export interface AnonymousSet {
   /** `set` is "__set%d". */
   readonly info: SetInfo;
   readonly elements: ElementBatch;
 }
 
-/** How nft and the kernel name a set that lives and dies with its rule. */
+/** The name that nft and the kernel use for a set that lives and dies with its rule. */
 export const ANONYMOUS_NAME = "__set%d";
 
 export interface StatementOptions {
   readonly family: Family;
-  /** Specification of a named set: in an `inet` table it tells the family of an address field. */
+  /** The specification of a named set. In an `inet` table it tells the family of an address field. */
   readonly setSpec?: (name: string) => SetSpec | undefined;
-  /** Of IP where nothing tells; absent: a statement that needs it is refused. */
+  /** The IP version to assume if nothing tells it. Absent: a statement that needs the version is refused. */
   readonly assumed?: 4 | 6;
 }
 
-/** What is known of the packet at this point of the rule, and the sets that have come with it. */
+/** The facts about the packet that are known at this point of the rule, and the rule's anonymous sets so far. */
 export interface LowerContext extends StatementOptions {
   readonly anonymous: AnonymousSet[];
-  /** Of IP. */
   version: 4 | 6 | undefined;
   l4proto: number | undefined;
 }
 
-/** A statement, or a part of one: its expressions, and how nft (>= 1.0.6) reads and prints it. */
+/** A statement, or a part of one: its expressions, and its text as nft (>= 1.0.6) reads and prints it. */
 export interface Lowered {
   readonly exprs: readonly Expr[];
   readonly text: string;
@@ -57,25 +56,24 @@ export function lowered(text: string, ...exprs: readonly Expr[]): Lowered {
   return { exprs, text };
 }
 
-/** One kind of statement. Throws RangeError for one that means nothing. */
+/** One kind of statement. Throws RangeError if the statement is meaningless. */
 export type StatementKind<Statement> = (statement: Statement, context: LowerContext) => Lowered;
 
-/** Of all packets in a table of the family. */
+/** The IP version of all packets in a table of the family. Undefined if it is not fixed. */
 export function versionOf(family: Family): 4 | 6 | undefined {
   return family === "ip" ? 4 : family === "ip6" ? 6 : undefined;
 }
 
-/** What nft calls it. */
 export const IP_NAME = { 4: "ip", 6: "ip6" } as const;
 export const NFPROTO = { 4: NfProto.ip, 6: NfProto.ip6 } as const;
 
-/** The rest of the rule sees packets of this version of IP alone. */
+/** From here on, the rule only sees packets of this IP version. */
 export function requireVersion(context: LowerContext, version: 4 | 6): Expr[] {
   if (context.version === version) return [];
   if (versionOf(context.family) !== undefined)
     throw new RangeError(`an IPv${version} match in a table of family ${context.family}`);
   context.version = version;
-  // There the packet's family is the table's own.
+  // In these families, nfproto is the table's own family, not the packet's.
   if (byEtherType(context.family)) return [loadMeta("protocol"), compare(ETHER_TYPE[version])];
   return [loadMeta("nfproto"), compare(Uint8Array.of(NFPROTO[version]))];
 }
@@ -87,7 +85,7 @@ function byEtherType(family: Family): boolean {
   return family === "bridge" || family === "netdev";
 }
 
-/** As nft's text, what `requireVersion` requires; "" where the table's family says it. */
+/** Returns the condition of `requireVersion` as nft's text. "" if the table's family implies it. */
 export function versionText({ family }: LowerContext, version: 4 | 6): string {
   if (byEtherType(family)) return `meta protocol ${IP_NAME[version]} `;
   return family === "inet" ? `meta nfproto ${version === 4 ? "ipv4" : "ipv6"} ` : "";
@@ -111,7 +109,7 @@ export function masked(mask: Uint8Array, xor: Uint8Array = new Uint8Array(mask.l
   return { type: "bitwise", sreg: 1, dreg: 1, len: mask.length, op: BitwiseOp.maskXor, mask, xor };
 }
 
-/** A look-up that is a condition. */
+/** A look-up as a condition. */
 export function lookup(set: string, negate: boolean | undefined, setId?: number): Expr {
   const flags = negate === true ? { flags: LookupFlag.invert } : {};
   return { type: "lookup", set, setId, sreg: 1, ...flags };
@@ -130,13 +128,12 @@ export function portBytes(port: number): Uint8Array {
   return Uint8Array.of(port >> 8, port & 0xff);
 }
 
-/** Throws RangeError for bits of a mark that its mask leaves alone. Returns the mask. */
+/** Returns the mask of a mark. Throws RangeError if the value has bits outside it. */
 export function maskOf({ mask = 0xffffffff, value }: { readonly mask?: number; readonly value: number }): number {
   if ((value & ~mask) >>> 0 !== 0) throw new RangeError(`mark ${hex(value)} has bits outside its mask ${hex(mask)}`);
   return mask;
 }
 
-/** An address in a packet's header: where it is. */
 export function headerField(version: 4 | 6, direction: Direction, dreg = 1): Extract<Expr, { type: "payload" }> {
   const source = direction === "source";
   const [offset, len] = version === 4 ? [source ? 12 : 16, 4] : [source ? 8 : 24, 16];
@@ -145,7 +142,7 @@ export function headerField(version: 4 | 6, direction: Direction, dreg = 1): Ext
 
 export const ADDRESS_NAME = { source: "saddr", destination: "daddr" } as const;
 
-/** An address of the packet, or of its connection (`ct`). That needs no guard: the kernel ends the rule when it is of the other family. */
+/** Loads an address of the packet or its connection (`ct`). `ct` needs no guard: for the other family, the kernel ends the rule. */
 export function addressField(version: 4 | 6, direction: Direction, ct?: CtDirectionName, dreg = 1): Lowered {
   const text = `${IP_NAME[version]} ${ADDRESS_NAME[direction]}`;
   if (ct === undefined) return lowered(text, headerField(version, direction, dreg));
@@ -162,12 +159,11 @@ export function metaField(key: keyof typeof MetaKey, dreg = 1): Lowered {
   return lowered(key === "iifname" || key === "oifname" ? key : `meta ${key}`, loadMeta(key, dreg));
 }
 
-/** The connection's mark. */
 export const CT_MARK = lowered("ct mark", { type: "ct", key: CtKey.mark, dreg: 1 });
 
 interface FieldKind {
   readonly types: readonly FieldType[];
-  /** Loads it, as this type, into the register. */
+  /** Loads the field, as this type, into the register. */
   load(context: LowerContext, dreg: number, type: FieldType): Lowered;
 }
 
@@ -211,7 +207,7 @@ const FIELDS: Readonly<Record<Extract<Field, string>, FieldKind>> = {
   priority: meta("priority", "classid"),
 };
 
-/** A number that is made, not carried: `offset` up to `offset + modulus`. */
+/** A generated number, from `offset` to less than `offset + modulus`. */
 function generated(field: Exclude<Field, string>): FieldKind {
   const { modulus, offset = 0 } = field;
   return {
@@ -235,11 +231,11 @@ function numgen({ mode, modulus }: Extract<Field, { field: "numgen" }>, dreg: nu
 }
 
 const WORDS = 16;
-/** What is hashed is loaded where nft loads it: 4 words behind the key, whose last word is the number. */
+/** The hashed fields go where nft loads them: 4 words after the last word of the key, which is the number. */
 const HASHED_BEHIND = 5;
 
 function jhash({ of, modulus, seed }: HashField, dreg: number, range: NumberRange, context: LowerContext): Lowered {
-  // In an inet table the rule's other fields have told the family.
+  // In an inet table, the other fields of the rule have set the family.
   const type = context.version && ADDRESS_TYPE[context.version];
   const first = registerWord(dreg) + HASHED_BEHIND;
   const types = of.map(() => type);
@@ -255,7 +251,7 @@ function kindOf(field: Field): FieldKind {
   return typeof field === "string" ? FIELDS[field] : generated(field);
 }
 
-/** Loads a concatenation from this word on; `end` is the one behind it. */
+/** Loads a concatenation, starting at word `first`. `end` is the word after it. */
 function loadFields(
   context: LowerContext,
   fields: readonly Field[],
@@ -275,7 +271,7 @@ function loadFields(
   return { exprs: parts.flatMap(({ exprs }) => exprs), text: parts.map(({ text }) => text).join(" . "), end };
 }
 
-/** Loads a key from word 0 on; `words` are its own. Where the family does not tell field types, the set does. */
+/** Loads a key, starting at word 0. `words` is its size. If the family does not tell the types of fields, the set does. */
 export function loadKey(context: LowerContext, key: readonly Field[], set: string): Lowered & { words: number } {
   if (key.length === 0) throw new RangeError(`set ${set}: a look-up without fields`);
   const types = context.setSpec?.(set)?.key;
@@ -292,7 +288,7 @@ export function loadKey(context: LowerContext, key: readonly Field[], set: strin
   return { exprs, text, words: end };
 }
 
-/** What a map holds for the key, in the register; ends the rule where it holds nothing. */
+/** Loads the data that a map holds for the key into the register. Without an entry for the key, the rule ends. */
 export function lookUp(context: LowerContext, key: readonly Field[], map: string, dreg: number): Lowered {
   const { exprs, text } = loadKey(context, key, map);
   const how = dreg === VERDICT_REGISTER ? "vmap" : "map";

@@ -1,4 +1,4 @@
-/** Every kind of match: the expressions that nft makes of it, and its text. */
+/** Every kind of match: its expressions, the same that nft generates, and its text. */
 import {
   AddressType,
   CmpOp,
@@ -52,12 +52,12 @@ const not = (negate: boolean | undefined): string => (negate === true ? "!= " : 
 const either = (items: readonly string[]): string => (items.length === 1 ? items[0] : `{ ${items.join(", ")} }`);
 const flagsText = (flags: readonly string[]): string => (flags.length === 1 ? flags[0] : `(${flags.join(" | ")})`);
 
-/** The field is this constant, or is not. */
+/** Matches if the field has this value, or does not have it. */
 function compared(field: Lowered, data: Uint8Array, value: string, negate?: boolean): Lowered {
   return lowered(`${field.text} ${not(negate)}${value}`, ...field.exprs, compare(data, negate));
 }
 
-/** An anonymous set of the ranges, a plain one when all are single values. */
+/** An anonymous set of the ranges. If all are single values, it is not an interval set. */
 function anonymousSet(ranges: readonly Range[], type: FieldType): AnonymousSet {
   const { id: keyType, bytes: keyLen } = FIELD_TYPES[type];
   const single = ranges.every((range) => range.from === range.to);
@@ -84,7 +84,7 @@ function portConditions(ranges: readonly Range[], negate: boolean | undefined, c
   ];
 }
 
-/** Throws RangeError for what is no port, or no range. */
+/** Throws RangeError for an invalid port or range. */
 export function portRange(ports: PortRange): Range {
   const [from, to] = typeof ports === "number" ? [ports, ports] : ports;
   if (to < from) throw new RangeError(`not a port range: ${from}-${to}`);
@@ -119,7 +119,7 @@ function fib(result: keyof typeof FibResult, flags: number): Expr {
   return { type: "fib", dreg: 1, result: FibResult[result], flags };
 }
 
-/** A number of 32 bits that comes with the packet or its connection, or some bits of it. */
+/** A 32-bit number of the packet or its connection, or some bits of it. */
 function number(
   field: Lowered,
   text: (value: number) => string,
@@ -142,7 +142,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
       throw new RangeError(`networks of both families in one match: ${nets.join(", ")}`);
     const bytes = version === 4 ? 4 : 16;
     const ranges = mergeRanges(networks);
-    // Of a connection of the other family the kernel has no such address, and ends the rule.
+    // If the connection is of the other family, the kernel has no such address and ends the rule.
     const guard = ct === undefined || context.family !== "inet" ? requireVersion(context, version) : [];
     const field = addressField(version, direction, ct);
     const text = `${field.text} ${not(negate)}${either(ranges.map((range) => rangeText(range, bytes)))}`;
@@ -151,13 +151,13 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
       const setId = context.anonymous.push(anonymousSet(ranges, ADDRESS_TYPE[version]));
       return lowered(text, ...guard, ...field.exprs, lookup(ANONYMOUS_NAME, negate, setId));
     }
-    // Whole bytes are compared as such, as nft does; other prefixes are masked first.
+    // Like nft, a prefix of whole bytes is compared directly. Other prefixes are masked first.
     const isWhole = prefix % 8 === 0 && prefix > 0;
     const len = isWhole ? prefix / 8 : bytes;
     const ones = (1n << BigInt(bytes * 8)) - 1n;
     const mask = isWhole ? [] : [masked(numberToBytes(ones ^ (ones >> BigInt(prefix)), bytes))];
     const data = numberToBytes(ranges[0].from, bytes).slice(0, len);
-    // A part of the header can be loaded; a connection's address is loaded whole, and its beginning compared.
+    // Only the needed bytes of a header are loaded. A connection's address is loaded whole, and its first bytes are compared.
     const beginning = field.exprs.map((expr) => (expr.type === "payload" ? { ...expr, len } : expr));
     return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
   },
@@ -181,7 +181,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     const name = version === 4 ? "icmp" : "icmpv6";
     if (code === undefined) return lowered(`${name} type ${not(negate)}${type}`, ...exprs);
     if (negate !== true) return lowered(`${name} type ${type} ${name} code ${code}`, ...exprs);
-    // Neither type != nor code != says that the pair is another one.
+    // Two negated conditions, on type and on code, would not mean "another pair".
     const l4proto = version === 4 ? "icmp" : "ipv6-icmp";
     return lowered(
       `${versionText(context, version)}meta l4proto ${l4proto} @th,0,16 != ${hex(type * 256 + code)}`,
@@ -244,7 +244,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
   },
   "ct-status": ({ status, negate }) => anyBit("status", CtStatus[status], [status], negate),
   "reverse-path"({ passed }) {
-    // With the "present" flag the result is 1 when there is a route back out of the interface, else 0.
+    // With the "present" flag the result is 1 if a route leads back out of the interface, otherwise 0.
     const field = lowered("fib saddr . iif oif", fib("oif", FibFlag.saddr | FibFlag.iif | FibFlag.present));
     return compared(field, hostU32(passed ? 1 : 0), passed ? "exists" : "missing");
   },

@@ -1,4 +1,4 @@
-/** Names, comments and userdata: what the kernel and every nft can hold and print. */
+/** Names, comments and userdata that the kernel and every nft can hold and print. */
 
 /** NFT_NAME_MAXLEN counts the NUL. */
 const MAX_NAME_BYTES = 255;
@@ -9,7 +9,7 @@ export const MAX_LOG_PREFIX_BYTES = 127;
 /** IFNAMSIZ counts the NUL. */
 export const MAX_INTERFACE_BYTES = 15;
 
-/** Whether an interface may be called so. */
+/** Whether this is a valid interface name. */
 export function isInterfaceName(name: string): boolean {
   const bytes = Buffer.byteLength(name);
   return bytes > 0 && bytes <= MAX_INTERFACE_BYTES && !/[\s"/*\0]/.test(name);
@@ -25,7 +25,7 @@ const UNQUOTABLE = /["\u0000-\u001f\u007f]/;
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_/\\.-]*$/;
 
-/** Whether the kernel takes the name and nft can read it back. */
+/** Whether the kernel accepts the name and nft can read it back. */
 export function isName(name: string): boolean {
   return Buffer.byteLength(name) <= MAX_NAME_BYTES && NAME.test(name);
 }
@@ -35,7 +35,7 @@ export function isQuotable(text: string, mostBytes: number): boolean {
   return Buffer.byteLength(text) <= mostBytes && !UNQUOTABLE.test(text);
 }
 
-/** Throws unless the kernel takes the name and nft can read it back (its grammar's `string`). */
+/** Throws unless the kernel accepts the name and nft can read it back (`string` in its grammar). */
 export function checkName(kind: string, name: string): void {
   if (Buffer.byteLength(name) > MAX_NAME_BYTES)
     throw new RangeError(`${kind} name of more than ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
@@ -53,12 +53,12 @@ export function checkComment(where: string, comment: string | undefined): void {
   checkQuotable(where, comment);
 }
 
-/** Throws for text that cannot stand between double quotes: nft has no escapes. */
+/** Throws if the text cannot be written between double quotes: nft has no escapes. */
 export function checkQuotable(where: string, text: string): void {
   if (UNQUOTABLE.test(text)) throw new RangeError(`${where}: nft cannot quote ${JSON.stringify(text)}`);
 }
 
-/** Userdata as nft writes it: type, length, text with its NUL. Undefined without a comment. */
+/** Returns userdata as nft writes it: type, length, text with its NUL. Undefined without a comment. */
 export function commentData(comment: string | undefined, kind: "set" | "other" = "other"): Uint8Array | undefined {
   if (comment === undefined) return undefined;
   const text = Buffer.from(`${comment}\0`);
@@ -69,7 +69,7 @@ export function commentData(comment: string | undefined, kind: "set" | "other" =
 const SET_BYTEORDER = { key: 0, data: 1 } as const;
 const HOST_ENDIAN = 1;
 
-/** Userdata of a set as nft writes it: nft prints (and reads) what is in `hostOrder` as numbers of this machine's byte order. */
+/** Returns a set's userdata as nft writes it. nft prints and reads the parts in `hostOrder` as numbers in this machine's byte order. */
 export function setUserdata(
   comment: string | undefined,
   hostOrder: readonly (keyof typeof SET_BYTEORDER)[],
@@ -80,7 +80,7 @@ export function setUserdata(
   return all.length === 0 ? undefined : all;
 }
 
-/** The comment in userdata that nft or this program wrote; other entries are passed over. */
+/** Returns the comment in userdata that nft or this program wrote. Other entries are skipped. */
 export function commentOf(userdata: Uint8Array | undefined, kind: "set" | "other" = "other"): string | undefined {
   if (userdata === undefined) return undefined;
   const desired = kind === "set" ? SET_COMMENT : COMMENT;

@@ -14,8 +14,8 @@ import { printRule } from "./statements.js";
 import type { ChainSpec, FieldType, SetSpec } from "./rule.js";
 
 /**
- * The table as text that `nft -f` (>= 1.0.6) loads in place of the one that is there. Sets, chains and elements come in
- * a stable order, so that two renderings of the same state are the same text.
+ * Renders the table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Sets, chains and elements have a stable order, so two
+ * renderings of the same state are identical.
  * @param insertions lines that add our rules to others' chains.
  */
 export function renderTable(
@@ -68,7 +68,7 @@ function renderElements(set: TrackedElements, verdicts: VerdictRegistry): string
     });
 }
 
-/** Whole seconds: what is left is on its way. */
+/** Rounds to whole seconds: the time left keeps running. */
 function printTimes(set: TrackedElements, key: Uint8Array): string {
   const { spec } = set;
   if (spec.timeoutMs === undefined) return "";
@@ -88,7 +88,7 @@ function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
   return [...lines, "\t}"];
 }
 
-/** `type …` or, where an index is among the fields, `typeof …`: nft refuses a plain mark in numgen's place. */
+/** Returns `typeof …` if one of the fields is an index, otherwise `type …`: nft refuses a plain mark in place of numgen. */
 export function printTypes(spec: SetSpec): string {
   const data = spec.data === undefined || spec.data === "verdict" ? [] : spec.data;
   const byExample = [...spec.key, ...data].includes("index");

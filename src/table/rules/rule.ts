@@ -1,8 +1,8 @@
 /**
  * The declarative Table's vocabulary: rules as typed data (text is only a rendering), chains, sets and maps.
  *
- * A value that a packet carries is a `Field`; a `Statement` is one match or one action; a rule is statements
- * in order. `statements.ts` turns statements into kernel expressions, `print.ts` into nft's own text.
+ * A value that a packet carries is a `Field`. A `Statement` is one match or one action. A rule is a list of statements. `statements.ts` turns
+ * statements into kernel expressions, and `print.ts` prints them as nft does.
  */
 import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
 import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../netlink/kernel.js";
@@ -24,23 +24,23 @@ import type {
 
 export { LIMIT_SECONDS } from "./vocabulary.js";
 
-/** What a lookup key is made of. */
+/** A part of a lookup key. */
 export type Field = ValueOf<typeof field>;
 export type HashField = Extract<Field, { readonly field: "jhash" }>;
 /** A port or an inclusive range of ports. */
 export type PortRange = ValueOf<typeof portRange>;
-/** Of a packet's two ends. */
+/** One of a packet's two ends. */
 export type Direction = ValueOf<typeof direction>;
 export type TcpFlagName = ValueOf<typeof tcpFlagName>;
 export type CtStateName = ValueOf<typeof ctStateName>;
-/** Direction of a packet, or of one of the two tuples, of a connection. */
+/** The direction of a packet in its connection, or one of the connection's two tuples. */
 export type CtDirectionName = ValueOf<typeof ctDirection>;
 export type AddressTypeName = ValueOf<typeof addressTypeName>;
 
-/** Conditions: the rule goes on to its next statement only when they hold. */
+/** Conditions: the rule continues with its next statement only if they hold. */
 export type Match = VariantOf<"match", typeof MATCHES>;
 
-/** What a rule does. Verdicts: accept, drop, return, continue, jump, goto. */
+/** The effect of a rule. Verdicts: accept, drop, return, continue, jump, goto. */
 export type Action = VariantOf<"action", typeof ACTIONS> | { readonly action: "verdict"; readonly verdict: Verdict };
 
 export type Statement = Match | Action;
@@ -62,8 +62,8 @@ export type FieldType = ValueOf<typeof fieldType>;
 
 export interface SetSpec extends RecordOf<typeof SET> {
   /**
-   * Elements that a read of the kernel finds and that are not desired (an earlier run's) are deleted after a grace period: for a set whose
-   * elements packets may still look up under a verdict that goes away in the same transaction. A function tells which of them.
+   * Deletes undesired elements that a read of the kernel finds (from an earlier run) only after a grace period. Use it if packets may still look them
+   * up through a verdict that is deleted in the same transaction. A function selects the elements.
    */
   readonly deferLeftovers?: boolean | ((key: Uint8Array) => boolean);
 }
@@ -71,72 +71,74 @@ export interface SetSpec extends RecordOf<typeof SET> {
 export type Counters = ValueOf<typeof counters>;
 
 /**
- * The desired elements of one set or map that the Table fills. The hot path: keys and data are packed bytes as in
- * `ElementBatch` (every field padded to 4 bytes with zeros behind, network order but for marks, classids and indices, which are host order),
- * copied on the way in, so that a caller may reuse one scratch buffer.
- * Data of a verdict map is the 4 bytes of `Table.verdictId()`, host order.
+ * The desired elements of one set or map that the Table fills. This is the hot path: keys and data are packed bytes as in `ElementBatch`. They are
+ * copied, so a caller may reuse one scratch buffer.
  *
- * `deferred`: what is deleted stays in the kernel until a transaction after the next one, and for `TableOptions.gracePeriodMs` at least:
- * for an element that packets under the old verdict may still look up.
+ * - Every field is padded to 4 bytes with zeros at the end.
+ * - Fields have network byte order, but marks, classids and indices have host order.
+ * - The data of a verdict map is the 4 bytes of `Table.verdictId()`, in host order.
+ *
+ * `deferred` keeps a deleted element in the kernel until a transaction after the next one, and for at least `TableOptions.gracePeriodMs`. Use it for
+ * an element that packets under the old verdict may still look up.
  */
 export interface ElementSet {
   readonly spec: SetSpec;
   readonly keyLen: number;
   readonly dataLen: number;
-  /** Desired elements. */
+  /** Number of desired elements. */
   readonly size: number;
-  /** Elements that the kernel is known to hold. Before the first read of the kernel: 0. */
+  /** Number of elements that the kernel is known to hold. 0 before the first read of the kernel. */
   readonly kernelSize: number;
   /**
-   * Desires `key` (with `data`). True when that is a change to what is desired. In a set with timeouts it is desired until its time is over: the
-   * set's, or `timeoutMs`, which also renews an element that is desired already.
+   * Desires `key` (with `data`). Returns true if this changes the desired state. In a set with timeouts, the element is desired until it expires. The
+   * timeout is the set's, or `timeoutMs`, which also renews an element that is already desired.
    */
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number): boolean;
-  /** What the element of a set with timeouts is desired with: its timeout, and what is left of it, ms; 0: none. */
+  /** Returns the desired timeout of the element in a set with timeouts, and the time left, ms. 0 if it has none. */
   times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number];
-  /** No longer desires `key`, whoever uses it. True when it was desired. */
+  /** No longer desires `key`, whatever its use count. Returns true if it was desired. */
   delete(key: Uint8Array, deferred?: boolean): boolean;
-  /** Desires `key` (with `data`, instead of what others gave) once more: it stays until it is released as often as it was retained. */
+  /** Desires `key` and counts one more use. `data` replaces earlier data. The key stays until it is released as often as it was retained. */
   retain(key: Uint8Array, data?: Uint8Array): void;
-  /** Takes back one `retain`. */
+  /** Undoes one `retain`. */
   release(key: Uint8Array, deferred?: boolean): void;
   has(key: Uint8Array): boolean;
-  /** Data desired for `key`, as a view that is valid until the next change. */
+  /** Desired data of `key`, as a view that is valid until the next change. */
   get(key: Uint8Array): Uint8Array | undefined;
-  /** Data that the kernel is known to hold for `key`, as a view. Before the first read of the kernel: undefined. */
+  /** The data that the kernel is known to hold for `key`, as a view. Undefined before the first read of the kernel. */
   kernelValue(key: Uint8Array): Uint8Array | undefined;
   /**
-   * Retains the elements of a list: their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
-   * `data`: of `count` elements, one behind the other, as packed words.
+   * Retains the elements of a list. Their keys are `key`, followed by `base`, `base + 1` and so on as 4 bytes in host order (a field `index`).
+   * @param data packed words of `count` elements, one after the other.
    */
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void;
-  /** Gives the elements of such a list, which are retained, other data. Returns how many had other data before. */
+  /** Gives the retained elements of a list other data. Returns how many had other data before. */
   replaceList(key: Uint8Array, base: number, data: Int32Array, count: number): number;
-  /** Releases the elements of such a list. */
+  /** Releases the elements of a list. */
   releaseList(key: Uint8Array, base: number, count: number, deferred: boolean): void;
-  /** Whether the kernel is known to hold all elements of such a list with this data. */
+  /** Whether the kernel is known to hold all elements of a list with this data. */
   kernelHoldsList(key: Uint8Array, base: number, data: Int32Array, count: number): boolean;
-  /** Packets that the element has counted, as of the last reading; 0 where there is none. Of sets with `counters`. */
+  /** The packets that the element has counted, at the last reading. 0 if there is no element. Only for sets with `counters`. */
   count(key: Uint8Array): number;
-  /** The same with bytes. */
+  /** Like `count`, with bytes. */
   counted(key: Uint8Array): { readonly packets: number; readonly bytes: number };
-  /** The same as of the reading before that. */
+  /** The count at the reading before the last. */
   countBefore(key: Uint8Array): number;
-  /** Calls `visit` with every key that the kernel is known to hold and that is not desired, as a view that is valid during the call. */
+  /** Calls `visit` with every undesired key that the kernel is known to hold. The view is valid during the call only. */
   forEachLeftover(visit: (key: Uint8Array) => void): void;
-  /** Desires all that the kernel is known to hold, besides. */
+  /** Additionally desires every element that the kernel is known to hold. */
   keepLeftovers(): void;
-  /** Interval sets only: desires exactly these networks (CIDR, address or FROM-TO); overlapping ones are merged. */
+  /** Interval sets only: desires exactly these networks (CIDR, address or FROM-TO). Overlapping networks are merged. */
   replaceNets(nets: readonly string[]): void;
-  /** Interval sets only: the networks that are desired, merged, as nft prints them: what is no network is FROM-TO. */
+  /** Interval sets only: the desired networks, merged, as nft prints them. A range that is not a network is FROM-TO. */
   nets(): readonly string[];
   clear(): void;
 }
 
-/** Rules of ours inside a chain that another process owns. */
+/** Our rules inside a chain that another process owns. */
 export interface Insertion extends TableRef {
   readonly chain: string;
-  /** insert: before all others. append: behind them. */
+  /** insert: before all other rules. append: after them. */
   readonly mode: "insert" | "append";
   readonly rules: readonly Rule[];
 }
@@ -147,60 +149,58 @@ export interface OperationCounts {
 }
 
 export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "encodeNs"> {
-  /** 0 when the kernel already held what is desired; several when new chains (make-before-break) or elements (`pieceElements`) went first. */
+  /** 0 if the kernel already held the desired state. More than 1 if new chains (make-before-break) or elements (`pieceElements`) went first. */
   readonly transactions: number;
-  /** Elements count each; a replaced element is one delete and one add. */
+  /** Each element counts. A replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "object" | "element", OperationCounts>>;
-  /** Sum over all kinds. */
   readonly total: number;
-  /** Call `apply()` again after this many ms (deferred deletions and insertions). Absent: nothing to do. */
+  /** Call `apply()` again after this many ms, for deferred deletions and insertions. Absent: nothing to do. */
   readonly applyAgainMs?: number;
-  /** Insertions that wait because the other table or chain is not there ("ip filter FORWARD"). Absent: none. */
+  /** Insertions that wait because the other table or chain does not exist ("ip filter FORWARD"). Absent: none. */
   readonly deferred?: readonly string[];
-  /** Chains that are not desired and that stay, without rules, because the kernel calls them busy. Absent: none. */
+  /** Undesired chains that stay, without rules, because the kernel calls them busy. Absent: none. */
   readonly busy?: readonly string[];
-  /** Why the kernel was read before, when it was. */
+  /** The reason why the kernel was read first. Absent: it was not. */
   readonly resynced?: string;
-  /** What that read found to be otherwise than it was left: another process's doing, which this apply undid. */
+  /** Changes by other processes that the read found. This apply has reverted them. */
   readonly drift?: Drift;
 }
 
-/** How the kernel's table differed from what it was observed to hold. */
+/** Differences between the kernel's table and the observed state. */
 export interface Drift {
-  /** Why it was read. */
   readonly causes: ReadonlySet<InvalidationCause>;
-  /** "chain services: rules 1 gone", at most 20. */
+  /** At most 20 lines, such as "chain services: rules 1 gone". */
   readonly changes: readonly string[];
-  /** Differing objects: chains, sets, and those with changed content. At least `changes.length`. */
+  /** Number of differing objects: chains, sets, and those with changed content. At least `changes.length`. */
   readonly total: number;
-  /** All of it was gone. */
+  /** Whether the whole table was gone. */
   readonly tableDeleted: boolean;
 }
 
 export interface ApplyOptions {
   /**
-   * False: what another process did to the table is kept for now, unless nothing can be known without a read. What changed is
-   * written on top if the kernel takes that; if not, apply fails with "stale". Default true.
+   * False: changes by another process are not reverted yet, unless a read is needed anyway. Our changes are written on top. If the kernel refuses
+   * them, apply fails with "stale". Default: true.
    */
   readonly repair?: boolean;
   /**
-   * True: the table is deleted and written from scratch, in one transaction. The last resort for a table that the kernel refuses to change, apply
-   * after apply. The counters of elements and what packets put into dynamic sets stay if they can be read; rule counters start at 0. Default false.
+   * True: deletes the table and writes it from scratch in one transaction. The last resort if the kernel refuses to change the table, apply after
+   * apply. If they can be read, element counters and the contents of dynamic sets are kept. Rule counters start at 0. Default: false.
    */
   readonly rebuild?: boolean;
 }
 
-/** What a refused operation was about, for people and for attribution. */
+/** The object of a refused operation, for people and for attribution. */
 export interface FaultyObject {
   readonly kind: "table" | "chain" | "rule" | "set" | "object" | "element";
-  /** What was refused: "delete chain". */
+  /** The refused operation, such as "delete chain". */
   readonly operation?: string;
   readonly chain?: string;
   readonly ruleIndex?: number;
   readonly set?: string;
-  /** A named object or a flowtable. */
+  /** Name of a named object or a flowtable. */
   readonly object?: string;
-  /** Element key, packed. */
+  /** Packed key of the element. */
   readonly key?: Uint8Array;
   readonly errno: string;
   readonly text?: string;
@@ -208,7 +208,6 @@ export interface FaultyObject {
   readonly position?: number;
 }
 
-/** Injected time. */
 export interface Clock {
   /** Milliseconds, monotonic. */
   now(): number;
@@ -219,21 +218,20 @@ export interface TableOptions {
   readonly name: string;
   readonly comment?: string;
   readonly clock?: Clock;
-  /** How long what packets under way may still use outlives its last use (deferred deletions). Default 500 ms. */
+  /** How long objects stay after their last use, because packets in flight may still use them (deferred deletions). Default: 500 ms. */
   readonly gracePeriodMs?: number;
-  /** When more elements than this are to be written that no packet can see yet, they go first, so many a transaction (make-before-break.ts). Default 16,384. */
+  /** Above this number, new elements that no packet can see go first, this many a transaction (make-before-break.ts). Default: 16,384. */
   readonly pieceElements?: number;
   /**
-   * While we run, no other process can change the table, and `flush ruleset` passes it by; when we end it stays, and the next of us
-   * claims it with a transaction that holds nothing else (quirks.ts). Where the kernel cannot (before Linux 6.9; `Table.owned()` tells), a
-   * table as any other. A table that was made with the other choice is made anew, in one transaction: rule counters start at 0 then. Default
-   * false.
+   * While we run, no other process can change the table, and `flush ruleset` skips it. When we end, the table stays. The next program claims it with
+   * a transaction that does nothing else (quirks.ts). If the kernel cannot do this (before Linux 6.9; see `Table.owned()`), the table is an ordinary
+   * one. A table that was made with the other choice is replaced in one transaction, and its rule counters start at 0. Default: false.
    */
   readonly own?: boolean;
   /**
-   * Identifies our rules in others' chains, in their comments. Needed for insertions. It is this Table's alone: rules with this
-   * mark that are not desired are removed from every chain of the namespace, so that none stays behind after an upgrade. That
-   * costs a dump of all tables' rules at each full read; a Table without the option reads only its own.
+   * Identifies our rules in others' chains, in their comments. Required for insertions. Only this Table may use the mark. Undesired rules with it are
+   * removed from every chain of the namespace, so that none is left after an upgrade. This costs a dump of all tables' rules at each full read. A
+   * Table without this option reads only its own.
    */
   readonly ownerMark?: string;
 }

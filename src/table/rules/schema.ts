@@ -1,4 +1,4 @@
-/** Set specifications in the kernel's terms. */
+/** Converts set specifications to the kernel's terms. */
 import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import { sameExprs } from "../../netlink/normalize.js";
 import type { Expr, SetInfo } from "../../netlink/kernel.js";
@@ -11,10 +11,10 @@ import type { FieldType, SetSpec } from "./rule.js";
 const MAX_KEY_BYTES = 64;
 /** The kernel keeps timeouts in jiffies: 10 ms at HZ=100. */
 const TIMEOUT_SLACK_MS = 10n;
-/** Smallest bound of a set of size "auto". */
+/** The smallest bound of a set with size "auto". */
 const SMALLEST_AUTO_SIZE = 1024;
 
-/** Bytes of a key or of data: a field of a concatenation is padded to 4 bytes, a single field is not. */
+/** Bytes of a key or of data. The fields of a concatenation are padded to 4 bytes, a single field is not. */
 export function packedBytes(fields: readonly FieldType[]): number {
   if (fields.length === 1) return FIELD_TYPES[fields[0]].bytes;
   return fields.reduce((bytes, field) => bytes + padded(FIELD_TYPES[field].bytes), 0);
@@ -23,11 +23,11 @@ export function packedBytes(fields: readonly FieldType[]): number {
 export interface RowShape {
   readonly keyLen: number;
   readonly dataLen: number;
-  /** Keys end in an index. */
+  /** Whether keys end in an index. */
   readonly lists: boolean;
 }
 
-/** Bytes of a row's key and data. Of intervals a row is a range: first and last value, which the kernel holds as one or two elements. */
+/** Bytes of a row's key and data. In an interval set, a row is a range with its first and last value. The kernel holds it as one or two elements. */
 export function rowShape({ key, data = [], interval }: SetSpec): RowShape {
   const keyLen = packedBytes(key) * (interval === true ? 2 : 1);
   return { keyLen, dataLen: data === "verdict" ? 4 : packedBytes(data), lists: key.at(-1) === "index" };
@@ -37,12 +37,12 @@ export function padded(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** nft's type id of a concatenation: 6 bits a field. */
+/** nft's type id of a concatenation: 6 bits for each field. */
 export function typeId(fields: readonly FieldType[]): number {
   return fields.reduce((all, field) => (all << 6) | FIELD_TYPES[field].id, 0);
 }
 
-/** Throws RangeError for a specification that the kernel or nft could not hold. */
+/** Throws RangeError if the kernel or nft cannot hold the specification. */
 export function checkSetSpec({ set, comment, key, data, interval, dynamic, size, timeoutMs, counters }: SetSpec): void {
   const refuse = (why: string): never => {
     throw new RangeError(`set ${set}: ${why}`);
@@ -64,9 +64,9 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size,
 
 const COUNTER: readonly Expr[] = [{ type: "counter" }];
 
-/** What to create the set with. `size` is the resolved bound. */
+/** Returns the definition with which to create the set. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
-  // Of a concatenation nft knows each field's order by its type; of a single one it must be told.
+  // nft knows the byte order of each field in a concatenation from its type. For a single field it has to be told.
   const userdata = setUserdata(
     spec.comment,
     (["key", "data"] as const).filter((part) => {
@@ -103,11 +103,11 @@ function dataOf(spec: SetSpec): Pick<SetInfo, "dataType" | "dataLen"> {
 }
 
 /**
- * Whether the kernel's set can serve as it is. The bound is judged by `fitsSize`. A different comment is
- * a reason to create the set anew (the kernel cannot change it), save for a dynamic one, which would lose what packets put there.
+ * Whether the kernel's set can be kept. `fitsSize` checks the bound. The kernel cannot change a comment, so a set with another comment is created
+ * again. A dynamic set is kept, because it would lose its elements.
  */
 export function serves(kernel: SetInfo, spec: SetSpec): boolean {
-  // Asked of the same two at every change of the set's elements.
+  // Asked for the same pair at every change of the set's elements.
   if (servedBy.get(spec) === kernel) return true;
   const desired = setInfo(spec, undefined);
   const timeouts = (kernel.timeout ?? 0n) - (desired.timeout ?? 0n);
@@ -122,15 +122,15 @@ export function serves(kernel: SetInfo, spec: SetSpec): boolean {
   return answer;
 }
 
-/** Of the same keys and data, and filled in the same way. */
+/** Whether both have the same keys and data, and are filled in the same way. */
 export function sameKind(a: SetInfo, b: SetInfo): boolean {
   return a.flags === b.flags && a.keyLen === b.keyLen && a.keyType === b.keyType && a.dataType === b.dataType;
 }
 
-/** By specification, the kernel's set that was found to serve it. Neither changes. */
+/** By specification: the kernel's set that was found to serve it. Neither ever changes. */
 const servedBy = new WeakMap<SetSpec, SetInfo>();
 
-/** Whether the kernel's bound holds what comes: deleted elements keep their place until the transaction is over. */
+/** Whether the elements fit the kernel's bound. Deleted elements keep their place until the transaction ends. */
 export function fitsSize(kernelSize: number | undefined, spec: SetSpec, elements: number): boolean {
   if (kernelSize === undefined) return true;
   if (typeof spec.size === "number") return kernelSize >= spec.size;

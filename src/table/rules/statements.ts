@@ -1,7 +1,6 @@
 /**
- * Rules as kernel expressions, the same that nft makes of the same text (so that every nft prints them well), and as that text. Pure.
- * Values go through registers from word 0 on, each statement by itself; protocol guards are added once
- * a rule, where the table's family leaves them open.
+ * Turns rules into kernel expressions, and into nft's text. The expressions are the same that nft generates from that text, so every nft prints them
+ * well. Pure. Each statement uses registers from word 0 on. Protocol guards are added once for each rule, if the table's family does not imply them.
  */
 import { ACTIONS } from "./actions.js";
 import { neverMatches } from "./families.js";
@@ -16,7 +15,7 @@ import { MATCHES } from "./matches.js";
 import { checkComment } from "./names-and-comments.js";
 import type { Rule, Statement } from "./rule.js";
 
-/** Throws RangeError for a statement that means nothing (no networks, a port of 70000, an address of the other family). */
+/** Throws RangeError for a meaningless statement (no networks, a port of 70000, an address of the other family). */
 export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   checkComment("rule", rule.comment);
   const version = versionOf(options.family);
@@ -33,7 +32,7 @@ export function lowerRule(rule: Rule, options: StatementOptions): LoweredRule {
   return { exprs: parts.flatMap(({ exprs }) => exprs), text, anonymous: context.anonymous };
 }
 
-/** Throws as `lowerRule` does, but for an address whose family nothing tells. */
+/** Throws as `lowerRule` does, but accepts an address field whose family is unknown. */
 export function printRule(rule: Rule, options: StatementOptions): string {
   return lowerRule(rule, { ...options, assumed: 4 }).text;
 }

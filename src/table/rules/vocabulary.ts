@@ -1,6 +1,6 @@
 /**
- * The vocabulary of rules and sets as shapes (base/shape.ts): `rule.ts` takes its types from here, the library its checks of what programs
- * hand over. The proxier's own rules are typed, and are not checked again.
+ * The vocabulary of rules and sets as shapes (base/shape.ts). `rule.ts` derives its types from them, and the library uses them to check its input.
+ * The proxier's own rules are typed, and are not checked again.
  */
 import { addressBytes } from "../../base/ip.js";
 import { parseNetwork } from "../../base/ip-ranges.js";
@@ -24,7 +24,7 @@ import {
 import { AddressType, CtState, TcpFlag } from "../../netlink/constants.js";
 import { isInterfaceName, isName, isQuotable, MAX_COMMENT_BYTES, MAX_LOG_PREFIX_BYTES } from "./names-and-comments.js";
 
-/** Units of a rate, in seconds. */
+/** Seconds in each unit of a rate. */
 export const LIMIT_SECONDS = { second: 1, minute: 60, hour: 3600, day: 86400 } as const;
 
 const U32 = 0xffffffff;
@@ -36,7 +36,6 @@ const positiveU32 = integer("a number from 1 to 4294967295", 1, U32);
 const milliseconds = integer("milliseconds, a whole number of at least 1", 1, Number.MAX_SAFE_INTEGER);
 const negate = optional(flag);
 
-/** Name of a table, chain, set or map. */
 export const name = text("a name: a letter or _, then letters, digits, _ / \\ . -, at most 255 bytes", isName);
 /** Shown by nft. */
 export const comment = text("a comment of at most 128 bytes without quotes and control characters", (given) =>
@@ -54,7 +53,7 @@ const protocol = either(
   byte,
   value<string>('a protocol ("tcp", or a number from 0 to 255)', () => false),
 );
-/** Names are taken in whatever case; only a wrong one is compared with the list, for the nearest. */
+/** Names are accepted in any case. Only an invalid one is compared with the list, for a suggestion. */
 const anyProtocol: typeof protocol = {
   ...protocol,
   find(path, given) {
@@ -73,9 +72,9 @@ function isReadable(read: () => unknown): boolean {
   }
 }
 
-/** Of a packet's two ends. */
+/** One of a packet's two ends. */
 export const direction = oneOf("source", "destination");
-/** Direction of a packet, or of one of the two tuples, of a connection. */
+/** The direction of a packet in its connection, or one of the connection's two tuples. */
 export const ctDirection = oneOf("original", "reply");
 export const tcpFlagName = oneOf(...namesOf(TcpFlag));
 export const ctStateName = oneOf(...namesOf(CtState));
@@ -96,7 +95,7 @@ export const portRange: Shape<number | readonly [from: number, to: number]> = ei
   ),
 );
 
-/** A field that a packet carries. `saddr`/`daddr` are of the table's family (16 bytes in ip6). */
+/** A field that a packet carries. `saddr` and `daddr` have the table's family (16 bytes in ip6). */
 export const carriedField = oneOf(
   "saddr",
   "daddr",
@@ -114,18 +113,16 @@ export const carriedField = oneOf(
 
 const NUMBER_RANGE = { modulus: positiveU32, offset: optional(u32) } as const;
 
-/** Fields that are made, not carried. */
 export const GENERATED_FIELDS = {
-  /** A number from 0 (or `offset`) up, below `offset + modulus`. */
+  /** A number from `offset` (default 0) to less than `offset + modulus`. */
   numgen: { mode: oneOf("random", "inc"), ...NUMBER_RANGE },
   /**
-   * A number of the same range that is always the same for the same fields `of` the packet, on every machine of the same byte order. Stands
-   * last in a key: nft would read what follows as one more field of `of`.
+   * A number in the same range, which only depends on the values of the fields `of` and on the machine's byte order. Must be last in a key: nft would
+   * read the next field as one more of `of`.
    */
   jhash: { of: list(carriedField, 1), seed: u32, ...NUMBER_RANGE },
 } as const satisfies Record<string, Fields>;
 
-/** What a lookup key is made of. */
 export const field = either(
   `${carriedField.expected}, or an object with "field"`,
   carriedField,
@@ -133,23 +130,23 @@ export const field = either(
 );
 const key = list(field, 1);
 
-/** Conditions, by `match`: the rule goes on to its next statement only when they hold. */
+/** Conditions, by `match`: the rule continues with its next statement only if they hold. */
 export const MATCHES = {
-  /** Address inside any of the networks (CIDR or single address). Several networks become an anonymous interval set. */
+  /** The address is in one of the networks (CIDR or single address). Several networks become an anonymous interval set. */
   address: {
     direction,
     nets: list(network, 1),
     negate,
-    /** Of the packet's connection as it was before any rewriting (original), or as its answers are (reply), instead of the packet's own. */
+    /** Compares an address of the packet's connection instead: before any rewriting (original), or as its replies have it (reply). */
     ct: optional(ctDirection),
   },
-  /** Transport port in any of the ranges; any number of them. Implies nothing about the protocol. */
+  /** The transport port is in one of the ranges, of which there may be any number. Implies nothing about the protocol. */
   port: { direction, ports: list(portRange, 1), negate },
-  /** Transport protocol by number, or by a name of /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
+  /** The transport protocol, by number or by a name in /etc/protocols ("tcp", "gre", "UDPLite": protocols.ts). */
   protocol: { protocol: anyProtocol, negate },
-  /** The fields, concatenated, are an element of the named set (or a key of the named map). */
+  /** The concatenated fields are an element of the named set (or a key of the named map). */
   "in-set": { key, set: name, negate },
-  /** Routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
+  /** The routing type of an address (fib), optionally limited to the incoming or outgoing interface. */
   "address-type": { direction, type: addressTypeName, negate, limit: optional(oneOf("in", "out")) },
   icmp: {
     version: value<4 | 6>("4 or 6", (given) => given === 4 || given === 6),
@@ -157,25 +154,25 @@ export const MATCHES = {
     code: optional(byte),
     negate,
   },
-  /** Of these flags of a TCP segment, just those of `set` are set; other protocols never match. */
+  /** Among the TCP flags in `among`, exactly those in `set` are set. Other protocols never match. */
   "tcp-flags": { among: list(tcpFlagName, 1), set: list(tcpFlagName) },
   "ct-state": { states: list(ctStateName, 1), negate },
-  /** original: the packet goes from who opened the connection; reply: to it. */
+  /** original: the packet comes from the client that opened the connection. reply: it goes to that client. */
   "ct-direction": { direction: ctDirection },
   "ct-status": { status: oneOf("dnat", "snat"), negate },
   /** (connection mark & mask) == value. mask defaults to all ones. */
   "ct-mark": { mask: optional(u32), value: u32, negate },
-  /** (packet mark & mask) == value. mask defaults to all ones. A bit clear: value 0; not clear: value 0 with negate. */
+  /** (packet mark & mask) == value. mask defaults to all ones. To test a bit, use value 0 (clear), or value 0 with negate (set). */
   mark: { mask: optional(u32), value: u32, negate },
-  /** (priority & mask) == value, of the packet's priority, 32 bits (skb->priority). mask defaults to all ones. */
+  /** (priority & mask) == value, for the packet's 32-bit priority (skb->priority). mask defaults to all ones. */
   priority: { mask: optional(u32), value: u32, negate },
   /** A name, or a prefix followed by `*`. */
   interface: { direction: oneOf("in", "out"), name: interfacePattern, negate },
-  /** Reverse path filter: the source would be routed out of the interface it came in by (or not). */
+  /** Reverse path filter: the source would be routed out of the packet's incoming interface (or not). */
   "reverse-path": { passed: flag },
 } as const satisfies Record<string, Fields>;
 
-/** What a rule does, by `action`; all but verdicts, which the library writes as text and the Table as objects. */
+/** Actions of a rule, by `action`, except verdicts: the library writes these as text, the Table as objects. */
 export const ACTIONS = {
   counter: {},
   log: {
@@ -190,54 +187,57 @@ export const ACTIONS = {
   "set-mark": { mask: optional(u32), value: u32 },
   /** mark = mark ^ value. */
   "xor-mark": { value: u32 },
-  /** The same of the connection's mark, which all of its packets share. */
+  /** The same for the connection's mark, which all its packets share. */
   "set-ct-mark": { mask: optional(u32), value: u32 },
   "set-priority": { value: u32 },
   /**
-   * Priority set to what a map holds for the fields, a classid; goes on to the next rule when it holds nothing. The next statement may
-   * look the priority up: nft prints that, but no key that comes from a look-up directly.
+   * Sets the priority to the classid that a map holds for the fields. Without an entry, continues with the next rule. The next statement may use the
+   * priority as a key, because nft cannot print a key that comes directly from a look-up.
    */
   "priority-map": { key, map: name },
   notrack: {},
   /**
-   * An address in the packet's header rewritten, with its checksums, and nothing else: the connection is tracked as it was, and its other packets
-   * stay as they are.
+   * Rewrites an address in the packet's header, with its checksums. Connection tracking and the connection's other packets are not affected.
    */
   "set-address": {
     direction,
-    /** A constant, or an address that the connection has in one direction. In a table of family ip or ip6. */
+    /** A constant, or the connection's address in one direction. Only in a table of family ip or ip6. */
     to: either("an IP address, or { ct, direction }", address, record({ ct: ctDirection, direction })),
   },
-  /** The verdict that a verdict map holds for the concatenated fields; goes on when there is none. */
+  /** Applies the verdict that a verdict map holds for the concatenated fields. Without an entry, continues. */
   vmap: { key, map: name },
-  /** Destination rewritten to a constant. */
   dnat: { address: optional(address), port: optional(port) },
-  /** Destination rewritten to what a map holds for the fields: an address, or address . port. */
+  /** Rewrites the destination to the data that a map holds for the fields: an address, or address . port. */
   "dnat-map": { key, map: name, data: oneOf("address", "address-port") },
   snat: { address, port: optional(port), fullyRandom: optional(flag) },
   masquerade: { ports: optional(portRange), random: optional(flag), fullyRandom: optional(flag) },
   reject: { with: optional(oneOf("port-unreachable", "admin-prohibited", "host-unreachable", "tcp-reset")) },
-  /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's own. */
+  /** Adds the key to a dynamic set (or renews its timeout). timeoutMs overrides the set's default. */
   update: {
     set: name,
     key,
     timeoutMs: optional(milliseconds),
-    /** Maps only: the constant that the key maps to, an address with or without a port. An entry that is there keeps its data. nft 0.9.8 aborts on listing address and port here; later ones print it. */
+    /**
+     * Maps only: the constant data of the key, an address with or without a port. An existing entry keeps its data. nft 0.9.8 aborts when it lists an
+     * address with a port here. Later versions print it.
+     */
     data: optional(record({ address, port: optional(port) })),
   },
   /**
-   * The connection is one of more than `count` open ones that came here with the same key: else the rule ends. Counted in a dynamic set; the
-   * element keeps the count that it began with. In a NAT chain, which sees the first packet of a connection alone, just `count` are let by.
+   * Holds if more than `count` open connections came here with this key. Otherwise the rule ends. A dynamic set counts them. An element keeps the
+   * `count` that it was created with. A NAT chain only sees the first packet of a connection: there, exactly `count` connections pass.
    */
   "connections-over": { set: name, key, count: positiveU32 },
-  /** More packets than the rate came here with the same key: else the rule ends. An element that waits for longer than `timeoutMs` begins anew. */
+  /** Holds if packets came here with this key above the rate. Otherwise the rule ends. An element that waits longer than `timeoutMs` starts again. */
   "rate-over": { set: name, key, timeoutMs: milliseconds, rate: positive, per: rateUnit, burst: u32 },
 } as const satisfies Record<string, Fields>;
 
 /**
- * Type of one field of a key or of data. `index` is the 32-bit host-order number that `numgen` gives: declared to
- * the kernel as nft's `mark`, printed as `typeof numgen random mod 2` (nft refuses a plain mark there). `classid` is a packet's
- * priority, 32 bits in host order, printed as two numbers in hex: `15:3`.
+ * The type of one field of a key or of data.
+ *
+ * - `index` is the 32-bit host-order number that `numgen` generates. The kernel gets nft's type `mark`. It is printed as
+ *   `typeof numgen random mod 2`, because nft refuses a plain mark there.
+ * - `classid` is a packet's priority, 32 bits in host order. It is printed as two numbers in hex: `15:3`.
  */
 export const fieldType = oneOf(
   "ipv4_addr",
@@ -251,35 +251,33 @@ export const fieldType = oneOf(
 );
 
 const COUNTERS = {
-  /** Of the data before and after, as views; default: always. */
+  /** Gets the data before and after, as views. Default: the count always carries over. */
   carries: optional(callback<(before: Uint8Array, after: Uint8Array) => boolean>()),
 } as const satisfies Fields;
 export const counters = record(COUNTERS);
 
-/** What a set or map is. */
 export const SET = {
   set: name,
   key: list(fieldType, 1),
-  /** Absent: a set. "verdict": a verdict map. Else a data map. */
+  /** Absent: a set. "verdict": a verdict map. Otherwise a data map. */
   data: optional(either('"verdict", or a list of field types', oneOf("verdict"), list(fieldType, 1))),
-  /** Elements are ranges. A key of one field only. */
+  /** Elements are ranges. Only for a key of one field. */
   interval: optional(flag),
-  /** Filled by packets (`update`), its elements are not the Table's and are kept. */
+  /** Packets fill the set (`update`). The Table does not manage its elements and keeps them. */
   dynamic: optional(flag),
   /**
-   * Default timeout of an element in ms; 0: elements may have one (the `timeout` flag) but none by default. Absent: no timeouts. An element
-   * of the Table's that has expired is no longer desired.
+   * Default timeout of an element in ms. 0: no default, but elements may have a timeout (the `timeout` flag). Absent: no timeouts. An expired element
+   * that the Table added is no longer desired.
    */
   timeoutMs: optional(integer("milliseconds, a whole number of at least 0", 0, Number.MAX_SAFE_INTEGER)),
   /**
-   * How the kernel's set is sized. A number: that bound. "auto": the Table picks a bound from what it holds when it
-   * creates the set (the kernel's fixed hash loads twice as fast), and creates a larger one when it would overflow.
-   * Absent: no bound.
+   * The bound of the kernel's set. "auto": the Table picks a bound from the number of elements when it creates the set, because the kernel's fixed
+   * hash loads twice as fast. It creates a larger set before that one overflows. Absent: no bound.
    */
   size: optional(either('a number from 1 to 4294967295, or "auto"', oneOf("auto"), positiveU32)),
   /**
-   * Each element counts the packets that find it (Linux 5.7). An element that replaces another begins with the count of the former one, read
-   * right before the commit: packets that come in between are not counted. It begins at 0 if `carries` says that the two do not belong together.
+   * Each element counts the packets that find it (Linux 5.7). An element that replaces another starts from the count that was read right before the
+   * commit: packets in between are not counted. It starts at 0 if `carries` returns false for the two.
    */
   counters: optional(counters),
   comment: optional(comment),
