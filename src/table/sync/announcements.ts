@@ -1,15 +1,14 @@
 /**
- * Which transactions of the namespace events have told of, and whether one of them changed a table: a read during which other
- * tables changed is as good as one during which nothing did.
+ * Notes which of the namespace's transactions events have reported, and which of them changed the table. A read is as good as undisturbed if all
+ * transactions meanwhile changed other tables.
  *
- * The kernel raises its generation first and sends the events afterwards, so what counts is what was received, not what the
- * number says: every generation in between has to be received (each transaction ends with an event of its own, NFT_MSG_NEWGEN),
- * in whatever order. Our own transactions, whose changes are skipped, count as changing nothing: who reads beside them has to
- * know of them otherwise.
+ * The kernel raises its generation before it sends the events. So the events received count, not the generation. Every generation in between must
+ * have been received, in any order: each transaction ends with an event of its own, NFT_MSG_NEWGEN. Our own transactions are added as changing
+ * nothing, because their events are skipped. A read at the same time has to know of them in another way.
  */
 import { isLater, nextGeneration } from "../../netlink/generation.js";
 
-/** A foreign transaction of a million elements sends events for seconds after its generation can be read. */
+/** A foreign transaction of a million elements sends events for seconds after its generation becomes visible. */
 const LONGEST_WAIT_MS = 10_000;
 
 export class Announcements {
@@ -18,23 +17,23 @@ export class Announcements {
 
   constructor(readonly longestWaitMs = LONGEST_WAIT_MS) {}
 
-  /** Events are received from now on, or no more. */
+  /** From now on, events are received (true) or no longer received (false). */
   listen(listening: boolean): void {
     this.#listening = listening;
     this.lost();
   }
 
-  /** Some are missing. */
+  /** Events were lost. */
   lost(): void {
     for (const period of this.#periods) period.lost();
   }
 
-  /** The transaction that led to this generation was received. */
+  /** Notes that the transaction that led to this generation was received. */
   add(generation: number, changedTable: boolean): void {
     for (const period of this.#periods) period.add(generation, changedTable);
   }
 
-  /** Notes what is received from now on, until it is ended. Undefined: nothing is. */
+  /** Notes the events received from now on, until the period ends. Undefined if nobody listens. */
   begin(): Period | undefined {
     if (!this.#listening) return undefined;
     const period = new Period(this.longestWaitMs, () => this.#periods.delete(period));
@@ -47,7 +46,7 @@ export class Period {
   readonly #received = new Set<number>();
   readonly #changed: number[] = [];
   #lost = false;
-  /** Told of all that is received. */
+  /** Called for everything received. */
   #look: (() => void) | undefined;
 
   constructor(
@@ -67,9 +66,9 @@ export class Period {
   }
 
   /**
-   * Whether no transaction later than `since`, up to `until`, changed the table; waits for events that are still to come.
-   * @param since read from the kernel after the beginning: all events of later ones are sent after it.
-   * @returns false also when that cannot be told: events were lost, or do not come.
+   * Whether no transaction later than `since`, up to `until`, changed the table. Waits for events that have not arrived yet.
+   * @param since read from the kernel after the period began, so all events of later transactions are sent after it.
+   * @returns false also if this is unknown: events were lost, or do not arrive.
    */
   async untouched(since: number, until: number): Promise<boolean> {
     const isWithin = (generation: number): boolean => isLater(generation, since) && !isLater(generation, until);

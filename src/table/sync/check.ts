@@ -1,25 +1,25 @@
-/** The comparison of what was observed with what the kernel holds, for what no event shows. */
+/** Compares the observed state with the kernel, for changes that no event reports. */
 import type { ComparableSet, ObservedTable } from "./observed.js";
 
-/** "same": the kernel holds what it was observed to. "different": it may not, and the next apply that repairs reads it. */
+/** "same": the kernel holds the observed state. "different": it may not, and the next apply that repairs reads it. */
 export type CheckOutcome = "same" | "different";
 
 /**
- * Checks a table now and then: the structure and the number of elements of every set, and elements one set after another, each while none of our own
- * applies runs. The parts are of different moments: what another process changes meanwhile is found now or by the next check. Dumps take no
- * lock of the kernel's, and a check only notes what differs: the next read finds and repairs it.
+ * Checks the structure, the number of elements of every set, and the elements of one set after another. Each part runs while none of our applies
+ * does, so the parts are from different moments. A change in between is found now or by the next check. Dumps take no lock in the kernel. A check
+ * only notes differences: the next read finds and repairs them.
  */
 export class TableCheck {
-  /** In which of the checks the elements of a set were compared last. */
+  /** By set: the number of the check that compared its elements last. */
   readonly #compared = new Map<string, number>();
   #checks = 0;
 
   constructor(readonly table: ObservedTable) {}
 
   /**
-   * @param undisturbed does a part while no apply runs.
+   * @param undisturbed runs a part while no apply runs.
    * @param insertions compares our rules in others' chains.
-   * @param mostElements about as many are compared, of the sets that have waited longest; of a kernel that does not count elements all are.
+   * @param mostElements compare about this many, of the sets that have waited longest. If the kernel does not count elements, all are compared.
    */
   async run(
     undisturbed: <T>(part: () => Promise<T>) => Promise<T>,
@@ -43,7 +43,7 @@ export class TableCheck {
     return "different";
   }
 
-  /** Those whose number of elements is another one, and of the others those that have waited longest, at least one. */
+  /** Returns the sets whose number of elements differs, and as many others as fit, the longest-waiting first: at least one. */
   #inTurn(sets: readonly ComparableSet[], mostElements: number): string[] {
     this.#checks++;
     const there = new Set(sets.map(({ set }) => set));

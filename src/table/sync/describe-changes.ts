@@ -3,14 +3,14 @@ import type { ChangeEvent } from "../../netlink/kernel.js";
 
 const WORD = { new: "added", delete: "deleted" } as const;
 
-/** What one transaction did, for people: "rule of chain services deleted", "3 elements of set x added". */
+/** Describes one transaction for people: "rule of chain services deleted", "3 elements of set x added". */
 export function describeChanges(events: readonly ChangeEvent[]): string[] {
-  // All that is in a table goes with it.
+  // Deleting a table deletes all its content.
   const gone = events.findLastIndex(({ action, kind }) => action === "delete" && kind === "table");
   return events.slice(Math.max(gone, 0)).map(describeChange);
 }
 
-/** The same of other programs' tables, each with the table's name. */
+/** Describes changes to other programs' tables, each with the table's name. */
 export function describeForeignChanges(events: readonly ChangeEvent[]): string[] {
   return events.map((event) => {
     if (event.kind === "table") return `table ${event.family} ${event.table} ${WORD[event.action]}`;

@@ -1,4 +1,4 @@
-/** What is desired: chains, sets, and what of them changed since it was last brought to the kernel. */
+/** The desired chains and sets, and their changes since the last apply. */
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../netlink/kernel.js";
@@ -17,31 +17,31 @@ import { VerdictRegistry } from "../elements/verdicts.js";
 export interface DirtyNames {
   readonly chains: Set<string>;
   readonly sets: Set<string>;
-  /** Chains that elements came to name. */
+  /** Chains that elements began to refer to. */
   readonly targets: Set<string>;
 }
 
 export class DesiredState implements ChangeGate {
   readonly chains = new Map<string, DesiredChain>();
   readonly sets = new Map<string, TrackedElements>();
-  /** Removed sets that the kernel may still hold: back with their observed state when they are declared again. */
+  /** Removed sets that the kernel may still hold. Declaring such a set again restores its observed state. */
   readonly retired = new Map<string, TrackedElements>();
   readonly verdicts = new VerdictRegistry();
   /**
-   * Sets that the next transaction has to look at: changed elements, grace periods, or a kernel side that is not known. A
-   * change of one set must not cost a walk over all; there are many where services have affinity.
+   * Sets that the next transaction has to check: changed elements, grace periods, or an unknown kernel side. A change of one set must not cost a walk
+   * over all sets, of which there are many if services have affinity.
    */
   readonly watched = new Set<string>();
   #dirty = noNames();
   #holds = 0;
 
-  /** @param now the clock of timeouts. */
+  /** @param now the clock for timeouts. */
   constructor(
     readonly ref: TableRef,
     readonly now?: () => number,
   ) {}
 
-  /** Runs the action. What is desired cannot change until it ends. */
+  /** Runs the action. The desired state cannot change until it ends. */
   async hold<T>(action: () => Promise<T>): Promise<T> {
     this.#holds++;
     try {
@@ -67,7 +67,7 @@ export class DesiredState implements ChangeGate {
   chain(spec: ChainSpec): void {
     this.checkChangeable();
     const former = this.chains.get(spec.chain);
-    // Said again: nothing to do. In a table of both families of IP the same words may mean other expressions once a set has another key.
+    // Nothing to do if the chain is unchanged. But in a table of both IP families, the same words mean other expressions once a set has another key.
     const { family } = this.ref;
     if (former !== undefined && versionOf(family) !== undefined && isDeepStrictEqual(former.spec, spec)) return;
     checkName("chain", spec.chain);
@@ -128,15 +128,15 @@ export class DesiredState implements ChangeGate {
     this.#dirty.sets.add(name);
   }
 
-  /** The kernel has brought these chains, and all sets, to what was desired: what is neither desired nor there is forgotten. */
+  /** The kernel now holds the desired state of these chains and of all sets. Forgets everything that is neither desired nor in the kernel. */
   forget(changed: Iterable<{ readonly name: string }>, { chains, sets }: KernelState): void {
     for (const { name } of changed) if (!this.chains.has(name) && !chains.has(name)) this.verdicts.forget(name);
     for (const name of this.retired.keys()) if (!sets.has(name)) this.retired.delete(name);
   }
 
   /**
-   * Names that changed since the last call; `mark` gives them back when they did not reach the kernel. Throws TableError "invalid", and takes
-   * nothing, when something desired names what is not.
+   * Returns the names that changed since the last call. If the changes do not reach the kernel, `mark` returns them. Throws TableError "invalid", and
+   * takes nothing, if a desired object refers to an undeclared one.
    */
   takeDirty(): DirtyNames {
     const dirty = this.#dirty;
@@ -146,7 +146,7 @@ export class DesiredState implements ChangeGate {
     return dirty;
   }
 
-  /** These changed, or may have: the next transaction looks at them. */
+  /** Marks objects that have changed, or may have: the next transaction checks them. */
   mark(chains: Iterable<string>, sets: Iterable<string>, targets: Iterable<string> = []): void {
     for (const name of chains) this.#dirty.chains.add(name);
     for (const name of sets) this.#dirty.sets.add(name);
@@ -171,7 +171,7 @@ export class DesiredState implements ChangeGate {
         const set = refs.sets.find((other) => !this.sets.has(other));
         if (chain === undefined && set === undefined) continue;
         const message = `chain ${name}, rule ${ruleIndex}: ${chain ?? set} is not declared`;
-        // What changed last is at fault.
+        // The last change is at fault.
         if (dirty.chains.has(name)) throw this.#invalid({ kind: "rule", chain: name, ruleIndex }, message);
         if (chain !== undefined) throw this.#invalid({ kind: "chain", chain }, message);
         if (set !== undefined) throw this.#invalid({ kind: "set", set }, message);

@@ -1,4 +1,4 @@
-/** What a read of the kernel's table shows that was not observed before: other processes' doing, in words. Pure. */
+/** Describes in words how a read differs from the observed state, because of other processes. Pure. */
 import { TableFlag } from "../../netlink/constants.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
@@ -9,10 +9,10 @@ import { sameRule } from "./plan.js";
 import type { KernelChain, KernelState } from "./dump.js";
 import type { Drift } from "../rules/rule.js";
 
-/** Lines of `Drift.changes`; more are counted only. */
+/** Maximum number of lines in `Drift.changes`. Further changes are only counted. */
 const MAX_LINES = 20;
 
-/** Undefined when nothing differed. */
+/** Returns undefined if nothing differs. */
 export function driftOf(
   causes: ReadonlySet<InvalidationCause>,
   changes: readonly string[],
@@ -32,11 +32,11 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
   };
 }
 
-/** Everything but elements; of a table that is gone not what was in it. */
+/** Compares everything but elements. If the table is gone, its former content is not listed. */
 export function structureChanges(before: KernelState, after: KernelState): string[] {
   if (before.table === undefined) return after.table === undefined ? [] : ["the table was made"];
   if (after.table === undefined) return ["the table was deleted"];
-  // When an owner ends the kernel clears its flag (nft_rcv_nl_event): no process changed anything.
+  // When an owner ends, the kernel clears its flag (nft_rcv_nl_event): this is no other process's change.
   const flags = before.table.flags & (after.table.flags | ~TableFlag.owner);
   const otherFlags = `the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(flags)}`;
   return [
@@ -77,7 +77,7 @@ export function elementChanges(set: string, { gone, added, changed }: ElementDri
   return countChanges(`set ${set}: elements`, { gone, added, changed });
 }
 
-/** "WHAT 1 gone, 2 added", unless all are none. */
+/** Returns "WHAT 1 gone, 2 added", or nothing if all counts are 0. */
 function countChanges(what: string, counts: Readonly<Record<string, number>>): string[] {
   const parts = Object.entries(counts).flatMap(([word, count]) => (count === 0 ? [] : `${count} ${word}`));
   return parts.length === 0 ? [] : [`${what} ${parts.join(", ")}`];

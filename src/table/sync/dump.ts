@@ -1,4 +1,4 @@
-/** What the kernel holds of a table, and how it is read as it is at one moment. */
+/** Reads the kernel's state of a table at one moment. */
 import { ChainFlag, SetFlag, TableFlag } from "../../netlink/constants.js";
 import { KernelError } from "../../netlink/errors.js";
 import type {
@@ -17,19 +17,19 @@ import type { Announcements } from "./announcements.js";
 import { anonymousContent, type ComparableRule, comparableRule, referencesOf } from "../rules/diff.js";
 import { commentOf } from "../rules/names-and-comments.js";
 
-/** What the kernel is known to hold of our table. */
+/** The known state of our table in the kernel. */
 export interface KernelState {
-  /** Absent: there is no such table, or none of use. */
+  /** Absent if there is no such table, or no usable one. */
   table: TableFacts | undefined;
-  /** There is one that has to go before ours can be made. */
+  /** There is a table that has to be deleted before ours can be created. */
   inTheWay: boolean;
-  /** Without bound chains (`jump { … }`), which are part of the rules that lead to them. */
+  /** Does not include bound chains (`jump { … }`): they are part of the rule that jumps to them. */
   readonly chains: Map<string, KernelChain>;
-  /** Named sets alone: anonymous ones are part of their rules. `count`: of their elements when they were read, where the kernel tells. */
+  /** Named sets only: anonymous sets are part of their rules. `count` is the number of elements at the read, if the kernel reports it. */
   readonly sets: Map<string, SetInfo & Pick<SetDump, "count">>;
   /** Named objects and flowtables, by kind and name ("object a"). */
   readonly objects: Map<string, ObjectInfo>;
-  /** Sets with elements that a specification cannot express: they are created anew. */
+  /** Sets with elements that a specification cannot express. They are created again. */
   readonly unusable: Set<string>;
 }
 
@@ -44,7 +44,7 @@ export interface KernelRule extends ComparableRule {
   readonly handle?: bigint;
 }
 
-/** Of a table that is not there. */
+/** The state of a table that does not exist. */
 export function emptyState(): KernelState {
   return {
     table: undefined,
@@ -60,35 +60,34 @@ export function isDormant({ table }: KernelState): boolean {
   return table !== undefined && (table.flags & TableFlag.dormant) !== 0;
 }
 
-/** Whether a chain of the table has a hook, and the table is not dormant. */
+/** Whether packets traverse the table: a chain has a hook, and the table is not dormant. */
 export function packetsComeBy(state: KernelState): boolean {
   return !isDormant(state) && [...state.chains.values()].some(({ base }) => base !== undefined);
 }
 
-/** Another process may change the table during each of them, or the ruleset while nothing tells of which table. */
+/** During each attempt, another process may change the table. If no events tell the table, any change of the ruleset counts. */
 const MAX_ATTEMPTS = 5;
-/** Sets that are read at a time: the kernel walks each on a thread of its own, where a core is free for it. */
+/** Number of sets to read at a time. The kernel walks each on a thread of its own if a core is free. */
 const READERS = 2;
 
 export interface TableDump {
   readonly state: KernelState;
   readonly elements: ReadonlyMap<string, ElementBatch>;
-  /** All changes up to this generation are in. */
+  /** All changes up to this generation are included. */
   readonly since: number;
-  /** Generation that all of it belongs to. Undefined: parts may be of different moments. */
+  /** The generation of the whole dump. Undefined if parts may be from different moments. */
   readonly generation: number | undefined;
 }
 
 export interface DumpOptions {
-  /** Whether rules of this chain will be compared; anonymous sets of the others are not read. */
+  /** Whether rules of this chain will be compared. Anonymous sets of other chains are not read. */
   readonly wantsChain: (chain: string) => boolean;
-  /** Whether the elements of this set are to be read. */
   readonly wantsElements: (set: SetDump) => boolean;
-  /** Chains that are likely to be there: when there are no others, reading does not grow with other tables' chains. */
+  /** Chains that probably exist. If there are no others, the cost of reading does not grow with the chains of other tables. */
   readonly likelyChains?: Iterable<string>;
 }
 
-/** @param announcements tell what changed the table meanwhile; where they cannot, every change of the ruleset may have. */
+/** @param announcements tell whether the table changed meanwhile. If they cannot, every change of the ruleset counts as one. */
 export async function dumpTable(
   kernel: Kernel,
   ref: TableRef,
@@ -116,7 +115,7 @@ export async function dumpTable(
   }
 }
 
-/** Undefined when something vanished between two requests, or changed all the time during one. */
+/** Returns undefined if an object vanished between two requests, or changed throughout one. */
 export async function unlessTorn<T>(read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();
@@ -171,8 +170,8 @@ async function readOnce(
 }
 
 /**
- * Asks for the likely chains by name; for all, which costs the kernel a walk over the chains of all tables, only if there may be
- * others: `most` is the table's use without its named sets, that is its chains, objects and flowtables.
+ * Asks for the likely chains by name. Asking for all costs the kernel a walk over the chains of all tables, so it is the fallback.
+ * @param most the table's use count without its named sets: the number of its chains, objects and flowtables.
  */
 async function readChains(
   kernel: Kernel,
@@ -185,14 +184,14 @@ async function readChains(
   return found.length === most ? found : kernel.chains(ref);
 }
 
-/** Reads one chain's rules anew, for their handles. */
+/** Reads one chain's rules again, for their handles. */
 export async function dumpRules(kernel: Kernel, ref: TableRef, chain: string): Promise<KernelRule[]> {
   const rules = await kernel.rules(ref, chain);
   const anonymous = await readAnonymous(kernel, ref, rules);
   return rules.map((rule) => toKernelRule(rule, anonymous));
 }
 
-/** The content of anonymous sets, by name. */
+/** Returns the content of anonymous sets, by name. */
 async function readAnonymous(
   kernel: Kernel,
   ref: TableRef,
@@ -209,7 +208,7 @@ async function readAnonymous(
   return contents;
 }
 
-/** A bound chain is part of the rule that leads to it: what its rules name, that rule names. */
+/** A bound chain is part of the rule that jumps to it, so that rule also has the chain's references. */
 function withBound(
   rule: KernelRule,
   bound: ReadonlySet<string>,

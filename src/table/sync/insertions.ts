@@ -1,9 +1,9 @@
 /**
- * Rules of ours in chains that others own. They are known again by their comment, `<owner mark>:<hash of the rule>`,
- * which every nft prints; rules without our mark are not touched.
+ * Our rules in chains that others own. Their comment identifies them: `<owner mark>:<hash of the rule>`, which every nft prints. Rules without our
+ * mark are not changed.
  *
- * An earlier run may have left such rules in chains that are no longer named: every full read, and `destroy`, goes through the
- * rules of all tables once ("sweep"). In between only the named chains are read, and those only when there is a reason to.
+ * An earlier run may have left such rules in chains that are no longer named. So every full read, and `destroy`, goes through the rules of all tables
+ * once ("sweep"). Otherwise only the named chains are read, and only if there is a reason to.
  */
 import { createHash } from "node:crypto";
 
@@ -18,15 +18,14 @@ import type { Insertion, Rule, TableOptions } from "../rules/rule.js";
 /** 16 characters of base64url: 96 bits. */
 const HASH_CHARACTERS = 16;
 const HASH = /^[A-Za-z0-9_-]{16}$/;
-/** Between looks for a chain that is not there. */
+/** Wait between two attempts to find a missing chain. */
 const RETRY = { firstMs: 1000, longestMs: 60_000 };
 
 interface MarkedRule extends PreparedRule {
-  /** As nft prints it. */
+  /** The rule as nft prints it. */
   readonly text: string;
 }
 
-/** Rules of ours in one chain. */
 type Inserted = Readonly<Record<Insertion["mode"], readonly MarkedRule[]>>;
 
 export const NOTHING_INSERTED: Inserted = { insert: [], append: [] };
@@ -36,27 +35,26 @@ interface Target {
   readonly chain: string;
   desired: Inserted;
   /**
-   * "open": to be read and compared. "done": the chain holds what is desired. "suspect": it did, and another process changed it
-   * since. "deferred": the chain is not there.
+   * "open": to be read and compared. "done": the chain holds the desired rules. "suspect": it did, but another process has changed it since.
+   * "deferred": the chain does not exist.
    */
   state: "open" | "done" | "suspect" | "deferred";
-  /** Counts others' changes, so that one during a read is not lost. */
+  /** Counts changes by others, so that a change during a read is not lost. */
   changes: number;
 }
 
-/** A target with the rules that its chain holds now. */
+/** A target with the current rules of its chain. */
 export interface OpenTarget {
   readonly target: Target;
   readonly desired: Inserted;
   readonly rules: readonly RuleInfo[];
-  /** Of the target, when the read began. */
+  /** The target's `changes` when the read began. */
   readonly changes: number;
 }
 
-/** What a read found. */
 export interface InsertionReading {
   readonly open: readonly OpenTarget[];
-  /** Others' doing since the last write, in words, one per chain. */
+  /** Changes by others since the last write, in words, one for each chain. */
   readonly drift: readonly string[];
 }
 
@@ -76,7 +74,7 @@ export class Insertions {
       throw new RangeError(`owner mark ${JSON.stringify(ownerMark)}: neither spaces nor colons`);
   }
 
-  /** Whether rules of ours may be in others' tables, so that their events matter. */
+  /** Whether our rules may be in others' tables, so that events of those tables matter. */
   get used(): boolean {
     return this.#ownerMark !== undefined;
   }
@@ -93,13 +91,13 @@ export class Insertions {
     target.state = "open";
   }
 
-  /** The named chains are to be read and compared again, and all other chains searched for what is ours. */
+  /** Lets the next read compare the named chains again, and search all other chains for our rules. */
   invalidate(): void {
     for (const target of this.#targets.values()) if (target.state === "done") target.state = "suspect";
     this.#sweepDue = this.used;
   }
 
-  /** Another process changed these objects. Returns the events that concern chains with rules of ours. */
+  /** Notes changes by another process. Returns the events that concern chains with our rules. */
   notice(events: readonly ChangeEvent[]): ChangeEvent[] {
     const concerned = new Set<ChangeEvent>();
     for (const target of this.#targets.values()) {
@@ -112,17 +110,17 @@ export class Insertions {
     return [...concerned];
   }
 
-  /** Whether a chain may be otherwise than it was left, as far as `notice` and `check` have told. */
+  /** Whether a chain may have changed since our last write, according to `notice` and `check`. */
   get suspect(): boolean {
     return [...this.#targets.values()].some(({ state }) => state === "suspect");
   }
 
-  /** Chains that are not there, with rules that wait for them. */
+  /** Missing chains with rules that wait for them. */
   get deferred(): string[] {
     return [...this.#targets.entries()].filter(([, target]) => target.state === "deferred").map(([key]) => key);
   }
 
-  /** When deferred chains are to be looked for again, on the clock of `now`, ms: with backoff. */
+  /** When to look for deferred chains again, with backoff, on the clock of `now`, ms. */
   retryAt(now: number): number | undefined {
     if (this.deferred.length === 0) {
       this.#backoff.reset();
@@ -133,19 +131,19 @@ export class Insertions {
     return this.#retryAt;
   }
 
-  /** What is desired, as lines for `nft -f` that add it to the chains. */
+  /** Renders the desired rules as lines for `nft -f` that add them to the chains. */
   render(): string[] {
     return [...this.#targets.values()].flatMap(({ ref, chain, desired: { insert, append } }) => {
       const name = `rule ${ref.family} ${ref.table} ${chain}`;
-      // Each goes before those that are there.
+      // Each line inserts its rule before the existing ones.
       const first = insert.toReversed().map(({ text }) => `insert ${name} ${text}`);
       return [...first, ...append.map(({ text }) => `add ${name} ${text}`)];
     });
   }
 
   /**
-   * Reads the chains that have to be compared; without `repair` not those that another process changed.
-   * `own`: the table that is not a foreign one.
+   * Reads the chains that have to be compared. Without `repair`, skips chains that another process changed.
+   * @param own our own table, which has no insertions.
    */
   async read(kernel: Kernel, own: TableRef, repair = true): Promise<InsertionReading> {
     const before = new Map([...this.#targets].map(([key, { changes }]) => [key, changes]));
@@ -165,7 +163,7 @@ export class Insertions {
     return { open, drift };
   }
 
-  /** Compares the chains that are done with the kernel. Returns whether none differs. */
+  /** Compares the "done" chains with the kernel. Returns whether all are the same. */
   async check(kernel: Kernel): Promise<boolean> {
     for (const target of this.#targets.values()) {
       if (target.state !== "done") continue;
@@ -175,7 +173,7 @@ export class Insertions {
     return !this.suspect;
   }
 
-  /** Adds what the open targets need to the batch; a target is done when the batch is in force. */
+  /** Adds the changes of the open targets to the batch. A target is "done" when the batch is committed. */
   plan(open: readonly OpenTarget[], plan: Plan): void {
     for (const { target, desired, rules, changes } of open) {
       const { ref, chain } = target;
@@ -200,12 +198,12 @@ export class Insertions {
     return target;
   }
 
-  /** Reads the rules of all foreign tables, and names every chain with a rule of ours. Returns the named chains' rules. */
+  /** Reads the rules of all foreign tables, and adds a target for each chain with one of our rules. Returns the rules by chain. */
   async #sweep(kernel: Kernel, own: TableRef): Promise<ReadonlyMap<string, readonly RuleInfo[]>> {
     const found = new Map<string, RuleInfo[]>();
     for (const { family, table, owner } of await kernel.tables()) {
       if (family === own.family && table === own.table) continue;
-      // Nothing can be changed in a table that another program owns.
+      // A table that another program owns cannot be changed.
       if (owner !== undefined && owner !== kernel.portId) continue;
       const ref = { family, table };
       for (const [chain, rules] of Map.groupBy(await kernel.rules(ref), (rule) => rule.chain)) {
@@ -216,7 +214,7 @@ export class Insertions {
     return found;
   }
 
-  /** Ours go before and behind what others have in between; "add" counts on from those to insert to those to append. */
+  /** Our rules go before and after the others' rules. "add" counts through the rules to insert, then through those to append. */
   #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): RuleEdit[] {
     const comments = rules.map(({ userdata }) => commentOf(userdata));
     let head = 0;
@@ -260,8 +258,8 @@ function concerns(event: ChangeEvent, { ref, chain }: Target): boolean {
 }
 
 /**
- * The same rule twice in one chain gets two hashes. The text has the fields of expressions in the order in which `prepareRule` builds them: a version
- * with another order has other hashes, and replaces the rules of the one before once.
+ * Marks a rule with its hash. The same rule twice in one chain gets two hashes. The hashed text has the fields of expressions in the order in which
+ * `prepareRule` builds them. A version with another order has other hashes, and replaces the former version's rules once.
  */
 function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen: Map<string, number>): MarkedRule {
   const rule = prepareRule(source, { family });
@@ -276,7 +274,7 @@ function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen
   return { ...rule, comment, text: printRule({ ...source, comment }, { family }) };
 }
 
-/** Undefined: there is no such chain. */
+/** Returns undefined if there is no such chain. */
 async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<RuleInfo[] | undefined> {
   const found = await kernel.chains(ref, [chain]);
   return found.length === 0 ? undefined : kernel.rules(ref, chain);

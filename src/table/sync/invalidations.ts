@@ -1,54 +1,54 @@
 /**
- * What of the observed state may be out of date, and since when. A read settles what was invalidated when it began;
- * what comes in while it runs stays, unless the read is known to have seen it.
+ * Notes which parts of the observed state may be out of date, and since when. A read settles the invalidations from before it began. Later ones stay,
+ * unless the read is known to have seen the change.
  */
 import { isLater } from "../../netlink/generation.js";
 
 export type InvalidationCause =
   /** Nothing has been read yet. */
   | "first read"
-  /** The caller asked for a read. */
+  /** The caller requested a read. */
   | "asked"
-  /** A transaction of ours may be in force or not. */
+  /** The outcome of one of our transactions is unknown. */
   | "outcome"
-  /** The ruleset changed between a read and the transaction that was built on it. */
+  /** The ruleset changed between a read and the transaction that was based on it. */
   | "stale"
-  /** The kernel refused an operation because an object is there, is not there, or is in use. */
+  /** The kernel refused an operation because an object exists, does not exist, or is in use. */
   | "conflict"
-  /** Events say that another process changed the table. */
+  /** Events reported a change of the table by another process. */
   | "foreign"
   /** Events were lost, or nobody listened for a while. */
   | "lost events"
-  /** A check in between found a difference. */
+  /** A periodic check found a difference. */
   | "check";
 
-/** Causes that may wait for their repair: what was observed still serves to write what changed. */
+/** Causes whose repair may wait: the observed state is still good enough to write our changes. */
 const MAY_WAIT: ReadonlySet<InvalidationCause> = new Set(["foreign", "lost events", "check", "conflict"]);
 
 export interface Invalidation {
   readonly cause: InvalidationCause;
   /** For people. */
   readonly reason: string;
-  /** The ruleset's generation with the change in it; absent: not known. */
+  /** The generation that includes the change. Absent if unknown. */
   readonly generation?: number;
-  /** Sets whose elements are invalidated; absent: all. Chains, rules and the sets themselves always are. */
+  /** Sets whose elements are invalidated. Absent: all. Chains, rules and set definitions are always invalidated. */
   readonly sets?: Iterable<string>;
 }
 
-/** What invalidations add up to, and a read is to settle. */
+/** The sum of invalidations, which a read has to settle. */
 export interface InvalidationScope {
-  /** Of the first invalidation. */
+  /** The reason of the first invalidation. */
   readonly reason: string;
   readonly causes: ReadonlySet<InvalidationCause>;
-  /** Sets whose elements are to be read; "all" of them otherwise. */
+  /** Sets whose elements have to be read. */
   readonly sets: "all" | ReadonlySet<string>;
-  /** Latest generation of a change; undefined when one of them has none. */
+  /** Latest generation of a change. Undefined if any change has no known generation. */
   readonly latest: number | undefined;
 }
 
 const NOTHING: InvalidationScope = { reason: "", causes: new Set(), sets: new Set(), latest: undefined };
 
-/** Whether what was observed before is a statement about the kernel, so that a difference was made by another process. */
+/** Whether the observed state was known to match the kernel, so that another process made any difference. */
 export function believed({ causes }: InvalidationScope): boolean {
   return !causes.has("first read") && !causes.has("outcome");
 }
@@ -68,14 +68,14 @@ function sumOf(a: InvalidationScope, b: InvalidationScope): InvalidationScope {
 
 export class Invalidations {
   #pending = NOTHING;
-  /** Everything up to this generation has been seen by a full read. */
+  /** A full read has seen everything up to this generation. */
   #covered: number | undefined;
 
   constructor() {
     this.add({ cause: "first read", reason: "first read" });
   }
 
-  /** False: a read has seen that already. */
+  /** Returns false if a read has already seen the change. */
   add({ cause, reason, generation, sets }: Invalidation): boolean {
     if (generation !== undefined && this.#covered !== undefined && !isLater(generation, this.#covered)) return false;
     const names = sets === undefined ? "all" : new Set(sets);
@@ -87,7 +87,7 @@ export class Invalidations {
     return this.#pending !== NOTHING;
   }
 
-  /** Whether nothing can be written before a read. */
+  /** Whether a read is required before anything can be written. */
   get pressing(): boolean {
     return [...this.#pending.causes].some((cause) => !MAY_WAIT.has(cause));
   }
@@ -96,14 +96,14 @@ export class Invalidations {
     return this.#pending.causes.has(cause);
   }
 
-  /** A read of this begins. It ends with `settled` or `failed`. */
+  /** Begins a read of the returned scope. It ends with `settled` or `failed`. */
   begin(): InvalidationScope {
     const scope = this.#pending;
     this.#pending = NOTHING;
     return scope;
   }
 
-  /** The read is through; `covered`: it saw everything, elements of all sets included, up to that generation. */
+  /** The read succeeded. `covered`: it saw everything, including the elements of all sets, up to this generation. */
   settled(covered: number | undefined): void {
     if (covered === undefined) return;
     this.#covered = covered;
@@ -111,7 +111,7 @@ export class Invalidations {
     if (latest !== undefined && !isLater(latest, covered)) this.#pending = NOTHING;
   }
 
-  /** The read failed: what it was to settle is invalidated again. */
+  /** The read failed: its scope is invalidated again. */
   failed(scope: InvalidationScope): void {
     this.#pending = sumOf(scope, this.#pending);
   }

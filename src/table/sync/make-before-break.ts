@@ -1,31 +1,33 @@
 /**
- * What goes out ahead of the transaction that brings the rest: chains that it makes elements lead to, and elements that no packet can see yet.
+ * Sends some parts ahead of the main transaction: chains that its elements will refer to, and elements that no packet can see yet.
  *
- * **Chains.** A packet takes the rules of the generation in which it entered a base chain (nft_do_chain reads `gencursor` once), but each
- * look-up in a map reads the generation anew. One that is under way while a transaction takes effect may so find the new verdict, or data
- * that leads to one, and run the chain that it names in the old generation. A chain that the same transaction created is empty there: the
- * packet would pass unrewritten. Nothing goes to a new chain before its verdict, so creating it first does no harm.
+ * **Chains.** A packet uses the rules of the generation in which it entered a base chain (nft_do_chain reads `gencursor` once). But each map look-up
+ * reads the generation again. So a packet in flight during a commit may find a new verdict, or data that leads to one. It then runs the new chain in
+ * the old generation, in which a chain from the same transaction is still empty. The packet would pass without being rewritten. No packet can reach a
+ * new chain before its verdict exists, so creating the chain first does no harm.
  *
- * **Elements.** Those of a set that no rule in the kernel names, or of any as long as no chain has a hook, can come and go unseen. Where
- * there are many, all in one transaction would be dear: while anything on the host listens to nf_tables, in whatever network namespace,
- * the kernel makes a message for each object of a transaction, a page or two, and holds all of them until the transaction is through
- * (500,000 elements: 4 GB), with every other commit of the namespace waiting. So they go first, some thousands a transaction, and the last
- * one brings the rules that packets come by: they see everything or nothing of it. What a kill in between leaves is a table that no packet
- * sees, or elements that it does not see, which the next start completes. The new chains go before them, whether packets come by or not:
- * the kernel looks at all elements of a map for each rule that comes to name it. Elements with verdicts do not go ahead, for their chains
- * may come with the last transaction; nor do ranges, whose two ends belong together.
+ * **Elements.** Packets cannot see the elements of a set that no rule in the kernel names, or any elements as long as no chain has a hook.
+ *
+ * - Many elements in one transaction are expensive if anything on the host listens to nf_tables, in any network namespace. The kernel allocates a
+ *   message of a page or two for each object, and keeps all of them until the commit ends (500,000 elements: 4 GB). All other commits of the
+ *   namespace wait meanwhile.
+ * - So these elements go first, some thousands in each transaction. The last transaction adds the rules that packets traverse, so packets see all of
+ *   the change or nothing. If the process is killed in between, the elements or the table are still invisible, and the next start completes them.
+ * - The new chains go before the elements, whether packets can reach them or not. For each new rule with a map, the kernel checks all its
+ *   elements.
+ * - Elements with verdicts do not go ahead: their chains may come with the last transaction. Nor do ranges, whose two ends belong together.
  */
 import type { PackedChange } from "../elements/batches.js";
 import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
 import type { Snapshot } from "./snapshot.js";
 import { type KernelState, packetsComeBy } from "./dump.js";
 
-/** Elements of a transaction, unless TableOptions say otherwise. */
+/** Maximum number of elements in a transaction, unless TableOptions set another one. */
 export const PIECE_ELEMENTS = 16_384;
 
 /**
- * The chains that go ahead, those without a hook, and the sets that their rules name, empty for now. Those whose rules name what is made anew
- * can only come with it. Undefined: no chain needs to.
+ * Returns the chains without a hook that go ahead, and the still empty sets that their rules name. A chain whose rules name an object that is created
+ * again must wait for it. Undefined if no chain has to go ahead.
  */
 export function chainsAhead(
   { chains, sets, dirty, ahead, going }: Snapshot,
@@ -45,17 +47,17 @@ export function chainsAhead(
   return { chains: first, sets: sets.filter(({ name, action }) => named.has(name) && action === "create") };
 }
 
-/** One transaction's. */
+/** The part for one transaction. */
 export interface Piece {
   readonly sets: readonly SetPlan[];
-  /** All that goes ahead has gone. */
+  /** Everything that goes ahead has been written. */
   readonly last: boolean;
 }
 
-/** The elements that were taken for one apply, until each is in force or given back. */
+/** The elements that one apply took, until they are committed or given back. */
 export class Outgoing {
   readonly #ahead: Iterable<string>;
-  /** By name; of what is packed in parts the rest. */
+  /** By name. For partly packed sets, the remainder. */
   readonly #unpacked: Map<string, SetPlan>;
   readonly #open = new Set<SetPlan>();
   #settling = Promise.resolve();
@@ -65,7 +67,7 @@ export class Outgoing {
     this.#unpacked = new Map(sets.map((set) => [set.name, set]));
   }
 
-  /** What goes ahead, `size` rows at a time; then everything else. */
+  /** Yields the parts that go ahead, `size` rows at a time, and then everything else. */
   async *pieces(size: number): AsyncGenerator<Piece> {
     let sets: SetPlan[] = [];
     let free = size;
@@ -87,7 +89,9 @@ export class Outgoing {
     yield { sets: last, last: true };
   }
 
-  /** These are in force. They are noted while others are written: `settled` waits for that. Grace periods that begin with it end at `due`. */
+  /**
+   * Notes that these sets are committed, while others are being written. `settled` waits for this. Grace periods that begin with them end at `due`.
+   */
   settle(sets: readonly SetPlan[], due: number): void {
     for (const set of sets) this.#open.delete(set);
     const before = this.#settling;
@@ -102,14 +106,14 @@ export class Outgoing {
     return this.#settling;
   }
 
-  /** What is not in force is to be done again. */
+  /** Makes everything that was not committed pending again. */
   async giveBack(): Promise<void> {
     await this.#settling;
     for (const { taken } of this.#unpacked.values()) await taken?.giveBack();
     for (const { taken, change } of this.#open) if (change !== undefined) await taken?.abort(change);
   }
 
-  /** The set's next `most` rows; the set is made with the first of them. */
+  /** Packs the set's next `most` rows. The first pack also creates the set. */
   async #pack(set: SetPlan, most?: number): Promise<SetPlan> {
     const { name, taken } = set;
     const change = await taken?.pack(most);

@@ -1,4 +1,4 @@
-/** The observed table: what the kernel holds, how much of that is invalidated, and how a read settles it. */
+/** The observed table: the kernel's state, the parts of it that are invalidated, and the reads that settle them. */
 import { TimeSlice } from "../../base/time-slice.js";
 import { SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Kernel, SetInfo, TableRef } from "../../netlink/kernel.js";
@@ -21,24 +21,22 @@ import {
 import type { Drift } from "../rules/rule.js";
 import type { DesiredState } from "./desired.js";
 
-/** What a read came to. */
 export interface Reading {
-  /** Why it was done. */
   readonly reason: string;
-  /** All sets were read, not only those invalidated. */
+  /** Whether all sets were read, not only invalidated ones. */
   readonly whole: boolean;
-  /** Generation that all of it belongs to; undefined: only a part was read, or it changed all the time. */
+  /** The generation of the whole read. Undefined if only a part was read, or the table changed all the time. */
   readonly generation: number | undefined;
-  /** What was not as observed. Undefined: nothing, or nothing was observed before. */
+  /** Differences from the observed state. Undefined if there are none, or nothing was observed before. */
   readonly drift: Drift | undefined;
 }
 
-/** A set whose elements are known, so that they can be compared with the kernel's. */
+/** A set with known elements, which can be compared with the kernel's. */
 export interface ComparableSet {
   readonly set: string;
-  /** How many it was observed to have. */
+  /** The observed number of elements. */
   readonly elements: number;
-  /** Whether the kernel says that it holds another number; undefined: it does not count them. */
+  /** Whether the kernel reports another number. Undefined if it does not count elements. */
   readonly countDiffers: boolean | undefined;
 }
 
@@ -46,28 +44,28 @@ export class ObservedTable {
   state: KernelState = emptyState();
   readonly invalidations = new Invalidations();
   readonly announcements = new Announcements();
-  /** Whether the table is to be owned by our socket. */
+  /** Whether our socket should own the table. */
   own = false;
-  /** Sets filled by packets in a table that has to go before ours can be made. */
+  /** The dynamic sets of a table that has to be deleted before ours can be created. */
   #filled: readonly SetInfo[] = [];
   #condemned = false;
-  /** The comment of the table that served packets at the first read: it stays. Undefined: none did. */
+  /** The comment of the table that served packets at the first read: it is kept. Undefined if there was no such table. */
   #tolerated: { readonly comment: string | undefined } | undefined;
   #wasRead = false;
-  /** A dump that began before anything was desired, and what was received since. */
+  /** A dump that began before anything was desired, and the events received since. */
   #ahead: { readonly dump: Promise<TableDump | undefined>; readonly period: Period | undefined } | undefined;
 
   constructor(
     readonly kernel: Kernel,
     readonly ref: TableRef,
     readonly desired: DesiredState,
-    /** Of the table; undefined: any will do. */
+    /** The table's desired comment. Undefined: any comment is accepted. */
     readonly comment: string | undefined,
   ) {}
 
   /**
-   * Begins to dump the whole table, for the first read: the kernel walks it while the first objects come in. What packets fill is left to
-   * that read.
+   * Starts dumping the whole table for the first read, so the kernel walks it while the first objects arrive. Sets that packets fill are left to that
+   * read.
    */
   readAhead(): void {
     const period = this.announcements.begin();
@@ -75,11 +73,11 @@ export class ObservedTable {
       wantsChain: () => true,
       wantsElements: ({ flags }) => (flags & (SetFlag.eval | SetFlag.timeout)) === 0,
     });
-    // The read that would use it meets the same error, and tells.
+    // The read that would use the dump gets the same error, and reports it.
     this.#ahead = { dump: dump.catch(() => undefined), period };
   }
 
-  /** Reads what is invalidated. Everything desired is compared with it by the next transaction. */
+  /** Reads the invalidated parts. The next transaction compares everything desired with them. */
   async read(): Promise<Reading> {
     const scope = this.invalidations.begin();
     try {
@@ -95,8 +93,8 @@ export class ObservedTable {
   }
 
   /**
-   * Reads everything, and has the next transaction delete the table first. Where it cannot be read nothing is known of it, and what its sets had
-   * counted or were filled with is lost.
+   * Reads everything, and lets the next transaction delete the table first. If the read fails, nothing is known of the table, and the counters and
+   * contents of its sets are lost.
    */
   async condemn(reason: string): Promise<Reading> {
     this.invalidations.add({ cause: "asked", reason });
@@ -115,7 +113,7 @@ export class ObservedTable {
     }
   }
 
-  /** What packets have put into the sets of a table that is in the way, by set, as far as it can be read. */
+  /** Reads the elements that packets put into sets of a table that has to be deleted. Sets that cannot be read are skipped. */
   async readFilled(): Promise<Map<string, ElementBatch>> {
     const filled = new Map<string, ElementBatch>();
     if (!this.state.inTheWay) return filled;
@@ -126,7 +124,7 @@ export class ObservedTable {
     return filled;
   }
 
-  /** Sets that were declared since the kernel was read. */
+  /** Reads sets that were declared since the last read of the kernel. */
   async readUnknownSets(): Promise<void> {
     for (const name of [...this.desired.watched]) {
       const elements = this.desired.sets.get(name);
@@ -138,7 +136,7 @@ export class ObservedTable {
     }
   }
 
-  /** Reads the rules of changed chains whose handles are not known. */
+  /** Reads the rules of changed chains with unknown handles. */
   async readHandles(): Promise<void> {
     for (const name of [...this.desired.dirtyChains]) {
       const kernel = this.state.chains.get(name);
@@ -148,7 +146,7 @@ export class ObservedTable {
     }
   }
 
-  /** Dumps the table with the elements of those desired sets that `picks` picks. */
+  /** Dumps the table, with the elements of the desired sets that `picks` selects. */
   #dump(picks: (set: string) => boolean): Promise<TableDump> {
     const { chains } = this.desired;
     return dumpTable(this.kernel, this.ref, this.announcements, {
@@ -158,14 +156,14 @@ export class ObservedTable {
     });
   }
 
-  /** The dump that was begun ahead. Undefined: there is none, or the table may have changed since. */
+  /** Returns the dump that `readAhead` started. Undefined if there is none, or the table may have changed since. */
   async #takeAhead(): Promise<TableDump | undefined> {
     const ahead = this.#ahead;
     if (ahead === undefined) return undefined;
     this.#ahead = undefined;
     try {
       const dump = await ahead.dump;
-      // An owner ends without a new generation.
+      // When an owner ends, the generation does not change.
       if (dump?.generation === undefined || dump.state.table?.owner !== undefined) return undefined;
       const { id } = await this.kernel.generation();
       const same = id === dump.generation || (await ahead.period?.untouched(dump.generation, id)) === true;
@@ -176,7 +174,7 @@ export class ObservedTable {
     }
   }
 
-  /** The desired set whose rows can stand for the elements of the kernel's. */
+  /** Returns the desired set whose rows can represent the elements of the kernel's set. */
   #counterpart(info: SetInfo): TrackedElements | undefined {
     const elements = this.desired.sets.get(info.set);
     if (elements === undefined || elements.spec.dynamic === true) return undefined;
@@ -192,14 +190,14 @@ export class ObservedTable {
       const elements = this.#counterpart(info);
       if (elements?.known !== true || !this.state.sets.has(set)) continue;
       const { kernelSize } = elements;
-      // Of intervals a count says less: the kernel halves what it keeps of their ends.
+      // The kernel's count is unreliable for intervals, because it halves its number of interval ends.
       const differs = count !== kernelSize && (flags & SetFlag.interval) === 0;
       sets.push({ set, elements: kernelSize, countDiffers: count === undefined ? undefined : differs });
     }
     return { same: structureChanges(this.state, state).length === 0, sets };
   }
 
-  /** Whether the kernel's set has exactly the elements that it was observed to have. Also true when nothing is known of it any more. */
+  /** Whether the kernel's set has exactly the observed elements. Also true if they are no longer known. */
   async compareElements(set: string): Promise<boolean> {
     const info = this.state.sets.get(set);
     const elements = info && this.#counterpart(info);
@@ -220,15 +218,15 @@ export class ObservedTable {
       this.#tolerated = { comment: table.comment };
     this.#wasRead = true;
     const inTheWay = table !== undefined && this.#hasToGo(table);
-    // It does not matter what else is in a table that has to be made anew.
+    // The other content of a table that has to be created again does not matter.
     const state = inTheWay ? { ...emptyState(), inTheWay } : dump.state;
     this.state = state;
     this.#filled = inTheWay ? [...dump.state.sets.values()].filter((info) => this.#isKept(info)) : [];
-    // A set is read in slices, but many small ones would still be one long turn of the event loop.
+    // A set is read in slices, but many small sets would still block the event loop for long.
     const slice = new TimeSlice();
     for (const [name, elements] of [...this.desired.sets, ...this.desired.retired]) {
       if (slice.spent) await slice.yield();
-      // For what its elements have counted.
+      // Loads the counters of its elements.
       if (inTheWay && elements.spec.counters !== undefined && this.desired.sets.get(name) === elements)
         await elements.load(dump.elements.get(name));
       const info = state.sets.get(name);
@@ -239,21 +237,21 @@ export class ObservedTable {
       }
       const wasKnown = elements.known;
       const drift = await this.#load(name, elements, batch);
-      // A retired set is not desired: its elements were not read, so that nothing can be said of them.
+      // A retired set is not desired: its elements were not read, so drift in them is unknown.
       const comparable = wasKnown && this.desired.sets.get(name) === elements;
       if (comparable && before.sets.has(name) && info !== undefined) changes.push(...elementChanges(name, drift));
       elements.known = info === undefined || batch !== undefined;
       if (!elements.known) this.desired.watched.add(name);
     }
-    // Everything is to be compared: what is desired and what is there.
+    // Lets the next transaction compare everything, desired and observed.
     for (const { chains, sets } of [this.desired, state]) this.desired.mark(chains.keys(), sets.keys());
     const tableDeleted = before.table !== undefined && table === undefined;
     return believed(scope) ? driftOf(scope.causes, changes, tableDeleted) : undefined;
   }
 
   /**
-   * Whether the table has to go before ours can be made. The kernel changes no table's comment (nf_tables_updtable); that of one that serves
-   * packets as we start is left as it is.
+   * Whether the table has to be deleted before ours can be created. The kernel cannot change a table's comment (nf_tables_updtable). If the table
+   * serves packets at our start, its comment is kept.
    */
   #hasToGo(table: TableFacts): boolean {
     const fate = fateOf(table, this.own, this.kernel.portId);
@@ -263,7 +261,7 @@ export class ObservedTable {
     return this.#tolerated === undefined || table.comment !== this.#tolerated.comment;
   }
 
-  /** Whether what packets have put into the set can be put into one that is made anew. */
+  /** Whether the elements that packets put into the set fit the set that replaces it. */
   #isKept(info: SetInfo): boolean {
     const spec = this.desired.setSpec(info.set);
     return spec?.dynamic === true && (info.exprs ?? []).length === 0 && serves(info, spec);

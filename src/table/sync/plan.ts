@@ -1,11 +1,16 @@
 /**
- * From what the kernel holds to what is desired, as one batch. Pure.
+ * Plans one batch that brings the kernel's state to the desired state. Pure.
  *
- * The order that the kernel accepts in all cases: first everything that refers to something goes (rules, elements), then what
- * was referred to (sets, chains); then targets come (chains, sets), then what refers to them (rules, elements). Rules come while new maps are
- * still empty: for each rule that names a map, the kernel looks at all that is in it. So an
- * object can be deleted and created anew under its name in the same batch, and all deletions of elements come before all additions,
- * which is how an element's data is replaced.
+ * The kernel always accepts this order:
+ *
+ * 1. Delete the objects that refer to others (rules, elements).
+ * 2. Delete the objects that they referred to (sets, chains).
+ * 3. Add the objects to refer to (chains, sets).
+ * 4. Add the objects that refer to them (rules, elements). Rules come while new maps are empty: for each new rule with a map, the kernel checks all its
+ *    elements.
+ *
+ * So one batch can delete an object and create it again under the same name. All deletions of elements come before all additions, which is how the
+ * data of an element is replaced.
  */
 import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
@@ -19,7 +24,7 @@ import { isDormant, type KernelChain, type KernelRule, type KernelState } from "
 import { commentData } from "../rules/names-and-comments.js";
 import type { FaultyObject, OperationCounts } from "../rules/rule.js";
 
-/** What an operation is about, for its faults. */
+/** The object of an operation, for reporting its faults. */
 export type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
 
 export interface PlannedOp {
@@ -31,32 +36,31 @@ export type Counts = Record<"table" | "chain" | "rule" | "set" | "object" | "ele
 
 export interface ChainPlan {
   readonly name: string;
-  /** Undefined: it goes. */
+  /** Undefined: the chain is deleted. */
   readonly desired: DesiredChain | undefined;
-  /** All its rules are written anew: something that they name is created anew. */
+  /** All its rules are written again, because they name an object that is created again. */
   readonly rebuild: boolean;
 }
 
 export interface SetPlan {
   readonly name: string;
   readonly action: "keep" | "create" | "recreate" | "delete";
-  /** For create and recreate. */
+  /** Set for create and recreate. */
   readonly info?: SetInfo;
-  /** Elements that go with a verdict map, for the count. */
+  /** Number of elements that are deleted with a verdict map. */
   readonly kernelElements: number;
   /** Its elements were taken: pack them, then settle or abort. */
   readonly taken?: TrackedElements;
-  /** Those of one transaction. */
+  /** The packed changes for one transaction. */
   readonly change?: PackedChange;
 }
 
-/** Of chains and sets. */
 export interface Names {
   readonly chains: ReadonlySet<string>;
   readonly sets: ReadonlySet<string>;
 }
 
-/** Whether one of the rules names one of these. */
+/** Whether one of the rules names one of the objects. */
 export function namesAny(rules: readonly ComparableRule[], { chains, sets }: Names): boolean {
   return rules.some(({ refs }) => refs.sets.some((set) => sets.has(set)) || refs.chains.some((to) => chains.has(to)));
 }
@@ -64,19 +68,19 @@ export function namesAny(rules: readonly ComparableRule[], { chains, sets }: Nam
 export interface PlanInput {
   readonly ref: TableRef;
   readonly comment: string | undefined;
-  /** Whether the table is to be owned, by the socket with this port (quirks.ts). */
+  /** Whether the socket with port `portId` should own the table (quirks.ts). */
   readonly own: boolean;
   readonly portId: number;
   readonly state: KernelState;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
-  /** Verdict maps that go are emptied first: see quirks.ts. */
+  /** Whether to empty verdict maps before deleting them (quirks.ts). */
   readonly flushMaps: boolean;
-  /** Elements of sets with timeouts are deleted whether they are there or not: the kernel may have ended them. */
+  /** Whether to delete elements of sets with timeouts even if they may not exist: the kernel may have ended them. */
   readonly destroyTimed: boolean;
-  /** Chains that cannot be deleted: see quirks.ts. */
+  /** Chains that cannot be deleted (quirks.ts). */
   readonly busy: ReadonlySet<string>;
-  /** By set: what packets had put into it in a table that is written from scratch. */
+  /** By set: the elements that packets had put into it, if the table is written from scratch. */
   readonly saved: ReadonlyMap<string, ElementBatch>;
 }
 
@@ -100,19 +104,18 @@ const PHASES = [
 
 type OfAnyTable<T> = T extends unknown ? Omit<T, keyof TableRef> : never;
 
-/** Whether the kernel ends elements of its set by itself. */
 export function isTimed({ sets }: KernelState, name: string): boolean {
   return ((sets.get(name)?.flags ?? 0) & SetFlag.timeout) !== 0;
 }
 
-/** Operations by phase, counted, and what is to be noted once they are in force. */
+/** Operations by phase, with their counts, and the steps to run after the commit. */
 export class Plan {
   readonly counts = noCounts();
   readonly #steps: (() => void)[] = [];
   readonly #ops = new Map<(typeof PHASES)[number], PlannedOp[]>(PHASES.map((phase) => [phase, []]));
   #anonymousIds = 0;
 
-  /** In the order in which the kernel takes them. */
+  /** Returns the operations in the order that the kernel accepts. */
   get ops(): PlannedOp[] {
     return [...this.#ops.values()].flat();
   }
@@ -121,12 +124,12 @@ export class Plan {
     this.#steps.push(step);
   }
 
-  /** The batch is in force. */
+  /** Runs the steps after the commit. */
   settle(): void {
     for (const step of this.#steps) step();
   }
 
-  /** `count`: objects that it adds or deletes. */
+  /** @param count number of objects that the operation adds or deletes. */
   push(phase: (typeof PHASES)[number], ref: TableRef, op: OfAnyTable<Op>, origin: Origin, count = 1): void {
     this.#ops.get(phase)?.push({ op: { ...op, family: ref.family, table: ref.table }, origin });
     const { kind } = op;
@@ -150,9 +153,9 @@ export class Plan {
     this.push("addRules", ref, { ...op, kind: "rule", exprs, ...userdataOf(rule.comment) }, origin);
   }
 
-  /** @param originOf of the rule of `to` that comes. */
+  /** @param originOf returns the origin of the added rule `to`. */
   editRules(ref: TableRef, chain: string, { from, to, edits }: RuleEdits, originOf: (to: number) => Origin): void {
-    // From the end, so that the rule before which an added one goes is known.
+    // From the end, because an added rule needs the handle of the rule after it.
     let next: bigint | undefined;
     const positions = new Map<number, bigint>();
     for (const edit of edits.toReversed()) {
@@ -173,19 +176,19 @@ export class Plan {
   }
 }
 
-/** From what a chain holds to what is desired. */
+/** Edits from the rules of a chain to the desired rules. */
 export interface RuleEdits {
-  /** All of them with handles. */
+  /** All must have handles. */
   readonly from: readonly { readonly handle?: bigint }[];
   readonly to: readonly PreparedRule[];
   readonly edits: readonly RuleEdit[];
 }
 
-/** One step, in the order that the rules come to have. */
+/** One step, in the resulting order of the rules. */
 export type RuleEdit =
   { readonly edit: "keep" | "delete"; readonly from: number } | { readonly edit: "add"; readonly to: number };
 
-/** Where a rule goes: at the end (add), or before the rule `position`, or first (insert). */
+/** The place of a rule: at the end (add), before the rule `position`, or first (insert). */
 interface RuleOp {
   readonly op: "add" | "insert";
   readonly chain: string;
@@ -197,7 +200,7 @@ function userdataOf(comment: string | undefined): { readonly userdata?: Uint8Arr
   return userdata === undefined ? {} : { userdata };
 }
 
-/** Adds what the input needs. Settled, the plan brings `input.state` to what the kernel then holds. */
+/** Adds the operations for the input. When the plan is settled, `input.state` matches the kernel. */
 export function planTable(input: PlanInput, plan: Plan): void {
   const { state } = input;
   if (state.inTheWay) plan.push("addTable", input.ref, { op: "delete", kind: "table" }, { kind: "table" });
@@ -209,8 +212,8 @@ export function planTable(input: PlanInput, plan: Plan): void {
 }
 
 /**
- * Wakes a dormant table: alone, and last. The kernel refuses new base chains in the transaction that wakes a table (nf_tables_addchain), and packets
- * see nothing of a dormant one until it is complete.
+ * Wakes a dormant table in a transaction of its own, the last one. The kernel refuses new base chains in the transaction that wakes a table
+ * (nf_tables_addchain). Packets ignore a dormant table, so they only see the complete one.
  */
 export function planWaking(input: Omit<PlanInput, "chains" | "sets">, plan: Plan): void {
   if (isDormant(input.state)) pushTable(input, plan);
@@ -226,7 +229,7 @@ function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains
   });
 }
 
-/** Named objects and flowtables are never desired: they go, after all that refers to them. */
+/** Named objects and flowtables are never desired. They are deleted after everything that refers to them. */
 export function planObjects(ref: TableRef, { objects }: KernelState, plan: Plan): void {
   for (const [name, found] of objects) {
     const origin: Origin = { kind: "object", object: found.kind === "object" ? found.object : found.flowtable };
@@ -249,7 +252,7 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
       state.unusable.delete(set);
     });
   }
-  // One that is to be created may be there already: with chains that went ahead.
+  // A set to create may exist already, if it went ahead with chains.
   if (info !== undefined && (action === "recreate" || (action === "create" && !state.sets.has(set)))) {
     plan.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
     plan.onceInForce(() => void state.sets.set(set, info));
@@ -274,7 +277,7 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
   }
 }
 
-/** Whether elements of the kernel's set hold on to chains (a verdict map) or to named objects. */
+/** Whether elements of the kernel's set refer to chains (a verdict map) or to named objects. */
 export function holdsOn({ sets }: KernelState, name: string): boolean {
   const set = sets.get(name);
   return set !== undefined && (set.dataType === DATA_VERDICT || (set.flags & SetFlag.object) !== 0);
@@ -332,7 +335,7 @@ function editRules(ref: TableRef, kernel: KernelChain, desired: DesiredChain, re
   plan.onceInForce(() => void (kernel.rules = after));
 }
 
-/** Whether a change of the chain's rules needs handles that are not known. */
+/** Whether changing the chain's rules needs unknown handles. */
 export function needsHandles(kernel: KernelChain, desired: DesiredChain): boolean {
   if (kernel.rules.every((rule) => rule.handle !== undefined) || !chainServes(kernel, desired)) return false;
   return (
@@ -344,7 +347,7 @@ export function sameRule(a: ComparableRule, b: ComparableRule): boolean {
   return a.comment === b.comment && sameExprs(a.canonical, b.canonical);
 }
 
-/** Whether the kernel's chain can stay: neither hook nor comment can be changed in place, the policy can. */
+/** Whether the kernel's chain can be kept. The policy can be changed in place, but not the hook or the comment. */
 export function chainServes({ base, comment }: KernelChain, { spec }: DesiredChain): boolean {
   return comment === spec.comment && describeHook(base) === describeHook(spec.base);
 }

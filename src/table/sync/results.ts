@@ -1,4 +1,4 @@
-/** What an apply says of itself, and of what was at fault. */
+/** The results and errors of an apply. */
 import { strideOf } from "../../netlink/element-batch.js";
 import { KernelError, type KernelErrorCode } from "../../netlink/errors.js";
 import type { CommitResult } from "../../netlink/kernel.js";
@@ -6,7 +6,7 @@ import { joined } from "./drift.js";
 import { noCounts, type Counts, type PlannedOp } from "./plan.js";
 import type { ApplyResult, FaultyObject } from "../rules/rule.js";
 
-/** Of two applies or transactions, one behind the other: what remains to be done is what the later one says. */
+/** Joins the results of two consecutive applies or transactions. The later one tells the remaining work. */
 export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   const operations = noCounts();
   for (const [kind, counts] of Object.entries(operations) as [keyof Counts, { add: number; delete: number }][]) {
@@ -28,7 +28,7 @@ export function joinResults(a: ApplyResult, b: ApplyResult): ApplyResult {
   };
 }
 
-/** @param commit absent: there was nothing to do. */
+/** @param commit absent if there was nothing to do. */
 export function toResult(commit: CommitResult | undefined, operations: Counts): ApplyResult {
   const total = Object.values(operations).reduce((sum, { add, delete: deleted }) => sum + add + deleted, 0);
   return {
@@ -41,7 +41,7 @@ export function toResult(commit: CommitResult | undefined, operations: Counts): 
   };
 }
 
-/** The kernel's faults in terms of our objects. */
+/** Translates the kernel's faults to our objects. */
 function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObject[] {
   return error.faults.flatMap((fault) => {
     const planned = ops[fault.op];
@@ -57,22 +57,21 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
   });
 }
 
-/** "busy": the table was changed while `apply()` or `load()` runs. Await that first. The others are the kernel port's. */
+/** "busy": the table was changed while `apply()` or `load()` runs. Await that call first. The other codes are the kernel port's. */
 export type TableErrorCode = KernelErrorCode | "busy";
 
 /**
- * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction is in force and what is desired stays desired, so that
- * a later `apply()` tries again. `code` "invalid" also stands for a desired state that
- * contradicts itself (a rule that names a chain which is not desired).
+ * `apply()`, `load()` or `destroy()` failed. Nothing of the transaction was committed. The desired state is kept, so a later `apply()` tries again.
+ * `code` "invalid" also means that the desired state contradicts itself (a rule refers to a chain that is not desired).
  */
 export class TableError extends Error {
   override readonly name = "TableError";
-  /** Netlink port of the program that owns the table, when that is why: it succeeds once that program has ended. */
+  /** Netlink port of the program that owns the table, if this is the reason. A retry succeeds after that program ends. */
   readonly owner: number | undefined;
   constructor(
     readonly code: TableErrorCode,
     message: string,
-    /** The objects whose operations were refused, when the kernel told. */
+    /** The objects of the refused operations, if the kernel named them. */
     readonly faulty: readonly FaultyObject[] = [],
     options: { readonly cause?: unknown; readonly owner?: number | undefined } = {},
   ) {
@@ -81,7 +80,7 @@ export class TableError extends Error {
   }
 }
 
-/** @param ops of the transaction that was refused. */
+/** @param ops the operations of the refused transaction. */
 export function toTableError(table: string, error: unknown, ops: readonly PlannedOp[] = []): TableError {
   if (error instanceof TableError) return error;
   if (!(error instanceof KernelError))
@@ -93,7 +92,7 @@ export function toTableError(table: string, error: unknown, ops: readonly Planne
   });
 }
 
-/** What was refused, and how: "delete chain __chain3: ENOENT". */
+/** Describes a refusal: "delete chain __chain3: ENOENT". */
 export function describeRefusal({ operation, errno, text, ...fault }: FaultyObject): string {
   const where = fault.chain ?? fault.set ?? fault.object ?? "";
   return `${operation ?? fault.kind} ${where}: ${errno}${text === undefined ? "" : `, ${text}`}`;

@@ -1,4 +1,4 @@
-/** Decides per object what becomes of it. Synchronous. */
+/** Decides what to do with each object. Synchronous. */
 import type { SetInfo } from "../../netlink/kernel.js";
 import type { TrackedElements } from "../elements/element-set.js";
 import type { References } from "../rules/diff.js";
@@ -12,33 +12,33 @@ export interface Snapshot {
   readonly dirty: DirtyNames;
   readonly chains: readonly ChainPlan[];
   readonly sets: readonly SetPlan[];
-  /** Sets whose elements go ahead of the transaction that brings the rest: see make-before-break.ts. */
+  /** Sets whose elements go ahead of the main transaction (make-before-break.ts). */
   readonly ahead: ReadonlySet<string>;
-  /** What goes, be it to be made anew: rules that name it can only come with it. */
+  /** Objects that are deleted, even if they are created again. Rules that name them must come in the same transaction. */
   readonly going: Names;
   /**
-   * Of an earlier owner of the table, not desired, and kept for a grace period. A packet that is under way in its rules goes on by these, but each
-   * look-up finds what maps hold by then: it would miss a map that went, named or of a rule's own, and be rejected by ours. The chains are without
-   * a hook, elements of the sets may lead to them; they keep their rules, unless these name what goes or is made anew.
+   * Undesired objects of an earlier owner of the table, kept for a grace period. Packets in flight continue with that owner's rules, but each look-up
+   * uses the current content of maps. If a map were gone, named or anonymous, the look-up would fail, and our rules would reject the packet. The
+   * chains have no hook, and elements of the sets may refer to them. They keep their rules, unless these name objects that are deleted or replaced.
    */
   readonly leftovers: Names;
 }
 
-/** What is desired, and what it is compared with. */
+/** The desired state, and the state to compare it with. */
 interface Moment {
   readonly desired: DesiredState;
   readonly state: KernelState;
   readonly dirty: DirtyNames;
 }
 
-/** Deferred deletions of a transaction. A large service that shrank has more of them, and changes of others must not wait for all. */
+/** Maximum number of deferred deletions in a transaction. A service that shrinks may have more, and other changes must not wait. */
 const MOST_ENDED = 16_384;
 
 type Action = SetPlan["action"];
-/** What becomes of each set. */
+/** The action for each set. */
 type Fates = Map<string, Action>;
 
-/** @param keepLeftovers what is not desired, and packets may be under way in, stays for now. */
+/** @param keepLeftovers keep undesired objects for now if packets in flight may use them. */
 export function takeSnapshot(
   desired: DesiredState,
   state: KernelState,
@@ -60,7 +60,7 @@ export function takeSnapshot(
   }
   const remade = mapsThatName(replaced, moment);
   const fates = setFates(remade, moment);
-  // Without a hook: elements may lead there.
+  // Elements may refer to chains without a hook.
   const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
   const left =
     keepLeftovers && packetsComeBy(state) && state.objects.size === 0 ? withAction(fates, "delete") : new Set<string>();
@@ -68,7 +68,7 @@ export function takeSnapshot(
   for (const name of leftovers.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);
   for (const name of held) dirty.chains.delete(name);
-  // They are looked at again by the next snapshot, whatever becomes of this one.
+  // The next snapshot checks them again, whatever happens to this one.
   desired.mark(held, []);
   const stay = new Set([...held, ...leftovers.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
@@ -110,8 +110,8 @@ function perRow({ interval }: SetSpec): number {
 }
 
 /**
- * Of the idle chains, which are not desired, those that stay with their rules, as elements in their grace period lead there, or chains that do: but for
- * those whose rules need what goes.
+ * Returns the undesired idle chains that stay with their rules. Elements in their grace period refer to them, directly or through other chains.
+ * Chains whose rules need an object that is deleted are excluded.
  */
 function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const held = new Set<string>();
@@ -133,7 +133,7 @@ function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state
   return held;
 }
 
-/** An element in its grace period must not keep a chain busy that goes now. */
+/** An element in its grace period must not keep a chain busy that is deleted now. */
 function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
   if (going.size === 0) return;
   for (const name of watched) {
@@ -142,7 +142,7 @@ function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredSta
   }
 }
 
-/** Verdict maps with elements that go to a chain which is created anew: they are created anew with it. */
+/** Returns the verdict maps with elements that go to a chain that is created again: the maps are created again with it. */
 function mapsThatName(chains: ReadonlySet<string>, { desired, state }: Moment): Set<string> {
   const names = new Set<string>();
   if (chains.size === 0) return names;
@@ -169,13 +169,13 @@ function takeSet(name: string, action: Action, desired: DesiredState): SetPlan {
   };
 }
 
-/** The sets whose elements go ahead, where those are more than one transaction is to have. */
+/** Returns the sets whose elements go ahead, if they have more elements than fit one transaction. */
 function setsAhead(
   changed: readonly (readonly [string, Action])[],
   { desired, state }: Moment,
   pieceElements: number,
 ): Set<string> {
-  // A table that has to go first goes in the transaction that brings all of the new one.
+  // A table that has to be deleted is replaced in one transaction.
   if (state.inTheWay) return new Set();
   const candidates = changed.flatMap(([name, action]) => {
     const elements = desired.sets.get(name);
@@ -189,12 +189,12 @@ function setsAhead(
   if (!many(candidates)) return new Set();
   const named = new Set([...state.chains.values()].flatMap(({ rules }) => rules.flatMap(({ refs }) => refs.sets)));
   const quiet = !packetsComeBy(state);
-  // What rules name can be made anew with them alone.
+  // A set that rules name can only be created again together with them.
   const unseen = candidates.filter(({ name, action }) => !named.has(name) || (quiet && action !== "recreate"));
   return new Set(many(unseen) ? unseen.map(({ name }) => name) : []);
 }
 
-/** The changed chains, and those whose rules name a set or chain that is created anew: also of leftovers, which are emptied then. */
+/** Plans the changed chains, and chains whose rules name a set or chain that is created again. Leftovers among them are emptied. */
 function planChains(going: Names, leftovers: Names, { desired, state, dirty }: Moment): ChainPlan[] {
   const rebuilt = new Set<string>();
   if (going.sets.size + going.chains.size > 0) {

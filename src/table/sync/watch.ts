@@ -1,31 +1,31 @@
-/** Listens to what others do to tables of ours. */
+/** Listens to other processes' changes of our tables. */
 import { Backoff } from "../../base/backoff.js";
 import type { ChangeBatch, Kernel, Monitor } from "../../netlink/kernel.js";
 import type { Table } from "../table.js";
 
-/** What another process did to one table in one transaction. */
+/** A change of one table by another process in one transaction. */
 export interface ForeignChange {
-  /** In words, one per object. */
+  /** In words, one line for each object. */
   readonly changes: readonly string[];
-  /** Netlink port of the socket that it was done through. */
+  /** Netlink port of the other process's socket. */
   readonly portId: number;
-  /** Whether the table itself came, went, or has other flags. */
+  /** Whether the table itself was added or deleted, or got other flags. */
   readonly ofTable: boolean;
-  /** Who did it, when the kernel told: `pid` is the thread's. */
+  /** The other process, if the kernel named it. `pid` is the thread's. */
   readonly process?: { readonly pid: number; readonly name: string };
 }
 
 export interface WatchHandlers {
-  /** The table has taken note: its next apply repairs it. */
+  /** The table has noted the change: its next apply repairs it. */
   changed(table: Table, change: ForeignChange): void;
-  /** Nothing is known of a while: every table has taken note. Not told again before the next read. */
+  /** Events were lost for a while, and every table has noted it. Not called again before the next read. */
   lost(reason: string): void;
-  /** Nobody listens for now; tried again in `againMs`. */
+  /** Nobody is listening. The next attempt is in `againMs`. */
   failed(error: unknown, againMs: number): void;
 }
 
 export interface WatchOptions {
-  /** First wait before a monitor that ended is opened again, ms; doubles up to `longestWaitMs`. Default 1 s, 60 s. */
+  /** First wait before reopening a monitor that ended, ms. It doubles up to `longestWaitMs`. Defaults: 1 s and 60 s. */
   readonly firstWaitMs?: number;
   readonly longestWaitMs?: number;
 }
@@ -42,7 +42,7 @@ export class TableWatch {
   #opening: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #opened = false;
-  /** That our commits came from when it was opened: what they change is ignored. */
+  /** Port of our commits when the monitor was opened. The monitor ignores changes from this port. */
   #port = 0;
   #closed = false;
 
@@ -54,13 +54,12 @@ export class TableWatch {
     this.#backoff = new Backoff({ firstMs, longestMs });
   }
 
-  /** Listens when it resolves, or tries again by itself: call it before the tables are read. Never fails. */
+  /** Resolves when it is listening, or has scheduled a retry. Call it before the tables are read. Never fails. */
   open(): Promise<void> {
     this.#opening = this.#open();
     return this.#opening;
   }
 
-  /** Ends for good. */
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
@@ -68,7 +67,7 @@ export class TableWatch {
     await this.#stop()?.close();
   }
 
-  /** @returns what has to be closed. */
+  /** @returns the monitor to close. */
   #stop(): Monitor | undefined {
     const monitor = this.#monitor;
     this.#monitor = undefined;
@@ -103,14 +102,14 @@ export class TableWatch {
       this.#again(error);
       return;
     }
-    // Before the first time nothing has been read that could have changed since.
+    // Before the first success, nothing has been read that could have changed since.
     if (this.#opened) this.#lost("nobody listened for a while");
     this.#opened = true;
   }
 
   #onBatch(batch: ChangeBatch): void {
     if (this.#kernel.portId !== this.#port) {
-      // Our commits come from another port now: a monitor that knows it takes over.
+      // Our commits now come from another port: a monitor for that port takes over.
       closeQuietly(this.#stop());
       void this.open();
     }
@@ -130,7 +129,7 @@ export class TableWatch {
 
   #again(error: unknown): void {
     closeQuietly(this.#stop());
-    // What happens until it listens again is lost.
+    // Events are lost until it listens again.
     this.#opened = true;
     if (this.#closed) return;
     const waitMs = this.#backoff.next();
@@ -140,7 +139,7 @@ export class TableWatch {
   }
 }
 
-/** A monitor that has ended may fail to close: it is of no use either way. */
+/** A monitor that has ended may fail to close. It is useless either way. */
 function closeQuietly(monitor: Monitor | undefined): void {
   monitor?.close().catch(() => undefined);
 }
