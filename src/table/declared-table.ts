@@ -7,7 +7,7 @@ import { DesiredState } from "./sync/desired.js";
 /** Declarations of a table's content, for the kernel (`Table`) or as text (`DeclaredTable`). */
 export type TableDeclarations = Pick<DeclaredTable, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;
 
-/** A table that is declared and printed, and that no kernel ever sees. */
+/** A table that is declared and printed only: no kernel ever sees it. */
 export class DeclaredTable {
   readonly ref: TableRef;
   protected readonly desired: DesiredState;
@@ -22,8 +22,8 @@ export class DeclaredTable {
   }
 
   /**
-   * Declares the chain with exactly these rules. Throws RangeError for what cannot be expressed. Sets that rules look up in an `inet` table
-   * come first.
+   * Declares the chain with exactly these rules. Throws RangeError if a rule cannot be expressed. In an `inet` table, declare the sets that the rules
+   * look up first.
    */
   chain(spec: ChainSpec): void {
     this.desired.chain(spec);
@@ -34,8 +34,8 @@ export class DeclaredTable {
   }
 
   /**
-   * Declares the set or map. Called again with the same name it returns the same elements, unless the width of key or data changed,
-   * or whether it is a set of intervals: then the former elements are gone.
+   * Declares the set or map. If the name is declared already, returns the same elements. Changing the width of the key or data, or whether it is a
+   * set of intervals, discards the former elements.
    */
   set(spec: SetSpec): ElementSet {
     return this.desired.set(spec);
@@ -51,8 +51,8 @@ export class DeclaredTable {
   }
 
   /**
-   * What is desired, as text that `nft -f` (>= 1.0.6) loads in place of the table; insertions, which have no place of their own, are
-   * added by it to chains that have to be there.
+   * Renders the desired table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Insertions have no place of their own: the text
+   * adds them to chains that have to exist.
    */
   render(): string {
     return renderTable(this.ref, this.#comment, this.desired, this.renderInsertions());

@@ -1,17 +1,17 @@
 /**
- * What kernels differ in, found out by batches that are checked and rolled back, each once.
+ * Differences between kernels. Each is found out once, with a batch that the kernel checks and rolls back.
  *
- * - Verdict maps that go, and the chains that their elements hold on to. A map that is deleted lets go of them in the same transaction since
- *   Linux 6.4 (5.10.188, 6.1.36; commit 628bd3e49cba). Before, only elements do that are deleted themselves: there the map is emptied first,
- *   lest its chains be busy (EBUSY). Where that is not needed it must not be done. Linux 6.1.176 to 6.1.190 (commit e79b47a8615d without
- *   86a1471d7cde, which 6.9 has both) take a refused transaction back such that each element counts for its chain twice: once as it comes
- *   back itself, once as its map does. Nothing shows it but that the chain stays busy, for as long as the table lives.
- * - Chains that are not desired, and that the kernel calls busy although nothing that it shows refers to them. Kernels have counted the uses
- *   of chains wrong more than once. Such a chain stays, without rules, and all else that is to go does go; each full read has it tried again.
- * - Tables that no other process can change: NFT_TABLE_F_OWNER with NFT_TABLE_F_PERSIST (Linux 6.9). While the socket lives that made or claimed
- *   such a table, others' changes are refused and their `flush ruleset` passes it by; when the socket closes, the table stays, and the next
- *   one can claim it; no event tells of that (nft_rcv_nl_event). The flags can neither be given to a plain table nor taken away
- *   (nf_tables_updtable): then it is made anew.
+ * - Chains that the elements of a deleted verdict map refer to. Since Linux 6.4 (5.10.188, 6.1.36; commit 628bd3e49cba), deleting a map releases them
+ *   in the same transaction. Before, only deleting the elements themselves releases chains, so the map is emptied first: otherwise the chains are
+ *   busy (EBUSY). But a kernel that does not need this must not get it. Linux 6.1.176 to 6.1.190 have commit e79b47a8615d without 86a1471d7cde (6.9
+ *   has both). When they roll back a refused transaction, each element counts twice for its chain: once for itself, once for its map. The only
+ *   visible effect is that the chain stays busy as long as the table lives.
+ * - Undesired chains that the kernel calls busy although nothing visible refers to them. Kernels have miscounted the uses of chains more than once.
+ *   Such a chain stays, without rules, and everything else is deleted. Each full read tries to delete it again.
+ * - Tables that no other process can change: NFT_TABLE_F_OWNER with NFT_TABLE_F_PERSIST (Linux 6.9). While the socket that created or claimed such a
+ *   table is open, the kernel refuses others' changes, and their `flush ruleset` skips the table. When the socket closes, the table stays, and
+ *   another socket can claim it. No event reports this (nft_rcv_nl_event). The flags can be neither given to a plain table nor removed
+ *   (nf_tables_updtable): the table has to be created again.
  */
 import { DATA_VERDICT, DataTypeId, Hook, Priority, SetFlag, TableFlag } from "../netlink/constants.js";
 import { KernelError } from "../netlink/errors.js";
@@ -22,11 +22,9 @@ import type { FaultyObject, Statement } from "./rules/rule.js";
 export interface Features {
   /** `destroy` operations (Linux 6.3). */
   readonly destroy: boolean;
-  /** masquerade with fully random ports. */
   readonly masqueradeFullyRandom: boolean;
-  /** snat with fully random ports. */
   readonly snatFullyRandom: boolean;
-  /** reject in prerouting (Linux 5.9). */
+  /** `reject` in prerouting (Linux 5.9). */
   readonly rejectPrerouting: boolean;
   /** NFT_TABLE_F_OWNER (Linux 5.12). */
   readonly tableOwner: boolean;
@@ -38,15 +36,15 @@ export interface Features {
   readonly fib: boolean;
   /** Comments of chains in userdata (Linux 5.10). */
   readonly chainUserdata: boolean;
-  /** A verdict map that is deleted lets go of its chains at once (Linux 6.4, 5.10.188, 6.1.36). */
+  /** Deleting a verdict map releases its chains in the same transaction (Linux 6.4, 5.10.188, 6.1.36). */
   readonly deletedMapsLetGo: boolean;
   /** Maps whose elements have counters (Linux 5.7). */
   readonly elementCounters: boolean;
 }
 
-/** Quirks of the kernel that one table is in. */
+/** The kernel quirks that concern one table. */
 export class Quirks {
-  /** Chains that cannot be deleted; a full read forgets them. */
+  /** Chains that cannot be deleted. A full read clears the set. */
   readonly busyChains = new Set<string>();
   #features: Promise<Features> | undefined;
   #ownable: boolean | undefined;
@@ -58,7 +56,7 @@ export class Quirks {
     readonly family: Family,
   ) {}
 
-  /** Probed once; again with `refresh`. */
+  /** Probed once, and again if `refresh` is true. */
   features(refresh: boolean): Promise<Features> {
     if (this.#features === undefined || refresh) {
       const probing = probeAll(this.kernel, this.family);
@@ -76,22 +74,22 @@ export class Quirks {
     return this.#ownable;
   }
 
-  /** Whether objects can be deleted that may not be there. */
+  /** Whether the kernel can delete objects that may not exist (`destroy`). */
   async canDestroy(): Promise<boolean> {
     this.#destroys ??= (await probe(this.kernel, this.family, "destroy")).destroy === true;
     return this.#destroys;
   }
 
-  /** Whether verdict maps have to be emptied before they go. */
+  /** Whether verdict maps have to be emptied before they are deleted. */
   async mapsMustBeEmptied(): Promise<boolean> {
     this.#letGo ??= (await probe(this.kernel, this.family, "deletedMapsLetGo")).deletedMapsLetGo;
     return this.#letGo === false;
   }
 
   /**
-   * Takes note of what a transaction was refused for that was planned on a fresh read. A chain that is busy counts only where nothing else is at
-   * fault: what refers to it may be what could not be deleted.
-   * @returns whether the transaction is worth another try without them.
+   * Notes the refusals of a transaction that was planned on a fresh read. A busy chain counts only if nothing else was refused: otherwise an object
+   * that could not be deleted may refer to it.
+   * @returns whether to try the transaction again without the chains.
    */
   noteBusy(faulty: readonly FaultyObject[], isDesired: (chain: string) => boolean): boolean {
     const chains = faulty.flatMap(({ kind, chain, errno }) =>
@@ -104,20 +102,20 @@ export class Quirks {
   }
 }
 
-/** Flags of a table that is to be owned. */
+/** Flags of an owned table. */
 export const OWNED = TableFlag.owner | TableFlag.persist;
 
 /** Observed flags, owner and comment of a table. */
 export type TableFacts = Pick<TableInfo, "flags" | "owner"> & { readonly comment?: string };
 
 export type TableFate =
-  /** As it should be. */
+  /** As desired. */
   | "fits"
-  /** Its flags are set in place: woken up, claimed, or both. */
+  /** Its flags can be changed in place: the table is woken up, claimed, or both. */
   | "update"
-  /** It goes, with all that is in it, and comes anew in the same transaction. */
+  /** The table is deleted with all its content, and created again in the same transaction. */
   | "recreate"
-  /** Another program owns it and runs: nothing can be done. */
+  /** Another running program owns it: it cannot be changed. */
   | "theirs";
 
 export function fateOf({ flags, owner }: TableFacts, own: boolean, portId: number): TableFate {
@@ -130,27 +128,27 @@ export function fateOf({ flags, owner }: TableFacts, own: boolean, portId: numbe
 
 const TABLE = "feature-probe";
 
-/** The errno that the kernel refuses a probe with where it lacks the feature; of the others any. */
+/** The errno with which a kernel without the feature refuses its probe. Features without an entry: any errno. */
 const REFUSALS: { readonly [K in keyof Features]?: string } = {
-  // nft_reject_validate of a hook that it does not know.
+  // nft_reject_validate, for a hook that it does not support.
   rejectPrerouting: "EOPNOTSUPP",
   deletedMapsLetGo: "EBUSY",
-  // NFTA_SET_EXPR is not known before: the kernel ignores it, and refuses the element's.
+  // Older kernels ignore NFTA_SET_EXPR, and refuse the expression of the element.
   elementCounters: "EOPNOTSUPP",
 };
 
-/** Undefined: the kernel refuses something else about it, or does not say what, which tells nothing. */
+/** Undefined if the kernel refuses the probe for another reason, or gives none: then the feature is unknown. */
 type Probed<Feature extends keyof Features> = { readonly [K in Feature]: boolean | undefined };
 
-/** What a ruleset of services has to know of the kernel. */
+/** The features that the rules for services depend on. */
 export type RuleFeatures = Probed<"rejectPrerouting" | "elementCounters">;
 
-/** Throws KernelError for anything but a refusal. */
+/** Throws KernelError, except for a refusal. */
 export function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleFeatures> {
   return probe(kernel, family, "rejectPrerouting", "elementCounters");
 }
 
-/** In one batch: each costs the kernel a grace period of RCU, and it answers for every operation of one. */
+/** Sends all probes in one batch, because each batch costs the kernel an RCU grace period. The kernel answers for each operation. */
 async function probe<F extends keyof Features>(kernel: Kernel, family: Family, ...features: F[]): Promise<Probed<F>> {
   const batches = features.map((feature) => PROBES[feature](family));
   const refused = await refusal(kernel, batches.flat());
@@ -167,7 +165,7 @@ async function probe<F extends keyof Features>(kernel: Kernel, family: Family, .
   return Object.fromEntries(answers) as Probed<F>;
 }
 
-/** Undefined: the kernel takes it. */
+/** Returns undefined if the kernel accepts the operations. */
 async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError | undefined> {
   try {
     await kernel.commit(ops, { dryRun: true });
@@ -212,7 +210,7 @@ function mapOps(family: Family, map: Partial<SetInfo>, element: Partial<ElementB
   ];
 }
 
-/** What the kernel is to check, in the order in which it is asked for all. */
+/** The operations that probe each feature, in the order of `probeAll`. */
 const PROBES: { readonly [K in keyof Features]: (family: Family) => Op[] } = {
   destroy: (family) => [tableOp(family), { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }],
   masqueradeFullyRandom: (family) => ruleOps(family, POSTROUTING, { action: "masquerade", fullyRandom: true }),

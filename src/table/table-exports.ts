@@ -1,4 +1,4 @@
-/** The declarative Table: any program can own an nf_tables table with it. The room's only public face. */
+/** The declarative Table: any program can own an nf_tables table with it. The only public module of this directory. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js";
 export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/families.js";

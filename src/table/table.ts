@@ -21,27 +21,29 @@ import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
 import { describeChanges, describeForeignChanges } from "./sync/describe-changes.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
-/** Times that one apply() reads the kernel again and tries once more. */
+/** Maximum number of retries of one apply(), each after another read of the kernel. */
 const MAX_RETRIES = 3;
-/** Refusals of an object's absence, presence, use or owner: the kernel does not hold what was observed. */
+/** Refusals because an object exists, does not exist, is in use, or has an owner: the kernel's state is not the observed one. */
 const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
-/** By set: what packets have put into it. */
+/** By set: the elements that packets have put into it. */
 type Filled = ReadonlyMap<string, ElementBatch>;
 
-/** Whether a transaction was refused for its size. */
+/** Whether the kernel refused the transaction for its size. */
 function lacksMemory({ code, faulty }: TableError): boolean {
   return code === "too-large" || faulty.some(({ errno }) => errno === "ENOMEM" || errno === "ENOBUFS");
 }
 
 /**
- * A table of nf_tables that this program owns, declared: say which chains, sets and elements are desired, in any order,
- * then `apply()`. The first apply reads what the kernel holds; everything in the table is ours, so what is not desired goes, and
- * what is the same stays untouched (rule counters and the contents of dynamic sets survive). Later applies
- * cost as much as what changed. One atomic transaction each, or none when there is nothing to do; what packets must find before it, or may
- * still use after it, goes in transactions of its own (make-before-break.ts, deferred deletions).
+ * A declarative nf_tables table that this program owns. Declare the desired chains, sets and elements in any order, then call `apply()`.
  *
- * While `apply()` or `load()` runs, methods that change what is desired throw TableError "busy".
+ * - The first apply reads the kernel. Everything in the table is ours, so undesired objects are deleted. Unchanged objects stay, with rule counters
+ *   and the contents of dynamic sets.
+ * - The cost of a later apply depends on the changes.
+ * - Each apply is one atomic transaction, or none if there is nothing to do. Objects that packets must find before it, or may still use after it, go
+ *   in transactions of their own (make-before-break.ts, deferred deletions).
+ *
+ * While `apply()` or `load()` runs, methods that change the desired state throw TableError "busy".
  */
 export class Table extends DeclaredTable {
   readonly #kernel: Kernel;
@@ -52,13 +54,13 @@ export class Table extends DeclaredTable {
   readonly #check: TableCheck;
   readonly #quirks: Quirks;
   #port: number;
-  /** Generation on which the next transaction is planned; undefined: whichever it is. */
+  /** The generation that the next transaction requires. Undefined: any. */
   #expected: number | undefined;
-  /** Found by reads, and not undone yet. */
+  /** Drift that reads found, and that is not repaired yet. */
   #drift: Drift | undefined;
   /**
-   * Of the table's earlier owner: "unknown" until the first transaction, "kept" while one is tried that keeps some; then what goes when its
-   * grace period is over.
+   * Objects of the table's earlier owner. "unknown" before the first transaction, and "kept" while a transaction that keeps some is tried. Then: the
+   * objects to delete after their grace period.
    */
   #leftovers: "unknown" | "kept" | (Names & { readonly due: number }) | undefined = "unknown";
   #queue: Promise<unknown> = Promise.resolve();
@@ -76,18 +78,18 @@ export class Table extends DeclaredTable {
     this.#insertions = new Insertions(options);
   }
 
-  /** Desires exactly these rules of ours at that end of another table's chain; none: they go. */
+  /** Desires exactly these rules of ours at that end of another table's chain. An empty list removes them. */
   insertions(target: Insertion): void {
     this.desired.checkChangeable();
     this.#insertions.set(target);
   }
 
-  /** Begins to read what the kernel holds, beside whatever is done until the first `load` or `apply`, which uses it if nothing has changed since. */
+  /** Starts reading the kernel in the background. The first `load` or `apply` uses the result if nothing has changed since. */
   readAhead(): void {
     this.#observed.readAhead();
   }
 
-  /** Reads what the kernel holds, unless that is known. Writes nothing. Throws TableError. */
+  /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
   load(): Promise<void> {
     return this.#exclusively(async () => {
       await this.#resolveOwnership();
@@ -96,14 +98,14 @@ export class Table extends DeclaredTable {
     });
   }
 
-  /** The next apply reads everything first. `reason` comes back in its result. */
+  /** Lets the next apply read everything first. Its result includes `reason`. */
   invalidate(reason: string): void {
     this.#observed.invalidations.add({ cause: "asked", reason });
   }
 
   /**
-   * Takes note of a transaction, as events tell it. Of what another process did: the next apply reads what it is about, and repairs it.
-   * @returns what was done, in words; empty when it is ours or nothing to this table, or has been seen by a read since.
+   * Notes a transaction that events reported. After a change by another process, the next apply reads the changed parts and repairs them.
+   * @returns the changes, in words. Empty if they are ours, concern another table, or were seen by a read.
    */
   notice({ generation, portId, events }: ChangeBatch): string[] {
     if (portId === this.#kernel.portId) {
@@ -123,12 +125,12 @@ export class Table extends DeclaredTable {
     return added ? [...describeChanges(ours), ...inserted] : inserted;
   }
 
-  /** Every transaction of the namespace is told to `notice` from now on, or no more. */
+  /** From now on, `notice` gets every transaction of the namespace (true), or no longer gets them (false). */
   listening(listening: boolean): void {
     this.#observed.announcements.listen(listening);
   }
 
-  /** Nobody has listened for a while: anything may have happened. False: that was known. */
+  /** Notes that nobody listened for a while, so anything may have changed. Returns false if this was known. */
   eventsLost(reason: string): boolean {
     const { announcements, invalidations } = this.#observed;
     announcements.lost();
@@ -137,21 +139,21 @@ export class Table extends DeclaredTable {
     return !known;
   }
 
-  /** Whether the table may be otherwise than it was left: the next apply that repairs will look. */
+  /** Whether the kernel's table may differ from what we last wrote. The next apply that repairs will check. */
   get invalidated(): boolean {
     return this.#observed.invalidations.any || this.#insertions.suspect;
   }
 
-  /** Whether `notice` is to get the events of other tables, too: rules of ours may be in any of them. */
+  /** Whether `notice` needs the events of other tables too, because any of them may have rules of ours. */
   get noticesAllTables(): boolean {
     return this.#insertions.used;
   }
 
   /**
-   * Compares everything with the kernel, part by part: the structure, then each set. A part that an apply disturbs is done once more, and
-   * the next apply waits for it. Writes nothing: what differs is read and repaired by the next apply. Throws TableError.
-   * @param mostElements where the kernel counts elements (Linux 6.16): the elements of about as many are compared, of all sets in turn from one check
-   * to the next, and of the others their number.
+   * Compares everything with the kernel, part by part: the structure, then each set. If an apply disturbs a part, the part is repeated while the next
+   * apply waits. Writes nothing: the next apply reads and repairs the differences. Throws TableError.
+   * @param mostElements if the kernel counts elements (Linux 6.16): compare about this many elements, of all sets in turn from one check to
+   * the next. Of the other sets, only compare the number.
    */
   async check(mostElements = Infinity): Promise<CheckOutcome> {
     try {
@@ -165,41 +167,41 @@ export class Table extends DeclaredTable {
     }
   }
 
-  /** Reads what the elements of sets with counters have counted, for `ElementSet.count`. Throws TableError. */
+  /** Reads the counters of elements, for `ElementSet.count`. Throws TableError. */
   async readCounters(): Promise<void> {
     try {
       for (const [set, elements] of this.desired.sets)
         if (elements.known) await elements.readCounters(() => this.#counted(set));
     } catch (error) {
-      // A set that was made anew meanwhile is read the next time.
+      // A set that was replaced meanwhile is read the next time.
       if (!(error instanceof KernelError) || error.code !== "not-found") throw toTableError(this.#options.name, error);
     }
   }
 
-  /** Undefined: the kernel has no such set, or one without counters. */
+  /** Returns undefined if the kernel has no such set, or the set has no counters. */
   async #counted(set: string): Promise<ElementBatch | undefined> {
     const info = this.#observed.state.sets.get(set);
     return info?.exprs === undefined || info.exprs.length === 0 ? undefined : this.#kernel.elements(this.ref, info);
   }
 
-  /** Brings the kernel to what is desired. Throws TableError; then nothing has changed, and everything stays desired. */
+  /** Brings the kernel to the desired state. Throws TableError: then nothing has changed, and the desired state is kept. */
   apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     return this.#exclusively(() =>
       options.rebuild === true ? this.#rebuild() : this.#applyWithRetries(options.repair !== false),
     );
   }
 
-  /** Whether the table is to be owned (TableOptions.own) and the kernel can. */
+  /** Whether the table is to be owned (TableOptions.own), and the kernel supports it. */
   async owned(): Promise<boolean> {
     return this.#options.own === true && (await this.#quirks.canOwnTables());
   }
 
-  /** Whether another program owns the table now. Asks the kernel for no more than its list of tables. */
+  /** Whether another program owns the table now. Only asks the kernel for its list of tables. */
   async ownedByOther(): Promise<boolean> {
     return this.#isTheirs(await this.#present());
   }
 
-  /** What the kernel can do. Probed once; again with `refresh`. */
+  /** Features of the kernel. Probed once, and again if `refresh` is true. */
   features(refresh = false): Promise<Features> {
     return this.#quirks.features(refresh);
   }
@@ -208,7 +210,7 @@ export class Table extends DeclaredTable {
     return this.#insertions.render();
   }
 
-  /** Removes the table and our rules in other tables; what is desired stays so, should `apply` be called again. */
+  /** Removes the table and our rules in other tables. The desired state is kept for a later `apply`. */
   destroy(): Promise<ApplyResult> {
     return this.#serialised(async () => {
       this.invalidate("the table was removed");
@@ -229,12 +231,12 @@ export class Table extends DeclaredTable {
     });
   }
 
-  /** Refuses further calls; the kernel keeps what it holds. */
+  /** Refuses further calls. The kernel keeps the table. */
   close(): void {
     this.#closed = true;
   }
 
-  /** Does what only reads while nothing else is done: beside what may come, and if something did, once more while that waits. */
+  /** Runs a part that only reads, outside of other calls. A new call may start meanwhile: then the part is repeated, and further calls wait. */
   async #undisturbed<T>(part: () => Promise<T>): Promise<T> {
     const queue = this.#queue;
     await queue;
@@ -245,12 +247,12 @@ export class Table extends DeclaredTable {
     return this.#serialised(part);
   }
 
-  /** The same; what is desired cannot change until it is done. */
+  /** Serialises the action. The desired state cannot change until it ends. */
   #exclusively<T>(action: () => Promise<T>): Promise<T> {
     return this.desired.hold(() => this.#serialised(action));
   }
 
-  /** Does it when all that was asked before is done. Throws TableError. */
+  /** Runs the action after all earlier calls. Throws TableError. */
   #serialised<T>(action: () => Promise<T>): Promise<T> {
     const run = this.#queue.then(async () => {
       if (this.#closed) throw new TableError("closed", `${this.#options.name}: the table is closed`);
@@ -267,7 +269,7 @@ export class Table extends DeclaredTable {
   async #applyWithRetries(repair: boolean): Promise<ApplyResult> {
     let resynced: string | undefined;
     let readWhole = false;
-    // What a retry finds in force was written by this apply all the same.
+    // Includes transactions before a retry: this apply wrote them all the same.
     const written: ApplyResult[] = [];
     for (let retry = 0; ; retry++) {
       const period = this.#observed.announcements.begin();
@@ -286,7 +288,7 @@ export class Table extends DeclaredTable {
       } catch (failure) {
         const error = toTableError(this.#options.name, failure);
         if (retry < MAX_RETRIES && (await this.#isStillRight(error, reading, period))) {
-          // Written on what was read, without expecting anything: what another process does to the table now shows in events.
+          // The retry uses the same read and expects no generation: events report any change of the table by another process.
           readWhole = false;
           continue;
         }
@@ -294,7 +296,7 @@ export class Table extends DeclaredTable {
           this.#leftovers === "kept" &&
           error.faulty.some(({ kind, errno }) => kind === "chain" && errno === "EBUSY")
         ) {
-          // An element that stays holds on to a chain that is made anew. Anything else is refused without leftovers, too, and they stay.
+          // A kept element refers to a chain that is created again. Any other error would occur without leftovers too, so they stay.
           this.#leftovers = undefined;
           if (retry < MAX_RETRIES) continue;
         }
@@ -308,8 +310,9 @@ export class Table extends DeclaredTable {
   }
 
   /**
-   * The last resort (ApplyOptions.rebuild). A table that is too large for one transaction goes first, and comes in pieces: packets see nothing of it
-   * until the last one. What packets had put into dynamic sets may be what is refused: it is dropped then. Each of the two is tried once.
+   * The last resort (ApplyOptions.rebuild). If the table is too large for one transaction, it is deleted first, and written in pieces. Until the last
+   * piece, packets do not see it. If the kernel still refuses, the former contents of dynamic sets may be the reason, and are dropped. Each of the
+   * two is tried once.
    */
   async #rebuild(): Promise<ApplyResult> {
     const reason = "the table is written from scratch";
@@ -340,7 +343,7 @@ export class Table extends DeclaredTable {
     }
   }
 
-  /** Ahead of a table that is too large for one transaction. */
+  /** Deletes a table that is too large to be replaced in one transaction. */
   async #deleteTable(): Promise<ApplyResult> {
     const plan = new Plan();
     plan.push("addTable", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
@@ -364,12 +367,12 @@ export class Table extends DeclaredTable {
     } catch {
       return false;
     }
-    // Of the tables that these are in nothing tells.
+    // Nothing tells whether the tables with our insertions changed.
     this.#insertions.invalidate();
     return true;
   }
 
-  /** Notes that the kernel is to be read again where the error says so; whether it is worth another try now. */
+  /** If the error requires it, invalidates the observed state. Returns whether to retry now. */
   #mayRetry({ code, faulty, cause }: TableError, wasRead: boolean, repair: boolean): boolean {
     const { invalidations } = this.#observed;
     if (code === "stale" || code === "unknown-outcome") {
@@ -395,7 +398,7 @@ export class Table extends DeclaredTable {
       const elements = sets.get(name);
       const due = elements?.nextDue;
       if (due !== undefined && due < next) next = due;
-      // Nothing is left to do: it comes back when something is.
+      // No work remains. The next change adds the set again.
       if (elements === undefined || (elements.known && due === undefined && !elements.dirty)) watched.delete(name);
     }
     const { deferred } = this.#insertions;
@@ -416,13 +419,13 @@ export class Table extends DeclaredTable {
     return reading;
   }
 
-  /** Notes whether the table is to be owned, and what became of it when our socket had to be replaced. */
+  /** Notes whether the table is to be owned, and updates the owner if our socket was replaced. */
   async #resolveOwnership(): Promise<void> {
     const view = this.#observed;
     if (this.#options.own === true && !view.own) view.own = await this.owned();
     const { portId } = this.#kernel;
     if (portId === this.#port) return;
-    // What the former socket owned is nobody's now.
+    // The table of the former socket has no owner now.
     const { table } = view.state;
     if (table !== undefined && table.owner === this.#port) {
       view.state.table = { flags: table.flags & ~TableFlag.owner };
@@ -430,7 +433,7 @@ export class Table extends DeclaredTable {
     this.#port = portId;
   }
 
-  /** Where another program was seen to own the table: throws TableError if it still does, for less than a read costs. */
+  /** If another program owned the table at the last read: throws TableError if it still does. This costs less than a read. */
   async #lookAtOwner(): Promise<void> {
     if (!this.#isTheirs(this.#observed.state.table)) return;
     this.#checkOwner(await this.#present());
@@ -445,7 +448,7 @@ export class Table extends DeclaredTable {
     return table !== undefined && fateOf(table, this.#observed.own, this.#kernel.portId) === "theirs";
   }
 
-  /** Throws TableError where another program owns the table. */
+  /** Throws TableError if another program owns the table. */
   #checkOwner(table: TableFacts | undefined): void {
     if (!this.#isTheirs(table)) return;
     const { family, name } = this.#options;
@@ -456,14 +459,14 @@ export class Table extends DeclaredTable {
     throw new TableError("no-permission", message, [], { owner });
   }
 
-  /** What packets fill is theirs: `nft add element` there as well. */
+  /** The elements of dynamic sets belong to packets, even if `nft add element` adds them. */
   #isPackets({ kind, name }: ChangeEvent): boolean {
     return kind === "elements" && name !== undefined && this.desired.setSpec(name)?.dynamic === true;
   }
 
   /**
-   * @param written gets the result of each transaction, at least one: also of those before the one that failed.
-   * @param filled what packets had put into the sets of a table that is made anew; by default what can be read of it.
+   * @param written gets the result of each transaction, at least one, including those before a failed one.
+   * @param filled elements that packets had put into the sets of a replaced table. Default: read them, as far as possible.
    */
   async #applyOnce(written: ApplyResult[], repair: boolean, filled?: Filled): Promise<void> {
     this.#checkOwner(this.#observed.state.table);
@@ -524,7 +527,7 @@ export class Table extends DeclaredTable {
     return toResult(commit, counts);
   }
 
-  /** Leftovers whose grace period is over are looked at once more, and go. */
+  /** Lets this apply delete leftovers whose grace period is over. */
   #endLeftovers(): void {
     const leftovers = this.#leftovers;
     if (typeof leftovers !== "object" || this.#clock.now() < leftovers.due) return;
@@ -533,8 +536,8 @@ export class Table extends DeclaredTable {
   }
 
   /**
-   * @param kept chains that stay although they are not desired.
-   * @param saved elements of sets that come anew.
+   * @param kept undesired chains that stay.
+   * @param saved elements of sets that are created again.
    */
   async #planInput(
     changes: Pick<PlanInput, "chains" | "sets">,
@@ -560,7 +563,7 @@ export class Table extends DeclaredTable {
     };
   }
 
-  /** See make-before-break.ts. What the kernel refuses here it refuses in the transaction that follows, which says so. */
+  /** See make-before-break.ts. If the kernel refuses this transaction, it also refuses the next one, which reports the error. */
   async #writeChainsAhead(snapshot: Snapshot): Promise<ApplyResult[]> {
     const first = chainsAhead(snapshot, this.#observed.state);
     if (first === undefined) return [];
