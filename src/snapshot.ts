@@ -1,13 +1,13 @@
 /**
- * The entry of the image's startup snapshot (deploy/image/snapshot.mjs): V8's heap with the modules that serving needs, loaded and evaluated. A daemon
- * that starts from it reads that heap in place of files, and compiles hardly anything.
+ * The entry of the image's startup snapshot (deploy/image/snapshot.mjs): V8's heap with the modules for serving, loaded and evaluated. A daemon
+ * that starts from it reads that heap instead of files, and compiles hardly anything.
  *
- * The code that runs while the snapshot is built must not touch this machine: no environment, no time, no addon, no sockets.
+ * Code that runs while the snapshot is built must not depend on this machine: no environment, no time, no addon, no sockets.
  */
 import { startupSnapshot } from "node:v8";
 import * as program from "./cli/program.js";
 import { start } from "./start.js";
-// These modules are loaded by import() otherwise.
+// Otherwise these modules are loaded with import().
 /* oxlint-disable import/no-unassigned-import */
 import "pino";
 import "./cli/proxy.js";

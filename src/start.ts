@@ -14,10 +14,10 @@ import { loadAddon } from "./netlink/addon.js";
 
 /**
  * Runs the command line and sets the process's exit code.
- * @param load gives the program's modules, which are not loaded before signals are handled and this Node is known to be recent enough.
+ * @param load loads the program's modules, after signals are handled and Node is known to be recent enough.
  */
 export async function start(load: () => Promise<Pick<typeof program, "main">>): Promise<void> {
-  // First of all, because a signal that comes earlier is lost to PID 1.
+  // This comes first, because PID 1 loses earlier signals.
   installSignalHandlers(() => loadAddon().exitAtEndSignals());
 
   const problem = nodeProblem(process.versions.node);
@@ -28,7 +28,7 @@ export async function start(load: () => Promise<Pick<typeof program, "main">>): 
 
   const [, calledFile = "", firstWord = "-"] = process.argv;
   const staysInMemory = firstWord === "run" || firstWord.startsWith("-");
-  // Before the program's modules are loaded: reading them is the first that makes the young generation grow.
+  // This comes before loading the program's modules, because that already makes the young generation grow.
   if (staysInMemory) {
     setUpForFewServices();
     setUpCollector();

@@ -12,7 +12,7 @@ import { Table } from "../table/table-exports.js";
 import { openKernel } from "./open-kernel.js";
 import { MONOTONIC_CLOCK } from "./setup.js";
 
-/** A daemon that runs yet has its table back within so long, ms, but where the machine is very busy. */
+/** A daemon that still runs creates its table again within this time, ms, unless the machine is very busy. */
 const RETURN_MS = 1000;
 const LOOK_MS = 100;
 
@@ -22,10 +22,10 @@ export async function cleanupCommand(options: { readonly logLevel: LogLevel }): 
 }
 
 /**
- * Removes the tables of both families with the copies of them that `handover` left, the flowtable, and what kube-proxy's other modes left in the
- * tables of iptables-nft, of the older iptables and in IPVS, but for virtual servers in `excludeCIDRs`; fine when there is nothing. Connections
- * that IPVS has open are cut. Exit code 1 when something stays: what the kernel refused, what another process uses, or rules of
- * kube-proxy's that only other tools can remove, or when a daemon that runs yet has its table back; the log names it and says what to do.
+ * Removes the tables of both families, their copies from `handover`, and the flowtable. Also removes the remains of kube-proxy's other modes in
+ * iptables-nft, the older iptables and IPVS, except virtual servers in `excludeCIDRs`. Succeeds if there is nothing. Open IPVS connections
+ * are cut. Exit code 1 if anything stays, because the kernel rejects its removal, another process uses it, only other tools can remove it, or
+ * a running daemon writes its table again. The log then names it and says what to do.
  */
 export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[] = []): Promise<number> {
   const kernel = await openKernel();
@@ -64,7 +64,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
   }
 }
 
-/** Those of the families whose table is there again. */
+/** Returns the families whose table exists again. */
 async function returned(kernel: Pick<Kernel, "tables">, removed: readonly IpFamily[]): Promise<IpFamily[]> {
   const isThere = async (family: IpFamily): Promise<boolean> =>
     (await kernel.tables(family)).some(({ table }) => table === TABLE_NAME);

@@ -6,7 +6,7 @@ const WIDTH = 80;
 /** The description of a wider term starts on the next line. */
 const TERM_WIDTH = 26;
 
-/** What a command line does, and the command line. */
+/** The purpose of a command line, and the command line. */
 export type Example = readonly [purpose: string, line: string];
 
 export class CliCommand extends Command {
@@ -33,7 +33,7 @@ export class CliCommand extends Command {
   }
 }
 
-/** What the help says of an option or argument: description, the values if they are few, default. */
+/** Returns an option's or argument's text in the help: the description, the values if they are few, and the default. */
 export function describe({
   description,
   argChoices,
@@ -46,24 +46,24 @@ export function describe({
   return `${description}${choices}${initial === undefined ? "" : ` (default ${initial})`}`;
 }
 
-/** "text, json or yaml" */
+/** Joins words: "text, json or yaml". */
 function orList(words: readonly string[]): string {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} or ${words.at(-1)}`;
 }
 
-/** A paragraph of the help. */
+/** Wraps a paragraph of the help. */
 export function wrapped(text: string): string {
   return new CliHelp().boxWrap(text, WIDTH);
 }
 
-/** Flags that commander does not know, as it lists options. */
+/** Formats flags that commander does not know, like its list of options. */
 export function flagLines(flags: readonly Flag[]): string {
   const help = new CliHelp();
   const lines = flags.map((flag) => help.formatItem(flagTerm(flag), TERM_WIDTH, describe(flagOption(flag)), help));
   return lines.join("\n");
 }
 
-/** The flag as an option of a command. */
+/** Returns the flag as an option of a command. */
 export function flagOption(flag: Flag): Option {
   const { usage, choices, read, defaultText } = flag;
   const option = new Option(flagTerm(flag), usage).default(undefined, defaultText);
@@ -89,7 +89,7 @@ class CliHelp extends Help {
     return describe(argument);
   }
 
-  /** A command's arguments are in its own help. */
+  /** Omits a command's arguments, which are in its own help. */
   override subcommandTerm(command: Command): string {
     return command.name();
   }

@@ -1,4 +1,4 @@
-/** How many connections a service's endpoints have, as the connection tracking table knows them; it is read beside the daemon. */
+/** Counts the connections of services' endpoints in the connection tracking table, which is read without the daemon. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { protocolNumber } from "../base/protocols.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
@@ -8,15 +8,15 @@ import type { IpFamily } from "../base/ip.js";
 import { isLoopback } from "../node/facts.js";
 import { CtStatus } from "../netlink/constants.js";
 
-/** Both sides have spoken, and neither has ended it. */
+/** Both sides have sent packets, and neither has closed the connection. */
 const OPEN = new Set(["ESTABLISHED"]);
 const HALF_OPEN = new Set(["SYN_SENT", "SYN_RECV", "SYN_SENT2", "CLOSED", "COOKIE_WAIT", "COOKIE_ECHOED"]);
-/** What limits count no more (nf_conncount.c already_closed). */
+/** States that limits no longer count (nf_conncount.c already_closed). */
 const CLOSED = new Set(["TIME_WAIT", "CLOSE"]);
 
 /**
- * The list with `open` and `halfOpen` of each endpoint, and `open` of each limit of connections; as it is where connections are not tracked, or may
- * not be read.
+ * Returns the list with `open` and `halfOpen` of each endpoint, and `open` of each limit of connections. Returns it unchanged if connections are not
+ * tracked, or may not be read.
  */
 export async function withConnections(list: ServiceList): Promise<ServiceList> {
   const counts = await countsBy(list, dumpsFor(list));
@@ -32,7 +32,7 @@ export async function withConnections(list: ServiceList): Promise<ServiceList> {
   };
 }
 
-/** The same of those alone that terminate: of all services, however many there are, their addresses are few. */
+/** Like withConnections, only for terminating endpoints. These have few addresses, even among many services. */
 export async function withConnectionsLeft(list: ServiceList): Promise<ServiceList> {
   const dumps = IP_FAMILIES.flatMap((family) => {
     const items = list.items.filter((item) => item.family === family);
@@ -47,10 +47,10 @@ export async function withConnectionsLeft(list: ServiceList): Promise<ServiceLis
   };
 }
 
-/** With more addresses than a few dumps ask for, everything is looked at. */
+/** If the addresses need more dumps than this, one dump reads everything. */
 const MOST_DUMPS = 4;
 
-/** A dump for each port and address; for more than a few one of everything, as each walks the kernel's whole table. */
+/** Returns a dump for each port and address, or one dump of everything for many, because each walks the kernel's whole table. */
 function dumpsFor({ items }: ServiceList): Dump[] {
   const dumps: Dump[] = [];
   for (const item of items) {
@@ -67,8 +67,8 @@ const MOST_PORT_DUMPS = 16;
 interface Dump {
   readonly filter: ConntrackFilter;
   /**
-   * Whether the entry is to be counted here: each is, once. A filter's addresses may be another part of an entry's, and a node port's number may be
-   * that of a service's port. `toVIP`: it was sent to a VIP and port that is listed.
+   * Whether to count the entry in this dump, so that each is counted once. A filter's address may match another part of an entry, and a node port may
+   * equal a service's port. `toVIP`: the connection is to a listed VIP and port.
    */
   readonly includes: (entry: ConntrackEntry, toVIP: boolean) => boolean;
 }
@@ -95,13 +95,13 @@ interface Count {
 }
 
 interface Counts {
-  /** By way and endpoint. */
+  /** Key: way and endpoint. */
   readonly endpoints: Map<string, Count>;
-  /** By way, those that a limit counts. */
+  /** Connections that a limit counts, by way. */
   readonly ways: Map<string, number>;
 }
 
-/** Undefined: connections are not tracked, or may not be read. */
+/** Returns undefined if connections are not tracked, or may not be read. */
 async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Counts | undefined> {
   let table: NetlinkConntrack;
   try {
@@ -165,7 +165,7 @@ function waysTo(item: ServicePortStatus): string[] {
   return [...vipsOf(item), ...(nodePort === 0 ? [] : [wayOf(protocolNumber(protocol) ?? 0, "", nodePort)])];
 }
 
-/** @param address "": none of a service's, it is a node port. */
+/** @param address "" for a node port. */
 function wayOf(protocol: number, address: string, port: number): string {
   return `${protocol} ${address} ${port}`;
 }
@@ -191,15 +191,15 @@ function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
 }
 
 /**
- * Where it was sent to is where its replies come from.
- * @param to the VIP that it was sent to; "": it was sent to a node port.
+ * Counts a connection for the endpoint that its replies come from.
+ * @param to the connection's VIP, or "" for a node port.
  */
 function count({ original, reply, state, status }: ConntrackEntry, to: string, { endpoints, ways }: Counts): void {
   const way = wayOf(original.protocol, to, original.destinationPort ?? 0);
-  // Limits do not hold for node ports on loopback addresses.
+  // Limits do not apply to node ports on loopback addresses.
   const isCounted = (state === undefined || !CLOSED.has(state)) && !isLoopback(original.destination);
   if (isCounted) ways.set(way, (ways.get(way) ?? 0) + 1);
-  // UDP has no states: it is open once it was answered.
+  // UDP has no states, so a connection is open after the first reply.
   const answered = state === undefined && (status & CtStatus.seenReply) !== 0;
   const isOpen = answered || (state !== undefined && OPEN.has(state));
   const isHalfOpen = !isOpen && (state === undefined || HALF_OPEN.has(state));

@@ -1,4 +1,4 @@
-/** Endpoints of services, a line each: whose they are, how they stand, what they get. */
+/** Prints endpoints of services, one per line: service, pod and node, state, and share of connections. */
 import { counted } from "../base/counted.js";
 import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
@@ -11,13 +11,13 @@ const TITLES = [
   ...["SHARE", "LOCAL SHARE", "CONNECTIONS", "OPEN", "HALF OPEN"],
 ] as const;
 
-/** One service port's. */
+/** The endpoints of one service port. */
 interface Block {
   readonly port: ServicePortStatus;
   readonly rows: readonly (readonly string[])[];
 }
 
-/** Of one service a table for each of its ports; of several services one table, each line of which names its service. */
+/** Prints a table for each port of a single service, or one table for several services, whose lines name the service. */
 export class EndpointLines {
   readonly #headers: boolean;
   readonly #blocks: Block[] = [];
@@ -63,7 +63,7 @@ export class EndpointLines {
     return ["", ...why, ...asked, `${title}: endpoints`, ...this.#table(["", ...TITLES], indented)];
   }
 
-  /** Without what is not known of any. */
+  /** Formats a table without the columns that are empty in all rows. */
   #table(titles: readonly string[], rows: readonly (readonly string[])[]): string[] {
     const shown = titles.map((title, i) => title === "" || rows.some((row) => row[i] !== ""));
     const cells = rows.map((row) =>
@@ -80,7 +80,7 @@ export class EndpointLines {
   }
 }
 
-/** "": not known, or not there. */
+/** Returns the cells, with "" for unknown or absent values. */
 function rowOf(endpoint: EndpointStatus, hasLocalPolicy: boolean): string[] {
   const { address, port, pod = "", node = "", zone = "", local, connections, open, halfOpen } = endpoint;
   return [
@@ -91,19 +91,19 @@ function rowOf(endpoint: EndpointStatus, hasLocalPolicy: boolean): string[] {
   ];
 }
 
-/** "zone=a,zone=b". */
+/** Returns text such as "zone=a,zone=b". */
 function hintText({ forNodes = [], forZones = [] }: EndpointStatus): string {
   return [...forNodes.map((name) => `node=${name}`), ...forZones.map((name) => `zone=${name}`)].join();
 }
 
 const CONDITIONS = ["ready", "serving", "terminating", "draining"] as const;
-/** Text for each set of conditions, which a listing of all endpoints asks for a hundred thousand times. */
+/** Text for each set of conditions, because a listing of all endpoints needs it a hundred thousand times. */
 const STATES = Array.from({ length: 1 << CONDITIONS.length }, (_, set) => {
   const words = CONDITIONS.filter((_, bit) => (set & (1 << bit)) !== 0);
   return words.join() || "not ready";
 });
 
-/** Its conditions, those that are true: "ready,serving". */
+/** Returns the endpoint's true conditions: "ready,serving". */
 function stateText(endpoint: EndpointStatus): string {
   let set = 0;
   for (const [bit, condition] of CONDITIONS.entries()) if (endpoint[condition] === true) set |= 1 << bit;

@@ -19,12 +19,12 @@ import { UserError, writeOut } from "./stdio.js";
 
 export { PacketError } from "../tools/explain/packet-report.js";
 
-/** Version of the report in JSON: fields may be added to it, none changes or goes. */
+/** Version of the JSON report. Fields may be added to it, but not changed or removed. */
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
 /**
- * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT`: what the rules in the kernel do with the first packet of such a connection; none is
- * sent. Exit code 0. Rejects with a PacketError for words that mean nothing, and with a UserError where the kernel cannot be read.
+ * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT`: shows what the kernel's rules do with the first packet of such a connection. No packet
+ * is sent. Exit code 0. Rejects with PacketError for invalid words, and with UserError if the kernel cannot be read.
  */
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {
   const spec = packetOf(words, options.in ?? "");
@@ -66,7 +66,7 @@ async function ownerAsked(
   }
 }
 
-/** Undefined: no daemon answers, or there is nothing of it. */
+/** Resolves to undefined if no daemon answers, or the object does not exist. */
 async function answerIfAny<T>(socket: string | undefined, ...path: readonly string[]): Promise<T | undefined> {
   try {
     return await answerOf<T>(socket, ...path);

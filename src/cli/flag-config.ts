@@ -1,5 +1,5 @@
 /**
- * From flags to the configuration: that of a file with what the flags add to it, or that of the flags alone (kubernetes
+ * Converts flags to the configuration: a file's, with the flags that apply beside a file, or the flags' own (kubernetes
  * cmd/kube-proxy/app/options.go, Complete).
  */
 import { configFromFlags, loadConfig, type LoadedConfig, type Overrides, parseConfig } from "../config/load.js";
@@ -13,7 +13,7 @@ const FLAG_OF: ReadonlyMap<string, string> = new Map(
   KUBE_PROXY_FLAGS.flatMap(({ field, name }) => (field === "" ? [] : [[field, `--${name}`] as const])),
 );
 
-/** What a field's flag is called: "--nodeport-addresses" for "nodePortAddresses[1]"; the field where there is none. */
+/** Returns the name of a field's flag ("--nodeport-addresses" for "nodePortAddresses[1]"), or the field if it has none. */
 export function flagOf(path: string): string {
   return FLAG_OF.get(path.replace(/\[\d+\]$/, "")) ?? path;
 }
@@ -22,10 +22,10 @@ function isGiven(flags: FlagValues, name: string): boolean {
   return Object.hasOwn(flags, name);
 }
 
-/** A configuration file that a command line names: how to read it, now and when it changes. */
+/** A configuration file on the command line, to read now and after changes. */
 export interface ConfigFile {
   readonly path: string;
-  /** What the command line adds. */
+  /** The command line's additions. */
   readonly overrides: Overrides;
 }
 
@@ -34,12 +34,12 @@ export function configFile(flags: FlagValues): ConfigFile | undefined {
   return path === "" ? undefined : { path, overrides: besideFile(flags) };
 }
 
-/** The file's configuration from its text. Throws `ConfigError`. */
+/** Parses the file's text. Throws `ConfigError`. */
 export function parseConfigFile({ path, overrides }: ConfigFile, text: string): LoadedConfig {
   return parseConfig(text, path, overrides);
 }
 
-/** A sentence for each value that can be no part of a configuration, whatever a file says. */
+/** Returns a sentence for each value that is invalid in any configuration, whatever a file contains. */
 export function flagProblems(flags: FlagValues): string[] {
   const problems: ConfigProblem[] = [];
   const hostname = flags["hostname-override"] ?? "";
@@ -55,7 +55,7 @@ export function flagProblems(flags: FlagValues): string[] {
   return problems.map(({ path, message }) => `${flagOf(path)}: ${message}`);
 }
 
-/** What kube-proxy checks of a command line, and a file cannot say: there these mean the default. */
+/** Returns the problems that kube-proxy only finds on a command line. In a file, these values mean the default. */
 function aloneProblems(flags: FlagValues): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   for (const name of ["iptables-sync-period", "config-sync-period"] as const) {
@@ -74,8 +74,8 @@ function aloneProblems(flags: FlagValues): ConfigProblem[] {
 }
 
 /**
- * @param instead fields of the configuration that take the place of what file and flags say.
- * @throws {UserError} naming everything that is wrong.
+ * @param instead fields of the configuration that override the file and the flags.
+ * @throws {UserError} with all problems.
  */
 export async function resolveConfig(flags: FlagValues, instead: Overrides["fields"] = {}): Promise<LoadedConfig> {
   const file = configFile(flags);
@@ -106,7 +106,7 @@ function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[]
   return warnings;
 }
 
-/** kube-proxy's flags take an empty address for one that was not given, whatever its help says. */
+/** kube-proxy treats an empty address like an absent one, whatever its help says. */
 function serverWarnings(flags: FlagValues): string[] {
   const warnings = (["healthz", "metrics"] as const).flatMap((server) =>
     flags[`${server}-bind-address`] === ""
@@ -123,7 +123,7 @@ function serverWarnings(flags: FlagValues): string[] {
   return warnings;
 }
 
-/** What still counts beside a file. */
+/** Returns the flags that apply beside a file. */
 function besideFile(flags: FlagValues): Overrides {
   return {
     fields: fieldsOf(
@@ -134,7 +134,7 @@ function besideFile(flags: FlagValues): Overrides {
   };
 }
 
-/** All that flags say, where there is no file. */
+/** Returns all flags, for a command line without a file. */
 function alone(flags: FlagValues): Overrides {
   const fields = {
     ...fieldsOf(flags, KUBE_PROXY_FLAGS),
@@ -142,7 +142,7 @@ function alone(flags: FlagValues): Overrides {
     metricsBindAddress: listenAddress(flags, "metrics", "127.0.0.1:10249"),
   };
   const master = flags.master ?? "";
-  // A file cannot say it: what is written has the default.
+  // A file cannot turn a server off, so the written file has the default.
   if (isGiven(flags, "write-config-to")) return { fields, master };
   return { fields, master, off: { healthz: flags["healthz-port"] === 0, metrics: flags["metrics-port"] === 0 } };
 }

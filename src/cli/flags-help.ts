@@ -10,10 +10,10 @@ export const ALL_FLAGS: readonly Flag[] = [...KUBE_PROXY_FLAGS, ...OWN_FLAGS, HE
 
 const isIgnored = ({ usage }: Flag): boolean => usage.startsWith(IGNORED);
 
-/** Flags that change something. */
+/** Flags that have an effect. */
 export const EFFECTIVE_FLAGS = ALL_FLAGS.filter((flag) => !isIgnored(flag));
 
-/** kube-proxy's flags that change nothing, in one line. */
+/** kube-proxy's flags without an effect, in one line. */
 export const IGNORED_FLAGS = ALL_FLAGS.filter(isIgnored)
   .map(({ name }) => `--${name}`)
   .join(", ");
@@ -31,7 +31,7 @@ const COMMON: readonly (FlagName | OwnFlagName | "help")[] = [
   "version",
 ];
 
-/** The flags that people use most. */
+/** The most common flags. */
 export const COMMON_FLAGS = COMMON.flatMap((name) => ALL_FLAGS.filter((flag) => flag.name === name));
 
 export function allFlagsHelp(): string {

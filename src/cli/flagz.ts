@@ -1,4 +1,4 @@
-/** What /flagz of the metrics port shows. */
+/** The content of /flagz on the metrics port. */
 import { type FlagName, type FlagValues, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 import type { FlagType } from "./read-flags.js";
 
@@ -14,7 +14,7 @@ const ZERO: Readonly<Record<FlagType, string>> = {
   version: "false",
 };
 
-/** A line "name=value" for every flag, given or not, in the order of their names. */
+/** Returns a line "name=value" for every flag, whether given or not, sorted by name. */
 export function toFlagz(flags: FlagValues): string {
   const values = KUBE_PROXY_FLAGS.map((spec): [name: string, value: string] => {
     const value = flags[spec.name as FlagName];
@@ -24,7 +24,7 @@ export function toFlagz(flags: FlagValues): string {
   return sorted.map(([name, value]) => `${name}=${value.replaceAll("\n", "\\n")}\n`).join("");
 }
 
-/** As Go's flags print themselves. */
+/** Formats a value like Go's flags. */
 function show(value: NonNullable<FlagValues[FlagName]>): string {
   if (typeof value !== "object") return String(value);
   if (!Array.isArray(value)) {

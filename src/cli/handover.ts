@@ -1,4 +1,4 @@
-/** `handover`: leaves a copy of what is in force (src/migration/handover/), or removes it. */
+/** `handover`: leaves a copy of the rules in force (src/migration/handover/), or removes it. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { createLogger } from "../base/logger.js";
 import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../migration/handover/handover.js";
@@ -8,7 +8,7 @@ import { openKernel } from "./open-kernel.js";
 import type { HandoverOptions } from "./options.js";
 import { UserError } from "./stdio.js";
 
-/** Exit code 0: each family that has rules of ours has a copy in force. Rejects with a UserError otherwise. */
+/** Exit code 0 if each family with rules of ours has a copy in force. Otherwise rejects with UserError. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const kernel = await openKernel();
@@ -46,7 +46,7 @@ function failIf(failures: readonly HandoverFailure[]): void {
   throw new UserError(texts.join("\n"), { cause: failures[0].error });
 }
 
-/** Throws errors that are neither the kernel's nor another program's doing. */
+/** Rethrows errors that come neither from the kernel nor from another program's change. */
 function failureText(error: unknown): string {
   if (error instanceof CopyReplaced) {
     return `${error.message}: another handover, cleanup, or the start of an older version; see \`nft-proxier status\`, and run it again if no copy serves`;

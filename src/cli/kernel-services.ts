@@ -6,7 +6,7 @@ import type { ServicesOptions } from "./options.js";
 import { jsonText } from "./status.js";
 import { UserError } from "./stdio.js";
 
-/** What the kernel's tables serve. Rejects with a UserError where there are none. */
+/** Returns the text of the services in the kernel's tables. Rejects with UserError if there are no tables. */
 export async function servicesByKernel(
   kernel: Kernel,
   away: string,

@@ -1,4 +1,4 @@
-/** What the kernel alone tells where no daemon answers: what is in force, without names, reasons and history. */
+/** Reads the rules in force from the kernel if no daemon answers. Names, reasons and history are unknown. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { batchLayout } from "../netlink/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../netlink/kernel.js";
@@ -11,9 +11,9 @@ import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
 import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
-/** A VIP and port, or a node port, as the maps have it. */
+/** A VIP and port, or a node port, from the kernel's maps. */
 export interface KernelService extends ServiceAddress {
-  /** What new connections draw from, or what becomes of them. */
+  /** The list of endpoints for new connections, or their fate if there is none. */
   readonly list:
     | "cluster"
     | "cluster, masqueraded"
@@ -23,7 +23,7 @@ export interface KernelService extends ServiceAddress {
     | "rejected"
     | "dropped"
     | "another layout";
-  /** Undefined: the maps do not say (affinity, slots; tables of another layout). */
+  /** Undefined if the maps do not contain it (affinity, slots, tables of another layout). */
   readonly endpoints?: number;
 }
 
@@ -35,7 +35,7 @@ export interface KernelServiceList {
 
 const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", sticky: "by client" } as const;
 
-/** Undefined: neither family has a table. Rejects with KernelError. */
+/** Resolves to undefined if neither family has a table. Rejects with KernelError. */
 export async function kernelServices(kernel: Kernel): Promise<KernelServiceList | undefined> {
   const tables = await Promise.all(IP_FAMILIES.map((family) => kernel.tables(family)));
   const present = IP_FAMILIES.filter((_, i) => tables[i]?.some(({ table }) => table === TABLE_NAME));
@@ -69,7 +69,7 @@ async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelServi
   return found;
 }
 
-/** @param ofCluster what a packet from inside the cluster draws from, where its source decides. */
+/** @param ofCluster the list for packets from inside the cluster, if the source decides. */
 function listOf(value: number, ofCluster: number | undefined): Pick<KernelService, "list" | "endpoints"> {
   if (isSticky(value)) return { list: "by client" };
   if (!isBySource(value)) {
@@ -83,7 +83,7 @@ function listOf(value: number, ofCluster: number | undefined): Pick<KernelServic
 
 interface MapEntry {
   readonly key: Uint8Array;
-  /** Of a data map. */
+  /** The value in a data map. */
   readonly value: number;
   readonly verdict?: Verdict;
 }
@@ -110,14 +110,14 @@ export interface KernelStatus {
   readonly families: readonly {
     readonly family: IpFamily;
     readonly inForce: boolean;
-    /** VIPs and node ports with a protocol each. */
+    /** Number of VIPs and node ports, each with its port and protocol. */
     readonly entries: number;
   }[];
   readonly conntrack?: ConntrackFill;
   readonly problems: readonly StatusProblem[];
 }
 
-/** Always with a problem: no daemon answers. Rejects with KernelError. */
+/** The report always has the problem that no daemon answers. Rejects with KernelError. */
 export async function kernelStatus(kernel: Kernel, away: string): Promise<KernelStatus> {
   const services = await kernelServices(kernel);
   const tables = await Promise.all(IP_FAMILIES.map((family) => kernel.tables(family)));

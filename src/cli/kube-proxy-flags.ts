@@ -8,9 +8,9 @@ import type { Flag, FlagType, ValueOf } from "./read-flags.js";
 export interface FlagSpec extends Flag {
   /** Path of the KubeProxyConfiguration field that the flag sets, or "". */
   readonly field: string;
-  /** The default as Go prints it; "" for the default of the type: false, 0, 0s or nothing. */
+  /** The default as Go prints it. "" for the type's default: false, 0, 0s or nothing. */
   readonly initial: string;
-  /** For the help; IGNORED and the reason if it changes nothing. */
+  /** For the help. IGNORED and the reason, if the flag changes nothing. */
   readonly usage: string;
   /** The replacement if the flag is deprecated, or "". */
   readonly deprecated: string;
@@ -18,10 +18,10 @@ export interface FlagSpec extends Flag {
   readonly besideConfig: boolean;
 }
 
-/** The usage of a flag that changes nothing begins with this; the reason follows. */
+/** The usage of a flag that changes nothing starts with this, and continues with the reason. */
 export const IGNORED = "ignored: ";
 
-/** What `flagSpecs` makes a flag of. */
+/** The input of `flagSpecs` for one flag. */
 type Row = readonly [
   name: string,
   type: FlagType,

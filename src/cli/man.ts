@@ -56,12 +56,12 @@ function exampleText([purpose, line]: Example): string[] {
   return [".PP", `${text(purpose)}:`, ".PP", ".RS 4", `.B ${text(line)}`, ".RE"];
 }
 
-/** A character that is not ASCII, by its number: 4 digits at least (groff_char(7)). */
+/** Returns the escape of a character that is not ASCII: its number, with at least 4 digits (groff_char(7)). */
 function characterOf(one: string): string {
   return `\\[u${(one.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}]`;
 }
 
-/** One line of text. A leading dot or quote would be a request. */
+/** Escapes text to one line. A leading dot or quote would be a request. */
 function text(plain: string): string {
   const escaped = plain
     .replaceAll("\\", "\\e")

@@ -1,4 +1,4 @@
-/** ServiceCIDRs of manifests that overlap pods and nodes of the same manifests, or the configuration's clusterCIDR. */
+/** Finds ServiceCIDRs in manifests that overlap with pods and nodes of the same manifests, or the configuration's clusterCIDR. */
 import type { V1Node } from "@kubernetes/client-node";
 import { parseAddress, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
 import { endpointsInside } from "../objects/endpoint-list.js";
@@ -6,12 +6,12 @@ import type { Problem } from "../model/service-port-view.js";
 import type { SliceRecord } from "../objects/records.js";
 import type { KubeObject } from "../objects/object-sink.js";
 
-/** Endpoints of a slice to name. */
+/** Maximum number of a slice's endpoints to name. */
 const MOST_NAMED = 3;
 const EFFECT = "new connections to these addresses are dropped, unless a service has the address";
 
 interface NamedCIDR {
-  /** Of the ServiceCIDR. */
+  /** The ServiceCIDR's name. */
   readonly name: string;
   readonly index: number;
   readonly prefix: Prefix;
@@ -36,7 +36,7 @@ export class ManifestOverlaps {
     }
   }
 
-  /** Each network or address of a pod or a node that lies in a ServiceCIDR. */
+  /** Yields a problem for each network or address of a pod or node that overlaps with a ServiceCIDR. */
   *problems(): Iterable<Problem> {
     if (this.#cidrs.length === 0) return;
     for (const { name, index, prefix } of this.#cidrs) {

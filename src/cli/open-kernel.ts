@@ -1,9 +1,9 @@
-/** Beside setup.ts, which loads what reads configurations: a command that asks the kernel needs none of it. */
+/** Not in setup.ts, which loads the modules that read configurations, because commands that only ask the kernel do not need them. */
 import { KernelError } from "../netlink/errors.js";
 import { NftKernel } from "../netlink/nft-kernel.js";
 import { UserError } from "./stdio.js";
 
-/** The kernel of this network namespace. Throws a UserError that says what is missing: rights, nf_tables, the addon. */
+/** Opens the kernel in this network namespace. Throws a UserError that names what is missing: permission, nf_tables or the addon. */
 export async function openKernel(): Promise<NftKernel> {
   try {
     return await NftKernel.open();

@@ -1,13 +1,13 @@
 import type { LogLevel } from "../base/logger.js";
 
-/** What commands that read manifests are given. */
+/** Options of commands that read manifests. */
 export interface CommonOptions {
   readonly manifests: string;
   readonly config?: string;
   readonly logLevel: LogLevel;
 }
 
-/** What commands that serve manifests, or print what would be, are given. */
+/** Options of commands that serve manifests, or print their ruleset. */
 export interface ManifestOptions extends CommonOptions {
   readonly allowIncomplete?: boolean;
 }
@@ -21,23 +21,23 @@ export interface ValidateOptions {
 export interface StatusOptions {
   readonly output: "text" | "json";
   readonly events?: boolean;
-  /** Default: that of this network namespace. */
+  /** Default: the socket of this network namespace's daemon. */
   readonly socket?: string;
 }
 
 export interface ServicesOptions {
   readonly output: "table" | "wide" | "json" | "yaml" | "name";
-  /** False: `--no-headers`. */
+  /** False for `--no-headers`. */
   readonly headers?: boolean;
-  /** Go on, and print what changes. */
+  /** Keep running, and print changes. */
   readonly watch?: boolean;
   readonly socket?: string;
 }
 
 export interface TopOptions {
-  /** Screens; absent: until it is ended, and one where there is no terminal. */
+  /** Number of screens. Default: unlimited on a terminal, otherwise 1. */
   readonly count?: number;
-  /** Between two of them, ms. */
+  /** Time between two screens, ms. */
   readonly interval: number;
   readonly socket?: string;
 }
@@ -51,28 +51,28 @@ export interface HandoverOptions {
 }
 
 export interface DiagnoseOptions {
-  /** Path; "-": stdout. Default: a name with host and time, in the working directory. */
+  /** Path, or "-" for stdout. Default: a name with host and time, in the working directory. */
   readonly output?: string;
   readonly socket?: string;
 }
 
 export interface ExplainOptions {
   readonly output: "text" | "json";
-  /** Interface that the packet comes in by. */
+  /** Incoming interface. */
   readonly in?: string;
   readonly socket?: string;
 }
 
 export interface TraceOptions {
   readonly output: "text" | "json";
-  /** Ends behind so many packets. */
+  /** Stop after this many packets. */
   readonly count?: number;
-  /** Ends behind so long, ms; 0: with a signal alone. */
+  /** Stop after this time, ms. 0: only a signal stops it. */
   readonly for: number;
-  /** Print only those that end in a reject or a drop. */
+  /** Print only packets that are rejected or dropped. */
   readonly dropped?: boolean;
   readonly allPackets?: boolean;
-  /** Although the words may mean all traffic. */
+  /** Trace even if the words may select all traffic. */
   readonly force?: boolean;
   readonly socket?: string;
 }

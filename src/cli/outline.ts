@@ -7,7 +7,7 @@ export interface CommandOutline {
   /** The words after the program's name: "conntrack list", or "". */
   readonly path: string;
   readonly description: string;
-  /** "[options] <words...>" */
+  /** For example "[options] <words...>". */
   readonly usage: string;
   readonly notes: string;
   readonly examples: readonly Example[];
@@ -19,9 +19,9 @@ export interface CommandOutline {
 }
 
 export interface OptionOutline {
-  /** "-o, --output <format>" */
+  /** For example "-o, --output <format>". */
   readonly term: string;
-  /** "-o", "--output". */
+  /** For example "-o" and "--output". */
   readonly names: readonly string[];
   /** With the values, if they are few, and the default. */
   readonly description: string;
@@ -32,8 +32,8 @@ export interface OptionOutline {
 }
 
 /**
- * The program, then its commands, in their order; without anything that the help hides.
- * @param flags those that the program takes without a command.
+ * Returns the program, then its commands in order, without everything that the help hides.
+ * @param flags the flags that the program accepts without a command.
  */
 export function outlineOf(root: CliCommand, flags: readonly Flag[]): readonly CommandOutline[] {
   const found: CommandOutline[] = [];

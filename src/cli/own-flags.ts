@@ -1,4 +1,4 @@
-/** Our own flags, each declared once: without a command they stand beside kube-proxy's, and commands have options with the same names. */
+/** Our own flags, which the program accepts beside kube-proxy's without a command. Commands have options with the same names. */
 import { Option } from "commander";
 import { parseDuration } from "../config/duration.js";
 import type { GcInterval } from "../conntrack/service.js";
@@ -33,7 +33,7 @@ interface OwnFlag<N extends string, T> extends Flag {
   readonly read?: (text: string) => T;
 }
 
-/** Declares a flag; its value's type is that of `read`, if there is one. */
+/** Declares a flag. Its value has the type that `read` returns, if there is one. */
 export function flag<N extends string, F extends FlagType, T = ValueOf<F>>(
   name: N,
   type: F,
@@ -62,13 +62,13 @@ export type OwnFlagName = (typeof OWN_FLAGS)[number]["name"];
 type CamelCase<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<CamelCase<B>>}` : S;
 type Value<F> = F extends OwnFlag<string, infer T> ? T : never;
 
-/** The values of flags by the names that commander gives to those of options: "own-table" is `ownTable`. */
+/** The values of flags, by commander's names for options: "own-table" is `ownTable`. */
 type OptionsOf<F extends Flag> = { readonly [G in F as CamelCase<G["name"]>]?: Value<G> };
 
-/** The values of our own flags, of the daemon and of `run`. */
+/** The values of our own flags, for the daemon and `run`. */
 export type OwnOptions = OptionsOf<(typeof OWN_FLAGS)[number]>;
 
-/** The values of these flags among those that `readFlags` read. */
+/** Returns the values of these flags from the result of `readFlags`. */
 export function optionsOf<F extends Flag>(
   values: Readonly<Record<string, unknown>>,
   flags: readonly F[],
@@ -79,7 +79,7 @@ export function optionsOf<F extends Flag>(
   ) as OptionsOf<F>;
 }
 
-/** The flag as an option of a command. */
+/** Returns the flag as an option of a command. */
 export function ownOption(name: OwnFlagName): Option {
   return flagOption(OWN_FLAGS.find((one) => one.name === name) ?? OWN_FLAGS[0]);
 }

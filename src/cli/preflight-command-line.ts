@@ -1,4 +1,4 @@
-/** The command `preflight`: kube-proxy's flags, as its DaemonSet has them, and a few of its own. */
+/** The command `preflight`, with kube-proxy's flags and a few of its own. */
 import type { ParseOptionsResult } from "commander";
 import { CliCommand, flagOption } from "./cli-command.js";
 import { HELP } from "./flags-help.js";
@@ -7,7 +7,7 @@ import { flag, optionsOf } from "./own-flags.js";
 import type { PreflightFormat } from "./preflight.js";
 import { type FlagsGiven, readFlags } from "./read-flags.js";
 
-/** Flags of kube-proxy that ask for something else than serving. */
+/** kube-proxy's flags for tasks other than serving. */
 const OTHER_TASKS: readonly string[] = ["write-config-to", "cleanup", "init-only", "version"] satisfies FlagName[];
 const MODE = "proxy-mode" satisfies FlagName;
 /** kube-proxy's flags that the help shows. */
@@ -27,7 +27,7 @@ const OWN = [
 
 const KUBE_PROXYS = KUBE_PROXY_FLAGS.filter(({ name }) => !OTHER_TASKS.includes(name));
 
-/** Its words are read in kube-proxy's syntax; commander knows its options for the help alone. */
+/** Reads its words in kube-proxy's syntax. Commander only needs its options for the help. */
 class PreflightCommand extends CliCommand {
   given: FlagsGiven = { values: {}, problems: [], rest: [] };
 
@@ -56,7 +56,7 @@ export function addPreflight(root: CliCommand, done: (code: number) => void): vo
     .action(async () => {
       const { values, problems } = self.given;
       const { flagProblems } = await import("./flag-config.js");
-      // Another proxier's mode is what the node leaves: a finding, not a mistake in the command line.
+      // The mode of another proxier is what the node migrates from, so it is a finding, not a mistake on the command line.
       const { [MODE]: _, ...rest } = values;
       const wrong = problems.length > 0 ? problems : flagProblems(rest);
       if (wrong.length > 0) self.error(`error: ${wrong.join("\nerror: ")}`);

@@ -21,24 +21,24 @@ import { jsonText } from "./status.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
 import { programVersion } from "./version.js";
 
-/** Exit codes: no problem was found in what was checked; something would fail or be lost; the node could not be looked at. */
+/** Exit codes: the checks found no problem; something would fail or be lost; the node could not be inspected. */
 const READY = 0;
 const NOT_READY = 1;
 const NOT_LOOKED = 2;
 
 export type PreflightFormat = "text" | "json" | "yaml";
 
-/** Options beside kube-proxy's flags. */
+/** Options in addition to kube-proxy's flags. */
 export interface PreflightCommandOptions {
   /** Default "text". */
   readonly output?: PreflightFormat;
-  /** Directory of manifests to look at. Default: what the API server of the configuration says. */
+  /** Directory of manifests to check. Default: check the objects of the configuration's API server. */
   readonly manifests?: string;
-  /** The kernel may load its own modules for what is asked of it. */
+  /** Whether the checks may make the kernel load its modules. */
   readonly loadModules?: boolean;
 }
 
-/** `preflight`: what would change on this node with nft-proxier in kube-proxy's place. Reads, and changes nothing. */
+/** `preflight`: shows what would change on this node if nft-proxier replaced kube-proxy. Changes nothing. */
 export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {
   const reading = await readConfiguration(flags);
   const { config } = reading.loaded;
@@ -62,7 +62,7 @@ async function textOf(report: PreflightReport, output: PreflightCommandOptions["
   return output === "yaml" ? (await import("yaml")).stringify(report) : reportText(report);
 }
 
-/** What is wrong with it is a finding; the rest is then looked at with the defaults. */
+/** An invalid configuration is a finding. The other checks then use as much of it as possible. */
 async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
   try {
     return { loaded: await resolveConfig(flags) };
@@ -75,7 +75,7 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
   }
 }
 
-/** Where nothing is refused but another proxier's mode, what the rest says; the defaults where more is. */
+/** Returns the configuration with our own mode if only another proxier's mode is invalid, or else the defaults. */
 async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedConfig; readonly lookedAt: string }> {
   try {
     return { loaded: await resolveConfig(flags, { mode: "nftables" }), lookedAt: "with mode: nftables" };
@@ -127,7 +127,7 @@ interface ClusterReading {
   readonly objects: ObjectFacts;
 }
 
-/** The manifests, or what the API server says; that it cannot be asked is no failure. */
+/** Reads the manifests, or the API server's objects. It is not a failure if the API server does not answer. */
 async function readCluster(
   { loaded: { config } }: ConfigReading,
   { families }: KernelFamilies,
@@ -144,7 +144,7 @@ async function readCluster(
   }
 }
 
-/** By the configuration, or as a pod has one. */
+/** Whether there is an API server, from the configuration or a pod's environment. */
 function namesServer({ clientConnection, master }: ProxyConfig): boolean {
   return clientConnection.kubeconfig !== "" || master !== "" || process.env["KUBERNETES_SERVICE_HOST"] !== undefined;
 }

@@ -18,7 +18,7 @@ import { printVersion } from "./version.js";
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 
-/** The name under which the command line is kube-proxy's alone: it starts without any argument. */
+/** Called by this name, the program starts without any argument, like kube-proxy. */
 const KUBE_PROXY = "kube-proxy";
 
 const logLevel = (): Option =>
@@ -28,7 +28,7 @@ const manifests = (): Option =>
 const config = (): Option =>
   new Option("--config <file>", "KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1), YAML or JSON");
 
-/** Not commander's own mandatory option: it would report the missing option before a mistyped flag, which is the likelier reason. */
+/** Replaces commander's mandatory options, which report a missing option before a mistyped flag, its likelier cause. */
 function withManifests<T extends { readonly manifests?: string }>(
   options: T,
   self: CliCommand,
@@ -41,8 +41,8 @@ function withManifests<T extends { readonly manifests?: string }>(
 type Done = (code: number) => void;
 
 /**
- * The commands, as data. What a command needs is loaded when it runs: the help needs none of it, and one load of everything
- * would hold the event loop, and with it signals, for half a second.
+ * Declares the commands. Each loads its modules when it runs, because the help needs none of them, and loading all of them would block the
+ * event loop, and so the signals, for half a second.
  * @param words the command and its words.
  * @param done receives the exit code of the command that ran.
  */
@@ -81,7 +81,7 @@ async function program(name: string, words: readonly string[], done: Done): Prom
   return root;
 }
 
-/** All commands, for the manual page and completion. */
+/** Returns all commands, for the manual page and completion. */
 export async function commandOutline(): Promise<readonly CommandOutline[]> {
   return outlineOf(await program("nft-proxier", ["conntrack"], () => undefined), EFFECTIVE_FLAGS);
 }
@@ -193,7 +193,7 @@ function addCleanup(root: CliCommand, done: Done): void {
     });
 }
 
-/** Milliseconds. */
+/** Returns milliseconds. */
 function handoverTime(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 1000 && ms <= 86_400_000) return ms;
@@ -239,11 +239,11 @@ function refuse(root: CliCommand, problems: readonly string[]): void {
   if (problems.length > 0) root.error(`error: ${problems.join("\nerror: ")}`);
 }
 
-/** Without a command: serves a cluster, or does what a flag asks instead. Returns the exit code. */
+/** Runs a command line without a command: serves a cluster, or does a flag's task instead. Returns the exit code. */
 async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand): Promise<number> {
   const { help, version } = values;
   if (help === true || version === "true" || version === "raw") {
-    // Whatever the values of other flags mean: no configuration is made of them, and nothing that makes one loaded.
+    // The meanings of other flags are not checked, because this would load the modules that create configurations.
     refuse(root, problems);
     if (help === true) root.outputHelp();
     else await printVersion(version === "raw");
@@ -258,7 +258,7 @@ async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand
 /**
  * Runs one command line.
  * @param argv arguments after the program's name.
- * @param name the name that the program was called by; as kube-proxy it starts without any argument.
+ * @param name the name that the program was called by. As kube-proxy, it starts without any argument.
  * @returns the exit code.
  */
 export async function main(argv: readonly string[], name = "nft-proxier"): Promise<number> {

@@ -13,19 +13,19 @@ import type { FlagValues } from "./kube-proxy-flags.js";
 import type { OwnOptions } from "./own-flags.js";
 import type { serve } from "./serve.js";
 
-/** A command line without a command, every value checked by itself. */
+/** A command line without a command, whose values have been checked one by one. */
 interface ProxyOptions {
   readonly flags: FlagValues;
   readonly own: OwnOptions;
 }
 
-/** What serves needs most of the program, and other flags none of it. */
+/** Serving needs most of the program's modules, and other tasks need none of them. */
 const serveLazily: typeof serve = async (...args) => (await import("./serve.js")).serve(...args);
 
 /**
- * No sub-command: what kube-proxy does with the same command line.
- * @param start what serves.
- * @returns the exit code; 1 after a change of the configuration file, so that a supervisor starts it anew.
+ * Runs a command line without a command, like kube-proxy.
+ * @param start the function that serves.
+ * @returns the exit code, which is 1 after a change of the configuration file, so that a supervisor restarts the program.
  */
 export async function proxyCommand(options: ProxyOptions, start: typeof serve = serveLazily): Promise<number> {
   const { flags, own } = options;
@@ -54,7 +54,7 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
   }
 }
 
-/** Calls `changed` once when the configuration file means something else and is right. Returns how to stop watching. */
+/** Calls `changed` once, when the configuration file has a different meaning and is valid. Returns a function that stops watching. */
 function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, changed: () => void): () => void {
   const file = configFile(flags);
   if (file === undefined || loaded.text === undefined) return () => undefined;

@@ -16,7 +16,7 @@ function positive(text: string): number {
   throw new InvalidArgumentError("Use a number of at least 1.");
 }
 
-/** Milliseconds. */
+/** Returns milliseconds. */
 function duration(text: string): number {
   const ms = parseDuration(text);
   if (ms !== undefined && ms >= 0) return ms;

@@ -1,11 +1,11 @@
-/** Flags in the syntax of Go's pflag, which kube-proxy reads its command line with. */
+/** Reads flags in the syntax of Go's pflag, which kube-proxy uses. */
 import { closest } from "../base/closest.js";
 import { parseDuration } from "../config/duration.js";
 
-/** Why a text is not a value of a flag, as the end of a sentence: "must be true or false". */
+/** Why a text is not a value of a flag. The message is the end of a sentence: "must be true or false". */
 export class BadValue extends Error {}
 
-/** One `pattern=level` of --vmodule, as KubeProxyConfiguration writes it. */
+/** One `pattern=level` of --vmodule, in the form of KubeProxyConfiguration. */
 export interface ModuleLevel {
   readonly filePattern: string;
   readonly verbosity: number;
@@ -34,7 +34,7 @@ function readNumber(text: string): number {
   return value;
 }
 
-/** Returns the text as it is written. */
+/** Checks a duration. Returns the text unchanged. */
 function readDuration(text: string): string {
   if (parseDuration(text) === undefined) throw new BadValue('must be a duration such as "30s" or "1m30s"');
   return text;
@@ -68,7 +68,7 @@ function readLevels(text: string): ModuleLevel[] {
   });
 }
 
-/** verflag: a boolean, "raw", or a version to claim. */
+/** verflag: a boolean, "raw", or a version to report. */
 function readVersion(text: string): "true" | "false" | "raw" | `v${string}` {
   if (text === "raw") return text;
   if (text.startsWith("v")) return text as `v${string}`;
@@ -81,7 +81,7 @@ const last =
   (texts: readonly string[]): T =>
     read(texts.at(-1) ?? "");
 
-/** Reads the values that one flag was given. Lists and pairs add up. */
+/** Readers of all values given for one flag. Lists and pairs accumulate. */
 const READERS = {
   bool: last(readBool),
   string: last((text) => text),
@@ -103,10 +103,10 @@ export interface Flag {
   /** One letter. */
   readonly short?: string;
   readonly type: FlagType;
-  /** What stands for the value in the help. */
+  /** The value's name in the help. */
   readonly placeholder: string;
   readonly usage: string;
-  /** Reads the value further than its type does. Throws `BadValue`. */
+  /** Parses the value beyond its type. Throws `BadValue`. */
   readonly read?: (text: string) => unknown;
   /** All values, if they are few. */
   readonly choices?: readonly string[];
@@ -114,7 +114,7 @@ export interface Flag {
   readonly defaultText?: string;
 }
 
-/** "--cluster-cidr <cidr,...>", as the help shows a flag. */
+/** Returns the flag as in the help: "--cluster-cidr <cidr,...>". */
 export function flagTerm({ name, short, type, placeholder }: Flag): string {
   const value = type === "bool" ? "" : type === "version" ? `[=${placeholder}]` : ` <${placeholder}>`;
   return `${short === undefined ? "" : `-${short}, `}--${name}${value}`;
@@ -123,15 +123,15 @@ export function flagTerm({ name, short, type, placeholder }: Flag): string {
 export interface FlagsGiven {
   /** The valid values, by the names of their flags. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** A sentence for each flag that is unknown, lacks its value, or has a wrong one. */
+  /** A sentence for each flag that is unknown, lacks its value, or has an invalid one. */
   readonly problems: readonly string[];
-  /** The words from the first on that is no flag and no flag's value. */
+  /** The words from the first one that is neither a flag nor a flag's value. */
   readonly rest: readonly string[];
 }
 
 /**
- * Reads flags as pflag does: `--flag=value`, `--flag value`, `-v4`, `-v=4`, `-v 4`; a boolean never takes the next word. Underscores in names are
- * hyphens (component-base's WordSepNormalizeFunc), and empty words are dropped, as kube-proxy drops them.
+ * Reads flags like pflag: `--flag=value`, `--flag value`, `-v4`, `-v=4`, `-v 4`. A boolean never takes the next word. Underscores in names count as
+ * hyphens (component-base's WordSepNormalizeFunc). Empty words are ignored, as in kube-proxy.
  */
 export function readFlags(argv: readonly string[], flags: readonly Flag[]): FlagsGiven {
   const long = new Map(flags.map((flag) => [flag.name, flag]));
@@ -192,7 +192,7 @@ function readValue({ type, read, choices }: Flag, texts: readonly string[]): unk
   return read === undefined ? value : read(text);
 }
 
-/** Why reading throws `BadValue`; returns undefined if it does not. */
+/** Returns the message if `read` throws `BadValue`, or undefined if it does not throw. */
 export function problemOf(read: () => unknown): string | undefined {
   try {
     read();

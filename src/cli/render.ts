@@ -18,9 +18,9 @@ const NOTHING_PRINTED =
   "nothing printed: the manifests are incomplete; correct what is named, or use --allow-incomplete to print what can be read";
 
 /**
- * `render`: the ruleset of the manifests on stdout. Exit code 1 when something of them is not in it; then nothing is printed, unless
- * `allowIncomplete`, or unless all that is missing is what another object has too. No kernel is asked: nothing of this machine's rules
- * shows in what is printed.
+ * `render`: prints the ruleset of the manifests on stdout. Exit code 1 if it lacks a part of them. Then nothing is printed, unless
+ * `allowIncomplete` is set, or the only missing parts are those that another object has. It does not ask the kernel, so the output does not
+ * depend on this machine's rules.
  */
 export async function renderCommand(options: ManifestOptions & { readonly family?: "ip" | "ip6" }): Promise<number> {
   const log = await createLogger(options.logLevel);
@@ -52,7 +52,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
   }
 }
 
-/** The tables of what was read on this node, as text that `nft -f` loads. */
+/** Returns the tables for this node, as text for `nft -f`. */
 async function render(
   { model, node }: ModelSink,
   config: ProxyConfig,
@@ -67,14 +67,14 @@ async function render(
     if (nodePorts.warning !== undefined) log.warn(nodePorts.warning);
     const table = new DeclaredTable({ family, name: TABLE_NAME, comment: TABLE_COMMENT });
     const options = rulesetOptions(config, facts, family, nodePorts);
-    // The same objects are to give the same text: numbers of endpoints with affinity begin at 0, not anywhere.
+    // The same objects must give the same text, so numbers of endpoints with affinity start at 0 instead of anywhere.
     return { family, table, ruleset: new FamilyRuleset(table, family, options, { firstNumber: 0 }) };
   });
   const { services } = model.takeDirty();
   for (const { family, ruleset } of tables) {
     ruleset.setServiceCIDRs(model.serviceCIDRs(family));
     for (const service of services) {
-      // One service that cannot be expressed must not keep the others from the text.
+      // If a service cannot be expressed, the text must still have the others.
       try {
         ruleset.update(service, model.views(family, service));
       } catch (error) {

@@ -19,8 +19,8 @@ import { availableFamilies, decoderFor, manifestSource, MONOTONIC_CLOCK, nodeNam
 import { programVersion } from "./version.js";
 
 /**
- * The end takes no longer than this after its signal, ms: a supervisor waits, and so does the pod that comes next. Most is over in
- * tens of ms; what may take longer is a large first write, or a request that the API server does not answer.
+ * Maximum time from the signal to the end, ms, because a supervisor and the next pod wait for it. Usually tens of ms are enough. Only a large
+ * first write, or a request that the API server does not answer, would need more.
  */
 const END_LIMIT_MS = 300;
 
@@ -31,13 +31,13 @@ export interface ServeOptions {
   readonly own: OwnOptions;
   /** Write both families of the manifests once and return. */
   readonly once?: boolean;
-  /** Do only what needs all of root's rights, and return. */
+  /** Do only the work that needs full root rights, and return. */
   readonly initOnly?: boolean;
-  /** Serving ends when it aborts, as after a SIGTERM. */
+  /** If it aborts, serving ends, as after SIGTERM. */
   readonly signal?: AbortSignal;
   /**
-   * What the metrics port shows of the configuration. Absent (the command `run`): nothing listens, and nothing of the
-   * node is touched but its tables and stale connections.
+   * The configuration's pages on the metrics port. Absent for the command `run`: then no server listens, and only the node's tables and stale
+   * connections are changed.
    */
   readonly pages?: {
     readonly configz: ConfigDocument;
@@ -46,7 +46,7 @@ export interface ServeOptions {
   };
 }
 
-/** `run`: exit code 0 when everything that the manifests say is in force (--once), or after SIGTERM or SIGINT. */
+/** `run`: exit code 0 if everything in the manifests is in force (--once), or after SIGTERM or SIGINT. */
 export async function runCommand(options: ManifestOptions & OwnOptions & { readonly once?: boolean }): Promise<number> {
   const logTail = new LogTail();
   const log = await createLogger(options.logLevel, "", logTail);
@@ -55,8 +55,8 @@ export async function runCommand(options: ManifestOptions & OwnOptions & { reado
 }
 
 /**
- * Serves until SIGTERM, SIGINT or the signal: exit code 0; 1 when the node is none that the configuration can serve, or
- * needs a new start. With `once`: as `writeOnce`.
+ * Serves until SIGTERM, SIGINT or the signal, with exit code 0. Exit code 1 if the configuration cannot serve this node, or the program must
+ * be restarted. With `once`, see `writeOnce`.
  */
 export async function serve(config: ProxyConfig, options: ServeOptions): Promise<number> {
   const { log, own, once = false, initOnly = false } = options;
@@ -103,27 +103,27 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
   }
 }
 
-/** "": none; not given: that of this network namespace. */
+/** Returns undefined (no socket) for "". Default: the path for this network namespace. */
 function controlSocketOf(given: string | undefined): string | undefined {
   return given === "" ? undefined : (given ?? defaultSocketPath());
 }
 
-/** What the user can correct. */
+/** Whether the user can correct the error. */
 function isSettings(error: unknown): error is Error {
   return [ManifestDirectoryError, ListenError, ConnectionSettingsError].some((kind) => error instanceof kind);
 }
 
-/** What signals ask of a daemon. */
+/** Requests that a daemon receives through signals. */
 interface DaemonSignals {
   /** Resolves at the first SIGTERM or SIGINT, or when `aborted`. */
   readonly ended: Promise<void>;
-  /** Has `say` called at each SIGUSR1. */
+  /** Makes each SIGUSR1 call `say`. */
   readonly onStatusRequest: (say: () => void) => void;
 }
 
 /**
- * The rules stay in place at the end: traffic must not notice it. Whatever is under way then has END_LIMIT_MS: no transaction
- * is ever half done, and a write of several is completed by the next start.
+ * The rules stay in place at the end, so that traffic is not affected. Work in progress has END_LIMIT_MS. No transaction is ever left half
+ * done, and if a write has several, the next start completes it.
  */
 function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSignals {
   const ended = Promise.withResolvers<void>();
@@ -137,7 +137,7 @@ function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSig
   handleEnd(end);
   handleNotices((signal) => {
     if (signal === "SIGUSR1") return say();
-    // In the foreground of a terminal it ends with the terminal, as any program does.
+    // In the foreground of a terminal, the program ends with the terminal, like any other.
     if (signal === "SIGHUP" && process.stdin.isTTY) return end(signal);
     log.warn({ signal }, "signal ignored: edits are followed without one, SIGUSR1 logs the status, SIGTERM ends");
   });

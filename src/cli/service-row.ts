@@ -1,4 +1,4 @@
-/** A service port as cells, as `services` prints it. */
+/** The cells of a service port in the output of `services`. */
 import { annotationWords } from "../daemon/control/annotation-text.js";
 import { type ServicePortStatus, serviceText } from "../observe/status-report.js";
 
@@ -24,7 +24,7 @@ export function rowOf(item: ServicePortStatus, wide: boolean): string[] {
   ];
 }
 
-/** "Cluster", or which of the two policies is Local. */
+/** Returns "Cluster", or which of the two policies is Local. */
 function policyText({ internalTrafficPolicy, externalTrafficPolicy }: ServicePortStatus): string {
   const [inside, outside] = [internalTrafficPolicy === "Local", externalTrafficPolicy === "Local"];
   if (inside && outside) return "Local";
@@ -32,7 +32,7 @@ function policyText({ internalTrafficPolicy, externalTrafficPolicy }: ServicePor
   return outside ? "external Local" : "Cluster";
 }
 
-/** Of new connections: "12/s". */
+/** Formats a rate of new connections: "12/s". */
 export function rateText(perSecond: number | undefined): string {
   if (perSecond === undefined) return "-";
   return `${perSecond.toFixed(perSecond > 0 && perSecond < 10 ? 1 : 0)}/s`;

@@ -7,8 +7,8 @@ import { answerOrKernel, itemsOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
 /**
- * `services [NS/NAME]`: what is in force, by the daemon, or without names by the kernel alone. Exit code 0; 1 when nothing is in force, the
- * service that is named is not served, or no daemon answers that knows names.
+ * `services [NS/NAME]`: lists active services, from the daemon, or from the kernel without names. Exit code 1 if no rules are in force, the
+ * given service is not served, or its name is unknown because no daemon answers. Otherwise exit code 0.
  */
 export async function servicesCommand(name: string | undefined, options: ServicesOptions): Promise<number> {
   const { output, headers = true, watch = false, socket } = options;
@@ -21,7 +21,7 @@ export async function servicesCommand(name: string | undefined, options: Service
   return 0;
 }
 
-/** By the daemon, or by the kernel alone where none answers. Rejects with a UserError where neither tells. */
+/** Asks the daemon, or the kernel if no daemon answers. Rejects with UserError if neither answers. */
 async function allServices({ output, headers = true, socket }: ServicesOptions): Promise<string> {
   const lacking = "names, state and endpoints that are not ready cannot be known.";
   const answer = await answerOrKernel(
@@ -38,7 +38,7 @@ async function textByDaemon(
   socket: string | undefined,
 ): Promise<string> {
   if (output === "table") {
-    // Only the cells are kept: there may be tens of thousands of services.
+    // Only the cells are kept, because there may be tens of thousands of services.
     const rows: string[][] = [];
     await itemsOf(socket, ["services"], (some) => {
       for (const item of some as ServiceList["items"]) rows.push(rowOf(item, false));
@@ -50,15 +50,15 @@ async function textByDaemon(
   return textOf(await withConnectionsLeft(await listOf(socket, ["endpoints"])), output, headers);
 }
 
-/** All services, or the one that is named "NAMESPACE/NAME" with its endpoints, as the daemon answers. */
+/** Asks the daemon for all services, or for the service "NAMESPACE/NAME" with its endpoints. */
 export function servicesOf(name: string | undefined, socket: string | undefined): Promise<ServiceList> {
   return listOf(socket, name === undefined ? ["services"] : ["services", ...serviceName(name)]);
 }
 
-/** Between two looks, ms. */
+/** Time between two requests, ms. */
 const WATCH_MS = 2000;
 
-/** As `kubectl get -w`: the table, then each line that comes to be another. Ends with Ctrl-C, with the daemon, or when a line has no reader. */
+/** Like `kubectl get -w`: prints the table, then each changed line. Ends with Ctrl-C, with the daemon, or if the output's reader is gone. */
 async function watchServices(
   name: string | undefined,
   { output, headers = true, socket }: ServicesOptions,
@@ -84,12 +84,12 @@ function keyOf(item: ServicePortStatus): string {
   return `${serviceText(item)} ${item.port}/${item.protocol} ${item.family}`;
 }
 
-/** What a line says but for connections. */
+/** Returns a line's text without its connections. */
 function stateOf({ connections: _, connectionsPerSecond: __, ...item }: ServicePortStatus, wide: boolean): string {
   return rowOf(item, wide).join(" ");
 }
 
-/** "namespace/name"; "name" is the namespace default's, as with kubectl. */
+/** Parses "namespace/name". As with kubectl, "name" is in the namespace default. */
 function serviceName(text: string): readonly [string, string] {
   const words = text.split("/");
   if (words.length > 2 || words.some((word) => word === "")) {
@@ -98,7 +98,7 @@ function serviceName(text: string): readonly [string, string] {
   return words.length === 1 ? ["default", words[0]] : [words[0], words[1]];
 }
 
-/** A list of the daemon's, with all its items. Rejects with a UserError. */
+/** Asks the daemon for a list with all its items. Rejects with UserError. */
 export async function listOf(socket: string | undefined, path: readonly string[]): Promise<ServiceList> {
   try {
     const items: ServicePortStatus[] = [];

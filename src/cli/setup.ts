@@ -15,7 +15,7 @@ import { UserError } from "./stdio.js";
 
 export const MONOTONIC_CLOCK: Clock = { now: () => performance.now() };
 
-/** The configuration file, or the defaults; its warnings and notes are logged. */
+/** Reads the configuration file, and logs its warnings and notes. Returns the defaults if there is no file. */
 export async function readConfig(path: string | undefined, log: Logger): Promise<ProxyConfig> {
   if (path === undefined) return defaultConfig();
   try {
@@ -29,12 +29,12 @@ export async function readConfig(path: string | undefined, log: Logger): Promise
   }
 }
 
-/** The node's name as the API server knows it: hostnameOverride, or the host's own. */
+/** Returns the node's name in the API server: hostnameOverride, or the host's own. */
 export function nodeName(config: ProxyConfig): string {
   return config.hostnameOverride === "" ? hostname().trim().toLowerCase() : config.hostnameOverride;
 }
 
-/** IPv6 is skipped where the kernel has none. */
+/** Omits IPv6 if the kernel does not have it. */
 export function availableFamilies(log: Logger): KernelFamilies {
   const kernel = kernelFamilies();
   if (kernel.noIPv6 !== undefined) {
@@ -43,7 +43,7 @@ export function availableFamilies(log: Logger): KernelFamilies {
   return kernel;
 }
 
-/** Addresses of this machine's interfaces, without netlink: it needs neither rights nor the addon. */
+/** Returns the addresses of this machine's interfaces, without netlink, so it needs neither permission nor the addon. */
 export function interfaceAddresses(): Promise<LocalAddress[]> {
   const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
   return Promise.resolve(
@@ -60,14 +60,14 @@ const MANIFEST_PROBLEMS: Readonly<Record<ManifestRemainder, string>> = {
   nothing: "manifest not readable; ignored",
 };
 
-/** What decodes objects for this node. */
+/** Returns the decoder of objects for this node. */
 export function decoderFor(config: ProxyConfig, onPod?: DecoderOptions["onPod"]): ObjectDecoder {
   const { allowExternalIPs } = config;
   return new ObjectDecoder({ nodeName: nodeName(config), allowExternalIPs, onPod });
 }
 
 /**
- * The directory as a source; what it cannot read is logged.
+ * Returns a source that reads a directory, and logs problems.
  * @param watch see ManifestSourceOptions.
  * @param onProblem called for each problem.
  */
@@ -91,7 +91,7 @@ export function manifestSource(
   });
 }
 
-/** Delivers the first full list, or says why there is none. */
+/** Delivers the first full list. Rejects with UserError, which says why there is none. */
 export async function startSource(source: ObjectSource, sink: ObjectSink): Promise<void> {
   try {
     await source.start(sink);

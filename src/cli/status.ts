@@ -16,17 +16,17 @@ import type { KernelStatus } from "./kernel-view.js";
 import type { StatusOptions } from "./options.js";
 import { UserError, writeError, writeOut } from "./stdio.js";
 
-/** Names of an element in the kernel's maps. */
+/** Singular and plural names of the elements of the kernel's maps. */
 const [ENTRY, ENTRIES] = ["VIP or node port", "VIPs and node ports"] as const;
 
-/** The daemon's answer. Rejects with a UserError where it is away, of another version, or knows nothing of it. */
+/** Returns the daemon's answer. Rejects with UserError if the daemon is away, has another version, or does not know the object. */
 export async function answerOf<T>(socket: string | undefined, ...path: readonly string[]): Promise<T> {
   const at = socket ?? defaultSocketPath();
   const answer = ask(at, ...path).then((one) => ofThisVersion(one, at));
   return (await answer.catch(explained)) as T;
 }
 
-/** The same of a list: items are handed on as they come, and the answer is what is beside them. */
+/** Like answerOf, for a list. Passes items on as they come, and resolves to the answer without them. */
 export async function itemsOf(
   socket: string | undefined,
   path: readonly string[],
@@ -43,8 +43,8 @@ function explained(error: unknown): never {
 }
 
 /**
- * What `daemon` answers; where no daemon answers, what the kernel alone tells instead: `lacking` is said on stderr. Where the daemon may not be asked
- * (another user), the kernel may not either.
+ * Returns the answer of `daemon`. If no daemon answers, returns the answer from the kernel, and writes `lacking` to stderr. A user who may not ask
+ * the daemon may not ask the kernel either.
  */
 export async function answerOrKernel<T, K>(
   daemon: () => Promise<T>,
@@ -68,8 +68,8 @@ export async function answerOrKernel<T, K>(
 }
 
 /**
- * `status`: one screen, problems first. Exit code 0: there are none; 1: there are; that no daemon answers is one, and then what the kernel
- * alone tells is shown.
+ * `status`: prints one screen, problems first. Exit code 0 if there are no problems, otherwise 1. It is a problem if no daemon answers. The
+ * screen then shows what the kernel knows.
  */
 export async function statusCommand({ output, events = false, socket }: StatusOptions): Promise<number> {
   if (events) {
@@ -155,9 +155,9 @@ function fillText(fill: StatusReport["conntrack"]): string {
   return `${entries} of ${counted(max, "entry", "entries")} (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
 }
 
-/** What was not looked at is said, too. */
+/** Also reports what has not been checked. */
 function firewallText({ firewalls: check, families }: StatusReport): string {
-  // Their rules are judged by packets to services, and before the first write none are known.
+  // The check of their rules needs packets to services, and no services are known before the first write.
   if (check === undefined && !families.some(({ inForce }) => inForce)) return "not checked: no services are known yet";
   if (check === undefined) return "none in the way of services";
   const { checked, services, unjudged, unjudgedRule, unread } = check;
@@ -196,7 +196,7 @@ function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: 
   return `${inForce ? "in force" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
 }
 
-/** "3d4h", "2h5m", "17s", "250ms": the two largest units, as kubectl has it. */
+/** Formats a duration with its two largest units, like kubectl: "3d4h", "2h5m", "17s", "250ms". */
 export function durationText(ms: number): string {
   if (ms < 1000) return `${Math.round(ms)}ms`;
   const units: readonly (readonly [string, number])[] = [

@@ -1,4 +1,4 @@
-/** `top`: the services, or one service's endpoints, that get the most connections. */
+/** `top`: shows the services, or one service's endpoints, with the most new connections. */
 import { counted } from "../base/counted.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
@@ -10,18 +10,18 @@ import type { TopOptions } from "./options.js";
 import { servicesOf } from "./services.js";
 import { writeError, writeOut } from "./stdio.js";
 
-/** Lines of a screen that is none. */
+/** Number of rows if there is no terminal. */
 const LINES = 20;
-/** q, Q, and Ctrl-C, which is a key like others while the terminal hands on each. */
+/** q, Q, and Ctrl-C, which is a normal key in the terminal's raw mode. */
 const ENDING = new Set([0x71, 0x51, 0x03]);
-/** Above the rows: what is counted, and titles; and one line below them, for the prompt. */
+/** Number of other lines: the summary, an empty line and the titles above the rows, and the prompt below them. */
 const FRAME = 4;
 
 /** One service port, or one endpoint. */
 export interface TopRow {
   readonly cells: readonly string[];
   readonly connections: number;
-  /** By the daemon; undefined: it has not been asked of late. */
+  /** From the daemon. Undefined if it has no recent earlier counts. */
   readonly perSecond: number | undefined;
 }
 
@@ -31,8 +31,8 @@ interface Sample {
 }
 
 /**
- * A screen every `interval`, until `q` or Ctrl-C, or as often as `count` says; without a terminal one after the other, once unless `count` says
- * otherwise. Exit code 0; 1 when no daemon answers, or nothing is counted.
+ * Shows a screen every `interval`, until `q` or Ctrl-C, or `count` times. Without a terminal, it prints the screens one after the other, by default
+ * one. Exit code 1 if no daemon answers, or nothing is counted. Otherwise exit code 0.
  */
 export async function topCommand(name: string | undefined, options: TopOptions): Promise<number> {
   const { count = process.stdout.isTTY ? Infinity : 1, interval, socket } = options;
@@ -72,7 +72,7 @@ function notCounted(name: string | undefined, { items }: ServiceList): string {
   return `${name} has no endpoints, or theirs are not counted: start the daemon with --service-counters=endpoint`;
 }
 
-/** Undefined: nothing is counted. */
+/** Returns undefined if nothing is counted. */
 export function topRows({ items }: ServiceList): TopRow[] | undefined {
   const rows = items.flatMap((item): TopRow[] => {
     const { port, protocol, family, connections } = item;
@@ -99,7 +99,7 @@ interface View {
   readonly lines: number;
 }
 
-/** The rows with the highest rates, those with the most connections first among equals. */
+/** Shows the rows with the highest rates, and at equal rates those with the most connections. */
 export function topText(rows: readonly TopRow[], { name, sample, before, lines }: View): string {
   const rated = rows
     .map((row) => ({ ...row, rate: rateOf(row, sample, before) }))
@@ -120,12 +120,12 @@ export function topText(rows: readonly TopRow[], { name, sample, before, lines }
 function rateOf(row: TopRow, sample: Sample, before: Sample | undefined): number | undefined {
   if (before === undefined) return row.perSecond;
   const former = before.rows.get(row.cells.join(" "));
-  // A new one, or one that began anew, has had no time.
+  // A new counter, or one that restarted from zero, has no rate yet.
   if (former === undefined || row.connections < former) return undefined;
   return ((row.connections - former) / (sample.at - before.at)) * 1000;
 }
 
-/** The terminal's other screen: what was there before is there again at the end. */
+/** The terminal's alternate screen, so that the earlier content returns at the end. */
 class Screen {
   readonly ended: Promise<void>;
   isEnded = false;
@@ -142,7 +142,7 @@ class Screen {
 
   show(text: string): void {
     const lines = text.split("\n").map((line) => line.slice(0, process.stdout.columns || undefined));
-    // Titles in bold, as other programs of the kind have them; https://no-color.org
+    // Titles are bold, as in similar programs. See https://no-color.org
     const plain = process.env["NO_COLOR"] !== undefined && process.env["NO_COLOR"] !== "";
     if (!plain && lines[2] !== undefined) lines[2] = `\x1b[1m${lines[2]}\x1b[22m`;
     process.stdout.write(`\x1b[H${lines.join("\x1b[K\r\n")}\x1b[K\x1b[J`);

@@ -7,7 +7,7 @@ import type { TracedPacket } from "../tools/trace/traced-packet.js";
 import { answerOf } from "./status.js";
 import { UserError } from "./stdio.js";
 
-/** An answer about a service's endpoints is used for so long, ms. */
+/** How long the daemon's answers are used, ms. */
 const KEEP_MS = 5000;
 
 interface Kept {
@@ -15,7 +15,7 @@ interface Kept {
   readonly ports: Promise<readonly ServicePortStatus[]>;
 }
 
-/** Whose addresses they are, by the daemon; without one nothing has a name. */
+/** Finds the services and endpoints of packets, by asking the daemon. Without a daemon, nothing has a name. */
 export class TraceNames {
   readonly #socket: string | undefined;
   #services: readonly ServicePortStatus[];
@@ -25,16 +25,16 @@ export class TraceNames {
   private constructor(
     socket: string | undefined,
     services: readonly ServicePortStatus[],
-    /** False: no daemon answers, and nothing has a name. */
+    /** False if no daemon answers, so that nothing has a name. */
     readonly known: boolean,
-    /** Ports of the service that is asked for by name. */
+    /** Ports of the service that the user named. */
     readonly requested: readonly ServicePortStatus[],
   ) {
     this.#socket = socket;
     this.#services = services;
   }
 
-  /** Rejects with a UserError where a service is named and no daemon answers, or there is none of this name. */
+  /** Rejects with UserError if the user named a service and no daemon answers, or there is no such service. */
   static async load(socket: string | undefined, { to }: TraceRequest): Promise<TraceNames> {
     let services: readonly ServicePortStatus[];
     try {
@@ -68,11 +68,11 @@ export class TraceNames {
     return { service, endpoint };
   }
 
-  /** Services that came meanwhile. True: there may be others. */
+  /** Reads the services again, because new ones may have come. Returns false if it was too early or the daemon is away. */
   async #readAgain(): Promise<boolean> {
     if (!this.known || Date.now() - this.#readAt < KEEP_MS) return false;
     this.#readAt = Date.now();
-    // Where the daemon is away, those of before are named.
+    // If the daemon is away, the earlier services are used.
     const list = await answerOf<ServiceList>(this.#socket, "services").catch(() => undefined);
     this.#services = list?.items ?? this.#services;
     return list !== undefined;
@@ -82,7 +82,7 @@ export class TraceNames {
     const id = `${namespace}/${name}`;
     const before = this.#kept.get(id);
     if (before !== undefined && before.until > Date.now()) return before.ports;
-    // A service that went, or a daemon that did, meanwhile: the packet is told without its endpoint's place.
+    // If the service or the daemon is gone by now, the packet is printed without details of its endpoint.
     const ports = answerOf<ServiceList>(this.#socket, "services", namespace, name).then(
       ({ items }) => items,
       () => [],

@@ -1,4 +1,4 @@
-/** Packets of a trace as lines, in their order, as fast as the reader takes them. */
+/** Prints the packets of a trace as lines, in order, as fast as the reader takes them. */
 import { counted } from "../base/counted.js";
 import { serviceText } from "../observe/status-report.js";
 import { packetText, type PacketNames } from "../tools/trace/packet-text.js";
@@ -6,18 +6,18 @@ import { isDropped, type TracedPacket, type TraceTotals } from "../tools/trace/t
 import { Output, type OutputStream, ReaderGone } from "./conntrack/output.js";
 import type { TraceOptions } from "./options.js";
 
-/** Version of a line of JSON: fields may be added to it, none changes or goes. */
+/** Version of a JSON line. Fields may be added to it, but not changed or removed. */
 const LINE = { apiVersion: "nft-proxier.dev/v1", kind: "TracedPacket" } as const;
 
-/** Packets that wait for the reader at most, some 20 s of what is traced: a pager that is not scrolled reads no further. */
+/** Maximum number of packets that wait for the reader, some 20 s of the trace. A pager that is not scrolled reads no further. */
 export const MOST_WAITING = 1000;
 
 export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropped" | "output"> {
   readonly names: { of(packet: TracedPacket): Promise<PacketNames> };
   readonly stream: OutputStream;
-  /** Called when no more is to be printed: as many as were asked for, or the reader is gone. */
+  /** Called when printing ends, because enough packets are printed or the reader is gone. */
   onFull(): void;
-  /** Called when packets begin to be skipped, as `MOST_WAITING` wait. */
+  /** Called when the first packets are skipped, because `MOST_WAITING` packets wait. */
   onBehind(): void;
 }
 
@@ -45,7 +45,7 @@ export class TracePrinter {
     this.#behind = false;
     this.#printed++;
     this.#waiting++;
-    // In their order, although names may take a while.
+    // Packets keep their order, although their names may take time.
     const before = this.#printing;
     this.#printing = (async () => {
       await before;
@@ -56,7 +56,7 @@ export class TracePrinter {
     if (this.#printed === count) this.#options.onFull();
   }
 
-  /** Resolves, when all that waits is written, with how many were printed. */
+  /** Resolves to the number of printed packets when all waiting ones are written. */
   async finish(): Promise<number> {
     try {
       await this.#printing;
@@ -68,7 +68,7 @@ export class TracePrinter {
     return this.#printed;
   }
 
-  /** "3 packets traced: 2 accepted, 1 dropped; 7 matched": what the trace came to. */
+  /** Returns the result of the trace: "3 packets traced: 2 accepted, 1 dropped; 7 matched". */
   summary({ matched, losses }: TraceTotals): string {
     const sum = [...this.#verdicts.values()].reduce((all, each) => all + each, 0);
     const kinds = [...this.#verdicts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");

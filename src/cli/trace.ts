@@ -14,8 +14,8 @@ import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
 export { RequestError };
 
 /**
- * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: live packets, and what becomes of them. Exit code 0: some were
- * printed; 1: none. Rejects with a RequestError for words that mean nothing, or too much.
+ * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: shows live packets and their outcome. Exit code 0 if packets were
+ * printed, otherwise 1. Rejects with RequestError for words that are invalid or select too much.
  */
 export async function traceCommand(words: readonly string[], options: TraceOptions): Promise<number> {
   const request = requestOf(words);
@@ -72,7 +72,7 @@ async function traced(
   }
 }
 
-/** Beside the packets, which may go into a file. */
+/** Writes to stderr, because the packets on stdout may go into a file. */
 function note(text: string): void {
   writeError(text);
 }
@@ -81,10 +81,10 @@ function endText(forMs: number): string {
   return forMs === 0 ? "Ctrl-C ends it" : `for ${forMs / 1000} s, Ctrl-C ends it earlier`;
 }
 
-/** A timer of Node's takes no longer, ms: 24 days. */
+/** Maximum time of Node's timers, ms: 24 days. */
 const MOST_MS = 2 ** 31 - 1;
 
-/** By a signal, by time, by a failure, or because enough was printed. */
+/** The end of a trace: by a signal, after the given time, by a failure, or because enough packets were printed. */
 class End {
   readonly promise: Promise<void>;
   error: Error | undefined;

@@ -13,12 +13,12 @@ import type { ValidateOptions } from "./options.js";
 import { decoderFor, nodeName, readConfig } from "./setup.js";
 import { writeOut } from "./stdio.js";
 
-/** Version of the report in JSON: fields may be added to it, none changes or goes. */
+/** Version of the JSON report. Fields may be added to it, but not changed or removed. */
 const REPORT = { apiVersion: "nft-proxier.dev/v1", kind: "ValidationReport" } as const;
 
 /**
- * error: cannot be read or served as it is written, which mostly makes the reading incomplete; warning: is read, and serves nothing, as another
- * object has it or its service is missing; note: is skipped by rule.
+ * error: it cannot be read or served as written, which mostly makes the manifests incomplete. warning: it was read but serves nothing, because
+ * another object has it or its service is missing. note: it is skipped by rule.
  */
 type Severity = "error" | "warning" | "note";
 
@@ -26,20 +26,20 @@ interface Finding {
   readonly severity: Severity;
   /** Name in the directory, or the directory. */
   readonly file: string;
-  /** From 1. */
+  /** The first line is 1. */
   readonly line?: number;
   readonly column?: number;
   readonly object?: { readonly kind: string; readonly name: string };
   readonly field?: string;
-  /** What comes of it. */
+  /** The effect. */
   readonly what: string;
   readonly why: string;
   readonly action: string;
 }
 
 /**
- * `validate`: reads the manifests as `run` does, touches no kernel, and prints all that is wrong with them. Exit code 0: nothing is,
- * or nothing but notes; 1: errors or warnings.
+ * `validate`: reads the manifests like `run`, without using the kernel, and prints all their problems. Exit code 0 if there are at most notes,
+ * 1 for errors or warnings.
  */
 export async function validateCommand(options: ValidateOptions): Promise<number> {
   const config =
@@ -125,7 +125,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
     found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const { name, service } of model.straySlices()) {
-    // That it is not served is its own finding, or its wish: headless, of another proxy.
+    // If the Service exists, it has its own finding, or it is deliberately not served (headless, or for another proxy).
     if (source.fileOf("Service", service) !== undefined) continue;
     const field = 'metadata.labels["kubernetes.io/service-name"]';
     const [why, action] = [`there is no Service ${service}`, "write the Service, or correct the label"];
@@ -171,7 +171,7 @@ function ofFile(problem: ManifestProblem, position: Position | undefined): Findi
   return { severity: "error", file, ...position, what, why, action: remedy ?? "correct it, or remove it" };
 }
 
-/** "Service default/web". */
+/** @param key such as "Service default/web". */
 function objectOf(key: string): { readonly kind: string; readonly name: string } {
   const space = key.indexOf(" ");
   return { kind: key.slice(0, space), name: key.slice(space + 1) };

@@ -7,7 +7,7 @@ function manifest(): { readonly version: string; readonly gitHead?: string } {
   return JSON.parse(readFileSync(new URL("package.json", ROOT), "utf8")) as ReturnType<typeof manifest>;
 }
 
-/** The program's version, as package.json says. */
+/** Returns the program's version from package.json. */
 export function programVersion(): string {
   return manifest().version;
 }
@@ -27,7 +27,7 @@ export async function programCommit(): Promise<string | undefined> {
 
 const GO_ARCHITECTURE: Readonly<Record<string, string>> = { x64: "amd64", ia32: "386" };
 
-/** What `--version=raw` prints: the fields of component-base's version.Info, as Go prints a struct. */
+/** Returns the text for `--version=raw`: the fields of component-base's version.Info, as Go prints a struct. */
 function rawVersion(version: string, commit = ""): string {
   const [major = "", minor = ""] = version.split(".");
   const [hash = "", dirty] = commit.split("-");
@@ -46,7 +46,7 @@ function rawVersion(version: string, commit = ""): string {
   return `version.Info{${pairs.join(", ")}}`;
 }
 
-/** Prints the version and its commit, if that is known, or all fields, to stdout. */
+/** Prints the version and its commit, if known, to stdout. `raw` prints all fields. */
 export async function printVersion(raw: boolean): Promise<void> {
   const version = programVersion();
   const commit = await programCommit();

@@ -1,4 +1,4 @@
-/** The command `conntrack` with its sub-commands: options in, src/cli/conntrack/commands.ts does the work. */
+/** The command line of `conntrack` and its subcommands. src/cli/conntrack/commands.ts does the work. */
 import { InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../cli-command.js";
 import { WITH_PORTS } from "../../conntrack/table/protocol-states.js";
@@ -15,7 +15,7 @@ import { addFilterOptions, type FilterOptions, filterOf, parseNumber, parseProto
 import { COUNTED_BY } from "./counted-by.js";
 import { FORMATS } from "./format.js";
 
-/** What the commands need is loaded when one runs. */
+/** The commands' modules are loaded when one runs. */
 const commands = () => import("./commands.js");
 
 type Done = (code: number) => void;
@@ -26,7 +26,7 @@ With --manifests, --config or --kubeconfig, entries show the service that they b
 
 -o json prints one object on each line.`;
 
-/** Adds the subcommands to the command; `done` receives the exit code. */
+/** Adds the subcommands to the command. `done` receives the exit code. */
 export function addConntrackCommands(group: CliCommand, done: Done): void {
   const command = (name: string, description: string): CliCommand => group.command(name).description(description);
   const filtered = (name: string, description: string): CliCommand =>
@@ -147,11 +147,11 @@ function zone(): Option {
 interface End {
   readonly family: "ip" | "ip6";
   readonly address: string;
-  /** 0: none given. */
+  /** 0 if none is given. */
   readonly port: number;
 }
 
-/** "10.0.0.1:80", "10.0.0.1", "[fd00::1]:80", "fd00::1". */
+/** Parses "10.0.0.1:80", "10.0.0.1", "[fd00::1]:80" or "fd00::1". */
 function parseEnd(text: string): End {
   const [, inBrackets, bracketPort, plain, plainPort] =
     /^\[([^\]]+)\](?::(\d+))?$|^([^:]+)(?::(\d+))?$/.exec(text) ?? [];

@@ -1,4 +1,4 @@
-/** What the conntrack commands do. Each returns an exit code: 0 done, 1 not (said on stderr). */
+/** The conntrack commands. Each returns an exit code: 0 done, 1 failed, with the reason on stderr. */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { handleEnd } from "../../base/signals.js";
@@ -35,7 +35,7 @@ export interface CommonConntrackOptions extends SnapshotOptions {
   readonly service?: string;
 }
 
-/** What a command works with. */
+/** The resources of one command. */
 interface Session {
   readonly table: ConntrackTable;
   readonly output: Output;
@@ -47,7 +47,7 @@ interface Session {
 const SETTINGS = "proc/sys/net/netfilter";
 const setting = (name: string): Promise<number | undefined> => readNumber({ root: "/" }, `${SETTINGS}/${name}`);
 
-/** Opens what a command needs, runs it, and says what went wrong in words for people. */
+/** Opens a command's resources and runs it. Reports errors of the kernel as UserErrors. */
 async function inSession(
   options: CommonConntrackOptions,
   run: (session: Session) => Promise<number>,
@@ -70,9 +70,9 @@ async function inSession(
     await writer.flush();
     return code;
   } catch (error) {
-    // `list | head` is a use, not a failure.
+    // `list | head` is not a failure.
     if (error instanceof ReaderGone) return 0;
-    // What is shown by now has been done, whatever failed after it.
+    // The waiting output is about finished work, so it is written despite the failure.
     await writer.flush().catch(() => undefined);
     if (!(error instanceof KernelError)) throw error;
     throw new UserError(error.message, { cause: error });
@@ -91,7 +91,7 @@ async function progressOf(table: ConntrackTable): Promise<Progress> {
   return new Progress((text) => process.stderr.write(text), await table.count());
 }
 
-/** Entries that match; with a service those to it alone, found by the kernel's filter where one of the user's is not in the way. */
+/** Finds matching entries, with a service only its own. The kernel filters by service unless the user's filter prevents it. */
 async function select(
   { table, services }: Session,
   filter: ConntrackFilter,
@@ -112,7 +112,7 @@ async function select(
         for (const entry of entries) {
           const target = service === undefined ? undefined : services?.targetOf(entry);
           if (target?.service !== service) continue;
-          // An external IP may be this node's own: what its own dump has shown is not shown again.
+          // An external IP may be this node's own. Its own dump has already shown these entries.
           if (filters.length > 1 && atNodePort && target?.addresses.includes(entry.original.destination)) continue;
           progress.clear();
           await onEntry(entry);
@@ -127,7 +127,7 @@ async function select(
   return { interrupted };
 }
 
-/** One dump for each address and node port of the service; only the user's filter where that speaks of destinations itself. */
+/** Returns a filter for each address and node port of the service, or only the user's filter if it contains a destination. */
 function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
   if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
   const filters = new Map<string, ConntrackFilter>();
@@ -157,7 +157,7 @@ export function listCommand(filter: ConntrackFilter, options: CommonConntrackOpt
   });
 }
 
-/** Titles, and why some columns will have nothing in them. */
+/** Writes the titles, and reports why some columns will be empty. */
 async function head({ writer }: Session, options: CommonConntrackOptions, first?: readonly string[]): Promise<void> {
   if (options.output === "wide") {
     if ((await setting("nf_conntrack_acct")) === 0) {
@@ -178,7 +178,7 @@ function namesOf(services: ServiceSnapshot | undefined, entry: ConntrackEntry): 
   return services?.namesOf(entry) ?? {};
 }
 
-/** `conntrack get`: 1 when there is no such entry. */
+/** `conntrack get`: returns 1 if there is no such entry. */
 export function getCommand(
   family: IpFamily,
   tuple: ConntrackTuple,
@@ -236,7 +236,7 @@ export interface GcCommandOptions extends CommonConntrackOptions {
   readonly orphans: boolean;
 }
 
-/** `conntrack gc`: each entry that goes, and each orphan that stays, on stdout; the sums on stderr. */
+/** `conntrack gc`: prints each deleted entry and each remaining orphan on stdout, and the sums on stderr. */
 export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
   const run = async (session: Session): Promise<number> => {
     const { table, services, writer } = session;
@@ -258,7 +258,7 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
       ...(Object.keys(filter).length > 0 && { filter }),
       dryRun,
       orphans: orphans ? asked : "none",
-      // Each as soon as the kernel has answered: what has been deleted is shown, whatever comes after.
+      // Each entry is shown as soon as the kernel has answered, so deleted entries are shown even if a later step fails.
       onEntry: async (entry, why, outcome) => {
         if (!shown) await head(session, options, ["OUTCOME", "REASON"]);
         shown = true;
@@ -273,7 +273,7 @@ export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): P
   return inSession(options, run, true);
 }
 
-/** Services that are gone may still be in the kernel's tables. */
+/** Former services may still be in the kernel's tables. */
 async function findFormer(services: ServiceSnapshot): Promise<void> {
   try {
     const kernel = await NftKernel.open();
@@ -309,10 +309,10 @@ export interface DeleteCommandOptions extends CommonConntrackOptions {
   readonly dryRun: boolean;
 }
 
-/** Deleted in one call. */
+/** Number of entries to delete in one call. */
 const DELETIONS = 1024;
 
-/** `conntrack delete`: each entry that matches, whosever it is, when the kernel has deleted it; the sum on stderr. */
+/** `conntrack delete`: prints each matching entry, of any service or none, when the kernel has deleted it, and the sum on stderr. */
 export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOptions): Promise<number> {
   return inSession(options, async (session) => {
     const { table, writer } = session;
@@ -343,7 +343,7 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
   });
 }
 
-/** `conntrack watch`: new and ended connections, until a signal or until the reader goes. */
+/** `conntrack watch`: prints new and ended connections, until a signal comes or the reader exits. */
 export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
   return inSession(options, async (session) => {
     const { table, writer, services } = session;
@@ -357,7 +357,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     const show = (event: "new" | "destroy", entry: ConntrackEntry): void => {
       if (!matchesPatterns(patterns, packEntry("watch", entry))) return;
       if (options.service !== undefined && services?.targetOf(entry)?.service !== options.service) return;
-      // Each at once: a person looks on, or a program reads line by line.
+      // Each line is written at once, because a person watches, or a program reads line by line.
       put(session, entry, { cells: [event === "new" ? "+" : "-"], fields: { event } })
         .then(() => writer.flush())
         .catch(ended.reject);

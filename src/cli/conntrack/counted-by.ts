@@ -1,4 +1,4 @@
-/** How many entries each client, destination or service has. */
+/** Counts the entries of each client, destination or service. */
 import { columns } from "../../base/columns.js";
 import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
@@ -20,7 +20,7 @@ export class EntryCounts {
     this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
   }
 
-  /** The most first, by name among equals; as JSON an object on each line. */
+  /** Returns lines, highest counts first, and equal counts sorted by name. In JSON, each line is an object. */
   lines(format: Format, headers: boolean): string[] {
     const by = this.#by;
     const rows = [...this.#counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));

@@ -1,4 +1,4 @@
-/** The services as the daemon tells them: what the conntrack commands ask of a model. */
+/** Services from the daemon, with the part of a model's interface that the conntrack commands use. */
 import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type AddressKey, addressesOf, keyOf, type ServiceAddress } from "../../model/service-address.js";
@@ -47,7 +47,7 @@ export class DaemonServices implements TargetSource {
     return new Set([...endpoints].filter((endpoint) => this.#endpoints.has(`${family} ${endpoint}`)));
   }
 
-  /** The list is of one moment: nothing has been released since. */
+  /** The list does not change, so nothing is ever released. */
   takeReleased(): Released {
     return { addresses: [], changed: [], endpoints: [] };
   }

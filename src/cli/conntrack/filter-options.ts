@@ -1,4 +1,4 @@
-/** Filters of the conntrack commands: options in, a ConntrackFilter out. What is not wholly understood is refused. */
+/** Converts options of the conntrack commands to a ConntrackFilter. Unknown or invalid values are rejected. */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../cli-command.js";
 import { protocolNumber } from "../../base/protocols.js";
@@ -7,12 +7,12 @@ import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../
 import { KernelError } from "../../netlink/errors.js";
 import type { IpFamily } from "../../base/ip.js";
 
-/** Protocols that options and output have by name. */
+/** Protocols that have names in options and output. */
 export const PROTOCOL_NUMBERS: ReadonlyMap<string, number> = new Map(
   ["icmp", "tcp", "udp", "dccp", "gre", "icmpv6", "sctp", "udplite"].map((name) => [name, protocolNumber(name)]),
 );
 
-/** Bits of an entry's status, by the names that options and output have for them. */
+/** Bits of an entry's status, by their names in options and output. */
 export const STATUS_NAMES: Readonly<Record<string, number>> = {
   expected: CONNTRACK_STATUS.expected,
   "seen-reply": CONNTRACK_STATUS.seenReply,
@@ -27,7 +27,7 @@ export const STATUS_NAMES: Readonly<Record<string, number>> = {
   "hardware-offload": CONNTRACK_STATUS.hardwareOffload,
 };
 
-/** The options as commander hands them over. */
+/** The options from commander. */
 export interface FilterOptions {
   readonly family?: IpFamily;
   readonly protocol?: number;
@@ -46,7 +46,7 @@ export interface FilterOptions {
   readonly address?: readonly string[];
 }
 
-/** A whole number, decimal or 0x…, from 0 to `highest`. */
+/** Parses a whole number, decimal or 0x…, from 0 to `highest`. */
 export function parseNumber(text: string, highest: number): number {
   const number = /^(0x[0-9a-f]+|\d+)$/i.test(text) ? Number(text) : Number.NaN;
   if (Number.isSafeInteger(number) && number <= highest) return number;
@@ -69,7 +69,7 @@ function parsePort(text: string): number {
   return parseNumber(text, 65_535);
 }
 
-/** "assured,!seen-reply": bits that are set, and that are not. */
+/** Parses bits that must be set or not set: "assured,!seen-reply". */
 export function parseStatus(text: string): { value: number; mask: number } {
   let value = 0;
   let mask = 0;
@@ -92,7 +92,7 @@ function parseMark(text: string): { value: number; mask?: number } {
   return mask === undefined ? { value: number } : { value: number, mask: parseNumber(mask, 0xffffffff) };
 }
 
-/** Adds the options; `filterOf` reads them. */
+/** Adds the options that `filterOf` reads. */
 export function addFilterOptions(command: CliCommand): CliCommand {
   const option = (flags: string, text: string, parse?: (text: string, before?: string[]) => unknown): void => {
     const made = new Option(flags, text);
@@ -122,7 +122,7 @@ export function addFilterOptions(command: CliCommand): CliCommand {
   return command;
 }
 
-/** `values` without those that are undefined: a filter's property that is there but undefined is refused. */
+/** Returns `values` without undefined ones, because a filter rejects properties that are undefined. */
 function given<T extends object>(values: T): T {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as T;
 }
@@ -132,7 +132,7 @@ function tupleOf(values: TupleFilter): TupleFilter | undefined {
   return Object.keys(tuple).length === 0 ? undefined : tuple;
 }
 
-/** Reads the options, and ends `command` with exit code 2 when they make no filter. */
+/** Returns the options' filter. If they are invalid, ends `command` with exit code 2. */
 export function filterOf(options: FilterOptions, command: Command): ConntrackFilter {
   const { family, protocol, state, status, mark, zone, address: addresses } = options;
   const original = tupleOf({

@@ -1,4 +1,4 @@
-/** Entries as people and programs read them. Pure. */
+/** Formats entries for people and programs. Pure. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { isTranslated } from "../../conntrack/reconcile/decide.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
@@ -37,7 +37,7 @@ function destinationText(tuple: ConntrackTuple): string {
   return icmp === undefined ? text : `${text} type ${icmp.type} code ${icmp.code} id ${icmp.id}`;
 }
 
-/** The protocol's state; for those that have none, how far the connection has come. */
+/** Returns the protocol's state or, for protocols without states, whether replies have come. */
 function stateText({ state, status }: ConntrackEntry): string {
   if (state !== undefined) return state;
   if ((status & CONNTRACK_STATUS.seenReply) === 0) return "UNREPLIED";
@@ -88,37 +88,37 @@ function isoTime(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-/** What is put in front of an entry: columns of their own, in JSON fields. */
+/** Additional information about an entry, in separate columns before it, or in JSON fields. */
 export interface Extra {
   readonly cells: readonly string[];
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** Widths of columns in front: an outcome and a reason. A sign needs its own. */
+/** Widths of the additional columns: an outcome and a reason. A single character needs only its own width. */
 const EXTRA_WIDTHS: readonly number[] = [8, 17];
 
 export class EntryFormat {
   readonly #format: Format;
   readonly #columns: readonly Column[];
 
-  /** `named`: services are known, and have columns of their own. */
+  /** @param named whether services are known, and so have columns. */
   constructor(format: Format, named: boolean) {
     this.#format = format;
     this.#columns = [...COLUMNS, ...(named ? NAME_COLUMNS : []), ...(format === "wide" ? WIDE_COLUMNS : [])];
   }
 
-  /** Lines may be made to fit a terminal; those of `wide` are for people who scroll. */
+  /** Whether lines may be shortened to fit a terminal. Lines of `wide` are meant for scrolling. */
   get fits(): boolean {
     return this.#format === "text";
   }
 
-  /** The columns' titles, those in front too; undefined for JSON. */
+  /** Returns the titles of all columns, starting with the additional ones, or undefined for JSON. */
   header(first: readonly string[] = []): string[] | undefined {
     if (this.#format === "json") return undefined;
     return [...first, ...this.#columns.map(({ title }) => title)];
   }
 
-  /** Of all columns, these in front: what most of what is in them needs. */
+  /** Returns the widths that suffice for most cells of all columns, starting with the additional ones. */
   widths(extra: readonly string[] = []): readonly number[] {
     const front = extra.map(({ length }, i) => (length <= 1 ? length : Math.max(length, EXTRA_WIDTHS[i] ?? 0)));
     return [...front, ...this.#columns.map(({ width }) => width)];
@@ -128,13 +128,13 @@ export class EntryFormat {
     return [...(extra?.cells ?? []), ...this.#columns.map((column) => column.text(entry, names))];
   }
 
-  /** One object; undefined for the formats with columns. */
+  /** Returns one JSON object, or undefined for formats with columns. */
   json(entry: ConntrackEntry, names: EntryNames, extra?: Extra): string | undefined {
     return this.#format === "json" ? JSON.stringify({ ...extra?.fields, ...jsonOf(entry, names) }) : undefined;
   }
 }
 
-/** An entry as one JSON object: no more and no less than the kernel tells, and the names. */
+/** Returns an entry as one object, with all fields from the kernel and the names. */
 function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<string, unknown> {
   const { family, original, reply, id, status, timeout, mark, zone, state, labels, counters, startedAt } = entry;
   return {
@@ -169,7 +169,7 @@ function tupleJson({ source, sourcePort, destination, destinationPort, icmp, zon
   };
 }
 
-/** Exact up to 2^53; what is larger is text, as JSON's readers would round it. */
+/** Returns numbers up to 2^53, and text for larger ones, because JSON readers would round them. */
 function countersJson({ packets, bytes }: { packets: bigint; bytes: bigint }): object {
   const number = (value: bigint) => (value <= Number.MAX_SAFE_INTEGER ? Number(value) : value.toString());
   return { packets: number(packets), bytes: number(bytes) };

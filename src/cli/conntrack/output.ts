@@ -1,15 +1,15 @@
-/** Writing long output: as fast as the reader reads, quiet when the reader goes, with progress where a person looks on. */
+/** Writes long output as fast as the reader reads, ends silently if the reader exits, and shows progress to a person. */
 import { counted } from "../../base/counted.js";
 import { fstatSync } from "node:fs";
 import { printableLines } from "../../base/printable.js";
 import { isReaderGone } from "../stdio.js";
 
-/** The reader is gone: there is no one to write for. Not an error. */
+/** The reader of the output is gone. This is not a failure. */
 export class ReaderGone extends Error {
   override readonly name = "ReaderGone";
 }
 
-/** What is written to: process.stdout, or a test's. */
+/** The output's destination: process.stdout, or a test's stream. */
 export interface OutputStream {
   write(text: string, done: (error?: Error | null) => void): boolean;
   on(event: "error", listener: (error: Error) => void): unknown;
@@ -22,7 +22,7 @@ export class Output {
   readonly #stream: OutputStream;
   #buffer = "";
   #gone = false;
-  // Without a listener an EPIPE ends the process with a stack.
+  // Without a listener, EPIPE ends the process with a stack.
   readonly #onError = (): void => {
     this.#gone = true;
   };
@@ -32,13 +32,13 @@ export class Output {
     stream.on("error", this.#onError);
   }
 
-  /** Rejects with ReaderGone when the reader is gone. */
+  /** Rejects with ReaderGone if the reader is gone. */
   async line(text: string): Promise<void> {
     this.#buffer += `${printableLines(text)}\n`;
     if (this.#buffer.length >= CHUNK) await this.flush();
   }
 
-  /** Resolves when the reader, or the pipe to it, has taken everything. */
+  /** Resolves when the reader, or the pipe to it, has received everything. */
   async flush(): Promise<void> {
     const text = this.#buffer;
     this.#buffer = "";
@@ -58,7 +58,7 @@ export class Output {
   }
 }
 
-/** A person looks on: stderr is a terminal, and what is put out does not go into a pipe. */
+/** Whether a person watches: stderr is a terminal, and stdout is not a pipe. */
 export function isWatched(): boolean {
   if (!process.stderr.isTTY) return false;
   if (process.stdout.isTTY) return true;
@@ -71,7 +71,7 @@ export function isWatched(): boolean {
 
 const SHOW_MS = 200;
 
-/** One line on stderr that says how far a long dump has come, and goes away by itself. */
+/** A line on stderr that shows the progress of a long dump, and disappears by itself. */
 export class Progress {
   readonly #write: ((text: string) => void) | undefined;
   readonly #now: () => number;
@@ -80,7 +80,7 @@ export class Progress {
   #shownAt: number;
   #shown = false;
 
-  /** @param write undefined: no one looks on. @param total entries in the table, 0 when not known. */
+  /** @param write undefined if no one watches. @param total number of entries in the table, 0 if unknown. */
   constructor(write: ((text: string) => void) | undefined, total = 0, now: () => number = () => performance.now()) {
     this.#write = write;
     this.#now = now;
@@ -88,7 +88,7 @@ export class Progress {
     this.#started = this.#shownAt = now();
   }
 
-  /** `seen` entries so far. */
+  /** @param seen number of entries so far. */
   update(seen: number): void {
     const now = this.#now();
     if (this.#write === undefined || now - this.#shownAt < SHOW_MS) return;
@@ -101,7 +101,7 @@ export class Progress {
     );
   }
 
-  /** Makes room for other output. */
+  /** Removes the line, before other output. */
   clear(): void {
     if (!this.#shown) return;
     this.#shown = false;

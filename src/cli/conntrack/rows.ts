@@ -1,6 +1,6 @@
 /**
- * Lines of entries. On a terminal columns are as wide as what is in them, and no line is longer than the terminal is wide: what
- * does not fit loses its middle. Into a pipe or a file everything goes whole, in columns of one width.
+ * Writes entries as lines. On a terminal, columns are as wide as their content, and no line is longer than the terminal is wide: cells that
+ * do not fit lose their middle. A pipe or a file gets the complete text, in columns of fixed width.
  */
 import { printable } from "../../base/printable.js";
 import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
@@ -8,15 +8,15 @@ import type { EntryFormat, Extra } from "./format.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Output } from "./output.js";
 
-/** Rows whose cells say how wide the columns are to be. */
+/** Number of rows that determine the columns' widths. */
 const SAMPLE = 200;
-/** No column gets narrower. */
+/** Minimum width of a column. */
 const NARROWEST = 8;
 const GAP = "  ";
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) => total + one, 0);
 
-/** The widest give way first until all fit into `room`. */
+/** Reduces the widest columns first, until all fit into `room`. */
 export function fitWidths(desired: readonly number[], room: number): number[] {
   const widths = [...desired];
   for (let over = sum(widths) - room; over > 0; over--) {
@@ -27,7 +27,7 @@ export function fitWidths(desired: readonly number[], room: number): number[] {
   return widths;
 }
 
-/** At most `width` characters: longer text loses its middle, as addresses differ at their ends. */
+/** Shortens text to `width` characters by removing its middle, because addresses differ at their ends. */
 export function elide(text: string, width: number): string {
   if (text.length <= width) return text;
   const head = Math.floor((width - 1) / 2);
@@ -39,20 +39,20 @@ export class EntryWriter {
   readonly #output: Output;
   readonly #format: EntryFormat;
   readonly #terminal: number | undefined;
-  /** Rows that wait until it is known how wide columns are to be; undefined: it is. */
+  /** Rows that wait until the columns' widths are known. Undefined afterwards. */
   #sample: string[][] | undefined = [];
   #widths: readonly number[] = [];
-  /** Columns in front. */
+  /** Number of additional columns before the entry. */
   #front = 0;
 
-  /** @param terminal how wide the terminal is, in characters; undefined: it is none, or lines may be as long as they are. */
+  /** @param terminal the terminal's width, in characters. Undefined if there is none, or the width does not matter. */
   constructor(output: Output, format: EntryFormat, terminal: number | undefined) {
     this.#output = output;
     this.#format = format;
     this.#terminal = format.fits ? terminal : undefined;
   }
 
-  /** The line of titles, where the format has one. `first`: titles of the columns in front. */
+  /** Writes the titles, if the format has any. `first`: titles of the additional columns. */
   async head(first: readonly string[] = []): Promise<void> {
     const cells = this.#format.header(first);
     if (cells !== undefined) await this.#put(cells, first);
@@ -64,7 +64,7 @@ export class EntryWriter {
     await this.#put(this.#format.row(entry, names, extra), extra?.cells);
   }
 
-  /** Resolves when the reader has everything. */
+  /** Resolves when the reader has received everything. */
   async flush(): Promise<void> {
     await this.#decide();
     await this.#output.flush();
@@ -83,7 +83,7 @@ export class EntryWriter {
     const rows = this.#sample;
     if (rows === undefined || rows.length === 0 || this.#terminal === undefined) return;
     this.#sample = undefined;
-    // Titles alone say nothing of what is to come.
+    // Titles alone do not show how wide the entries will be.
     const usual = rows.length > 1 ? [] : this.#format.widths(rows[0].slice(0, this.#front));
     this.#widths = rows[0].map((_, column) =>
       Math.max(usual[column] ?? 0, ...rows.map((cells) => cells[column].length)),
@@ -93,7 +93,7 @@ export class EntryWriter {
 
   #fitted(cells: readonly string[], terminal: number): string {
     const room = terminal - GAP.length * (cells.length - 1);
-    // A later row may need more than those that were looked at.
+    // A later row may be wider than the first ones.
     const widths = fitWidths(
       cells.map(({ length }, column) => Math.max(length, this.#widths[column])),
       room,

@@ -1,4 +1,4 @@
-/** The services as manifests, the API server of a configuration, or the daemon tell them: for names, and for what is garbage. */
+/** Reads services from manifests, the API server or the daemon, to name entries and to find garbage. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { closest } from "../../base/closest.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
@@ -31,19 +31,19 @@ import { DaemonServices } from "./daemon-services.js";
 
 const OTHER_SOURCES =
   "Or name the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says";
-/** The API server's first lists must be in by then. */
+/** Maximum time for the API server's first lists, ms. */
 const LISTS_MS = 15_000;
 
 export interface SnapshotOptions {
   readonly manifests?: string;
   readonly config?: string;
-  /** Instead of the configuration's. */
+  /** Replaces the configuration's kubeconfig. */
   readonly kubeconfig?: string;
-  /** The daemon's; default: where it listens by default. */
+  /** The daemon's socket. Default: its default path. */
   readonly socket?: string;
 }
 
-/** Whether there is anything that tells the services. */
+/** Whether a source of services is given. */
 export function tellsServices({
   manifests,
   config,
@@ -52,26 +52,26 @@ export function tellsServices({
   return manifests !== undefined || config !== undefined || kubeconfig !== undefined;
 }
 
-/** What the services tell of an entry. */
+/** Names of an entry's service and pod. */
 export interface EntryNames {
-  /** "namespace/name:port" of the service that its destination belongs to. */
+  /** "namespace/name:port" of the service that has the destination. */
   readonly service?: string;
   /** "namespace/name" of the pod that answers. */
   readonly pod?: string;
 }
 
-/** Also keeps what names need, and what of the manifests is not understood. */
+/** Also keeps the names of pods, and the problems of manifests. */
 export class SnapshotSink extends ModelSink {
   /** Address → "namespace/name". */
   readonly pods = new Map<string, string>();
   readonly onPod = (address: string, pod: string): void => void this.pods.set(address, pod);
-  /** Manifests of which nothing is known. */
+  /** Manifests whose content is unknown. */
   readonly missing: string[] = [];
   /** Problems of other manifests, which are ignored: "web.yaml: Service default/web: spec.externalIps: unknown field". */
   readonly ignored: string[] = [];
 }
 
-/** Services, endpoints and where node ports answer, as of one moment. */
+/** Services, endpoints and node port addresses at one moment. */
 export class ServiceSnapshot {
   readonly model: TargetSource;
   readonly former = new FormerTargets();
@@ -93,8 +93,8 @@ export class ServiceSnapshot {
   }
 
   /**
-   * Reads the manifests, or else what the API server of the configuration or kubeconfig says. If none is given and the services are
-   * `needed`, the daemon is asked; otherwise undefined. Rejects with a UserError.
+   * Reads the manifests, or else the objects of the API server in the configuration or kubeconfig. If none is given and the services are
+   * `needed`, asks the daemon. Otherwise resolves to undefined. Rejects with UserError.
    */
   static async load(
     options: SnapshotOptions,
@@ -138,7 +138,7 @@ export class ServiceSnapshot {
     return this.#known[family].nodePortAddresses;
   }
 
-  /** VIPs and node ports that the kernel's tables serve: those that no service has are former ones. Rejects with a KernelError. */
+  /** Finds VIPs and node ports in the kernel's tables that no service has any more. Rejects with KernelError. */
   async findFormer(kernel: Parameters<typeof servedAddresses>[0]): Promise<void> {
     for (const family of IP_FAMILIES) {
       for (const address of await servedAddresses(kernel, family)) {
@@ -148,7 +148,7 @@ export class ServiceSnapshot {
     }
   }
 
-  /** The service port that an entry's destination belongs to. */
+  /** Returns the service port that has an entry's destination. */
   targetOf({ family, original }: ConntrackEntry): ServiceTarget | undefined {
     const protocol = serviceProtocol(original.protocol);
     if (protocol === undefined) return undefined;
@@ -166,7 +166,7 @@ export class ServiceSnapshot {
     return { service: target?.id.slice(0, target.id.lastIndexOf("/")), pod };
   }
 
-  /** Throws a UserError when a manifest is not understood: its services or endpoints seem to be gone, and may not be. */
+  /** Throws UserError if a manifest cannot be read, because its services or endpoints would seem to be gone. */
   requireWhole(): void {
     if (this.#missing.length === 0) return;
     const files = this.#missing.join(", ");
@@ -174,8 +174,8 @@ export class ServiceSnapshot {
   }
 
   /**
-   * Throws a UserError when endpoints may live on that are not known. The daemon tells those of services, and not those that a slice still has
-   * whose Service is gone or has no such port.
+   * Throws UserError if there may be unknown endpoints. The daemon reports the endpoints of services, but not those of a slice whose Service is
+   * gone or has no such port.
    */
   requireAllEndpoints(): void {
     if (!this.#toldByDaemon) return;
@@ -184,7 +184,7 @@ export class ServiceSnapshot {
     );
   }
 
-  /** Throws a UserError that names the nearest when there is no such service. */
+  /** Throws UserError if there is no such service. The message suggests the closest name. */
   requireService(name: string): void {
     const services = [...this.model.services()];
     if (services.includes(name)) return;
@@ -200,7 +200,7 @@ function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): Pr
   return { ...config, clientConnection: { ...config.clientConnection, kubeconfig } };
 }
 
-/** The objects of the manifests, or of the API server of the configuration, as of one moment. Rejects with a UserError. */
+/** Reads the current objects of the manifests, or of the configuration's API server. Rejects with UserError. */
 export async function readObjects(
   config: ProxyConfig,
   manifests: string | undefined,
@@ -252,7 +252,7 @@ async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink
   }
 }
 
-/** Rejects after a while, unless it is aborted before. */
+/** Rejects after this time, unless it is aborted before. */
 async function after(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal }).catch(() => undefined);
   if (!signal.aborted) throw new UserError(`the API server did not list services and endpoints within ${ms / 1000} s`);

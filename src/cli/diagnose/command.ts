@@ -31,8 +31,8 @@ const SYSCTLS = [
 ];
 
 /**
- * `diagnose [-o FILE]`: one gzipped tar file for a bug report. Exit code 0: it is written; what could not be had is named in its
- * `missing.txt` and on stderr. 1: the kernel cannot be read, or the file not be written.
+ * `diagnose [-o FILE]`: writes one gzipped tar file for a bug report. Its `missing.txt` and stderr name what could not be collected. Exit
+ * code 1 if the kernel cannot be read, or the file cannot be written. Otherwise exit code 0.
  */
 export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Promise<number> {
   const kernel = await openKernel();
@@ -58,7 +58,7 @@ async function write(path: string, archive: Buffer): Promise<void> {
     return;
   }
   try {
-    // Names and addresses of services are for root alone, as the socket is.
+    // Only root may see names and addresses of services, as with the socket.
     await writeFile(path, archive, { mode: 0o600 });
   } catch (error) {
     throw new UserError(`${reasonOf(error)}; -o FILE writes elsewhere, -o - to stdout`, { cause: error });
@@ -67,7 +67,7 @@ async function write(path: string, archive: Buffer): Promise<void> {
 
 interface Collected {
   readonly files: readonly ArchivedFile[];
-  /** What could not be had, and why. */
+  /** Names of files that could not be collected, with the reasons. */
   readonly missing: readonly string[];
 }
 

@@ -1,10 +1,10 @@
-/** The kernel's ruleset for a bug report: tables of ours as the addon reads them, of other programs' the base chains alone. */
+/** Reads the kernel's ruleset for a bug report: our own tables completely, and only the base chains of other programs' tables. */
 import { elementsOf } from "../../tools/explain/ruleset.js";
 import { keyText, valueText } from "../../tools/explain/set-text.js";
 import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../netlink/kernel.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 
-/** Of a set, so many elements are written; how many there are is said. */
+/** Maximum number of elements to write for each set. The number of all elements is also written. */
 const MOST_ELEMENTS = 20_000;
 
 /** Rejects with KernelError. */
@@ -48,7 +48,7 @@ async function baseChainsOf(kernel: Kernel, { family, table, flags, owner }: Tab
   return { family, table, flags, owner, chains: chains.length, base };
 }
 
-/** JSON has no numbers of 64 bits and no bytes. */
+/** Like JSON.stringify, for values with bigints and bytes. */
 export function kernelJson(value: unknown): string {
   return JSON.stringify(
     value,

@@ -1,6 +1,6 @@
 /**
- * A tar archive of a few small files (POSIX.1-1988, ustar). Thirty lines here rather than `tar-stream` and the four packages that come with
- * it: the daemon's image holds what it loads.
+ * Creates a tar archive of a few small files (POSIX.1-1988, ustar). These thirty lines replace `tar-stream` and its four packages, to keep the
+ * image small.
  */
 const BLOCK = 512;
 /** Bytes of the name field. */
@@ -12,7 +12,7 @@ export interface ArchivedFile {
   readonly text: string;
 }
 
-/** @param mtime Unix ms. */
+/** @param mtime Unix time, ms. */
 export function tarOf(files: readonly ArchivedFile[], mtime: number): Buffer {
   const parts = files.flatMap(({ name, text }) => {
     const contents = Buffer.from(text);
@@ -33,7 +33,7 @@ function header(name: string, size: number, mtime: number): Buffer {
   octal(0, 116, 7);
   octal(size, 124, 11);
   octal(Math.floor(mtime / 1000), 136, 11);
-  // The checksum is of the header with blanks in its place.
+  // The checksum is computed with blanks in its own field.
   block.write("        0", 148, "latin1");
   block.write("ustar\u000000", 257, "latin1");
   octal(
