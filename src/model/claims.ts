@@ -1,77 +1,77 @@
 /**
- * Who may serve what: (address, protocol, port) and (node port, protocol) of one family. Of several services that claim
- * the same, the first with a usable endpoint has it, else the first: an older service without endpoints must not shadow
- * a younger one that has some, as in blue/green moves.
+ * Decides which service may serve a VIP and port or a node port of one family. If several services claim it, the first one
+ * with a usable endpoint has it, or else the first one. An older service without endpoints must not shadow a younger one
+ * that has some, as in blue/green moves.
  *
- * First is by creation time, then by name. A service that does not say when it was created comes after all that do, so
- * that adding one never takes an address from a service that is known to be older; and after those like it that had
- * the claim when the last group of changes was over (`settle`): a file whose name sorts first takes nothing.
+ * First means by creation time, then by name. A service without a creation time comes after all services with one, so that
+ * it never takes an address from a service known to be older. It also comes after other such services that already had the
+ * claim at the last `settle`, so that a new file takes nothing only because its name sorts first.
  */
 import { type AddressKey, addressOf, keyOf, NODE_PORT, type ServiceAddress } from "./service-address.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 
-/** Why a service does not have what it claims. */
+/** Why a service does not have an address that it claims. */
 export type LossReason = "first" | "name" | "endpoints";
 
-/** What a service claims and another one has. */
+/** A claim of a service whose address another service has. */
 export interface Loss {
-  /** The service that has it. */
+  /** The service that has the address. */
   readonly holder: string;
-  /** The holder was there first; its name sorts first; it has a usable endpoint, and this service has none. */
+  /** The holder was first; its name sorts first; only the holder has a usable endpoint. */
   readonly reason: LossReason;
-  /** New with the last `settle`. */
+  /** The loss is new since the last `settle`. */
   readonly fresh: boolean;
 }
 
-/** How a claim with several claimants passed from `from` to another one. */
+/** How an address with several claimants passed from one of them to another. */
 export interface Passed {
-  /** "namespace/name". */
+  /** The new holder, "namespace/name". */
   readonly to: string;
-  /** `from` claims it no longer; has no usable endpoint; comes after `to`. */
+  /** The former holder no longer claims the address; has no usable endpoint; comes after `to`. */
   readonly reason: "released" | "endpoints" | "first";
 }
 
 export interface ClaimsOptions {
-  /** Called for every service that a change may have won something for or cost something. */
+  /** Called for every service that may have won or lost an address because of a change. */
   affected(service: string): void;
   /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */
   usable(record: ServiceRecord, port: ServicePortRecord): boolean;
   /** The service's record as of the last `settle`. */
   settled(service: string): ServiceRecord | undefined;
-  /** What is given up is remembered until `takeGivenUp`. */
+  /** Whether to keep released addresses until `takeGivenUp`. */
   readonly keepGivenUp: boolean;
 }
 
 interface Claimant {
   record: ServiceRecord;
   port: ServicePortRecord;
-  /** How often `settle` had been called when it came; ALONE: it had the claim alone at a `settle`. */
+  /** Number of `settle` calls before the claimant came, or ALONE if it was the only claimant at a `settle`. */
   readonly since: number;
-  /** As of the last change of its record or its endpoints: thousands may claim one address, and to look costs more than all else. */
+  /** As of its record's or endpoints' last change. It is cached, because thousands may claim one address, and the check is expensive. */
   usable: boolean;
-  /** Its place in the order of precedence, while the contest is `ordered`. */
+  /** Index in the order of precedence. Valid only while the contest is `ordered`. */
   place: number;
 }
 
-/** A claim of several. */
+/** An address that several services claim. */
 interface Contest {
   /** In order of precedence, at least two. */
   readonly claimants: Claimant[];
   readonly byService: Map<string, Claimant>;
-  /** How many of them are usable. */
+  /** Number of usable claimants. */
   usable: number;
-  /** Claimants know their places. */
+  /** Whether the claimants' `place` is valid. */
   ordered: boolean;
   holder: Claimant;
-  /** How often `settle` had been called when the second claimant came. */
+  /** Number of `settle` calls before the second claimant came. */
   readonly since: number;
 }
 
 const ALONE = -1;
 
-/** What `record` claims in a family, each once. */
+/** Visits all claims of `record` in a family. */
 function forEachClaim(
   record: ServiceRecord,
   family: IpFamily,
@@ -98,7 +98,7 @@ function keysOf(record: ServiceRecord, family: IpFamily): Set<AddressKey> {
   return keys;
 }
 
-/** Ports by protocol and number, and by protocol and node port: of records with so many that a search for each would be slow. */
+/** Ports by protocol and number, and by protocol and node port, for records with so many ports that searches would be slow. */
 interface PortIndex {
   readonly ports: ReadonlyMap<string, ServicePortRecord>;
   readonly nodePorts: ReadonlyMap<string, ServicePortRecord>;
@@ -118,7 +118,7 @@ function indexOf(record: ServiceRecord): PortIndex {
   return index;
 }
 
-/** The service port with this protocol and number; undefined when the record has none. */
+/** Returns the service port with this protocol and number, or undefined if the record has none. */
 export function portOf(
   record: ServiceRecord,
   protocol: Protocol,
@@ -130,7 +130,7 @@ export function portOf(
   return indexOf(record)[by === "port" ? "ports" : "nodePorts"].get(`${port} ${protocol}`);
 }
 
-/** The port by which `record` claims `key`; undefined when it does not. */
+/** Returns the service port through which `record` claims `key`, or undefined if it does not claim it. */
 function claimedPort(
   record: ServiceRecord | undefined,
   family: IpFamily,
@@ -149,13 +149,13 @@ function isContest(entry: ServiceRecord | Contest | undefined): entry is Contest
   return entry !== undefined && "claimants" in entry;
 }
 
-/** Whether a new claimant has precedence over one that is there. */
+/** Whether a new claimant has precedence over an existing one. */
 function precedes({ record, since }: Claimant, { record: other, since: before }: Claimant): boolean {
   if (record.created !== other.created) return record.created < other.created;
   return !(before < since && other.created === Infinity) && record.name < other.name;
 }
 
-/** Of those that are there, the first that the new claimant has precedence over: all behind it are so, too. */
+/** Returns the index of the first claimant over which the new one has precedence, as it then has over all later ones. */
 function placeFor(claimant: Claimant, claimants: readonly Claimant[]): number {
   let [from, to] = [0, claimants.length];
   while (from < to) {
@@ -166,7 +166,7 @@ function placeFor(claimant: Claimant, claimants: readonly Claimant[]): number {
   return from;
 }
 
-/** By the very record; undefined: it is no claimant, or was one with another record. */
+/** Returns the claimant that has exactly this record, or undefined if there is none. */
 function claimantOf({ byService }: Contest, record: ServiceRecord): Claimant | undefined {
   const claimant = byService.get(record.name);
   return claimant?.record === record ? claimant : undefined;
@@ -181,16 +181,16 @@ function isBehind(contest: Contest, claimant: Claimant, other: Claimant): boolea
 export class Claims {
   readonly #family: IpFamily;
   readonly #options: ClaimsOptions;
-  /** One claimant as it is. */
+  /** A single claimant is its record itself. */
   readonly #claimants = new Map<AddressKey, ServiceRecord | Contest>();
-  /** By key: the record that gave it up last, and no service has it since. Undefined: not tracked. */
+  /** For each address that no service has any more, the record that had it last. Undefined if not tracked. */
   readonly #givenUp: Map<AddressKey, ServiceRecord> | undefined;
   #contested = 0;
-  /** How many claims each service shares with others; those that share none are not here. */
+  /** Number of claims that each service shares with others. Services that share none are absent. */
   readonly #rivals = new Map<string, number>();
-  /** By key of what has passed since the last `settle`: who had it then. */
+  /** For each address that has passed since the last `settle`, the service that had it then. */
   #passed = new Map<AddressKey, string>();
-  /** How often `settle` was called. */
+  /** Number of `settle` calls. */
   #settles = 0;
 
   constructor(family: IpFamily, options: ClaimsOptions) {
@@ -199,22 +199,22 @@ export class Claims {
     this.#givenUp = options.keepGivenUp ? new Map() : undefined;
   }
 
-  /** Whether anything at all has two claimants. */
+  /** Whether any address has several claimants. */
   get contested(): boolean {
     return this.#contested > 0;
   }
 
-  /** Services that have a claim which another one has too. */
+  /** Returns the services that share a claim with another one. */
   rivals(): Iterable<string> {
     return this.#rivals.keys();
   }
 
-  /** Whether the service has a claim that another one has too. */
+  /** Whether the service shares a claim with another one. */
   hasRivals(service: string): boolean {
     return this.#rivals.has(service);
   }
 
-  /** `before` is the very object that was put last for the service; each undefined: it claims nothing. */
+  /** `before` must be the same object as in the last call for the service. Each is undefined if the service claims nothing. */
   put(before: ServiceRecord | undefined, after: ServiceRecord | undefined): void {
     const family = this.#family;
     if (before !== undefined && after !== undefined && before.created === after.created) {
@@ -224,7 +224,7 @@ export class Claims {
     if (after !== undefined) forEachClaim(after, family, (key, port) => this.#add(key, after, port));
   }
 
-  /** Usable endpoints of the service may have come or gone. */
+  /** Call this if usable endpoints of the service may have come or gone. */
   endpointsChanged(record: ServiceRecord): void {
     if (!this.hasRivals(record.name)) return;
     forEachClaim(record, this.#family, (key) => {
@@ -236,12 +236,12 @@ export class Claims {
     });
   }
 
-  /** The service that has the claim; undefined when none has. */
+  /** Returns the service that has the address, or undefined if none has it. */
   owner(address: ServiceAddress): string | undefined {
     return this.#owner(keyOf(address))?.name;
   }
 
-  /** Why `record` does not have what it claims; undefined when it has it. */
+  /** Returns why `record` does not have an address that it claims, or undefined if it has it. */
   loss(record: ServiceRecord, address: ServiceAddress): Loss | undefined {
     const contest = this.#contest(record, address);
     const mine = contest && claimantOf(contest, record);
@@ -252,15 +252,15 @@ export class Claims {
     return { holder: holder.record.name, reason, fresh };
   }
 
-  /** What the other claimants are in this family; none when it is not contested. */
+  /** Returns the other claimants' records in this family, or none if the address is not contested. */
   others(record: ServiceRecord, address: ServiceAddress): readonly FamilyRecord[] {
     const { claimants } = this.#contest(record, address) ?? { claimants: [] };
     return claimants.flatMap((other) => (other.record === record ? [] : (other.record[this.#family] ?? [])));
   }
 
   /**
-   * A group of changes is over: those who have their claims now had them first. Returns what may have passed since the last call, and who had
-   * it then: for `passed`. Of tens of thousands it takes no longer.
+   * Ends a group of changes: present claimants come before later ones. Returns the addresses that may have passed since the last call, and their
+   * holders at that time, for `passed`. Takes no longer for tens of thousands of addresses.
    */
   settle(): ReadonlyMap<AddressKey, string> {
     const passed = this.#passed;
@@ -269,16 +269,16 @@ export class Claims {
     return passed;
   }
 
-  /** What became of a claim that `from` had, as of the last `settle`; undefined: `from` has it again, or no service has. */
+  /** Returns how `from` lost an address that it had, as of the last `settle`, or undefined if `from` has it again or no service has it. */
   passed(claim: AddressKey, from: string): Passed | undefined {
     const entry = this.#claimants.get(claim);
     const holder = isContest(entry) ? entry.holder.record : entry;
-    // Where it has passed again since: who had it in between.
+    // If the address has passed again since, use its holder in between.
     const to = this.#passed.get(claim) ?? holder?.name;
     return to === undefined || to === from ? undefined : { to, reason: whyPassed(entry, from) };
   }
 
-  /** What was given up since the last call, and no service has taken since. */
+  /** Returns the addresses released since the last call that no service has now. */
   takeGivenUp(): [address: ServiceAddress, by: ServiceRecord][] {
     if (this.#givenUp === undefined) return [];
     const taken = Array.from(this.#givenUp, ([key, record]): [ServiceAddress, ServiceRecord] => [
@@ -320,7 +320,7 @@ export class Claims {
     this.#guardsChanged(contest, record);
   }
 
-  /** What the service goes on claiming keeps its place. */
+  /** Claims in both records keep their place. */
   #change(before: ServiceRecord, after: ServiceRecord): void {
     const had = keysOf(before, this.#family);
     const has = keysOf(after, this.#family);
@@ -331,7 +331,7 @@ export class Claims {
     });
   }
 
-  /** `present` gets company. */
+  /** Starts a contest before a second claimant is added to `present`. */
   #open(key: AddressKey, present: ServiceRecord): Contest {
     const port = claimedPort(present, this.#family, key) as ServicePortRecord;
     const had = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
@@ -346,7 +346,7 @@ export class Claims {
     return contest;
   }
 
-  /** The same service's claim, as its new record has it. */
+  /** Replaces the record of a service's claim by its new one. */
   #replace(key: AddressKey, before: ServiceRecord, after: ServiceRecord, port: ServicePortRecord): void {
     const entry = this.#claimants.get(key);
     if (!isContest(entry)) {
@@ -388,14 +388,14 @@ export class Claims {
     this.#claimants.set(key, only.record);
   }
 
-  /** Asks whether it is usable as it is. */
+  /** Updates whether the claimant is usable. */
   #look(contest: Contest, claimant: Claimant): void {
     const usable = this.#options.usable(claimant.record, claimant.port);
     contest.usable += Number(usable) - Number(claimant.usable);
     claimant.usable = usable;
   }
 
-  /** Finds out who has it now. */
+  /** Determines the present holder. */
   #decide(key: AddressKey, contest: Contest): void {
     const { claimants, holder: before } = contest;
     const [first] = claimants;
@@ -404,11 +404,11 @@ export class Claims {
     if (holder === before) return;
     this.#options.affected(before.record.name);
     this.#options.affected(holder.record.name);
-    // The first time since the last `settle`: it was the holder then.
+    // This is the first change since the last `settle`, so `before` was the holder then.
     if (contest.since < this.#settles && !this.#passed.has(key)) this.#passed.set(key, before.record.name);
   }
 
-  /** Source ranges of any claimant guard the address: they are the holder's to write. */
+  /** Source ranges of all claimants guard the address, and are written with the holder's rules. */
   #guardsChanged({ holder }: Contest, record: ServiceRecord): void {
     if (record[this.#family]?.sourceRanges !== undefined) this.#options.affected(holder.record.name);
   }
@@ -420,14 +420,14 @@ export class Claims {
   }
 }
 
-/** @param entry who has the claim by now, or claims it. */
+/** @param entry the present claimants. */
 function whyPassed(entry: ServiceRecord | Contest | undefined, from: string): Passed["reason"] {
   const former = isContest(entry) ? entry.byService.get(from) : undefined;
   if (former === undefined) return "released";
   return former.usable ? "first" : "endpoints";
 }
 
-/** Nothing but their names decided which of two comes first. */
+/** Whether only the names decide which of two claimants comes first. */
 function isTie(a: Claimant, b: Claimant): boolean {
   return a.record.created === b.record.created && (a.record.created < Infinity || a.since === b.since);
 }

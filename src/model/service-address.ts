@@ -30,7 +30,7 @@ const scratch = Buffer.alloc(16);
 export function keyOf({ family, address, protocol, port }: ServiceAddress): AddressKey {
   const ports = PROTOCOLS.indexOf(protocol) * PORTS + port;
   if (address === NODE_PORT) return NODE_PORTS[family] * PORTS_OF_ADDRESS + ports;
-  // Questions may have any text as the address.
+  // Requests may have any text as the address.
   if (family === "ip6" || packAddress(address, scratch, 0) !== 4) return `${address} ${protocol} ${port}`;
   return scratch.readUInt32BE(0) * PORTS_OF_ADDRESS + ports;
 }

@@ -1,6 +1,6 @@
 /**
- * The meaning of Services, without a word of nf_tables. One `ServicePortView` is all that the ruleset of one family needs to
- * know of one service port; it is recomputed only when its own service changes.
+ * The meaning of Services, independent of nf_tables. A `ServicePortView` is everything that the ruleset of one family needs to
+ * know about one service port. It is recomputed only if its own service changes.
  */
 
 import type { IpFamily } from "../base/ip.js";
@@ -11,34 +11,34 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { PortAddresses, ServiceAddress } from "./service-address.js";
 import type { Endpoint } from "../objects/endpoint-list.js";
 
-/** A service port as one family serves it, with the clash rule already applied: only what this service port may serve. */
+/** A service port in one family, with only the addresses that it may serve, because no other service has them. */
 export interface ServicePortView extends PortAddresses {
   /** "namespace/name". */
   readonly service: string;
   readonly portName: string;
   readonly internalPolicyLocal: boolean;
   readonly externalPolicyLocal: boolean;
-  /** CIDRs of this family that may reach the load-balancer IPs; absent: everybody. */
+  /** CIDRs of this family that may reach the load-balancer IPs. Absent if all clients may. */
   readonly sourceRanges?: readonly string[];
-  /** VIPs that the source ranges of other services guard as well; absent: none. */
+  /** VIPs that the source ranges of other services also guard. Absent if there are none. */
   readonly guards?: readonly SharedGuard[];
-  /** 0: no affinity. */
+  /** 0 for no affinity. */
   readonly affinitySeconds: number;
-  /** Absent: by chance, all endpoints alike. Never beside affinity. */
+  /** Absent if endpoints are chosen at random with equal chances. Never set together with affinity. */
   readonly balance?: EndpointBalance;
-  /** Absent: any number of connections. */
+  /** Absent if connections are not limited. */
   readonly limits?: Limits;
-  /** Policy Cluster draws from these. No order. */
+  /** Endpoints for policy Cluster, without order. */
   readonly clusterEndpoints: EndpointList;
-  /** Policy Local draws from these; empty also when no policy is Local. No order. */
+  /** Endpoints for policy Local, without order. Also empty if no policy is Local. */
   readonly localEndpoints: EndpointList;
-  /** False: reject (no usable endpoint on any node). True with an empty list: drop. */
+  /** If false, connections are rejected, because no node has a usable endpoint. If true with an empty list, they are dropped. */
   readonly hasAnyEndpoint: boolean;
-  /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */
+  /** Whether to reset connections to removed endpoints. Only true for TCP. */
   readonly resetRemovedEndpoints: boolean;
 }
 
-/** Services with source ranges that claim an address too, as a load-balancer IP: every one of them must let a packet in. */
+/** Source ranges of other services that claim an address as a load-balancer IP. A packet must be in the ranges of every service. */
 export interface SharedGuard {
   readonly address: string;
   readonly sources: readonly {
@@ -47,50 +47,50 @@ export interface SharedGuard {
   }[];
 }
 
-/** Claims that passed from one service to another, which had claimed them too. */
+/** Addresses that passed from one service to another that had also claimed them. */
 export interface TakeOver {
-  /** "namespace/name" of who has them now. */
+  /** The new holder, "namespace/name". */
   readonly service: string;
   readonly from: string;
   readonly reason: string;
-  /** "192.0.2.1:80/TCP", "IPv4 node port 30080/TCP". */
+  /** For example "192.0.2.1:80/TCP" or "IPv4 node port 30080/TCP". */
   readonly claims: readonly string[];
 }
 
-/** What of one service port matters to connections that exist already: neither policies nor hints. */
+/** The parts of a service port that matter for existing connections, so neither policies nor hints. */
 export interface ServiceTarget {
   /** "namespace/name". */
   readonly service: string;
-  /** Of `portId`. */
+  /** The result of `portId`. */
   readonly id: string;
   readonly protocol: Protocol;
   readonly port: number;
   /** Cluster IP, external IPs and load-balancer IPs that it may serve, canonical. */
   readonly addresses: readonly string[];
-  /** 0: none. */
+  /** 0 for none. */
   readonly nodePort: number;
-  /** TCP connections to an endpoint that is gone are to be reset; false for other protocols. */
+  /** Whether to reset connections to removed endpoints. Only true for TCP. */
   readonly resetRemovedEndpoints: boolean;
-  /** Every endpoint that some slice names, in whatever state. */
+  /** All endpoints in slices, in any state. */
   readonly endpoints: readonly Endpoint[];
-  /** How long connections to an endpoint that terminates are kept; 0: until it is gone. */
+  /** How long connections to a terminating endpoint are kept. 0: until it is gone. */
   readonly drainSeconds: number;
-  /** For each endpoint: it terminates and is in no list, so that it gets no new connections. Undefined: none of them, or it is not asked for. */
+  /** For each endpoint, whether it terminates and gets no new connections, as it is in no list. Undefined if none does, or if not requested. */
   readonly draining: readonly boolean[] | undefined;
-  /** For each of them: it takes traffic, be it that it is ready or that it is serving, terminating or not. */
+  /** For each endpoint, whether it takes traffic, because it is ready or serving, terminating or not. */
   readonly serving: readonly boolean[];
 }
 
-/** Endpoints of one service that took traffic, and do no more. */
+/** Endpoints of one service that no longer take traffic. */
 export interface ReleasedEndpoints {
   readonly family: IpFamily;
   /** "namespace/name". */
   readonly service: string;
-  /** Empty when endpoints only came. */
+  /** Empty if endpoints were only added. */
   readonly endpoints: readonly (Pick<Endpoint, "address" | "port"> & { readonly protocol: Protocol })[];
 }
 
-/** What services gave up since it was last asked for. */
+/** Addresses and endpoints that services gave up since the last request. */
 export interface Released {
   /** Addresses that a service had until now, and that no service has now. */
   readonly addresses: readonly {
@@ -100,25 +100,25 @@ export interface Released {
     /** "address port" of the endpoints that its connections may have gone to. Undefined if unknown: any endpoint is possible. */
     readonly endpoints: ReadonlySet<string> | undefined;
   }[];
-  /** "namespace/name" of the services of which more changed than slices that were there. */
+  /** "namespace/name" of services for which more changed than their existing slices. */
   readonly changed: readonly string[];
-  /** Of the other services that changed. */
+  /** Endpoints of the other services that changed. */
   readonly endpoints: readonly ReleasedEndpoints[];
 }
 
-/** What a load balancer asks this node about a service, in one family: spec.healthCheckNodePort. */
+/** This node's answer to a load balancer about a service in one family (spec.healthCheckNodePort). */
 export interface HealthCheck {
   readonly port: number;
-  /** metadata.uid of the Service; "" when the object does not say. */
+  /** metadata.uid of the Service, or "" if the object has none. */
   readonly uid: string;
   /**
-   * Distinct addresses of ready endpoints on this node, over all ports. One that is terminating does not count, even
-   * where traffic still goes to it: the load balancer shall look elsewhere.
+   * Number of distinct addresses of ready endpoints on this node, over all ports. Terminating endpoints do not count, even if they
+   * still get traffic, because the load balancer should use other nodes.
    */
   readonly localEndpoints: number;
 }
 
-/** How much a family serves: ServiceModel.counts. */
+/** Number of services and endpoints that a family serves (ServiceModel.counts). */
 export interface ServedCounts {
   /** Services with a ClusterIP of the family. */
   readonly services: number;
@@ -126,7 +126,7 @@ export interface ServedCounts {
   readonly endpoints: number;
 }
 
-/** Something in an object that cannot be served, said once. */
+/** A part of an object that cannot be served. Each is reported once. */
 export interface Problem {
   /** "Service", "EndpointSlice", "Node", "ServiceCIDR". */
   readonly kind: string;
@@ -135,6 +135,6 @@ export interface Problem {
   /** Path of the field: "spec.externalIPs[1]". */
   readonly field: string;
   readonly reason: string;
-  /** The field is understood, and not to be served by rule: nothing is missing. */
+  /** Set if the field is valid but by rule not served, so that nothing is missing. */
   readonly refused?: true;
 }
