@@ -4,12 +4,12 @@
  *
  *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [--no-addon] [-- SCRIPT ARGS...]
  *
- * --format  also the C++ formatter
- * --lint  also the C++ formatter and linter
- * --browser  also Chromium, for the status page's tests
- * --asan  also a second addon under AddressSanitizer and UBSan, in build-asan/
- * --no-addon  without compiling the addon, for scripts that do not load it
- * --      when everything is ready, run SCRIPT with the pinned Node and exit with its code
+ * - `--format` also installs the C++ formatter.
+ * - `--lint` also installs the C++ formatter and linter.
+ * - `--browser` also installs Chromium, for the status page's tests.
+ * - `--asan` also compiles a second addon under AddressSanitizer and UBSan, in build-asan/.
+ * - `--no-addon` does not compile the addon, for scripts that do not load it.
+ * - `--` runs SCRIPT with the pinned Node when everything is ready, and exits with its code.
  *
  * Plain JavaScript without dependencies, because it runs with the machine's own Node (>= 18) before anything is
  * installed. Each step does nothing if its work is already done.
@@ -218,7 +218,7 @@ function filesUnder(...paths) {
   return found.sort((a, b) => (a < b ? -1 : 1));
 }
 
-/** A digest of files' names and contents, and of anything else that affects the outcome of a step. */
+/** Returns a digest of files' names and contents, and of anything else that affects the outcome of a step. */
 function digest(files, ...extra) {
   const hash = createHash("sha256");
   for (const file of files)

@@ -1,6 +1,6 @@
 /*
- * What Debian's libnftnl and libmnl, built against glibc with checks of buffers' sizes, miss in musl. The size is checked by
- * the callers' own bounds.
+ * Functions that musl lacks but Debian's libnftnl and libmnl need, because they are built against glibc with checks of buffer
+ * sizes. Unlike glibc's, these do not abort if a buffer is too small, because the callers check the bounds.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -78,7 +78,7 @@ function origins(platform: Platform): readonly (readonly [from: string, to: stri
   ];
 }
 
-/** A digest of everything that affects the addon: of the current files, or of the copies that are compiled. */
+/** Returns a digest of everything that affects the addon: of the current files, or of the copies that are compiled. */
 function digest(name: string, platform: Platform, of: "origins" | "copies"): string {
   const hash = createHash("sha256").update(`${name} ${JSON.stringify(platform)}`);
   const add = (label: string, file: string): unknown =>

@@ -1,12 +1,12 @@
 /**
  * `npm pack` and `npm publish` run this before and after, because the package contains only the library.
  *
- *   node deploy/package/prepare.mjs           builds dist/ and prebuilds/, and writes the published package.json
- *                                             NFT_PROXIER_PLATFORMS="linux-x64-glibc …": only for these platforms
- *   node deploy/package/prepare.mjs --after   restores the checkout's own package.json
+ * - `node deploy/package/prepare.mjs` builds dist/ and prebuilds/, and writes the published package.json. With
+ *   NFT_PROXIER_PLATFORMS="linux-x64-glibc …", it only builds these platforms.
+ * - `node deploy/package/prepare.mjs --after` restores the checkout's own package.json.
  *
- * The checkout's package.json is that of the program; the library's users do not need client-node, zod and the pinned
- * Node. dist/.npmignore excludes everything that the two entry points do not import.
+ * The checkout's package.json is for the program. The library's users do not need its client-node, zod and pinned Node.
+ * dist/.npmignore excludes everything that the two entry points do not import.
  */
 import { spawnSync } from "node:child_process";
 import fs from "node:fs";
