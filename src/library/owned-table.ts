@@ -1,16 +1,14 @@
 /** The library's `Table` and `TableWatch`: wrappers of the engine's own, with readable values. */
 import { isDeepStrictEqual } from "node:util";
-import type { Kernel, TableRef, Verdict } from "../netlink/kernel.js";
+import type { ChangeBatch, Kernel, TableRef, Verdict } from "../netlink/kernel.js";
 import {
   type ApplyOptions as EngineApplyOptions,
-  type ApplyResult,
   type ElementSet,
-  type Features,
   type ForeignChange,
-  type Insertion as FullInsertion,
   Table as Engine,
   type TableOptions as EngineOptions,
   TableWatch as EngineWatch,
+  type WatchedTable,
   type WatchOptions,
 } from "../table/table-exports.js";
 import {
@@ -34,10 +32,19 @@ import {
   watchHandlers,
   watchOptions,
 } from "./checks.js";
+import { type Features, probeFeatures } from "./features.js";
+import { type ApplyResult, InsertedRules, type Insertion as FullInsertion, joinInserted } from "./inserted-rules.js";
 import { type ChainSpec, fullChain, fullRule, type Rule } from "./rules.js";
 
 /** Identity and marks of a table. */
-export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own" | "ownerMark"> {}
+export interface TableOptions extends Pick<EngineOptions, "family" | "name" | "comment" | "own"> {
+  /**
+   * Marks our rules in chains of other programs, in their comments. `insertions` needs it. Use one mark per Table: apply removes
+   * undesired rules with this mark from every chain of the namespace, so that none remains after an upgrade. This
+   * costs a dump of all tables' rules at each full read.
+   */
+  readonly ownerMark?: string;
+}
 
 /** Options of `Table.apply`. */
 export interface ApplyOptions extends Pick<EngineApplyOptions, "rebuild"> {}
@@ -47,18 +54,22 @@ export interface Insertion extends Omit<FullInsertion, "rules"> {
   readonly rules: readonly Rule[];
 }
 
-const engines = new WeakMap<Table, Engine>();
+const watchedTables = new WeakMap<Table, WatchedTable>();
 
 /**
  * An nf_tables table that this program owns. Declare the desired chains, sets and elements, in any order, then call `apply()`.
  * The first apply reads the kernel's table, removes everything undesired, and leaves equal objects untouched (counters and the
  * contents of dynamic sets survive). The cost of a later apply depends only on the changes since. Each apply is one atomic
- * transaction, or none if there is nothing to do.
+ * transaction, or none if there is nothing to do. A second one writes our rules in other programs' chains.
  *
  * While `apply()` or `load()` runs, all methods that change the desired state, also of set handles, throw TableError "busy".
  */
 export class Table {
+  readonly #kernel: Kernel;
   readonly #engine: Engine;
+  /** Undefined without `ownerMark`. */
+  readonly #inserted: InsertedRules | undefined;
+  #features: Promise<Features> | undefined;
   /** The verdicts of maps, by the engine's numbers. */
   readonly #verdicts = new Map<number, Verdict>();
   /** Sets by name, as last declared. */
@@ -67,8 +78,11 @@ export class Table {
   /** Throws FieldError, or RangeError if the mark does not fit in a comment. */
   constructor(kernel: Kernel, options: TableOptions) {
     check(tableOptions, "options", options);
-    this.#engine = new Engine(kernel, options);
-    engines.set(this, this.#engine);
+    const { ownerMark, ...engineOptions } = options;
+    this.#kernel = kernel;
+    this.#engine = new Engine(kernel, engineOptions);
+    if (ownerMark !== undefined) this.#inserted = new InsertedRules(kernel, { own: this.ref, ownerMark });
+    watchedTables.set(this, watched(this.#engine, this.#inserted));
   }
 
   /** The table's family and name. */
@@ -136,7 +150,9 @@ export class Table {
       checkRule(where, rule, target.family);
       return fullRule(where, rule);
     });
-    this.#engine.insertions({ ...target, rules });
+    if (this.#inserted === undefined) throw new TypeError("insertions need the option ownerMark");
+    this.#engine.checkChangeable();
+    this.#inserted.set({ ...target, rules });
   }
 
   /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */
@@ -151,32 +167,48 @@ export class Table {
    */
   async apply(options: ApplyOptions = {}): Promise<ApplyResult> {
     check(applyOptions, "apply", options);
-    return this.#engine.apply(options);
+    const table = await this.#engine.apply(options);
+    if (this.#inserted === undefined) return table;
+    if (table.resynced !== undefined) this.#inserted.invalidate();
+    return joinInserted(table, await this.#inserted.apply());
   }
 
   /** Compares everything with the kernel and writes nothing. The next apply repairs the differences. Throws TableError. */
-  check(): Promise<"same" | "different"> {
-    return this.#engine.check();
+  async check(): Promise<"same" | "different"> {
+    const own = await this.#engine.check();
+    return (await this.#inserted?.check()) === "different" ? "different" : own;
   }
 
   /** Makes the next apply read everything first. Its result contains `reason`. */
   invalidate(reason: string): void {
     this.#engine.invalidate(reason);
+    this.#inserted?.invalidate();
   }
 
   /** Returns the kernel's features. They are probed once, or again with `refresh`, by transactions that are rolled back. */
   features(refresh = false): Promise<Features> {
-    return this.#engine.features(refresh);
+    if (this.#features === undefined || refresh) {
+      const probing = probeFeatures(this.#kernel, this.ref.family);
+      probing.catch(() => {
+        if (this.#features === probing) this.#features = undefined;
+      });
+      this.#features = probing;
+    }
+    return this.#features;
   }
 
   /** Returns the desired state as text for `nft -f` (1.0.6 or newer). */
   render(): string {
-    return this.#engine.render();
+    const inserted = this.#inserted?.render() ?? [];
+    if (inserted.length === 0) return this.#engine.render();
+    const lines = ["# in chains of other tables, which must exist", ...inserted];
+    return `${this.#engine.render()}\n${lines.join("\n")}\n`;
   }
 
   /** Removes the table and our rules in other tables from the kernel. The desired state is kept. Throws TableError. */
-  destroy(): Promise<ApplyResult> {
-    return this.#engine.destroy();
+  async destroy(): Promise<ApplyResult> {
+    const table = await this.#engine.destroy();
+    return this.#inserted === undefined ? table : joinInserted(table, await this.#inserted.destroy());
   }
 
   /** Rejects further calls. The kernel's state does not change. */
@@ -204,6 +236,21 @@ export class Table {
   }
 }
 
+/** The table for the engine's watch, with our rules in others' chains. */
+function watched(engine: Engine, inserted: InsertedRules | undefined): WatchedTable {
+  if (inserted === undefined) return engine;
+  return {
+    ref: engine.ref,
+    noticesAllTables: true,
+    notice: (batch: ChangeBatch) => [...engine.notice(batch), ...inserted.notice(batch)],
+    listening: (listening) => engine.listening(listening),
+    eventsLost: (reason) => {
+      inserted.invalidate();
+      return engine.eventsLost(reason);
+    },
+  };
+}
+
 function typesOf({ key, data, interval = false, dynamic = false }: SetSpec): readonly unknown[] {
   return [key, data, interval, dynamic];
 }
@@ -224,12 +271,12 @@ export class TableWatch {
   constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
     check(watchHandlers, "handlers", handlers);
     check(watchOptions, "options", options);
-    const outer = new Map(tables.map((table) => [engines.get(table)!, table]));
+    const outer = new Map(tables.map((table) => [watchedTables.get(table)!, table]));
     this.#watch = new EngineWatch(
       kernel,
       [...outer.keys()],
       {
-        changed: (engine, change) => handlers.changed(outer.get(engine)!, change),
+        changed: (one, change) => handlers.changed(outer.get(one)!, change),
         lost: (reason) => handlers.lost(reason),
         failed: (error, againMs) => handlers.failed(error, againMs),
       },

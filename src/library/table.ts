@@ -21,12 +21,10 @@ export { TableError, type TableErrorCode } from "../table/table-exports.js";
 export type {
   Action,
   AddressTypeName,
-  ApplyResult,
   CtDirectionName,
   CtStateName,
   Drift,
   FaultyObject,
-  Features,
   Field,
   FieldType,
   ForeignChange,
@@ -55,6 +53,8 @@ export {
   type TableOptions,
   type WatchHandlers,
 } from "./owned-table.js";
+export type { Features } from "./features.js";
+export type { ApplyResult } from "./inserted-rules.js";
 export type { BaseChain, ChainSpec, HookName, PriorityName, Rule, Statement } from "./rules.js";
 export type { VerdictText } from "./verdicts.js";
 

@@ -50,16 +50,13 @@ export class DeclaredTable {
     return this.desired.verdicts.id(verdict);
   }
 
-  /**
-   * Renders the desired table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Insertions have no place of their own: the text
-   * adds them to chains that have to exist.
-   */
-  render(): string {
-    return renderTable(this.ref, this.#comment, this.desired, this.renderInsertions());
+  /** Throws TableError "busy" while `apply()` or `load()` runs. */
+  checkChangeable(): void {
+    this.desired.checkChangeable();
   }
 
-  /** Lines that add our rules to others' chains. */
-  protected renderInsertions(): readonly string[] {
-    return [];
+  /** Renders the desired table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. */
+  render(): string {
+    return renderTable(this.ref, this.#comment, this.desired);
   }
 }

@@ -19,23 +19,14 @@ import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } 
 import { lowerRule } from "./rules/statements.js";
 import type { FaultyObject, Statement } from "./rules/rule.js";
 
-export interface Features {
+/** What a Table, or a ruleset of services, has to know of the kernel. */
+export interface KernelFeatures {
   /** `destroy` operations (Linux 6.3). */
   readonly destroy: boolean;
-  readonly masqueradeFullyRandom: boolean;
-  readonly snatFullyRandom: boolean;
   /** `reject` in prerouting (Linux 5.9). */
   readonly rejectPrerouting: boolean;
-  /** NFT_TABLE_F_OWNER (Linux 5.12). */
-  readonly tableOwner: boolean;
   /** NFT_TABLE_F_PERSIST with an owner (Linux 6.9). */
   readonly tablePersist: boolean;
-  /** nat chains in `inet` tables (Linux 5.2). */
-  readonly inetNat: boolean;
-  /** Route look-ups (`fib`). */
-  readonly fib: boolean;
-  /** Comments of chains in userdata (Linux 5.10). */
-  readonly chainUserdata: boolean;
   /** Deleting a verdict map releases its chains in the same transaction (Linux 6.4, 5.10.188, 6.1.36). */
   readonly deletedMapsLetGo: boolean;
   /** Maps whose elements have counters (Linux 5.7). */
@@ -46,7 +37,6 @@ export interface Features {
 export class Quirks {
   /** Chains that cannot be deleted. A full read clears the set. */
   readonly busyChains = new Set<string>();
-  #features: Promise<Features> | undefined;
   #ownable: boolean | undefined;
   #letGo: boolean | undefined;
   #destroys: boolean | undefined;
@@ -55,18 +45,6 @@ export class Quirks {
     readonly kernel: Kernel,
     readonly family: Family,
   ) {}
-
-  /** Probed once, and again if `refresh` is true. */
-  features(refresh: boolean): Promise<Features> {
-    if (this.#features === undefined || refresh) {
-      const probing = probeAll(this.kernel, this.family);
-      probing.catch(() => {
-        if (this.#features === probing) this.#features = undefined;
-      });
-      this.#features = probing;
-    }
-    return this.#features;
-  }
 
   /** Whether tables can outlive their owner. */
   async canOwnTables(): Promise<boolean> {
@@ -129,7 +107,7 @@ export function fateOf({ flags, owner }: TableFacts, own: boolean, portId: numbe
 const TABLE = "feature-probe";
 
 /** The errno with which a kernel without the feature refuses its probe. Features without an entry: any errno. */
-const REFUSALS: { readonly [K in keyof Features]?: string } = {
+const REFUSALS: { readonly [K in keyof KernelFeatures]?: string } = {
   // nft_reject_validate, for a hook that it does not support.
   rejectPrerouting: "EOPNOTSUPP",
   deletedMapsLetGo: "EBUSY",
@@ -138,7 +116,7 @@ const REFUSALS: { readonly [K in keyof Features]?: string } = {
 };
 
 /** Undefined if the kernel refuses the probe for another reason, or gives none: then the feature is unknown. */
-type Probed<Feature extends keyof Features> = { readonly [K in Feature]: boolean | undefined };
+type Probed<Feature extends keyof KernelFeatures> = { readonly [K in Feature]: boolean | undefined };
 
 /** The features that the rules for services depend on. */
 export type RuleFeatures = Probed<"rejectPrerouting" | "elementCounters">;
@@ -149,7 +127,11 @@ export function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleF
 }
 
 /** Sends all probes in one batch, because each batch costs the kernel an RCU grace period. The kernel answers for each operation. */
-async function probe<F extends keyof Features>(kernel: Kernel, family: Family, ...features: F[]): Promise<Probed<F>> {
+export async function probe<F extends keyof KernelFeatures>(
+  kernel: Kernel,
+  family: Family,
+  ...features: F[]
+): Promise<Probed<F>> {
   const batches = features.map((feature) => PROBES[feature](family));
   const refused = await refusal(kernel, batches.flat());
   let end = 0;
@@ -166,7 +148,7 @@ async function probe<F extends keyof Features>(kernel: Kernel, family: Family, .
 }
 
 /** Returns undefined if the kernel accepts the operations. */
-async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError | undefined> {
+export async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError | undefined> {
   try {
     await kernel.commit(ops, { dryRun: true });
     return undefined;
@@ -176,26 +158,21 @@ async function refusal(kernel: Kernel, ops: readonly Op[]): Promise<KernelError 
   }
 }
 
-async function probeAll(kernel: Kernel, family: Family): Promise<Features> {
-  const features: Partial<Record<keyof Features, boolean>> = {};
-  for (const feature of Object.keys(PROBES) as (keyof Features)[])
-    features[feature] = (await probe(kernel, family, feature))[feature] === true;
-  return features as Features;
-}
-
-function tableOp(family: Family, flags?: number): Op {
+export function tableOp(family: Family, flags?: number): Op {
   return { op: "add", kind: "table", family, table: TABLE, flags };
 }
 
-function chainOps(family: Family, more: { readonly base?: BaseChain; readonly userdata?: Uint8Array } = {}): Op[] {
+export function chainOps(
+  family: Family,
+  more: { readonly base?: BaseChain; readonly userdata?: Uint8Array } = {},
+): Op[] {
   return [tableOp(family), { op: "add", kind: "chain", family, table: TABLE, chain: "probe", ...more }];
 }
 
-const PREROUTING: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.filter };
-const POSTROUTING: BaseChain = { type: "nat", hook: Hook.postrouting, priority: Priority.srcnat };
+export const PREROUTING: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.filter };
 
 /** A rule in a base chain. */
-function ruleOps(family: Family, base: BaseChain, statement: Statement): Op[] {
+export function ruleOps(family: Family, base: BaseChain, statement: Statement): Op[] {
   const { exprs } = lowerRule({ statements: [statement] }, { family });
   return [...chainOps(family, { base }), { op: "add", kind: "rule", family, table: TABLE, chain: "probe", exprs }];
 }
@@ -210,20 +187,11 @@ function mapOps(family: Family, map: Partial<SetInfo>, element: Partial<ElementB
   ];
 }
 
-/** The operations that probe each feature, in the order of `probeAll`. */
-const PROBES: { readonly [K in keyof Features]: (family: Family) => Op[] } = {
+/** The operations that probe each feature. */
+export const PROBES: { readonly [K in keyof KernelFeatures]: (family: Family) => Op[] } = {
   destroy: (family) => [tableOp(family), { op: "destroy", kind: "chain", family, table: TABLE, chain: "not-there" }],
-  masqueradeFullyRandom: (family) => ruleOps(family, POSTROUTING, { action: "masquerade", fullyRandom: true }),
-  snatFullyRandom: (family) => {
-    const address = family === "ip6" ? "2001:db8::1" : "192.0.2.1";
-    return ruleOps(family, POSTROUTING, { action: "snat", address, fullyRandom: true });
-  },
   rejectPrerouting: (family) => ruleOps(family, PREROUTING, { action: "reject" }),
-  tableOwner: (family) => [tableOp(family, TableFlag.owner)],
   tablePersist: (family) => [tableOp(family, OWNED)],
-  inetNat: () => chainOps("inet", { base: { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat } }),
-  fib: (family) => ruleOps(family, PREROUTING, { match: "address-type", direction: "source", type: "local" }),
-  chainUserdata: (family) => chainOps(family, { userdata: Uint8Array.of(0, 2, 0x78, 0) }),
   deletedMapsLetGo: (family) => {
     const verdicts = [{ verdict: "goto", chain: "probe" }] as const;
     return [

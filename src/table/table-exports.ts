@@ -1,6 +1,6 @@
 /** The declarative Table: any program can own an nf_tables table with it. The only public module of this directory. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
-export { type Features, probeRuleFeatures, type RuleFeatures } from "./quirks.js";
+export { probeRuleFeatures, type RuleFeatures } from "./quirks.js";
 export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/families.js";
 export { FIELD_TYPES } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
@@ -8,6 +8,12 @@ export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
 export * from "./rules/rule.js";
 export * as vocabulary from "./rules/vocabulary.js";
 export { describeRefusal, joinResults, TableError, type TableErrorCode } from "./sync/results.js";
-export { TableWatch, type ForeignChange, type WatchHandlers, type WatchOptions } from "./sync/watch.js";
+export {
+  TableWatch,
+  type ForeignChange,
+  type WatchedTable,
+  type WatchHandlers,
+  type WatchOptions,
+} from "./sync/watch.js";
 export { Table } from "./table.js";
 export { protocolNumber } from "../base/protocols.js";

@@ -6,25 +6,22 @@ import { KernelError } from "../netlink/errors.js";
 import { nextGeneration } from "../netlink/generation.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, ElementBatch, Kernel } from "../netlink/kernel.js";
 import { DeclaredTable } from "./declared-table.js";
-import { type Features, fateOf, Quirks, type TableFacts } from "./quirks.js";
-import type { ApplyOptions, ApplyResult, Clock, Drift, Insertion, TableOptions } from "./rules/rule.js";
+import { fateOf, Quirks, type TableFacts } from "./quirks.js";
+import type { ApplyOptions, ApplyResult, Clock, Drift, TableOptions } from "./rules/rule.js";
 import type { Period } from "./sync/announcements.js";
-import { driftOf, joined } from "./sync/drift.js";
-import { Insertions, NOTHING_INSERTED } from "./sync/insertions.js";
+import { joined } from "./sync/drift.js";
 import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
 import { emptyState } from "./sync/dump.js";
 import { type CheckOutcome, TableCheck } from "./sync/check.js";
 import { ObservedTable, type Reading } from "./sync/observed.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
-import { joinResults, TableError, toResult, toTableError } from "./sync/results.js";
+import { isDrift, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";
-import { describeChanges, describeForeignChanges } from "./sync/describe-changes.js";
+import { describeChanges } from "./sync/describe-changes.js";
 
 const DEFAULT_GRACE_PERIOD_MS = 500;
 /** Maximum number of retries of one apply(), each after another read of the kernel. */
 const MAX_RETRIES = 3;
-/** Refusals because an object exists, does not exist, is in use, or has an owner: the kernel's state is not the observed one. */
-const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
 
 /** By set: the elements that packets have put into it. */
 type Filled = ReadonlyMap<string, ElementBatch>;
@@ -49,7 +46,6 @@ export class Table extends DeclaredTable {
   readonly #kernel: Kernel;
   readonly #options: TableOptions;
   readonly #clock: Clock;
-  readonly #insertions: Insertions;
   readonly #observed: ObservedTable;
   readonly #check: TableCheck;
   readonly #quirks: Quirks;
@@ -75,13 +71,6 @@ export class Table extends DeclaredTable {
     this.#observed = new ObservedTable(kernel, this.ref, this.desired, options.comment);
     this.#check = new TableCheck(this.#observed);
     this.#quirks = new Quirks(kernel, options.family);
-    this.#insertions = new Insertions(options);
-  }
-
-  /** Desires exactly these rules of ours at that end of another table's chain. An empty list removes them. */
-  insertions(target: Insertion): void {
-    this.desired.checkChangeable();
-    this.#insertions.set(target);
   }
 
   /** Starts reading the kernel in the background. The first `load` or `apply` uses the result if nothing has changed since. */
@@ -112,17 +101,16 @@ export class Table extends DeclaredTable {
       this.#observed.announcements.add(generation, false);
       return [];
     }
-    const inserted = describeForeignChanges(this.#insertions.notice(events));
     const ours = events.filter(
       (event) => event.family === this.ref.family && event.table === this.ref.table && !this.#isPackets(event),
     );
     this.#observed.announcements.add(generation, ours.length > 0);
-    if (ours.length === 0) return inserted;
+    if (ours.length === 0) return [];
     const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
     const scope = ours.some(({ kind }) => kind === "table") ? {} : { sets: named };
     const reason = "another process changed the table";
     const added = this.#observed.invalidations.add({ cause: "foreign", reason, generation, ...scope });
-    return added ? [...describeChanges(ours), ...inserted] : inserted;
+    return added ? describeChanges(ours) : [];
   }
 
   /** From now on, `notice` gets every transaction of the namespace (true), or no longer gets them (false). */
@@ -141,12 +129,7 @@ export class Table extends DeclaredTable {
 
   /** Whether the kernel's table may differ from what we last wrote. The next apply that repairs will check. */
   get invalidated(): boolean {
-    return this.#observed.invalidations.any || this.#insertions.suspect;
-  }
-
-  /** Whether `notice` needs the events of other tables too, because any of them may have rules of ours. */
-  get noticesAllTables(): boolean {
-    return this.#insertions.used;
+    return this.#observed.invalidations.any;
   }
 
   /**
@@ -157,11 +140,7 @@ export class Table extends DeclaredTable {
    */
   async check(mostElements = Infinity): Promise<CheckOutcome> {
     try {
-      return await this.#check.run(
-        (part) => this.#undisturbed(part),
-        () => this.#insertions.check(this.#kernel),
-        mostElements,
-      );
+      return await this.#check.run((part) => this.#undisturbed(part), mostElements);
     } catch (error) {
       throw toTableError(this.#options.name, error);
     }
@@ -201,33 +180,16 @@ export class Table extends DeclaredTable {
     return this.#isTheirs(await this.#present());
   }
 
-  /** Features of the kernel. Probed once, and again if `refresh` is true. */
-  features(refresh = false): Promise<Features> {
-    return this.#quirks.features(refresh);
-  }
-
-  protected override renderInsertions(): readonly string[] {
-    return this.#insertions.render();
-  }
-
-  /** Removes the table and our rules in other tables. The desired state is kept for a later `apply`. */
+  /** Removes the table. The desired state is kept for a later `apply`. */
   destroy(): Promise<ApplyResult> {
     return this.#serialised(async () => {
       this.invalidate("the table was removed");
-      this.#insertions.invalidate();
-      try {
-        const present = await this.#present();
-        this.#checkOwner(present);
-        const reading = await this.#insertions.read(this.#kernel, this.ref);
-        const open = reading.open.map((target) => ({ ...target, desired: NOTHING_INSERTED }));
-        const plan = new Plan();
-        this.#insertions.plan(open, plan);
-        if (present !== undefined)
-          plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-        return await this.#write(plan);
-      } finally {
-        this.#insertions.invalidate();
-      }
+      const present = await this.#present();
+      this.#checkOwner(present);
+      const plan = new Plan();
+      if (present !== undefined)
+        plan.push("removeChains", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
+      return this.#write(plan);
     });
   }
 
@@ -283,7 +245,7 @@ export class Table extends DeclaredTable {
         readWhole ||= reading?.whole === true;
         this.#drift = joined(this.#drift, reading?.drift);
         this.#expected = retry < MAX_RETRIES ? reading?.generation : undefined;
-        await this.#applyOnce(written, repair);
+        await this.#applyOnce(written);
         return this.#resultOf(written, resynced);
       } catch (failure) {
         const error = toTableError(this.#options.name, failure);
@@ -325,10 +287,9 @@ export class Table extends DeclaredTable {
         if (!isDeleted) {
           this.#drift = joined(this.#drift, (await this.#observed.condemn(reason)).drift);
           this.#quirks.busyChains.clear();
-          this.#insertions.invalidate();
         }
         filled ??= await this.#observed.readFilled();
-        await this.#applyOnce(written, true, filled);
+        await this.#applyOnce(written, filled);
         return this.#resultOf(written, reason);
       } catch (failure) {
         const error = toTableError(this.#options.name, failure);
@@ -367,32 +328,28 @@ export class Table extends DeclaredTable {
     } catch {
       return false;
     }
-    // Nothing tells whether the tables with our insertions changed.
-    this.#insertions.invalidate();
     return true;
   }
 
   /** If the error requires it, invalidates the observed state. Returns whether to retry now. */
-  #mayRetry({ code, faulty, cause }: TableError, wasRead: boolean, repair: boolean): boolean {
+  #mayRetry(error: TableError, wasRead: boolean, repair: boolean): boolean {
+    const { code, cause } = error;
     const { invalidations } = this.#observed;
     if (code === "stale" || code === "unknown-outcome") {
       if (code === "stale") invalidations.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
       else invalidations.add({ cause: "outcome", reason: "the outcome of a transaction is not known" });
       return true;
     }
-    const drifted = code === "not-found" || (code === "refused" && faulty.some(({ errno }) => DRIFT.has(errno)));
-    if (!drifted || wasRead) return false;
+    if (!isDrift(error) || wasRead) return false;
     invalidations.add({ cause: "conflict", reason: "the kernel holds something else than was observed" });
-    this.#insertions.invalidate();
     if (repair) return true;
     const message = `${this.#options.name}: nothing can be written before it is repaired`;
     throw new TableError("stale", message, [], { cause });
   }
 
-  #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "deferred" | "busy"> {
+  #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "busy"> {
     const now = this.#clock.now();
-    let next = this.#insertions.retryAt(now) ?? Infinity;
-    if (typeof this.#leftovers === "object") next = Math.min(next, this.#leftovers.due);
+    let next = typeof this.#leftovers === "object" ? this.#leftovers.due : Infinity;
     const { sets, watched } = this.desired;
     for (const name of watched) {
       const elements = sets.get(name);
@@ -401,11 +358,9 @@ export class Table extends DeclaredTable {
       // No work remains. The next change adds the set again.
       if (elements === undefined || (elements.known && due === undefined && !elements.dirty)) watched.delete(name);
     }
-    const { deferred } = this.#insertions;
     const busy = [...this.#quirks.busyChains].filter((chain) => !this.desired.chains.has(chain));
     return {
       ...(next === Infinity ? {} : { applyAgainMs: Math.max(0, Math.ceil(next - now)) }),
-      ...(deferred.length === 0 ? {} : { deferred }),
       ...(busy.length === 0 ? {} : { busy }),
     };
   }
@@ -414,7 +369,6 @@ export class Table extends DeclaredTable {
     const reading = await this.#observed.read();
     if (reading.whole) {
       this.#quirks.busyChains.clear();
-      this.#insertions.invalidate();
     }
     return reading;
   }
@@ -468,10 +422,8 @@ export class Table extends DeclaredTable {
    * @param written gets the result of each transaction, at least one, including those before a failed one.
    * @param filled elements that packets had put into the sets of a replaced table. Default: read them, as far as possible.
    */
-  async #applyOnce(written: ApplyResult[], repair: boolean, filled?: Filled): Promise<void> {
+  async #applyOnce(written: ApplyResult[], filled?: Filled): Promise<void> {
     this.#checkOwner(this.#observed.state.table);
-    const { open, drift } = await this.#insertions.read(this.#kernel, this.ref, repair);
-    this.#drift = joined(this.#drift, driftOf(new Set(["foreign"]), drift));
     await this.#observed.readUnknownSets();
     await this.#observed.readHandles();
     const { gracePeriodMs = DEFAULT_GRACE_PERIOD_MS, pieceElements = PIECE_ELEMENTS } = this.#options;
@@ -486,7 +438,6 @@ export class Table extends DeclaredTable {
     const outgoing = new Outgoing(snapshot);
     const write = async ({ sets, last }: Piece): Promise<void> => {
       const plan = new Plan();
-      if (last) this.#insertions.plan(open, plan);
       if (last) planObjects(this.ref, state, plan);
       planTable(await this.#planInput({ chains: last ? snapshot.chains : [], sets }, kept.chains, saved), plan);
       written.push(await this.#write(plan));

@@ -4,7 +4,8 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 import { normalizeExpr } from "../../src/netlink/normalize.js";
 import type { BaseChain, Expr, Family, Kernel, TableRef } from "../../src/netlink/kernel.js";
-import { Table, type Rule } from "../../src/table/table-exports.js";
+import { Table } from "../../src/table/table-exports.js";
+import { type Rule as LibraryRule, Table as LibraryTable } from "../../src/library/table.js";
 import { anonymousContent } from "../../src/table/rules/diff.js";
 import { endpoint, indexed, serviceTable, vip } from "./table/build.js";
 import { CASES, setsOf, type Case } from "./table/statements.js";
@@ -124,8 +125,8 @@ describe("insertions", () => {
   const theirs = { family: "ip", table: "theirs" } as const;
 
   it("render as lines that nft loads into the chains of others, where apply() finds them", async () => {
-    const table = new Table(world.kernel, { family: "ip", name: "own", ownerMark: "test" });
-    const rule = (comment: string): Rule => ({
+    const table = new LibraryTable(world.kernel, { family: "ip", name: "own", ownerMark: "test" });
+    const rule = (comment: string): LibraryRule => ({
       statements: [
         { match: "protocol", protocol: "udplite" },
         { match: "port", direction: "source", ports: [80, 443] },

@@ -16,13 +16,11 @@ import type { ChainSpec, FieldType, SetSpec } from "./rule.js";
 /**
  * Renders the table as text that `nft -f` (>= 1.0.6) loads in place of the existing one. Sets, chains and elements have a stable order, so two
  * renderings of the same state are identical.
- * @param insertions lines that add our rules to others' chains.
  */
 export function renderTable(
   { family, table }: TableRef,
   comment: string | undefined,
   { sets, chains, verdicts, setSpec }: Pick<DesiredState, "sets" | "chains" | "verdicts" | "setSpec">,
-  insertions: readonly string[],
 ): string {
   const name = `${family} ${table}`;
   const lines = [`add table ${name}`, `delete table ${name}`, `table ${name} {`];
@@ -31,7 +29,6 @@ export function renderTable(
   for (const { spec } of chains.values()) lines.push(...renderChain(spec, { family, setSpec }), "");
   if (lines.at(-1) === "") lines.pop();
   lines.push("}");
-  if (insertions.length > 0) lines.push("", "# in chains of other tables, which have to be there", ...insertions);
   return `${lines.join("\n")}\n`;
 }
 

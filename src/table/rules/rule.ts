@@ -5,7 +5,7 @@
  * statements into kernel expressions, and `print.ts` prints them as nft does.
  */
 import type { RecordOf, ValueOf, VariantOf } from "../../base/shape.js";
-import type { BaseChain, CommitResult, Family, TableRef, Verdict } from "../../netlink/kernel.js";
+import type { BaseChain, CommitResult, Family, Verdict } from "../../netlink/kernel.js";
 import type { InvalidationCause } from "../sync/invalidations.js";
 import type {
   ACTIONS,
@@ -135,14 +135,6 @@ export interface ElementSet {
   clear(): void;
 }
 
-/** Our rules inside a chain that another process owns. */
-export interface Insertion extends TableRef {
-  readonly chain: string;
-  /** insert: before all other rules. append: after them. */
-  readonly mode: "insert" | "append";
-  readonly rules: readonly Rule[];
-}
-
 export interface OperationCounts {
   add: number;
   delete: number;
@@ -154,10 +146,8 @@ export interface ApplyResult extends Pick<CommitResult, "bytes" | "kernelNs" | "
   /** Each element counts. A replaced element is one delete and one add. */
   readonly operations: Readonly<Record<"table" | "chain" | "rule" | "set" | "object" | "element", OperationCounts>>;
   readonly total: number;
-  /** Call `apply()` again after this many ms, for deferred deletions and insertions. Absent: nothing to do. */
+  /** Call `apply()` again after this many ms, for deferred deletions. Absent: nothing to do. */
   readonly applyAgainMs?: number;
-  /** Insertions that wait because the other table or chain does not exist ("ip filter FORWARD"). Absent: none. */
-  readonly deferred?: readonly string[];
   /** Undesired chains that stay, without rules, because the kernel calls them busy. Absent: none. */
   readonly busy?: readonly string[];
   /** The reason why the kernel was read first. Absent: it was not. */
@@ -228,10 +218,4 @@ export interface TableOptions {
    * one. A table that was made with the other choice is replaced in one transaction, and its rule counters start at 0. Default: false.
    */
   readonly own?: boolean;
-  /**
-   * Identifies our rules in others' chains, in their comments. Required for insertions. Only this Table may use the mark. Undesired rules with it are
-   * removed from every chain of the namespace, so that none is left after an upgrade. This costs a dump of all tables' rules at each full read. A
-   * Table without this option reads only its own.
-   */
-  readonly ownerMark?: string;
 }

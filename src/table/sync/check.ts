@@ -18,14 +18,9 @@ export class TableCheck {
 
   /**
    * @param undisturbed runs a part while no apply runs.
-   * @param insertions compares our rules in others' chains.
    * @param mostElements compare about this many, of the sets that have waited longest. If the kernel does not count elements, all are compared.
    */
-  async run(
-    undisturbed: <T>(part: () => Promise<T>) => Promise<T>,
-    insertions: () => Promise<boolean>,
-    mostElements: number,
-  ): Promise<CheckOutcome> {
+  async run(undisturbed: <T>(part: () => Promise<T>) => Promise<T>, mostElements: number): Promise<CheckOutcome> {
     const { table } = this;
     if (table.invalidations.any) return "different";
     const { same, sets } = await undisturbed(() => table.compareStructure());
@@ -36,8 +31,7 @@ export class TableCheck {
       if (!(await undisturbed(() => table.compareElements(set)))) differing.push(set);
       this.#compared.set(set, this.#checks);
     }
-    const inserted = await undisturbed(insertions);
-    if (same && differing.length === 0) return inserted ? "same" : "different";
+    if (same && differing.length === 0) return "same";
     const reason = "a check found the table otherwise than it was left";
     table.invalidations.add({ cause: "check", reason, sets: differing });
     return "different";

@@ -92,6 +92,14 @@ export function toTableError(table: string, error: unknown, ops: readonly Planne
   });
 }
 
+/** Errors because an object exists, does not exist, is in use, or has an owner. */
+const DRIFT = new Set(["ENOENT", "EEXIST", "EBUSY", "ENFILE", "EPERM"]);
+
+/** Whether the error means that the kernel's state is not the observed one. */
+export function isDrift({ code, faulty }: TableError): boolean {
+  return code === "not-found" || (code === "refused" && faulty.some(({ errno }) => DRIFT.has(errno)));
+}
+
 /** Describes a refusal: "delete chain __chain3: ENOENT". */
 export function describeRefusal({ operation, errno, text, ...fault }: FaultyObject): string {
   const where = fault.chain ?? fault.set ?? fault.object ?? "";

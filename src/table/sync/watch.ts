@@ -1,7 +1,6 @@
 /** Listens to other processes' changes of our tables. */
 import { Backoff } from "../../base/backoff.js";
-import type { ChangeBatch, Kernel, Monitor } from "../../netlink/kernel.js";
-import type { Table } from "../table.js";
+import type { ChangeBatch, Kernel, Monitor, TableRef } from "../../netlink/kernel.js";
 
 /** A change of one table by another process in one transaction. */
 export interface ForeignChange {
@@ -15,9 +14,22 @@ export interface ForeignChange {
   readonly process?: { readonly pid: number; readonly name: string };
 }
 
-export interface WatchHandlers {
+/** A table that is told what happens to it; `Table` is one. */
+export interface WatchedTable {
+  readonly ref: TableRef;
+  /** True: `notice` gets the events of every table. Default: of those that are watched. */
+  readonly noticesAllTables?: boolean;
+  /** Takes note of a transaction. Returns what another process did, in words. */
+  notice(batch: ChangeBatch): readonly string[];
+  /** Whether every transaction is passed to `notice` from now on. */
+  listening(listening: boolean): void;
+  /** Events were lost, so anything may have happened. Returns false if that was known. */
+  eventsLost(reason: string): boolean;
+}
+
+export interface WatchHandlers<Watched extends WatchedTable = WatchedTable> {
   /** The table has noted the change: its next apply repairs it. */
-  changed(table: Table, change: ForeignChange): void;
+  changed(table: Watched, change: ForeignChange): void;
   /** Events were lost for a while, and every table has noted it. Not called again before the next read. */
   lost(reason: string): void;
   /** Nobody is listening. The next attempt is in `againMs`. */
@@ -33,10 +45,10 @@ export interface WatchOptions {
 const FIRST_WAIT_MS = 1000;
 const LONGEST_WAIT_MS = 60_000;
 
-export class TableWatch {
+export class TableWatch<Watched extends WatchedTable = WatchedTable> {
   readonly #kernel: Kernel;
-  readonly #tables: readonly Table[];
-  readonly #handlers: WatchHandlers;
+  readonly #tables: readonly Watched[];
+  readonly #handlers: WatchHandlers<Watched>;
   readonly #backoff: Backoff;
   #monitor: Monitor | undefined;
   #opening: Promise<void> = Promise.resolve();
@@ -46,7 +58,12 @@ export class TableWatch {
   #port = 0;
   #closed = false;
 
-  constructor(kernel: Kernel, tables: readonly Table[], handlers: WatchHandlers, options: WatchOptions = {}) {
+  constructor(
+    kernel: Kernel,
+    tables: readonly Watched[],
+    handlers: WatchHandlers<Watched>,
+    options: WatchOptions = {},
+  ) {
     this.#kernel = kernel;
     this.#tables = tables;
     this.#handlers = handlers;

@@ -71,7 +71,6 @@ export function serviceTable(kernel: Kernel, options: Partial<TableOptions> = {}
     family: "ip",
     name: NAME,
     comment: "made for a test",
-    ownerMark: "test",
     ...options,
   });
   const vips = table.set(VIPS);

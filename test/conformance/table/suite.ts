@@ -4,7 +4,8 @@ import type { KernelWorld, OpenKernelWorld } from "../../support/kernel-world.ts
 import { OF_THE_FAKE } from "../../support/kernel-facts.ts";
 import { applying } from "./applying.js";
 import { elements, recreating, restarting } from "./changes.js";
-import { catchAll, checksInTurn, drift, insertions, others } from "./drift.js";
+import { catchAll, checksInTurn, drift, others } from "./drift.js";
+import { insertions } from "./insertions.js";
 import { notOwning, owning } from "./owning.js";
 import { pieces } from "./pieces.js";
 import { readingAhead } from "./reading-ahead.js";

@@ -253,7 +253,8 @@ describe("while apply() or load() runs", () => {
     kernel.setLatency(undefined);
     const message = "table own cannot be changed while apply() or load() runs: await it first";
     for (const error of refused) expect(error).toMatchObject({ name: "TableError", code: "busy", message });
-    expect(refused.length).toBeGreaterThan(4);
+    // As each of the two begins, during a read, and during the commit.
+    expect(refused.length).toBeGreaterThanOrEqual(4);
     expect(table.render()).toBe(desired);
     expect((await table.apply()).transactions).toBe(0);
     // Nor is it refused after an apply that failed.
