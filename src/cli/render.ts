@@ -4,7 +4,7 @@ import { countIgnored, shortfallOf } from "../daemon/reading.js";
 import type { IpFamily } from "../base/ip.js";
 import { nodeFacts, nodePortAddresses } from "../node/facts.js";
 import { createLogger, type Logger } from "../base/logger.js";
-import { problemLogger, takeOverLogger } from "../proxier/model-log.js";
+import { problemLogger, transferLogger } from "../proxier/model-log.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
 import { TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
 import { FamilyRuleset } from "../ruleset/ruleset.js";
@@ -30,7 +30,7 @@ export async function renderCommand(options: ManifestOptions & { readonly family
     families,
     node: { nodeName: nodeName(config) },
     onProblem: problemLogger(log),
-    onTakeOver: takeOverLogger(log),
+    onTransfer: transferLogger(log),
   });
   const source = manifestSource(options.manifests, decoderFor(config), undefined, log);
   try {

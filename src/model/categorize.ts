@@ -53,25 +53,25 @@ export interface Categories {
   readonly any: boolean;
 }
 
-const DRAINING = SERVING | TERMINATING;
+const SERVING_TERMINATING = SERVING | TERMINATING;
 
 const isReady = (state: number) => (state & READY) !== 0;
 /** Serving and terminating, but not ready. (With publishNotReadyAddresses an endpoint may be all three.) */
-const isDraining = (state: number) => (state & (READY | DRAINING)) === DRAINING;
+const isServingTerminating = (state: number) => (state & (READY | SERVING_TERMINATING)) === SERVING_TERMINATING;
 
 export function categorize(candidates: CandidateList, node: NodeContext, needed: NeededLists): Categories {
   let ready = 0;
-  let draining = 0;
+  let terminating = 0;
   const { states } = candidates;
   for (let i = 0; i < states.length; i++) {
     const state = states[i] ?? 0;
     if (isReady(state)) ready++;
-    else if (isDraining(state)) draining++;
+    else if (isServingTerminating(state)) terminating++;
   }
   return {
-    cluster: needed.cluster ? clusterList(candidates, node, ready, draining) : NO_ENDPOINTS,
+    cluster: needed.cluster ? clusterList(candidates, node, ready, terminating) : NO_ENDPOINTS,
     local: needed.local ? localList(candidates) : NO_ENDPOINTS,
-    any: ready + draining > 0,
+    any: ready + terminating > 0,
   };
 }
 
@@ -81,16 +81,17 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
  */
 export function countStates({ states }: Pick<CandidateList, "states">): EndpointCounts {
   const ready = states.filter(isReady).length;
-  return { ready, serving: ready > 0 ? ready : states.filter(isDraining).length, total: states.length };
+  return { ready, serving: ready > 0 ? ready : states.filter(isServingTerminating).length, total: states.length };
 }
 
 /** Whether any endpoint on any node is ready, or serving and terminating. */
 export function isUsable({ states }: CandidateList): boolean {
-  return states.some((state) => isReady(state) || isDraining(state));
+  return states.some((state) => isReady(state) || isServingTerminating(state));
 }
 
-function clusterList(list: CandidateList, node: NodeContext, ready: number, draining: number): EndpointList {
-  if (ready === 0) return draining === 0 ? NO_ENDPOINTS : list.endpoints.filter((i) => isDraining(list.states[i] ?? 0));
+function clusterList(list: CandidateList, node: NodeContext, ready: number, terminating: number): EndpointList {
+  if (ready === 0)
+    return terminating === 0 ? NO_ENDPOINTS : list.endpoints.filter((i) => isServingTerminating(list.states[i] ?? 0));
   const { hints } = list;
   if (hints !== undefined) {
     const chosen = narrow(list, hints, ready, (hint) => hint.nodes, node.nodeName);
@@ -128,7 +129,7 @@ function localList(list: CandidateList): EndpointList {
   if (endpoints.locals === undefined) return NO_ENDPOINTS;
   const ready = endpoints.filter((i) => endpoints.isLocal(i) && isReady(states[i] ?? 0));
   if (ready.length > 0) return ready;
-  return endpoints.filter((i) => endpoints.isLocal(i) && isDraining(states[i] ?? 0));
+  return endpoints.filter((i) => endpoints.isLocal(i) && isServingTerminating(states[i] ?? 0));
 }
 
 /** Adds the addresses of ready endpoints on this node. */

@@ -5,7 +5,7 @@
  *
  * First means by creation time, then by name. A service without a creation time comes after all services with one, so that
  * it never takes an address from a service known to be older. It also comes after other such services that already had the
- * claim at the last `settle`, so that a new file takes nothing only because its name sorts first.
+ * claim at the last `endRound`, so that a new file takes nothing only because its name sorts first.
  */
 import { type AddressKey, addressOf, keyOf, NODE_PORT, type ServiceAddress } from "./service-address.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../objects/records.js";
@@ -21,7 +21,7 @@ export interface Loss {
   readonly holder: string;
   /** The holder was first; its name sorts first; only the holder has a usable endpoint. */
   readonly reason: LossReason;
-  /** The loss is new since the last `settle`. */
+  /** The loss is new since the last `endRound`. */
   readonly fresh: boolean;
 }
 
@@ -38,8 +38,8 @@ export interface ClaimsOptions {
   affected(service: string): void;
   /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */
   usable(record: ServiceRecord, port: ServicePortRecord): boolean;
-  /** The service's record as of the last `settle`. */
-  settled(service: string): ServiceRecord | undefined;
+  /** The service's record as of the last `endRound`. */
+  ofLastRound(service: string): ServiceRecord | undefined;
   /** Whether to keep released addresses until `takeGivenUp`. */
   readonly keepGivenUp: boolean;
 }
@@ -47,7 +47,7 @@ export interface ClaimsOptions {
 interface Claimant {
   record: ServiceRecord;
   port: ServicePortRecord;
-  /** Number of `settle` calls before the claimant came, or ALONE if it was the only claimant at a `settle`. */
+  /** Number of `endRound` calls before the claimant came, or ALONE if it was the only claimant at an `endRound`. */
   readonly since: number;
   /** As of its record's or endpoints' last change. It is cached, because thousands may claim one address, and the check is expensive. */
   usable: boolean;
@@ -65,7 +65,7 @@ interface Contest {
   /** Whether the claimants' `place` is valid. */
   ordered: boolean;
   holder: Claimant;
-  /** Number of `settle` calls before the second claimant came. */
+  /** Number of `endRound` calls before the second claimant came. */
   readonly since: number;
 }
 
@@ -188,10 +188,10 @@ export class Claims {
   #contested = 0;
   /** Number of claims that each service shares with others. Services that share none are absent. */
   readonly #rivals = new Map<string, number>();
-  /** For each address that has passed since the last `settle`, the service that had it then. */
+  /** For each address that has passed since the last `endRound`, the service that had it then. */
   #passed = new Map<AddressKey, string>();
-  /** Number of `settle` calls. */
-  #settles = 0;
+  /** Number of `endRound` calls. */
+  #rounds = 0;
 
   constructor(family: IpFamily, options: ClaimsOptions) {
     this.#family = family;
@@ -247,7 +247,7 @@ export class Claims {
     const mine = contest && claimantOf(contest, record);
     if (contest === undefined || mine === undefined || contest.holder === mine) return undefined;
     const { holder } = contest;
-    const fresh = Math.max(contest.since, mine.since) === this.#settles - 1;
+    const fresh = Math.max(contest.since, mine.since) === this.#rounds - 1;
     const reason = isBehind(contest, holder, mine) ? "endpoints" : isTie(holder, mine) ? "name" : "first";
     return { holder: holder.record.name, reason, fresh };
   }
@@ -262,14 +262,14 @@ export class Claims {
    * Ends a group of changes: present claimants come before later ones. Returns the addresses that may have passed since the last call, and their
    * holders at that time, for `passed`. Takes no longer for tens of thousands of addresses.
    */
-  settle(): ReadonlyMap<AddressKey, string> {
+  endRound(): ReadonlyMap<AddressKey, string> {
     const passed = this.#passed;
     this.#passed = new Map();
-    this.#settles++;
+    this.#rounds++;
     return passed;
   }
 
-  /** Returns how `from` lost an address that it had, as of the last `settle`, or undefined if `from` has it again or no service has it. */
+  /** Returns how `from` lost an address that it had, as of the last `endRound`, or undefined if `from` has it again or no service has it. */
   passed(claim: AddressKey, from: string): Passed | undefined {
     const entry = this.#claimants.get(claim);
     const holder = isContest(entry) ? entry.holder.record : entry;
@@ -310,7 +310,7 @@ export class Claims {
     if (isContest(present) ? present.byService.has(record.name) : present === record) return;
     const contest = isContest(present) ? present : this.#open(key, present);
     const { claimants } = contest;
-    const claimant: Claimant = { record, port, since: this.#settles, usable: false, place: 0 };
+    const claimant: Claimant = { record, port, since: this.#rounds, usable: false, place: 0 };
     this.#look(contest, claimant);
     claimants.splice(placeFor(claimant, claimants), 0, claimant);
     contest.byService.set(record.name, claimant);
@@ -334,8 +334,8 @@ export class Claims {
   /** Starts a contest before a second claimant is added to `present`. */
   #open(key: AddressKey, present: ServiceRecord): Contest {
     const port = claimedPort(present, this.#family, key) as ServicePortRecord;
-    const had = claimedPort(this.#options.settled(present.name), this.#family, key) !== undefined;
-    const since = this.#settles;
+    const had = claimedPort(this.#options.ofLastRound(present.name), this.#family, key) !== undefined;
+    const since = this.#rounds;
     const holder: Claimant = { record: present, port, since: had ? ALONE : since, usable: false, place: 0 };
     const byService = new Map([[present.name, holder]]);
     const contest: Contest = { claimants: [holder], byService, usable: 0, ordered: true, holder, since };
@@ -404,8 +404,8 @@ export class Claims {
     if (holder === before) return;
     this.#options.affected(before.record.name);
     this.#options.affected(holder.record.name);
-    // This is the first change since the last `settle`, so `before` was the holder then.
-    if (contest.since < this.#settles && !this.#passed.has(key)) this.#passed.set(key, before.record.name);
+    // This is the first change since the last `endRound`, so `before` was the holder then.
+    if (contest.since < this.#rounds && !this.#passed.has(key)) this.#passed.set(key, before.record.name);
   }
 
   /** Source ranges of all claimants guard the address, and are written with the holder's rules. */

@@ -4,7 +4,7 @@ import { type AddressKey, addressOf, addressText, NODE_PORT, type ServiceAddress
 import type { Claims, Loss, Passed } from "./claims.js";
 import type { FamilyRecord, ServiceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
-import type { Problem, SharedGuard, TakeOver } from "./service-port-view.js";
+import type { Problem, SharedGuard, Transfer } from "./service-port-view.js";
 
 const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
   first: "which was there first",
@@ -36,7 +36,7 @@ export function* presentLosses(
 /** Number of services or claims without a report that are checked in one piece. */
 const PIECE = 64;
 
-/** Reports what these services lost when the claims were last settled and have not regained, one service after another. */
+/** Reports what these services lost in the last round of changes and have not regained, one service after another. */
 export function* nameLosses(
   claims: FamilyClaims,
   services: Iterable<{ readonly record: ServiceRecord | undefined }>,
@@ -44,24 +44,24 @@ export function* nameLosses(
 ): Pieces<void> {
   let looked = 0;
   for (const { record } of services) {
-    // Later changes are settled next time.
+    // Later changes belong to the next round.
     const losses = record === undefined ? [] : lossesOf(record, claims, "fresh");
     for (const problem of losses) say(problem);
     if (losses.length > 0 || ++looked % PIECE === 0) yield;
   }
 }
 
-/** Claims that may have passed between services, with their former holders, when each family's claims were settled. */
+/** Claims that may have passed between services, with their former holders, in a round of changes. */
 export type PassedClaims = readonly (readonly [Claims, ReadonlyMap<AddressKey, string>])[];
 
-/** Settles the claims of all families, and returns those that may have passed. */
-export function settle(claims: FamilyClaims): PassedClaims {
-  return claims.map(([, ofFamily]) => [ofFamily, ofFamily.settle()] as const);
+/** Ends a round of changes in all families. Returns the claims that may have passed in it. */
+export function endRound(claims: FamilyClaims): PassedClaims {
+  return claims.map(([, ofFamily]) => [ofFamily, ofFamily.endRound()] as const);
 }
 
 /**
- * Claims of a service that another service has, by field. @param which "fresh" for only those lost when the claims were last
- * settled.
+ * Claims of a service that another service has, by field. @param which "fresh" for only those lost in the last round of
+ * changes.
  */
 function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "fresh"): Problem[] {
   const lost = new Map<string, string[]>();
@@ -98,7 +98,7 @@ function lossesOf(record: ServiceRecord, claims: FamilyClaims, which: "all" | "f
 const MOST_NAMED = 8;
 
 /** Reports claims that passed between the same two services for the same reason together, one report after another. */
-export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) => void): Pieces<void> {
+export function* nameTransfers(passed: PassedClaims, say: (transfer: Transfer) => void): Pieces<void> {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
   let looked = 0;
   for (const [ofFamily, holders] of passed) {
@@ -112,8 +112,8 @@ export function* nameTakeOvers(passed: PassedClaims, say: (takeOver: TakeOver) =
       one.claims.push(addressText(addressOf(claim)));
     }
   }
-  for (const takeOver of found.values()) {
-    say(takeOver);
+  for (const transfer of found.values()) {
+    say(transfer);
     yield;
   }
 }

@@ -1,7 +1,7 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
 import { isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
-import { type FamilyClaims, nameLosses, nameTakeOvers, type PassedClaims, presentLosses, settle } from "./clashes.js";
+import { type FamilyClaims, endRound, nameLosses, nameTransfers, type PassedClaims, presentLosses } from "./clashes.js";
 import {
   type ModelObject,
   sameDetails,
@@ -22,7 +22,7 @@ import type {
   ServedCounts,
   ServicePortView,
   ServiceTarget,
-  TakeOver,
+  Transfer,
 } from "./service-port-view.js";
 import type { ServiceAddress } from "./service-address.js";
 import type { IpFamily } from "../base/ip.js";
@@ -49,7 +49,7 @@ export interface ServiceModelOptions {
   /** Called once for each part of an object that cannot be served, and for each claim that another service has too. */
   onProblem(problem: Problem): void;
   /** Called for claims that passed from one service to another since the last `takeDirty`. */
-  onTakeOver?(takeOver: TakeOver): void;
+  onTransfer?(transfer: Transfer): void;
 }
 
 /** Changes since the last call of `takeDirty`. */
@@ -68,7 +68,7 @@ interface ServiceEntry {
   readonly name: string;
   record: ServiceRecord | undefined;
   /** The record at the last `takeDirty`. */
-  settled: ServiceRecord | undefined;
+  ofLastRound: ServiceRecord | undefined;
   /** In the order of their names. */
   slices: readonly SliceRecord[];
   /** Its views may differ since the last `takeDirty`. */
@@ -91,7 +91,7 @@ export class ServiceModel {
   readonly #families: readonly IpFamily[];
   readonly #problems: ProblemLog;
   readonly #unbalanced: ProblemLog;
-  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTakeOver">;
+  readonly #options: Pick<ServiceModelOptions, "onProblem" | "onTransfer">;
   #node: NodeContext;
 
   readonly #services = new Map<string, ServiceEntry>();
@@ -133,7 +133,7 @@ export class ServiceModel {
         const { slices } = this.#services.get(name) ?? NO_SERVICE;
         return isUsable(candidatesOf(slices, family, port.name, port.protocol));
       },
-      settled: (service) => this.#services.get(service)?.settled,
+      ofLastRound: (service) => this.#services.get(service)?.ofLastRound,
       keepGivenUp,
     });
   }
@@ -212,11 +212,11 @@ export class ServiceModel {
     const serviceCIDRs = this.#cidrsDirty;
     this.#dirty = [];
     this.#cidrsDirty = false;
-    // Settle only at the end of a group of changes, so that an address that moves between services in it is not a clash.
-    const passed = settle(this.#familyClaims());
+    // End the round only at the end of a group of changes, so that an address that moves between services in it is not a clash.
+    const passed = endRound(this.#familyClaims());
     for (const entry of entries) {
       entry.dirty = false;
-      entry.settled = entry.record;
+      entry.ofLastRound = entry.record;
       this.#dropIfEmpty(entry);
     }
     return { services, serviceCIDRs, naming: this.#naming(entries, passed) };
@@ -404,7 +404,7 @@ export class ServiceModel {
     const entry: ServiceEntry = {
       name,
       record: undefined,
-      settled: undefined,
+      ofLastRound: undefined,
       slices: NO_SLICES,
       dirty: false,
       changed: false,
@@ -510,7 +510,7 @@ export class ServiceModel {
     const claims = this.#familyClaims();
     if (claims.some(([, ofFamily]) => ofFamily.contested))
       yield* nameLosses(claims, changed, (problem) => this.#options.onProblem(problem));
-    yield* nameTakeOvers(passed, (takeOver) => this.#options.onTakeOver?.(takeOver));
+    yield* nameTransfers(passed, (transfer) => this.#options.onTransfer?.(transfer));
     for (const entry of changed) if (this.#nameUnbalanced(entry)) yield;
   }
 

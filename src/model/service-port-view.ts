@@ -48,7 +48,7 @@ export interface SharedGuard {
 }
 
 /** Addresses that passed from one service to another that had also claimed them. */
-export interface TakeOver {
+export interface Transfer {
   /** The new holder, "namespace/name". */
   readonly service: string;
   readonly from: string;

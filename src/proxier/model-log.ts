@@ -1,4 +1,4 @@
-import type { Problem, TakeOver } from "../model/service-port-view.js";
+import type { Problem, Transfer } from "../model/service-port-view.js";
 import { type Logger, serviceFields } from "../base/logger.js";
 
 /** Maximum number of transferred claims to log. */
@@ -9,8 +9,8 @@ export function problemLogger(log: Logger): (problem: Problem) => void {
   return ({ kind, object, field, reason }) => log.warn({ kind, object, field, reason }, "ignored");
 }
 
-/** Creates `ServiceModelOptions.onTakeOver`. */
-export function takeOverLogger(log: Logger): (takeOver: TakeOver) => void {
+/** Creates `ServiceModelOptions.onTransfer`. */
+export function transferLogger(log: Logger): (transfer: Transfer) => void {
   return ({ service, from, reason, claims }) => {
     const fields = {
       ...serviceFields(service),

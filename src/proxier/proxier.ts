@@ -16,7 +16,7 @@ import { type Clock, joinResults } from "../table/table-exports.js";
 import { Contention, type PeerLookup } from "./contention.js";
 import { FamilyProxier, type FamilyOutcome } from "./family.js";
 import { LocalAddresses, type WatchedAddresses } from "../node/local-addresses.js";
-import { problemLogger, takeOverLogger } from "./model-log.js";
+import { problemLogger, transferLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
@@ -125,7 +125,7 @@ export class Proxier implements ObjectSink {
       families: options.families,
       node: { nodeName: options.nodeName },
       onProblem: problemLogger(options.log),
-      onTakeOver: takeOverLogger(options.log),
+      onTransfer: transferLogger(options.log),
       trackReleased: options.trackReleased ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;

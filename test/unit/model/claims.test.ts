@@ -169,7 +169,7 @@ describe("Claims: who has a VIP", () => {
 
 describe("Claims: taking over", () => {
   test("the next one has it when the winner goes, and then it is the winner", () => {
-    const { model, view, problems, takeOvers } = newModel();
+    const { model, view, problems, transfers } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
     model.upsertService(claimant("c", NEW));
@@ -182,7 +182,7 @@ describe("Claims: taking over", () => {
     model.removeService("default/b");
     expect([...model.takeDirty().services].sort()).toEqual(["default/b", "default/c"]);
     expect(view("c").externalIPs).toEqual(["192.0.2.1"]);
-    expect(takeOvers).toEqual([
+    expect(transfers).toEqual([
       "default/b from default/a: 192.0.2.1:80/TCP (no longer claimed there)",
       "default/c from default/b: 192.0.2.1:80/TCP (no longer claimed there)",
     ]);
@@ -292,7 +292,7 @@ describe("Claims: endpoints", () => {
 
   test("a holder that loses its last one hands over, and has it back with the next: told once of each, whatever else changes", () => {
     const under = newModel();
-    const { model, problems, takeOvers } = under;
+    const { model, problems, transfers } = under;
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
     model.upsertSlice(up("a"));
@@ -317,13 +317,13 @@ describe("Claims: endpoints", () => {
       "default/b from default/a: 192.0.2.1:80/TCP (no usable endpoint there)",
       "default/a from default/b: 192.0.2.1:80/TCP (precedence)",
     ];
-    expect(takeOvers).toEqual([...round, ...round]);
+    expect(transfers).toEqual([...round, ...round]);
     expect(problems).toHaveLength(1);
   });
 
   test("that go and come in one group of changes are no take-over", () => {
     const under = newModel();
-    const { model, takeOvers } = under;
+    const { model, transfers } = under;
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
     model.upsertSlice(up("a"));
@@ -332,7 +332,7 @@ describe("Claims: endpoints", () => {
     model.removeSlice("default/a-1");
     model.upsertSlice(up("a"));
     model.takeDirty();
-    expect([holders(under), takeOvers]).toEqual(["a", []]);
+    expect([holders(under), transfers]).toEqual(["a", []]);
   });
 
   test("count by the name of the port that claims, and in each family by itself", () => {
@@ -362,7 +362,7 @@ describe("Claims: without creation times", () => {
 
   test("the service in force keeps its claim from one that comes later, whatever their names", () => {
     const under = newModel();
-    const { model, problems, takeOvers } = under;
+    const { model, problems, transfers } = under;
     model.upsertService(claimant("b"));
     model.takeDirty();
     model.upsertService(claimant("a"));
@@ -382,7 +382,7 @@ describe("Claims: without creation times", () => {
     model.upsertService(claimant("b"));
     model.takeDirty();
     expect(holder(under)).toBe("a");
-    expect(takeOvers).toEqual(["default/a from default/b: 192.0.2.1:80/TCP (no longer claimed there)"]);
+    expect(transfers).toEqual(["default/a from default/b: 192.0.2.1:80/TCP (no longer claimed there)"]);
   });
 
   test("an older service that claims an address only later has it later", () => {
@@ -460,7 +460,7 @@ test("of thousands that claim one address each is asked for its endpoints when i
   const claims = new Claims("ip", {
     affected: () => undefined,
     usable: ({ name }) => (asked++, usable.has(name)),
-    settled: () => undefined,
+    ofLastRound: () => undefined,
     keepGivenUp: false,
   });
   const ip = { clusterIP: "10.0.0.1", externalIPs: [], loadBalancerIPs: [], sourceRanges: undefined };
@@ -475,7 +475,7 @@ test("of thousands that claim one address each is asked for its endpoints when i
   const loss = (record: ServiceRecord) =>
     claims.loss(record, { family: "ip", address: "10.0.0.1", protocol: "TCP", port: 80 });
   expect(loss(all[1234])).toMatchObject({ holder: "default/s0", reason: "name" });
-  claims.settle();
+  claims.endRound();
   usable.add(all[2000].name);
   claims.endpointsChanged(all[2000]);
   expect(asked).toBe(all.length + 1);

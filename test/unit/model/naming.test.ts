@@ -24,11 +24,11 @@ function clashing(): ModelUnderTest {
 }
 
 /** Runs it to its end. Returns the number of reports in each of its pieces. */
-function piecesOf(naming: Pieces<void>, { problems, takeOvers }: ModelUnderTest): number[] {
+function piecesOf(naming: Pieces<void>, { problems, transfers }: ModelUnderTest): number[] {
   const pieces: number[] = [];
-  for (let said = problems.length + takeOvers.length, done: boolean | undefined = false; done !== true;) {
+  for (let said = problems.length + transfers.length, done: boolean | undefined = false; done !== true;) {
     ({ done } = naming.next());
-    const now = problems.length + takeOvers.length;
+    const now = problems.length + transfers.length;
     pieces.push(now - said);
     said = now;
   }
@@ -59,8 +59,8 @@ test("thousands of claims that pass to other services are named in pieces of one
   whole.model.takeDirty();
   const before = sliced.problems.length;
   const pieces = piecesOf(sliced.model.takeDirtyInPieces().naming, sliced);
-  expect(sliced.takeOvers).toEqual(whole.takeOvers);
-  expect(sliced.takeOvers).toHaveLength(MANY / 2);
+  expect(sliced.transfers).toEqual(whole.transfers);
+  expect(sliced.transfers).toHaveLength(MANY / 2);
   expect(sliced.problems).toHaveLength(before);
   expect(Math.max(...pieces)).toBe(1);
   // All are checked before the first is reported.
@@ -109,7 +109,7 @@ test("what changes between two pieces is named once: now if it is over, else wit
 
 test("a claim that passes on between two pieces is named as it passed, both times", () => {
   const under = newModel();
-  const { model, takeOvers } = under;
+  const { model, transfers } = under;
   for (const [i, name] of ["a", "b", "c"].entries())
     model.upsertService(
       service(name, { clusterIP: `10.0.0.${i + 1}`, externalIPs: ["192.0.2.1"] }, { metadata: CREATED }),
@@ -120,7 +120,7 @@ test("a claim that passes on between two pieces is named as it passed, both time
   model.upsertSlice(slice("c-1", "c", ["10.2.0.1"]));
   piecesOf(naming, under);
   model.takeDirty();
-  expect(takeOvers).toEqual([
+  expect(transfers).toEqual([
     "default/b from default/a: 192.0.2.1:80/TCP (no longer claimed there)",
     "default/c from default/b: 192.0.2.1:80/TCP (no usable endpoint there)",
   ]);

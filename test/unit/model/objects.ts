@@ -93,20 +93,20 @@ export interface ModelUnderTest {
   /** "Service default/web spec.ports: reason". */
   readonly problems: string[];
   /** "default/b from default/a: 192.0.2.1:80/TCP (reason)". */
-  readonly takeOvers: string[];
+  readonly transfers: string[];
   /** The only view of a service with one port. */
   readonly view: (name: string, family?: IpFamily) => ServicePortView;
 }
 
 export function newModel(options: Partial<ModelOptions> = {}): ModelUnderTest {
   const problems: string[] = [];
-  const takeOvers: string[] = [];
+  const transfers: string[] = [];
   const model = new DecodingModel({
     families: ["ip", "ip6"],
     node: { nodeName: "here", zone: "a" },
     onProblem: ({ kind, object, field, reason }: Problem) => problems.push(`${kind} ${object} ${field}: ${reason}`),
-    onTakeOver: ({ service: name, from, reason, claims }) =>
-      takeOvers.push(`${name} from ${from}: ${claims.join(", ")} (${reason})`),
+    onTransfer: ({ service: name, from, reason, claims }) =>
+      transfers.push(`${name} from ${from}: ${claims.join(", ")} (${reason})`),
     ...options,
   });
   const view = (name: string, family: IpFamily = "ip") => {
@@ -114,7 +114,7 @@ export function newModel(options: Partial<ModelOptions> = {}): ModelUnderTest {
     if (first === undefined || more.length > 0) throw new Error(`default/${name} has ${more.length} more views, not 0`);
     return first;
   };
-  return { model, problems, takeOvers, view };
+  return { model, problems, transfers, view };
 }
 
 /** "10.1.0.1:8080 10.1.0.2:8080", sorted. */
