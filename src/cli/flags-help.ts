@@ -35,7 +35,8 @@ const COMMON: readonly (FlagName | OwnFlagName | "help")[] = [
 export const COMMON_FLAGS = COMMON.flatMap((name) => ALL_FLAGS.filter((flag) => flag.name === name));
 
 export function allFlagsHelp(): string {
-  return `Flags without a command. Those of kube-proxy 1.36 mean the same as there.
+  return `Flags of the daemon, without a command. Flags of kube-proxy 1.36 have their
+meaning there.
 
 ${flagLines(EFFECTIVE_FLAGS)}
 

@@ -110,7 +110,7 @@ function addPacketCommands(root: CliCommand, done: Done): void {
     .addOption(output("text", "json"))
     .addOption(socket())
     .setNotes(
-      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. The command's table is removed with the command, however that ends. JSON has one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
+      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. JSON has one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
     )
     .setExamples(
       ["Trace connections to a Service for 30s", "nft-proxier trace default/web"],

@@ -76,6 +76,11 @@ describe("the tarball", () => {
     expect(report.files.filter((file) => /test/.test(file))).toEqual([]);
   });
 
+  test("names the commit that it is built from", () => {
+    const { gitHead } = JSON.parse(readFileSync(path.join(installed, "package.json"), "utf8")) as { gitHead: string };
+    expect(gitHead).toMatch(/^[0-9a-f]{40}(-dirty)?$/);
+  });
+
   test("leaves the checkout's package.json as it was", () => {
     const { private: isPrivate, bin } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as {
       private: boolean;

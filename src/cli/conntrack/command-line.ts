@@ -20,7 +20,7 @@ const commands = () => import("./commands.js");
 
 type Done = (code: number) => void;
 
-const FILTER_NOTES = `An entry must match all options of the filter. A value that cannot be understood is refused, and nothing is done.
+const FILTER_NOTES = `An entry must match all options of the filter. Invalid values are reported, and nothing is done.
 
 With --manifests, --config or --kubeconfig, entries show the service that they belong to. Without these options, gc, --service and --by service ask this node's daemon.
 

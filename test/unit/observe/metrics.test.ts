@@ -9,7 +9,7 @@ let now: number;
 let metrics: Metrics;
 
 function make(): Metrics {
-  return new Metrics({ families: ["ip", "ip6"], version: "0.1.0", now: () => now, pendingMs: () => 250 });
+  return new Metrics({ families: ["ip", "ip6"], version: "0.2.0", now: () => now, pendingMs: () => 250 });
 }
 
 beforeEach(() => {
@@ -156,7 +156,7 @@ describe("from the start", () => {
   });
 
   test("a single-stack node has no series of the other family", async () => {
-    metrics = new Metrics({ families: ["ip6"], version: "0.1.0" });
+    metrics = new Metrics({ families: ["ip6"], version: "0.2.0" });
     metrics.synced({ ...WRITTEN, family: "ip6" });
     expect(await metrics.render()).not.toContain("IPv4");
   });
@@ -243,7 +243,7 @@ describe("what happens is counted", () => {
       "kubeproxy_sync_proxy_rules_service_changes_pending 0",
       "kubeproxy_sync_proxy_rules_service_changes_total 2",
     ]);
-    const single = new Metrics({ families: ["ip"], version: "0.1.0" });
+    const single = new Metrics({ families: ["ip"], version: "0.2.0" });
     single.received("Service");
     expect(await single.render()).toContain("\nkubeproxy_sync_proxy_rules_service_changes_total 1\n");
   });
@@ -361,7 +361,7 @@ describe("build", () => {
 
   test("nftproxier_build_info is ours", async () => {
     expect(await series("nftproxier_build_info")).toEqual([
-      `nftproxier_build_info{version="0.1.0",node_version="${process.version}"} 1`,
+      `nftproxier_build_info{version="0.2.0",node_version="${process.version}"} 1`,
     ]);
   });
 });

@@ -31,7 +31,7 @@ beforeEach(() => {
   const clock = { now: () => now };
   health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock, now: () => now });
   health.node({ metadata: { name: "n1" } });
-  metrics = new Metrics({ families: ["ip"], version: "0.1.0" });
+  metrics = new Metrics({ families: ["ip"], version: "0.2.0" });
   servers = [];
 });
 
@@ -56,7 +56,7 @@ function makeMetrics(contents: Partial<MetricsPortContents> = {}, change: Partia
     configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
     flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
     enableProfiling: false,
-    version: "0.1.0",
+    version: "0.2.0",
     log: book.log,
     ...contents,
   });

@@ -6,7 +6,7 @@ import { flagz, statusz } from "../../../src/observe/zpages.js";
 const STATUS = {
   startedAt: Date.parse("2026-01-02T03:04:05.678Z"),
   now: Date.parse("2026-01-03T04:06:08Z"),
-  version: "0.1.0",
+  version: "0.2.0",
   paths: ["/configz", "/metrics"],
 };
 
@@ -27,7 +27,7 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 Started: Fri Jan  2 03:04:05 UTC 2026
 Up: 25 hr 02 min 02 sec
 Node version: ${process.version}
-Binary version: nft-proxier 0.1.0
+Binary version: nft-proxier 0.2.0
 Emulation version: 1.36
 Paths: /configz /metrics
 `,
@@ -43,7 +43,7 @@ Paths: /configz /metrics
       metadata: { name: "kube-proxy" },
       startTime: "2026-01-02T03:04:05Z",
       uptimeSeconds: 90122,
-      binaryVersion: "nft-proxier 0.1.0",
+      binaryVersion: "nft-proxier 0.2.0",
       emulationVersion: "1.36",
       paths: ["/configz", "/metrics"],
     });
