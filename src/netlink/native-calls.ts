@@ -1,3 +1,4 @@
+import type { NativeAddon } from "./addon.js";
 import { KernelError } from "./errors.js";
 import { translate } from "./native-error.js";
 
@@ -7,15 +8,19 @@ interface Stream {
 }
 
 /** Calls and streams of events on a handle of the addon. `end` waits for the calls, and ends the streams. */
-export class NativeCalls {
+export class NativeCalls<Handle> {
+  readonly addon: NativeAddon;
+  readonly handle: Handle;
   readonly #what: string;
   readonly #running = new Set<Promise<unknown>>();
   readonly #streams = new Set<Stream>();
   #closing: Promise<void> | undefined;
 
   /** @param what the handle's name in errors, such as "connection". */
-  constructor(what: string) {
+  constructor(what: string, addon: NativeAddon, handle: Handle) {
     this.#what = what;
+    this.addon = addon;
+    this.handle = handle;
   }
 
   get closed(): boolean {
@@ -23,9 +28,9 @@ export class NativeCalls {
   }
 
   /** Fails with the addon's error as a KernelError, or with "closed". */
-  async run<T>(action: string, call: () => Promise<T>): Promise<T> {
+  async run<T>(action: string, call: (addon: NativeAddon, handle: Handle) => Promise<T>): Promise<T> {
     if (this.closed) throw new KernelError("closed", `${action}: the ${this.#what} is closed`, { action });
-    const running = call();
+    const running = (async () => call(this.addon, this.handle))();
     this.#running.add(running);
     try {
       return await running;

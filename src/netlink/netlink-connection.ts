@@ -23,16 +23,7 @@ interface StreamHandlers {
 }
 
 /** The addon's sockets in one network namespace, which the classes of this directory share. */
-export class NetlinkConnection implements NetlinkExchange {
-  readonly addon: NativeAddon;
-  readonly handle: NativeConnection;
-  readonly #calls = new NativeCalls("connection");
-
-  private constructor(addon: NativeAddon, handle: NativeConnection) {
-    this.addon = addon;
-    this.handle = handle;
-  }
-
+export class NetlinkConnection extends NativeCalls<NativeConnection> implements NetlinkExchange {
   /**
    * Opens the namespace's nf_tables. Fails with "addon", "no-permission" (CAP_NET_ADMIN, or CAP_SYS_ADMIN to enter
    * another namespace), "no-nftables" or "system" (no such namespace).
@@ -42,19 +33,10 @@ export class NetlinkConnection implements NetlinkExchange {
     const { programName: name, ...rest } = options;
     const native: NativeOpenOptions = name === undefined ? rest : { ...rest, name };
     try {
-      return new NetlinkConnection(addon, await addon.open(native));
+      return new NetlinkConnection("connection", addon, await addon.open(native));
     } catch (error) {
       throw translate(error, "open");
     }
-  }
-
-  get closed(): boolean {
-    return this.#calls.closed;
-  }
-
-  /** Calls the addon. Fails with KernelError: the addon's error, or "closed". */
-  run<T>(action: string, call: (addon: NativeAddon, handle: NativeConnection) => Promise<T>): Promise<T> {
-    return this.#calls.run(action, async () => call(this.addon, this.handle));
   }
 
   /**
@@ -76,7 +58,7 @@ export class NetlinkConnection implements NetlinkExchange {
       });
     return this.run(action, async (addon, handle) => {
       const monitor = await subscribe(addon, handle, callback);
-      return this.#calls.stream(() => addon.closeMonitor(monitor));
+      return this.stream(() => addon.closeMonitor(monitor));
     });
   }
 
@@ -99,6 +81,6 @@ export class NetlinkConnection implements NetlinkExchange {
 
   /** Waits for running calls, then closes monitors and sockets. Later calls fail with "closed". */
   close(): Promise<void> {
-    return this.#calls.end(() => this.addon.close(this.handle));
+    return this.end(() => this.addon.close(this.handle));
   }
 }

@@ -45,13 +45,10 @@ const DESTROYED = 2;
 
 /** ctnetlink in one network namespace. See `ConntrackTable`. */
 export class NetlinkConntrack implements ConntrackTable {
-  readonly #addon: NativeAddon;
-  readonly #table: NativeConntrack;
-  readonly #calls = new NativeCalls("table");
+  readonly #calls: NativeCalls<NativeConntrack>;
 
   private constructor(addon: NativeAddon, table: NativeConntrack) {
-    this.#addon = addon;
-    this.#table = table;
+    this.#calls = new NativeCalls("table", addon, table);
   }
 
   /**
@@ -72,11 +69,11 @@ export class NetlinkConntrack implements ConntrackTable {
     onEntries: (entries: readonly ConntrackEntry[]) => void | Promise<void>,
     prefilter?: ConntrackPrefilter,
   ): Promise<DumpResult> {
-    return this.#calls.run("dump", async () => {
+    return this.#calls.run("dump", async (addon, table) => {
       const patterns = packPatterns(compileFilter(filter, "dump"));
-      const dump = this.#addon.conntrackDump(this.#table, patterns, packPrefilter(filter, prefilter));
+      const dump = addon.conntrackDump(table, patterns, packPrefilter(filter, prefilter));
       const read = (): Promise<NativePiece> => {
-        const piece = this.#addon.conntrackRead(dump);
+        const piece = addon.conntrackRead(dump);
         // It may fail while `onEntries` still processes the previous piece and nothing awaits this one yet.
         piece.catch(() => undefined);
         return piece;
@@ -112,32 +109,32 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async lookup(family: IpFamily, original: ConntrackTuple, zone = 0): Promise<ConntrackEntry | undefined> {
-    return this.#calls.run("lookup", async () => {
+    return this.#calls.run("lookup", async (addon, table) => {
       const key = packKey("lookup", family, original, zone);
-      const found = await this.#addon.conntrackLookup(this.#table, key);
+      const found = await addon.conntrackLookup(table, key);
       return found === undefined ? undefined : unpackRecords(found)[0];
     });
   }
 
   async create(entry: NewConntrackEntry): Promise<void> {
-    return this.#calls.run("create", async () =>
-      this.#addon.conntrackCreate(this.#table, packNewEntry("create", entry)),
+    return this.#calls.run("create", async (addon, table) =>
+      addon.conntrackCreate(table, packNewEntry("create", entry)),
     );
   }
 
   async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
-    return this.#calls.run("update", async () =>
-      this.#addon.conntrackChange(this.#table, packIdentity("update", entry), checkUpdate("update", change)),
+    return this.#calls.run("update", async (addon, table) =>
+      addon.conntrackChange(table, packIdentity("update", entry), checkUpdate("update", change)),
     );
   }
 
   async count(): Promise<number> {
-    return this.#calls.run("count", async () => (await this.#addon.conntrackTotals(this.#table)).entries);
+    return this.#calls.run("count", async (addon, table) => (await addon.conntrackTotals(table)).entries);
   }
 
   async max(): Promise<number> {
-    return this.#calls.run("max", async () => {
-      const { max } = await this.#addon.conntrackTotals(this.#table);
+    return this.#calls.run("max", async (addon, table) => {
+      const { max } = await addon.conntrackTotals(table);
       if (max !== undefined) return max;
       throw new KernelError("system", "max: neither ctnetlink nor net.netfilter.nf_conntrack_max tells", {
         action: "max",
@@ -146,7 +143,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async stats(): Promise<ConntrackStats> {
-    return this.#calls.run("stats", async () => this.#addon.conntrackCounts(this.#table));
+    return this.#calls.run("stats", async (addon, table) => addon.conntrackCounts(table));
   }
 
   async delete(entry: ConntrackEntry): Promise<boolean> {
@@ -154,7 +151,7 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async deleteAll(entries: readonly ConntrackEntry[]): Promise<DeleteAllResult> {
-    return this.#calls.run("delete", async () => {
+    return this.#calls.run("delete", async (addon, table) => {
       const keys: Uint8Array[] = [];
       // Encode all before the first deletion, so that an invalid entry deletes nothing.
       for (let from = 0; from < entries.length; from += DELETIONS) {
@@ -163,7 +160,7 @@ export class NetlinkConntrack implements ConntrackTable {
       let deleted = 0;
       const absentAt: number[] = [];
       for (const [call, some] of keys.entries()) {
-        const done = await this.#addon.conntrackDelete(this.#table, some);
+        const done = await addon.conntrackDelete(table, some);
         deleted += done.deleted;
         for (const at of done.absentAt) absentAt.push(call * DELETIONS + at);
       }
@@ -172,9 +169,9 @@ export class NetlinkConntrack implements ConntrackTable {
   }
 
   async deleteMatching(filter: ConntrackFilter): Promise<DeleteResult> {
-    return this.#calls.run("delete matching", async () => {
+    return this.#calls.run("delete matching", async (addon, table) => {
       const patterns = packPatterns(compileFilter(filter, "delete matching"));
-      return this.#addon.conntrackDeleteMatching(this.#table, patterns);
+      return addon.conntrackDeleteMatching(table, patterns);
     });
   }
 
@@ -183,23 +180,24 @@ export class NetlinkConntrack implements ConntrackTable {
    * exception. The event loop stays alive until the stream is closed.
    */
   async events(handlers: ConntrackEvents): Promise<{ close(): Promise<void> }> {
-    return this.#calls.run("events", async () => {
+    return this.#calls.run("events", async (addon, table) => {
       let closed = false;
-      const monitor = await this.#addon.conntrackWatch(
-        this.#table,
+      const monitor = await addon.conntrackWatch(
+        table,
         { created: handlers.onNew !== undefined, destroyed: handlers.onDestroy !== undefined },
         deliver(handlers, () => !closed),
       );
       return this.#calls.stream(() => {
         closed = true;
-        this.#addon.closeMonitor(monitor);
+        addon.closeMonitor(monitor);
       });
     });
   }
 
   /** Waits for running calls, then closes event streams and sockets. Later calls fail with "closed". */
   async close(): Promise<void> {
-    return this.#calls.end(() => this.#addon.conntrackClose(this.#table));
+    const { addon, handle } = this.#calls;
+    return this.#calls.end(() => addon.conntrackClose(handle));
   }
 }
 
