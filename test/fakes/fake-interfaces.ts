@@ -1,11 +1,11 @@
-/** The network interfaces of a namespace in memory, for tests: their addresses, as they are set. */
+/** The network interfaces of a namespace in memory, for tests, with their addresses. */
 import { addressBytes } from "../../src/base/ip-ranges.js";
 import { familyOf } from "../../src/base/ip.js";
 import { KernelError } from "../../src/netlink/errors.js";
 import type { Monitor } from "../../src/netlink/kernel.js";
 import type { InterfaceAddress, InterfaceHandlers, NetworkInterfaces } from "../../src/netlink/network-interfaces.js";
 
-/** What all connections to one namespace share. */
+/** State that all connections to one namespace share. */
 interface Shared {
   addresses: readonly InterfaceAddress[];
   readonly listeners: Set<InterfaceHandlers>;
@@ -31,7 +31,7 @@ export class FakeInterfaces implements Pick<NetworkInterfaces, "addresses" | "wa
     return new FakeInterfaces([], this.#shared);
   }
 
-  /** What `addresses()` reports in this namespace; those who watch are told. */
+  /** Sets the result of `addresses()` in this namespace and notifies watchers. */
   set(addresses: readonly InterfaceAddress[]): void {
     const { listeners } = this.#shared;
     this.#shared.addresses = addresses;
@@ -41,16 +41,16 @@ export class FakeInterfaces implements Pick<NetworkInterfaces, "addresses" | "wa
       });
     }
   }
-  /** All who watch hear that events were lost. */
+  /** Reports lost events to all watchers. */
   loseEvents(): void {
     for (const handlers of this.#shared.listeners) queueMicrotask(() => handlers.onLost());
   }
-  /** All that watch end with this error. */
+  /** Ends all watchers with this error. */
   breakMonitors(error: Error): void {
     for (const handlers of this.#shared.listeners) queueMicrotask(() => handlers.onError(error));
     this.#shared.listeners.clear();
   }
-  /** The next reads of this object, as many as said, fail with "interrupted". */
+  /** Makes the next `count` reads of this object fail with "interrupted". */
   interruptReads(count = 1): void {
     this.#readsToInterrupt += count;
   }
@@ -69,7 +69,7 @@ export class FakeInterfaces implements Pick<NetworkInterfaces, "addresses" | "wa
   async watchAddresses(handlers: InterfaceHandlers): Promise<Monitor> {
     this.#checkOpen("watch addresses");
     await Promise.resolve();
-    // An object of its own: the same handlers may watch twice.
+    // A new object, because the same handlers may watch twice.
     const listener: InterfaceHandlers = {
       onChange: () => handlers.onChange(),
       onLost: () => handlers.onLost(),

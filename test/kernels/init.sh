@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first program of a guest, with all that it ever has in memory: makes the machine what the tests expect, runs the
-# tiers that /job names, and ends the machine. /dev/ttyS0 is the console, /dev/ttyS1 takes one JSON object per line.
+# The first program of a guest, whose file system is all in memory. It prepares the machine for the tests, runs the
+# tiers that /job names, and stops the machine. /dev/ttyS0 is the console; /dev/ttyS1 takes one JSON object per line.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp
 /bin/busybox mount -t proc proc /proc
@@ -8,21 +8,21 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 /bin/busybox mkdir /dev/pts
 /bin/busybox mount -t devpts devpts /dev/pts
-# What the image already has stays: those are the real ones.
+# Files that the image already has stay, because they are the real programs.
 /bin/busybox --install -s 2> /dev/null
 ip link set lo up
 stty -F /dev/ttyS1 raw 2>/dev/null
-# Open for as long as the guest lives: when the last one closes a serial line, the kernel waits only so long for what was written
-# to leave it, and on a busy machine two results were missing.
+# Keep the serial line open as long as the guest runs. After the last close, the kernel waits only for a limited time until the output
+# is sent, and on a busy machine two results were lost.
 exec 3> /dev/ttyS1
 
-# Rows of the packet tests run at once: an emulated machine works such bursts off so slowly that queues of the usual lengths
-# overflow, and what is lost there would look like a rule's doing.
+# Rows of the packet tests run in parallel. An emulated machine handles such bursts so slowly that queues of the usual length
+# overflow, and lost packets would look as if a rule had dropped them.
 echo 100000 > /proc/sys/net/core/netdev_max_backlog
 echo 16777216 > /proc/sys/net/core/rmem_max
 echo 16777216 > /proc/sys/net/core/wmem_max
 
-# The older iptables' own tools ask for these, where they are modules; the tests do without the tools.
+# The older iptables' own tools load these modules; the tests do not use the tools.
 modprobe -a ip_tables ip6_tables 2> /dev/null
 
 . /job
@@ -38,7 +38,7 @@ without=
 for file in $EXCLUDED; do without="$without --exclude=$file"; done
 for tier in $TIERS; do
   report "{\"event\":\"tier\",\"tier\":\"$tier\"}"
-  # The pipe makes vitest's output plain lines. Split into words on purpose: file names have no spaces here.
+  # Because of the pipe, vitest prints plain lines. Words are split on purpose: file names have no spaces here.
   # shellcheck disable=SC2086
   { node test/lab/enter.mjs -- node node_modules/vitest/vitest.mjs run "--project=$tier" --passWithNoTests \
       --reporter=default --reporter=./test/kernels/reporter.ts $without $FILTERS 2>&1 3>&-; echo $? > /tmp/code; } | cat

@@ -87,7 +87,7 @@ describe.each(MODES)("kube-proxy in mode %s", (mode) => {
     expect(await others(mode)).toEqual(before);
   });
 
-  test("back behind a handover: no connection is lost", async () => {
+  test("back after a handover: no connection is lost", async () => {
     await node.startNftProxier();
     await expectNoFailure(node.cluster, async () => {
       expect((await node.cluster.command(["handover"])).code).toBe(0);

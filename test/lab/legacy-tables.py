@@ -1,11 +1,11 @@
-"""Reads and writes a table of the older iptables as the kernel has it, without needing its tools.
+"""Reads and writes a table of the older iptables in the kernel's format, without iptables' tools.
 
     python3 legacy-tables.py get ip|ip6 TABLE FILE    writes the table to the file
-    python3 legacy-tables.py put ip|ip6 TABLE FILE    puts what is in the file in its place
-    python3 legacy-tables.py hold FILE                holds the lock on the file until its input ends
+    python3 legacy-tables.py put ip|ip6 TABLE FILE    replaces the table by the file's contents
+    python3 legacy-tables.py hold FILE                holds the lock on the file until stdin ends
 
 A table is a header (valid hooks, number of entries, length of the entries, five hook entries, five underflows: 32 bits
-each), its entries, and when it is put a pair of counters for each entry.
+each), its entries and, for put, a pair of counters for each entry.
 Exit code 3: this kernel has no such iptables.
 """
 

@@ -38,7 +38,7 @@ test("a leak is found, and who leaked is named", { timeout: TIMEOUT_MS }, async 
   expect(report).toMatch(/leak of 123400 byte\(s\) in 100 object\(s\)[^]*ProbeLeaks/);
 });
 
-test("Node by itself leaks nothing but what is listed", { timeout: TIMEOUT_MS }, async () => {
+test("Node by itself leaks only the listed objects", { timeout: TIMEOUT_MS }, async () => {
   expect(await sanitized("leaky.mjs", [])).toEqual({ result: true, report: "" });
 });
 

@@ -104,7 +104,7 @@ export function testExamples(place: Place): void {
     expect(await host.mustRun(["nft", "list", "tables"])).toBe("");
   });
 
-  test("port-forwarder sends connections to the machine behind, and prints its table", async () => {
+  test("port-forwarder sends connections to the machine behind it, and prints its table", async () => {
     expect(await connect("192.0.2.1", 8080)).toEqual([]);
     const table = await host.mustRun(example("port-forwarder", "tcp:8080=198.51.100.2:80", "udp:53=198.51.100.3:53"));
     expect(table).toContain("tcp . 8080 : 198.51.100.2 . 80");
@@ -133,7 +133,7 @@ export function testExamples(place: Place): void {
     await behind.ip(["route delete 192.0.2.0/24 via 198.51.100.1"]);
   });
 
-  test("rate-limiter lets so many new connections a second through", async () => {
+  test("rate-limiter accepts new connections up to its limit per second", async () => {
     await host.mustRun(example("rate-limiter", "8000", "2"));
     const greetings = await connect("192.0.2.1", 8000, 20, patience(1500));
     expect(greetings.length).toBeGreaterThanOrEqual(2);

@@ -97,7 +97,7 @@ test("a main thread that is busy loses nothing that matters: one call tells of a
   await monitor.close();
 });
 
-test("events that did not fit the buffer are reported as lost, and what is read then is right", async () => {
+test("events that did not fit the buffer are reported as lost, and the following read is right", async () => {
   const { open } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
   const reported = { lost: 0 };
@@ -123,7 +123,7 @@ test("events that did not fit the buffer are reported as lost, and what is read 
   await monitor.close();
 });
 
-test("closing with a watch open leaves nothing behind, and a link that goes takes its addresses with it", async () => {
+test("closing with an open watch leaves nothing behind, and a removed link removes its addresses", async () => {
   const { open } = lab();
   const kernel = await open();
   let changes = 0;

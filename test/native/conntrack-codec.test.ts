@@ -153,7 +153,7 @@ describe("dumps", () => {
     expect(decode([...one, ...doneMessage(0, { flags: 0x12 })])).toMatchObject({ done: true, interrupted: true });
   });
 
-  test("nothing counts behind the end, nor what answers another request", () => {
+  test("nothing counts after the end, nor an answer to another request", () => {
     const piece = decode([...entryMessage(2, UDP, { seq: 9 }), ...one, ...doneMessage(), ...one]);
     expect(piece).toMatchObject({ done: true, seen: 1 });
     expect(entriesOf(piece)).toHaveLength(1);
@@ -167,7 +167,7 @@ describe("dumps", () => {
     expect(failure([...one, ...message([], { type: 4 })])).toMatchObject({ code: "unknown-outcome" });
   });
 
-  test("what is cut off or out of bounds is an error and not a short dump", () => {
+  test("a truncated or out-of-bounds message is an error and not a short dump", () => {
     const wrong: readonly (readonly number[])[] = [
       one.slice(0, -4),
       [...one, ...one.slice(0, 20)],

@@ -184,7 +184,7 @@ describe("the kernel filters where it can", () => {
 });
 
 describe("a kernel that refuses a filter", () => {
-  test("is not asked for filters any more; what is dumped and deleted is the same", async () => {
+  test("is no longer asked for filters; dumps and deletions have the same results", async () => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));

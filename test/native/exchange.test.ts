@@ -68,7 +68,7 @@ test("an interface, its addresses and the source of its local routes: read, chan
   expect(await links.link("vips")).toBeUndefined();
 });
 
-test("what is not one whole request is refused before it is sent", async () => {
+test("anything but one whole request is rejected before it is sent", async () => {
   const { connection } = lab().kernel;
   const invalid = expect.objectContaining({ code: "invalid" }) as unknown;
   const request = (length: number, flags: number): Uint8Array => {

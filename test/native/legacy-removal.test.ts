@@ -64,7 +64,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
     return testAddon.rebuildLegacyTable(family, hooks, bytes, ownChains(table));
   };
 
-  test.each(IPTABLES_TABLES)("%s, at random: what is left are the other programs' rules, in their order", (table) => {
+  test.each(IPTABLES_TABLES)("%s, at random: the other programs' rules remain, in their order", (table) => {
     let changed = 0;
     for (let seed = 1; seed <= TABLES; seed++) {
       const before = randomTable(new Random(seed), family, table, { acyclic: false });
@@ -163,7 +163,7 @@ describe("in the kernel", () => {
     if (!present) context.skip("this kernel does not have the older iptables");
   };
 
-  test("without the older iptables it is an error, and no more", async () => {
+  test("without the older iptables it is only an error", async () => {
     if (!present) expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system" });
     expect(await kernelError(lab().kernel.legacy.remove("ip", "x".repeat(40), ownChains("nat"), "/"))).toMatchObject({
       code: "invalid",
@@ -188,7 +188,7 @@ describe("in the kernel", () => {
     },
   );
 
-  test("packets are counted on, and meet what is left", async (context) => {
+  test("packets are counted on, and meet the remaining rules", async (context) => {
     needsLegacy(context);
     const before = chains("filter", {
       OUTPUT: [jump("KUBE-SERVICES"), jump("MINE")],
@@ -316,7 +316,7 @@ describe("in the kernel", () => {
       expect(await left()).toEqual(uncounted(other));
     });
 
-    test("right behind: what it has counted is not mixed up, and that is said", async (context) => {
+    test("right afterwards: its counters are not mixed up, and the result says so", async (context) => {
       needsLegacy(context);
       expect(await race(65, 1)).toMatchObject({ outcome: { chains: 1, jumps: 1, countersKept: false } });
       const mine = (await get("ip", "nat"))?.find(({ name }) => name === "MINE");

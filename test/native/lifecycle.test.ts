@@ -35,7 +35,7 @@ test("commits keep the order of their calls", async () => {
   expect(done).toEqual([1, 2, 3, 4]);
 });
 
-test("close() waits for what runs; everything behind it fails with `closed`", async () => {
+test("close() waits for running calls; later ones fail with `closed`", async () => {
   const kernel = await lab().open();
   const t = ip("closing");
   const commits = Promise.all([

@@ -219,7 +219,7 @@ test("of a large commit of our own only its end is reported; other processes' me
   await listener.monitor.close();
 });
 
-test("a foreign change that is still being announced is not lost behind a large commit of our own", async () => {
+test("a foreign change that is still being announced is not lost because of our own large commit", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);

@@ -169,7 +169,7 @@ test("a packet's rules are told in their order, with its headers and interfaces"
   await kernel.commit([dropTable(ref)]);
 });
 
-test("messages that find no room are told as lost, and those behind them come", async () => {
+test("messages without room are reported as lost, and later ones arrive", async () => {
   const { open, netns } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
   await kernel.commit(marking);

@@ -89,7 +89,7 @@ test("in from kube-proxy's nftables mode, and back: no connection is lost", asyn
   });
 });
 
-test("in from kube-proxy's iptables mode, and back behind a handover: no connection is lost", async () => {
+test("from kube-proxy's iptables mode, and back after a handover: no connection is lost", async () => {
   await nft(iptables(SERVICES));
   await expectNoFailure(cluster, async () => {
     await start();

@@ -312,7 +312,7 @@ function linesOf(child: ChildProcess): string[] {
   return lines;
 }
 
-test("without rights it says what is missing, and ends with 1", async () => {
+test("without rights it says what is missing, and exits with 1", async () => {
   const { main, node } = cluster;
   const done = await node.run(["unshare", "-U", process.execPath, main, "conntrack", "list"]);
   expect([done.code, done.stdout]).toEqual([1, ""]);

@@ -188,7 +188,7 @@ test("a table that another process deletes comes back with what had been counted
   await eventually(async () => expect(await counted()).toEqual(opened));
 });
 
-test("services NS/NAME tells what is open at each endpoint, top what gets connections", async () => {
+test("services NS/NAME shows open connections of each endpoint, top shows services that get connections", async () => {
   const { namespace } = cluster.source("client");
   const { address, port } = clusterIP(services[0]);
   const keep = await namespace

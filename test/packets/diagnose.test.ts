@@ -104,7 +104,7 @@ test("with a daemon in a cluster: all of it, and no secret", async () => {
   await once(daemon, "exit");
 });
 
-test("without a daemon: what the kernel has, and what is missing by name", async () => {
+test("without a daemon: the kernel's contents, and the names of missing parts", async () => {
   const archive = join(directory, "alone.tar.gz");
   const { code, stderr } = await cluster.command(["diagnose", "-o", archive]);
   expect(code).toBe(0);

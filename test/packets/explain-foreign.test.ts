@@ -106,7 +106,7 @@ const chain = (base: string, ...rules: readonly string[]): string => {
   return `chain f {\ntype ${base}\n${all.join("\n")}\n}`;
 };
 
-describe("every expression at forward, ahead of a drop, and ahead of an accept with a drop behind", () => {
+describe("every expression at forward, before a drop, and before an accept that a drop follows", () => {
   const rules = foreignMatches({
     ...{ client: PLAN.client.ip, endpoint: "10.244.0.5", vip: PLAN.node.ip, port: NODE_PORT },
     ...{ inInterface: "eth1", outInterface: "pod0" },
@@ -346,7 +346,7 @@ test("a source that nobody gave is shown as assumed", async () => {
   );
 });
 
-test("rules of iptables-legacy cannot be read, and that is what is said", async (context) => {
+test("rules of iptables-legacy cannot be read, and explain says so", async (context) => {
   const rule = legacyRule("ip", `ip daddr ${VIP} drop`);
   const raw = (rules: readonly LegacyRule[]): Promise<boolean> =>
     putLegacyTable(cluster.node.prefix, "ip", "raw", [

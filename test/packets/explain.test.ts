@@ -167,7 +167,7 @@ test("every verdict came up, many times", () => {
   for (const [kind, count] of seen) expect([kind, count > 20]).toEqual([kind, true]);
 });
 
-test("the command says it in words, names the service where a daemon answers, and what is wrong with a bad address", async () => {
+test("the command explains it in words, names the service if a daemon answers, and says what is wrong with a bad address", async () => {
   const said = await cluster.command(["explain", "tcp", "198.51.100.10", `${clusterIP(SERVICES[0]).address.ip}:80`]);
   expect(said.code).toBe(0);
   expect(said.stdout).toContain("goes to an endpoint");

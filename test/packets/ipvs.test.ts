@@ -235,7 +235,7 @@ function onIpvs(): void {
     { from: "b", to: loadBalancer(web), protocol: "tcp" },
   ] as const;
 
-  test("under load: no connection is lost, and what is idle is gone", { timeout: patience(400_000) }, async () => {
+  test("under load: no connection is lost, and idle objects are removed", { timeout: patience(400_000) }, async () => {
     const crowds = await openCrowds();
     const open = crowds.reduce((sum, { count }) => sum + count, 0);
     expect(open).toBeGreaterThanOrEqual(200);

@@ -155,7 +155,7 @@ describe("run --once where tables are in force", () => {
     },
   );
 
-  longTest("what is skipped by rule is not missing: other kinds, ExternalName, headless; exit 0", async () => {
+  longTest("objects skipped by rule are not missing: other kinds, ExternalName, headless; exit 0", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const skipped = [
@@ -232,7 +232,7 @@ describe("run --once where tables are in force", () => {
 });
 
 describe("without a table in force", () => {
-  test("run --once writes what can be read, counts what is ignored, and exits with 1", async () => {
+  test("run --once writes readable objects, counts ignored ones, and exits with 1", async () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     const done = await run();
     expect(done.code).toBe(1);

@@ -204,7 +204,7 @@ function onNewer(): void {
     expect(stdout).not.toContain("kube-proxy");
   });
 
-  test("without the option a table that was owned is made anew, and anybody may change it again", async () => {
+  test("without the option a table that was owned is recreated, and any process may change it again", async () => {
     const owner = await start("--own-table");
     await end(owner);
     const plain = await start();
@@ -215,7 +215,7 @@ function onNewer(): void {
     await end(plain);
   });
 
-  test("a table that anybody may change is made anew to own it, in one transaction, and no connection that finds all sets fails", async () => {
+  test("a table that any process may change is recreated to own it, in one transaction, and no connection that finds all sets fails", async () => {
     const plain = await start();
     await end(plain);
     let owner = plain;

@@ -256,7 +256,7 @@ describe("tables of the name kube-proxy", () => {
 });
 
 describe("other programs", () => {
-  test("a chain that drops what is forwarded, and accepts nothing, is a problem with a command that mends it", async () => {
+  test("a chain that drops forwarded packets and accepts nothing is a problem, with a command that fixes it", async () => {
     await nft("add table ip wall\nadd chain ip wall forward { type filter hook forward priority 0; policy drop; }");
     const { code, findings } = await look();
     expect(code).toBe(1);
@@ -344,7 +344,7 @@ describe("other programs", () => {
     expect(settled.code).toBe(0);
   });
 
-  test("NAT behind ours, or without a rule, is none", async () => {
+  test("NAT after ours, or without a rule, is no problem", async () => {
     await nft(`
       add table ip other
       add chain ip other behind { type nat hook prerouting priority -50; }

@@ -343,7 +343,7 @@ function onNewer(): void {
     await eventually(async () => expect(await tables()).not.toContain("trace"));
   });
 
-  test("--count ends it behind so many packets; --for without any is exit code 1", async () => {
+  test("--count stops after that many packets; --for without any packet gives exit code 1", async () => {
     const tracing = await trace([`${clusterIP(plain).address.ip}:80`, "--count", "2"]);
     for (const flow of flows(["client"], [clusterIP(plain)]).filter(({ family }) => family === "ip"))
       await send(cluster, flow);

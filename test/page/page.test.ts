@@ -142,7 +142,7 @@ function ask(words: string): Promise<unknown> {
   );
 }
 
-test("a packet is explained; words that are none are answered with what is meant", async () => {
+test("a packet is explained; invalid words get an answer that says what is expected", async () => {
   await ask("10.96");
   await shows("#explanation").toContain("not an address and port");
   await ask(`${clusterAddress(1).ip}:80`);

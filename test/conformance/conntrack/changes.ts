@@ -63,7 +63,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect((await table.lookup("ip", flow().original))?.id).toBe(next.id);
   });
 
-  test("entries of every kind are deleted together, and what is gone is counted", async () => {
+  test("entries of every kind are deleted together, and absent ones are counted", async () => {
     const { table } = current();
     const created = [
       flow({ endpoint: "10.1.0.3" }),

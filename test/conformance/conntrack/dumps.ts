@@ -83,7 +83,7 @@ export function dumps(current: CurrentConntrackWorld): void {
     expect(await table.count()).toBe(MANY - MANY / 3);
   });
 
-  test("close() waits for what runs; everything behind it fails with `closed`", async () => {
+  test("close() waits for running calls; later ones fail with `closed`", async () => {
     const { table } = current();
     let dumped = 0;
     const dump = table.dump({}, async (chunk) => {

@@ -102,7 +102,7 @@ export function entries(current: CurrentConntrackWorld): void {
     expect(await table.lookup("ip", flow().original, 9)).toBeUndefined();
   });
 
-  test("what is not there is not found", async () => {
+  test("a missing entry is not found", async () => {
     const { table } = current();
     await table.create(flow());
     expect(await table.lookup("ip", flow({ clientPort: 1 }).original)).toBeUndefined();

@@ -162,7 +162,7 @@ export function batches(current: Current): void {
     await expect(kernel.tables()).rejects.toMatchObject({ code: "closed" });
   });
 
-  test("reads of what is not there", async () => {
+  test("reads of missing objects", async () => {
     const { kernel } = current();
     expect(await kernel.tables()).toEqual([]);
     expect(await kernel.chains(T)).toEqual([]);

@@ -22,7 +22,7 @@ import {
 } from "./build.js";
 
 export function restarting(kernel: () => Kernel): void {
-  it("keeps what is the same, rule handles and all, and removes what is not desired", async () => {
+  it("keeps unchanged objects, including rule handles, and removes undesired ones", async () => {
     const before = serviceTable(kernel());
     before.service(1, 2);
     before.service(2, 1);

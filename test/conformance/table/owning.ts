@@ -145,7 +145,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await facts(kernel)).toEqual({ flags: 0 });
   });
 
-  it("a plain table is made anew to be owned, in one transaction", async () => {
+  it("a plain table is recreated to be owned, in one transaction", async () => {
     await plain().table.apply();
     const before = await content(kernel);
     const { table } = owned();
@@ -157,7 +157,7 @@ export function owning(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a table that was owned is made anew to be a plain one, in one transaction", async () => {
+  it("a table that was owned is recreated as a plain one, in one transaction", async () => {
     await owned(other).table.apply();
     const before = await content(kernel);
     await other.close();

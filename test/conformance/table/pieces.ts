@@ -39,7 +39,7 @@ export function pieces(world: () => KernelWorld): void {
   };
   const chains = async (): Promise<string[]> => (await world().kernel.chains(OWN)).map(({ chain }) => chain);
 
-  it("go ahead of the first hook, behind the other chains", async () => {
+  it("go before the first hook, after the other chains", async () => {
     const { kernel } = world();
     const whole = serviceTable(kernel);
     whole.service(1, ENDPOINT_COUNT);

@@ -85,7 +85,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(await again.table.apply()).toMatchObject({ transactions: 0 });
   });
 
-  it("is done anew where something changed, and no event tells what", async () => {
+  it("is repeated if something changed, and no event says what", async () => {
     again.table.readAhead();
     await isRead();
     await other.commit([{ op: "add", kind: "table", family: "ip", table: "elsewhere" }]);
@@ -93,7 +93,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(reads).toHaveLength(4);
   });
 
-  it("leaves what a set looks like that is desired otherwise to be made anew", async () => {
+  it("leaves a set whose desired form differs to be recreated", async () => {
     await watch.open();
     again.table.readAhead();
     again.table.removeSet("endpoints");

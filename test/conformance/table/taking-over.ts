@@ -132,7 +132,7 @@ export function takingOver(kernel: () => Kernel): void {
     },
     { title: "gets a hook", chain: "nat-output", hooked: true, services: [1], transactions: 2 },
     {
-      title: "is made anew behind new ones",
+      title: "is recreated after new ones",
       chain: "draw-1",
       comment: "from before",
       hooked: false,
@@ -161,7 +161,7 @@ export function takingOver(kernel: () => Kernel): void {
     });
   }
 
-  it("empties what it keeps as soon as something that its rules name is made anew", async () => {
+  it("empties kept objects as soon as something that their rules name is recreated", async () => {
     const before = serviceTable(kernel());
     before.service(1, 1);
     before.table.chain({ chain: "old", rules: [draw(7)] });

@@ -111,7 +111,7 @@ export function tampering(world: () => KernelWorld): void {
 
   for (const [what, first] of [
     ["was deleted", [otherComment[0]]],
-    ["had been made anew", otherComment],
+    ["had been recreated", otherComment],
   ] as const) {
     it(`a table that serves packets under another comment is written from scratch, where it ${what} just before`, async () => {
       const { kernel } = world();
@@ -131,7 +131,7 @@ export function tampering(world: () => KernelWorld): void {
     });
   }
 
-  it("a set that a bound chain looks up can be made anew", async () => {
+  it("a set that a bound chain looks up can be recreated", async () => {
     const { kernel } = world();
     const other = await world().other();
     const { table, service } = wanted(kernel);

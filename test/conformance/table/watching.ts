@@ -103,7 +103,7 @@ export const DEEDS: Readonly<
     undone: "element +1 -1",
     said: "set vips: elements 1 changed",
   },
-  "make a map anew": {
+  "recreate a map": {
     does: async (kernel) => {
       const info = (await kernel.sets(OWN)).find(({ set }) => set === "vips");
       if (info === undefined) throw new Error("there is no map of VIPs");

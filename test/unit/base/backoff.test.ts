@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Backoff } from "../../../src/base/backoff.js";
 
-test("next() doubles the wait with each failure up to the longest; reset() begins anew", () => {
+test("next() doubles the wait with each failure up to the maximum; reset() starts from the beginning", () => {
   const backoff = new Backoff({ firstMs: 100, longestMs: 1000 });
   expect(Array.from({ length: 6 }, () => backoff.next())).toEqual([100, 200, 400, 800, 1000, 1000]);
   expect(backoff.failures).toBe(6);

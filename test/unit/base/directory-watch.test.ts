@@ -200,7 +200,7 @@ describe("the directory itself", () => {
     expect(notes).toEqual([]);
   });
 
-  test("is a link that is swapped: what the former one holds is told no more", async () => {
+  test("is a link that is swapped: changes in the former directory are no longer reported", async () => {
     const [first, second] = [join(root, "first"), join(root, "second")];
     await Promise.all([mkdir(first), mkdir(second), rm(directory, { recursive: true })]);
     await symlink(first, directory);

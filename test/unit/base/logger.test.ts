@@ -67,7 +67,7 @@ describe("a line of text", () => {
   const text = (fields: object, msg: string): string =>
     logfmt(line((log) => log.info(fields, msg))).replace(/ts=\S+/, "ts=T");
 
-  test("is logfmt: what is no plain word is quoted, objects become fields with dots", () => {
+  test("is logfmt: values that are no plain words are quoted, objects become fields with dots", () => {
     const fields = {
       family: "ip",
       took: 1.5,

@@ -23,7 +23,7 @@ test("lines keep their line feeds and tabs; JSON keeps its meaning", () => {
   expect(JSON.parse(printableLines(text))).toEqual(value);
 });
 
-test("cells and lines cannot forge others; columns are as wide as what is shown", () => {
+test("cells and lines cannot forge others; columns are as wide as their text", () => {
   expect(
     columns([
       ["a\nb", "c"],

@@ -82,7 +82,7 @@ describe("filters", () => {
   });
 });
 
-describe("what is not understood ends with 2, says why, and touches nothing", () => {
+describe("invalid input gives exit code 2, says why, and touches nothing", () => {
   test.each<[string[], RegExp]>([
     [["list", "-p", "tpc"], /Use icmp, tcp, udp/],
     [["list", "-d", "10.96.0"], /expected an address or a CIDR, found "10.96.0"/],
@@ -180,7 +180,7 @@ describe("formats", () => {
     ]);
   });
 
-  test("what is not known is a dash; a protocol without states says how far it has come", () => {
+  test("an unknown value is a dash; a protocol without states shows its progress", () => {
     const udp = (status: number): ConntrackEntry => {
       const original = { ...entry.original, protocol: 17 };
       const { source, sourcePort, destination, destinationPort } = original;

@@ -192,7 +192,7 @@ describe("beside --config", () => {
 });
 
 describe("--write-config-to", () => {
-  it("writes what is in effect, and exits 0", async () => {
+  it("writes the effective configuration, and exits with 0", async () => {
     const written = join(directory, "written.yaml");
     expect(await main([`--config=${file}`, "--hostname-override=a", "--write-config-to", written])).toBe(0);
     const again = parseConfig(await readFile(written, "utf8"), written);

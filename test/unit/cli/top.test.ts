@@ -52,7 +52,7 @@ test("rows are in the order of their rates between two looks; of equal ones more
   expect(text).toContain("3 service ports, 15/s new connections between the last two looks");
 });
 
-test("one that began anew has no rate; at the first look the daemon's rate counts", () => {
+test("a reset counter has no rate; at the first reading the daemon's rate counts", () => {
   const before = sampleOf(list(port("a", { connections: 100 })), 0).sample;
   const now = sampleOf(list(port("a", { connections: 1, connectionsPerSecond: 2.5 })), 1000);
   const again = topText(now.rows, { name: undefined, sample: now.sample, before, lines: 10 });
@@ -61,7 +61,7 @@ test("one that began anew has no rate; at the first look the daemon's rate count
   expect(first).toMatch(/default\/a +80\/TCP +IPv4 +2\.5\/s +1$/);
 });
 
-test("no more lines than there is room for, and how many are not shown", () => {
+test("only as many lines as there is room for, and the number of hidden ones", () => {
   const now = sampleOf(list(...["a", "b", "c"].map((name) => port(name, { connections: 1 }))), 0);
   const text = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 2 });
   expect(namesOf(text)).toHaveLength(2);

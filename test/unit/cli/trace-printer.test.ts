@@ -57,7 +57,7 @@ beforeEach(() => {
   [pipe, told, asked] = [new Pipe(), [], 0];
 });
 
-test("a reader that stops has so many packets kept for it; what comes behind them is counted, and said once", async () => {
+test("for a reader that stops, a number of packets is kept; later ones are counted, and reported once", async () => {
   const one = printer();
   for (let at = 0; at < MOST_WAITING + 500; at++) one.packet(packet(at));
   expect(told).toEqual(["behind"]);

@@ -187,7 +187,7 @@ describe("validate", () => {
     expect(code).toBe(1);
   });
 
-  test("what is skipped by rule: notes at the most, and exit code 0", async () => {
+  test("objects skipped by rule: at most notes, and exit code 0", async () => {
     await put({
       "a.json": service("a", { type: "ExternalName" }),
       "b.json": [service("b", { clusterIP: "None" }), slice("b-1", "b")].map((one) => JSON.stringify(one)).join("\n"),

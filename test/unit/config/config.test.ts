@@ -203,7 +203,7 @@ describe("KubeProxyConfiguration: warnings", () => {
   });
 });
 
-describe("KubeProxyConfiguration: what is wrong", () => {
+describe("KubeProxyConfiguration: errors", () => {
   test.each<[string, string]>([
     ["hostnameOverride: 5", "hostnameOverride: must be a string"],
     ["bindAddress: 10.0.0.300", 'bindAddress: "10.0.0.300" is not an IP address'],

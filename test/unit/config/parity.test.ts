@@ -56,7 +56,7 @@ test("every metric of kube-proxy's that is said to be there is there, and no oth
   expect(kubeProxys.filter((name) => !listed.some((row) => row.name === name))).toEqual([]);
 });
 
-test("what is not the same has a reason", () => {
+test("every difference has a reason", () => {
   expect(PARITY.filter(({ ours, note }) => ours !== "same" && note === undefined)).toEqual([]);
 });
 

@@ -72,7 +72,7 @@ async function swap(name: string, old: string): Promise<void> {
   await rm(join(directory, old), { recursive: true });
 }
 
-test("a file that is written anew", async () => {
+test("a file that is rewritten", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);

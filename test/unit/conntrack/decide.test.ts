@@ -59,7 +59,7 @@ test("the cases show every reason there is", () => {
   expect(never).toEqual(["other-protocol"]);
 });
 
-test("what is neither TCP, UDP nor SCTP stays", () => {
+test("an entry that is neither TCP, UDP nor SCTP stays", () => {
   const ping = shown("ip", 0);
   const entry = { ...ping, original: { ...ping.original, protocol: 1, sourcePort: 0, destinationPort: 0 } };
   expect(decide(entry, knowledge("ip")).reason).toBe("other-protocol");

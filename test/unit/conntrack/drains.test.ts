@@ -64,7 +64,7 @@ it("has a time for each endpoint", () => {
   expect([seen(), over.length]).toEqual(["1+", 2]);
 });
 
-it("begins anew for one that was ready again, and not at all for one that new connections go to", () => {
+it("restarts for one that was ready again, and never starts for one that gets new connections", () => {
   const { endpoints, seen, over } = setUp();
   endpoints(READY, TERMINATING);
   seen();

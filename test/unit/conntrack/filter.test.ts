@@ -96,7 +96,7 @@ test.each(rows)("%j", (filter, names) => {
   expect(matching.map(([name]) => name)).toEqual(names);
 });
 
-describe("what is not wholly understood is refused, with the place", () => {
+describe("a filter that is not fully understood is rejected, with the position", () => {
   class Disguised {
     get protocol(): number {
       return 17;

@@ -5,7 +5,7 @@ import type { ServiceAddress } from "../../../src/model/service-address.js";
 const claim = (port = 53): ServiceAddress => ({ family: "ip", address: "10.0.0.1", protocol: "UDP", port });
 const given = (...endpoints: string[]) => ({ cause: "deleted", endpoints: new Set(endpoints) }) as const;
 
-test("given up again and again with other endpoints: the last times are remembered, and no more", () => {
+test("released repeatedly with other endpoints: only the last releases are remembered", () => {
   const former = new FormerTargets();
   for (let i = 0; i < 10_000; i++) former.add(claim(), given(`10.1.0.1 ${i}`), "default/web");
   expect([former.size, former.endpoints]).toEqual([1, 8]);

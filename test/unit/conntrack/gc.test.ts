@@ -80,7 +80,7 @@ const sum = (report: GcReport, what: "alive" | "deleted" | "orphaned") =>
   report.families.map(({ directions }) => directions.original[what] + directions.reply[what]);
 
 describe("a run", () => {
-  test("deletes what is stale, finds orphans and leaves them, and counts per family and direction", async () => {
+  test("deletes stale entries, finds orphans and keeps them, and counts per family and direction", async () => {
     const { collector, left, nameOf } = setUp();
     const found: string[] = [];
     const report = await collector.run({
@@ -292,7 +292,7 @@ describe("in the background", () => {
     expect(runs.length).toBe(4);
   });
 
-  test("an interval that is given is kept; an early run also purges what is closing", async () => {
+  test("a given interval is kept; an early run also purges closing entries", async () => {
     const { log } = logLines();
     const asked: unknown[] = [];
     const collector = {

@@ -86,7 +86,7 @@ test("a dump that fails while the callback is busy is rejected, and nothing is l
   await table.close();
 });
 
-test("a callback that fails ends the dump when what is being read has come", async () => {
+test("a callback that fails ends the dump after the read in progress", async () => {
   const table = await NetlinkConntrack.open();
   let arrived = false;
   const late = async (): Promise<NativePiece> => {

@@ -289,7 +289,7 @@ describe("what a service gives up", () => {
   });
 });
 
-test("an entry that a packet under way brings behind the pass is found by the next", async () => {
+test("an entry that a packet in flight creates after the pass is found by the next pass", async () => {
   const world = setUp();
   put(world, 1);
   world.sync();

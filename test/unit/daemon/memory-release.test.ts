@@ -50,7 +50,7 @@ describe("memory is given back", () => {
     expect(released).toBe(1);
   });
 
-  it("not any more when the program ends; what is under way ends first", async () => {
+  it("no longer when the program ends; a release in progress ends first", async () => {
     memory.synced(report({ full: true }));
     await memory.close();
     await vi.advanceTimersByTimeAsync(60_000);

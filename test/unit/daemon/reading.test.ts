@@ -48,7 +48,7 @@ test("addresses that none can have are ignored, and nothing is missing, however 
   expect(shortfallOf(reading, false)).toEqual({ objects: ["Service default/web: spec.externalIPs[0]"] });
 });
 
-test("what is refused by rule is ignored, and nothing is missing", () => {
+test("objects rejected by rule are ignored, and nothing is missing", () => {
   const model = newModel();
   const annotations = {
     "nft-proxier.dev/balnce": "consistent",

@@ -66,7 +66,7 @@ const MODELS: Readonly<Record<string, readonly [apiVersion: string, model: strin
   DaemonSet: ["apps/v1", "V1DaemonSet"],
 };
 
-test("the job that looks at a node has no more rights than the daemon, and writes nowhere", () => {
+test("the job that inspects a node has no more rights than the daemon, and writes nothing", () => {
   const job = load("preflight", "job.yaml") as V1Job & Manifest;
   expect(job.apiVersion).toBe("batch/v1");
   expect(checkAgainst("V1Job", job)).toEqual([]);

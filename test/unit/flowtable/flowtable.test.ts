@@ -147,7 +147,7 @@ test.each([
   expect(links.watches).toBe(0);
 });
 
-test("a write whose outcome is not known makes the table anew, and says when that went well", async () => {
+test("a write whose outcome is unknown recreates the table, and reports success", async () => {
   const flowtable = await start();
   kernel.loseReply();
   await links.link((names) => names.set(5, "pod2"));
@@ -181,7 +181,7 @@ test("is made again within a minute when another process removed it", async () =
   expect(said()).toContain("warn another process removed the flowtable; making it again");
 });
 
-test("nothing is written behind the end, and the table stays", async () => {
+test("nothing is written after the end, and the table stays", async () => {
   const flowtable = await start();
   await flowtable.close();
   const commits = kernel.commits.length;

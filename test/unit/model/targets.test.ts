@@ -45,7 +45,7 @@ describe("targets: endpoints of a service port", () => {
     expect(model.targets("ip6", "default/dns")).toEqual([]);
   });
 
-  test("the annotation asks for resets of TCP alone; what is no boolean asks for nothing and is named", () => {
+  test("the annotation requests resets for TCP only; a value that is no boolean requests nothing and is reported", () => {
     const { model, problems } = newModel();
     const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
     const ports = [
@@ -79,7 +79,7 @@ test("endpoints are known by any slice that names them, whosever it is", () => {
   expect(model.endpointsAmong("ip6", wanted).size).toBe(0);
 });
 
-describe("targets: what is given up", () => {
+describe("targets: released addresses", () => {
   const tracked = () => {
     const { model } = newModel({ trackReleased: true });
     const released = () =>

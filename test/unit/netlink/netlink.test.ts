@@ -93,7 +93,7 @@ describe("netlink messages", () => {
     expect(headerNumber(message.header, 0, 1)).toBe(1);
   });
 
-  it("may stand behind each other", () => {
+  it("may follow one another", () => {
     const bytes = joined([generic(attribute(1, text("a"))), generic(attribute(1, text("b")))]);
     expect(decodeReplies(bytes, 4).map(({ attributes }) => textOf(attributes, 1))).toEqual(["a", "b"]);
     expect(decodeReplies(new Uint8Array(), 4)).toEqual([]);
@@ -143,7 +143,7 @@ describe("IPVS", () => {
     ]);
   });
 
-  it("what is gone meanwhile is no error, anything else is", async () => {
+  it("an object deleted meanwhile is no error, anything else is", async () => {
     const table = new IpvsTable(new Answers(FAMILY, "ESRCH", "ESRCH", "ENOENT", "EPERM"));
     expect(await table.destinations(SERVER)).toEqual([]);
     await table.remove(SERVER);

@@ -46,7 +46,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual([]);
   });
 
-  it("says nothing of a change of state, of another interface, or of what is already undone", async () => {
+  it("reports no change of state, no other interface, and no change that was already undone", async () => {
     await texts();
     interfaces.set([on("192.0.2.1", "eth7"), on("192.0.2.2")]);
     await pass();

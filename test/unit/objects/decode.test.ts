@@ -6,7 +6,7 @@ import type { KubeKind } from "../../../src/objects/object-sink.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
 
-test("ObjectDecoder: what is no object of its kind has no record, and problems", () => {
+test("ObjectDecoder: an object that does not fit its kind has no record, but problems", () => {
   const decoder = new ObjectDecoder({ nodeName: "n1" });
   for (const kind of KINDS) {
     for (const object of [{ metadata: 7, spec: "x", status: null, endpoints: 5 }, {}]) {

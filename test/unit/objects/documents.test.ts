@@ -191,7 +191,7 @@ describe("readDocuments: as kubectl reads a file", () => {
   });
 });
 
-describe("readDocuments: what is too large to be parsed in one go", () => {
+describe("readDocuments: documents that are too large to be parsed in one go", () => {
   const MIB = 1 << 20;
   const refusal = async (text: string, format: "json" | "yaml"): Promise<unknown> =>
     readDocuments(text, format).then(

@@ -37,7 +37,7 @@ test("each endpoint has its pod, node and zone, or nothing where its slice says 
   expect(described([{ addresses: ["10.1.0.1"] }])).toEqual([["10.1.0.1", "", "", ""]]);
 });
 
-test("a pod of another namespace has that in its name; what is no pod, or has no name, has none", () => {
+test("a pod of another namespace has that in its name; an endpoint that is no pod, or has no name, has none", () => {
   const of = (targetRef: unknown) => described([{ addresses: ["10.1.0.1"], targetRef }])[0]?.[1];
   expect(of({ kind: "Pod", namespace: "default", name: "x" })).toBe("x");
   expect(of({ kind: "Pod", namespace: "other", name: "x" })).toBe("other/x");

@@ -188,7 +188,7 @@ describe("ManifestSource: the first list", () => {
     ]);
   });
 
-  test("what is not a file, or cannot be read, is named; the rest works", async () => {
+  test("paths that are not files, or cannot be read, are reported; the rest works", async () => {
     put({ "b.json": svc("web"), "c.json": svc("secret") });
     await symlink(join(directory, "loop.yaml"), join(directory, "loop.yaml"));
     await symlink("/dev/zero", join(directory, "zero.yaml"));

@@ -27,7 +27,7 @@ function metrics(ports: () => CountedPort[], series?: number): { readonly regist
   return { registry, reads: () => reads };
 }
 
-test("a scrape reads the kernel's numbers, also where they begin anew; services that went have no series", async () => {
+test("a scrape reads the kernel's numbers, also after a reset; deleted services have no series", async () => {
   let now = [port("a", 5), port("b", 1)];
   const { registry, reads } = metrics(() => now);
   expect(reads()).toBe(0);
@@ -70,7 +70,7 @@ test("two scrapes at a time tell the same, each series once", async () => {
   }
 });
 
-test("series are bounded, and what is omitted is counted; 0: no such metric, and nothing is read", async () => {
+test("series are bounded, and omitted ones are counted; 0: no such metric, and nothing is read", async () => {
   const three = [port("a", 1), port("b", 1), port("c", 1)];
   const text = await metrics(() => three, 2).registry.metrics();
   expect(text.match(/^nftproxier_service_connections_total\{/gm)).toHaveLength(2);

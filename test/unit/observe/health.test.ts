@@ -188,7 +188,7 @@ describe("bodies", () => {
     );
   });
 
-  test("unwell: the last update of any family, and which of them is behind", () => {
+  test("unhealthy: the last update of any family, and which of them lags", () => {
     elapsed = 1_000;
     health.queued();
     health.taken();

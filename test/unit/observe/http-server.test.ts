@@ -51,7 +51,7 @@ async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<Ht
 const hello: HttpHandler = ({ path }) => (path === "/hello" ? textReply(200, "hello") : NOT_FOUND);
 
 describe("requests", () => {
-  test("a client that sends no more than its requests gets the answers, and a handler learns of it", async () => {
+  test("a client that half-closes after its requests gets the answers, and a handler learns of it", async () => {
     const aborted: boolean[] = [];
     const { port } = await serve(async ({ path, signal }) => {
       await sleep(50);
@@ -148,7 +148,7 @@ describe("requests", () => {
     expect(await get("hello")).toBe("HTTP/1.1 400 Bad Request");
   });
 
-  test("what is not HTTP, and a head without end, are refused", async () => {
+  test("input that is not HTTP, and an endless head, are rejected", async () => {
     const { port } = await serve(hello);
     expect(await send(port, "\x16\x03\x01\r\n\r\n")).toContain("400 Bad Request");
     expect(await send(port, `GET /hello HTTP/1.1\r\nX: ${"y".repeat(20_000)}\r\n\r\n`)).toContain("431");

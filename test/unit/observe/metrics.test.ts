@@ -144,7 +144,7 @@ describe("names", () => {
 });
 
 describe("from the start", () => {
-  test("what is counted per family is there for each, with 0", async () => {
+  test("metrics per family exist for each, with 0", async () => {
     for (const [name, type] of KUBE_PROXY) {
       if (type === "gauge" || name.includes("healthz") || name.includes("livez") || name.includes("_changes_"))
         continue;

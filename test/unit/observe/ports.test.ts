@@ -210,7 +210,7 @@ describe("metrics port", () => {
     expect((await ask(port, "/nothing")).status).toBe(404);
   });
 
-  test("/metrics/slis: answers of /healthz, as component-base counts them; DELETE begins anew", async () => {
+  test("/metrics/slis: answers of /healthz, as component-base counts them; DELETE resets them", async () => {
     const port = await started(makeMetrics());
     const slis = async (): Promise<string[]> => {
       const { status, headers, body } = await ask(port, "/metrics/slis");
@@ -324,7 +324,7 @@ describe("/debug", () => {
     expect(Object.keys(JSON.parse(body) as object)).toEqual(expect.arrayContaining(fields));
   });
 
-  test("heap profiles: what is still in use; with allocs also what no longer is", async () => {
+  test("heap profiles: objects still in use; with allocs also freed ones", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const kept: object[] = [];
     const keepFor4711 = () => kept.push(Array.from({ length: 100_000 }, (_, n) => ({ n, kept: [n] })));

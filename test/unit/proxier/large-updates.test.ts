@@ -376,7 +376,7 @@ it("begins with many services in slices of the event loop", async () => {
   expect(turns).toBeGreaterThan(20);
 });
 
-it("a service that changes while its update fails is updated anew", async () => {
+it("a service that changes while its update fails is updated again from scratch", async () => {
   const failed: string[] = [];
   let tries = 0;
   const updates = updatesOf(() => {
@@ -438,7 +438,7 @@ describe("a quarantined service that is updated in pieces", () => {
     expect(quarantine.services).toEqual([]);
   });
 
-  it("is brought to what is desired although another one was given its address meanwhile", async () => {
+  it("reaches its desired state although another one got its address meanwhile", async () => {
     const desired = viewsOf({ ...large("10.244.1.3"), ips: ["10.96.43.9"] });
     const pieces = quarantine.updateInPieces("default/large", desired);
     pieces.next();

@@ -137,7 +137,7 @@ describe("the Node object", () => {
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::3"));
   });
 
-  it("another zone: endpoints are chosen anew", async () => {
+  it("another zone: endpoints are chosen again", async () => {
     make();
     proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));

@@ -86,7 +86,7 @@ describe("Pace", () => {
     expect(writes).toEqual([0, 501]);
   });
 
-  it("stops: waits for the write under way, and writes no more", async () => {
+  it("stops: waits for the write in progress, and no longer writes", async () => {
     duration = 30;
     const subject = pace();
     subject.requestIn(0);

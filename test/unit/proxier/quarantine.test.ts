@@ -246,7 +246,7 @@ describe("what is refused", () => {
     );
   });
 
-  it("a chain that many services share: they are served no more, and the rest is", async () => {
+  it("a chain that many services share: they are no longer served, and the rest is", async () => {
     put(0, [0]);
     for (let i = 1; i < 9; i++) put(i, [i, 20 + i]);
     refusals.refuses = (op) => op.kind === "chain" && op.op === "add" && op.chain.startsWith("cluster-2-");

@@ -46,7 +46,7 @@ async function names(kernel: FakeKernel): Promise<string[]> {
   );
 }
 
-it("the first service brings the rules, each further one two elements, and what is unused for a minute goes", async () => {
+it("the first service adds the rules, each further one two elements, and rules unused for a minute are removed", async () => {
   const kernel = new FakeKernel();
   const proxier = await started(kernel);
   expect(await names(kernel)).toEqual([]);

@@ -153,7 +153,7 @@ describe("slots", () => {
     return ruleset.state("shop/web").map(({ slots }) => slots);
   };
 
-  it("are assigned anew when endpoints or weights change, and not for another change or port", () => {
+  it("are assigned again when endpoints or weights change, and not for another change or port", () => {
     const [first] = slotsOf(weighted(3, 2));
     const [same, port] = slotsOf(
       { ...weighted(3, 2), externalIPs: ["192.0.2.9"] },

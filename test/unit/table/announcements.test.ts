@@ -34,7 +34,7 @@ it("is untouched when every generation was received, in whatever order, and none
   expect(await period.untouched(11, 12)).toBe(true);
 });
 
-it("waits for what is still being announced", async () => {
+it("waits for changes that are still being announced", async () => {
   const { all, period } = begin();
   tell(all, 8, 10);
   const untouched = period.untouched(7, 10);
@@ -72,7 +72,7 @@ it("counts on where generations begin again", async () => {
   expect(await period.untouched(0xfffffffe, 1)).toBe(true);
 });
 
-it("holds nothing of what is received behind its end", async () => {
+it("keeps nothing that is received after its end", async () => {
   const { all, period } = begin(1);
   period.end();
   tell(all, 8);

@@ -88,7 +88,7 @@ describe("chains that go out before the verdicts that go to them", () => {
     expect(await table.apply()).toMatchObject({ transactions: 2 });
   });
 
-  it("stay where they are when they need what is made anew", async () => {
+  it("stay in the main transaction if they need recreated objects", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -105,7 +105,7 @@ describe("chains that go out before the verdicts that go to them", () => {
     expect(commits).toBe(1);
   });
 
-  it("need not: what is refused ahead is left to the transaction that holds everything", async () => {
+  it("need not: objects rejected in the early transaction are left to the one that contains everything", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);

@@ -204,7 +204,7 @@ describe("TrackedElements", () => {
     expect(set.kernelSize).toBe(0);
   });
 
-  it("begins the grace period of deferred deletions anew after an abort", async () => {
+  it("restarts the grace period of deferred deletions after an abort", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
@@ -216,7 +216,7 @@ describe("TrackedElements", () => {
     expect(set.nextDue).toBe(700);
   });
 
-  it("is created anew with everything, elements in their grace period too", async () => {
+  it("is recreated with everything, including elements in their grace period", async () => {
     const set = newSet();
     for (let i = 1; i <= 3; i++) set.put(key(i), data(i));
     await apply(set);

@@ -100,7 +100,7 @@ describe("PackedMap", () => {
     for (let i = 0; i < count + 100; i++) if (map.find(key(i)) !== i) expect.fail(`${i}`);
   });
 
-  it("has the rows of a list one behind the other, as far as they are of one group", () => {
+  it("has the rows of a list one after the other, as far as they are of one group", () => {
     const map = new PackedMap(2, 0, true);
     const [group, behind] = [map.groupMask + 1, 7];
     const rows = Array.from({ length: group * 2 }, (_, index) => map.findOrInsert(Int32Array.of(behind, index)));

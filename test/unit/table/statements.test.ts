@@ -31,7 +31,7 @@ describe("lowering", () => {
     ]);
   });
 
-  it("puts a draw behind the other fields, and takes address and port from the result", () => {
+  it("puts a draw after the other fields, and takes address and port from the result", () => {
     const draw = { field: "numgen", mode: "random", modulus: 3, offset: 65_536 } as const;
     expect(
       lower("ip", { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "m", data: "address-port" }),

@@ -84,7 +84,7 @@ test("what was not accepted is not shown: its default is", async () => {
   expect(item.limits).toBeUndefined();
 });
 
-test("a balance that so many endpoints do not allow is not in force", async () => {
+test("a balance that is impossible with this many endpoints is not applied", async () => {
   const many = Array.from({ length: 16_385 }, (_, i) => `10.${1 + (i >> 16)}.${(i >> 8) & 255}.${i & 255}`);
   expect((await described({ balance: "consistent" }, many)).balance).toBeUndefined();
 });

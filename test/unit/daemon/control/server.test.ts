@@ -101,7 +101,7 @@ test("an answer that ends too early is an error, not a short list", async () => 
   expect(said().map(({ msg }) => msg)).toEqual(["control request failed", "control request failed"]);
 });
 
-test("what is not there is told from a daemon that is away", async () => {
+test("a missing object is distinguished from a daemon that is away", async () => {
   await serve();
   await expect(ask(path, "nothing")).rejects.toThrow(NotFound);
   await expect(ask(join(directory, "none.sock"), "echo")).rejects.toThrow(/no daemon answers at .*none\.sock/);

@@ -80,7 +80,7 @@ test("before the first write everything is pending, and that is a problem", asyn
   });
 });
 
-test("before the first write status tells what the kernel serves of an earlier run, and afterwards asks no more", async () => {
+test("before the first write status reports what the kernel serves from an earlier run; afterwards it no longer asks", async () => {
   let asked = 0;
   const kernelEntries = (): Promise<number> => Promise.resolve(++asked);
   const { board, write } = setUp({}, { kernelEntries });
@@ -100,7 +100,7 @@ test("a kernel that cannot be read leaves it open", async () => {
   expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
 });
 
-test("what is ignored in manifests counts, too", async () => {
+test("ignored objects of manifests count, too", async () => {
   const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
   write();
   expect(statusText(await board.status())).toMatch(/^ignored +1 object or field cannot be served$/m);
@@ -231,7 +231,7 @@ test("a named service has its endpoints and their shares; an unknown one is not 
 `);
 });
 
-test("-o wide lists the endpoints of all services, and what is left on those that terminate", async () => {
+test("-o wide lists the endpoints of all services, and open connections of terminating ones", async () => {
   const { model, told, write } = setUp();
   for (const [i, name] of ["web", "api"].entries()) {
     model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));

@@ -73,7 +73,7 @@ function atCommit(nth: number, before: () => Promise<unknown>): void {
 }
 
 describe("handOver", () => {
-  it("tells what is in force now, by family", async () => {
+  it("reports copies of the active rules, by family", async () => {
     await serve(3);
     const { copies, failures } = await handover();
     const [first] = copies;
@@ -133,7 +133,7 @@ describe("handOver", () => {
     expect(hooked).toEqual([false, false, true]);
   });
 
-  it("removes what is unfinished when the kernel refuses a part, and goes on with the other family", async () => {
+  it("removes an unfinished copy if the kernel rejects a part, and continues with the other family", async () => {
     await serve(2);
     const refused = new KernelError("system", "commit: ENOMEM", { action: "commit", errno: "ENOMEM" });
     atCommit(2, () => Promise.reject(refused));

@@ -123,7 +123,7 @@ describe("the pattern for the lines of iptables-save", () => {
     expect(new RegExp(savePattern(table)).test(line)).toBe(found);
   });
 
-  it("finds what is kube-proxy's, and nothing else", () => {
+  it("finds kube-proxy's objects, and nothing else", () => {
     const pattern = new RegExp(savePattern("nat"));
     for (const chain of ["KUBE-NODEPORTS", "KUBE-EXT-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-SEP-A", "KUBE-POSTROUTING"]) {
       expect(isOwnChain("nat", chain)).toBe(true);

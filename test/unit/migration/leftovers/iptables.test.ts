@@ -87,7 +87,7 @@ const OTHERS_NAT = {
   "CNI-HOSTPORT-MASQ": ["no verdict"],
 };
 
-describe("what is kube-proxy's", () => {
+describe("kube-proxy's objects", () => {
   it.each([
     ["nat", "KUBE-SERVICES", true],
     ["nat", "KUBE-SVC-TCOU7JCQXEZGVUNU", true],
@@ -339,7 +339,7 @@ describe("others change the table meanwhile", () => {
     expect(cleanup).toMatchObject({ chains: 9, kept: [{ chain: "KUBE-MARK-MASQ" }] });
   });
 
-  it("the reply is lost: what is gone is gone", async () => {
+  it("the reply is lost: deleted chains stay deleted", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     kernel.loseReply();

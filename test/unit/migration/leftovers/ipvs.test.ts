@@ -99,7 +99,7 @@ describe("a look", () => {
     });
   });
 
-  it("removes what is idle, and keeps the address of what is not, without new connections", async () => {
+  it("removes idle servers, and keeps the address of busy ones, without new connections", async () => {
     node.bind("10.96.0.1", "10.96.0.2", "fd00::1");
     node.serve("TCP", "10.96.0.1", 80, 3);
     node.serve("UDP", "10.96.0.1", 80);
@@ -143,7 +143,7 @@ describe("a look", () => {
     expect(node.bound?.map(({ address }) => address)).toEqual(["10.96.0.1"]);
   });
 
-  it("keeps what is in excludeCIDRs, its address too", async () => {
+  it("keeps servers in excludeCIDRs, with their addresses", async () => {
     node.bind("10.97.0.1", "10.96.0.1");
     node.serve("TCP", "10.97.0.1", 80);
     node.serve("TCP", "10.96.0.1", 80);
@@ -331,7 +331,7 @@ describe("while the proxier runs", () => {
     expect([node.left, waits]).toEqual([[], [2000]]);
   });
 
-  it("nothing is looked at behind its end", async () => {
+  it("nothing is checked after its end", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 2);
     const running = removal();

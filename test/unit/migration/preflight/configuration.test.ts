@@ -199,7 +199,7 @@ describe("checkConntrack", () => {
     expect(first.remedy).toMatch(/--init-only: sysctl -w$/);
   });
 
-  test("what is larger already, and what is as it should be, is ok", () => {
+  test("a larger value, and the expected value, are ok", () => {
     expect(
       checkConntrack([
         { ...max, present: 262_144 },

@@ -66,7 +66,7 @@ const said = (facts: Partial<HookFacts>): string[] =>
   }).map(({ level, what }) => `${level}: ${what}`);
 const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
 
-describe("a policy that drops what is forwarded", () => {
+describe("a policy that drops forwarded packets", () => {
   test("is a problem where kube-proxy's rules alone accept", async () => {
     const chains = await read("filter", {
       FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")]] },
@@ -166,7 +166,7 @@ test("nft-proxier's own tables are no other program's", async () => {
   }
 });
 
-describe("what is not tracked", () => {
+describe("untracked packets", () => {
   const raw: BaseChain = { type: "filter", hook: Hook.prerouting, priority: Priority.raw };
 
   const ways: readonly (readonly [name: string, expr: Expr])[] = [

@@ -46,7 +46,7 @@ describe("checkMode", () => {
     ]);
   });
 
-  test("what other programs jump to is a note beside what is removed", () => {
+  test("chains that other programs jump to are a note beside the removed ones", () => {
     const kept = [{ chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" }];
     expect(said({ iptables: [{ ...NAT, kept }] })).toEqual([
       "ok: ip nat of iptables-nft has 12 chains of kube-proxy's: removed with 3 jumps to them once our rules are in force",

@@ -100,7 +100,7 @@ describe("checkModules", () => {
     ]);
   });
 
-  test("where lists of modules cannot be seen, what is not loaded is not known", async () => {
+  test("if lists of modules cannot be read, a module that is not loaded is unknown", async () => {
     await loaded(ALL);
     expect(said(await read(true))).toEqual([
       "note: neither loaded nor known to be there: nft_fib_ipv6, nft_reject_ipv6",

@@ -126,7 +126,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     expect(sum(shares) / shares.length).toBeLessThanOrEqual(0.009);
   }, 60_000);
 
-  it.each([33, 127])("move no more when a list of %i takes the step to fewer slots", (count) => {
+  it.each([33, 127])("do not move more when a list of %i takes the step to fewer slots", (count) => {
     const slots = [count, count - 1].map((endpoints) => slotCount(endpoints, { slots: 0 }));
     expect(slots[0]).toBe(4 * slots[1]);
     for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
@@ -221,7 +221,7 @@ describe("which endpoint has a slot stays as it was", () => {
 });
 
 describe("the number of slots", () => {
-  it("is what is asked for, but never less than endpoints", () => {
+  it("is the requested number, but never less than the number of endpoints", () => {
     expect(slotCount(5, { slots: 256 })).toBe(256);
     expect(slotCount(300, { slots: 256 })).toBe(16_384);
     expect([1, 32, 33, 126, 127, 16_384].map((count) => slotCount(count, { slots: 0 }))).toEqual([

@@ -166,7 +166,7 @@ describe("connectToApiServer: credentials", () => {
     await ask(await connect({ kubeconfig: await kubeconfig({ exec }) }));
   });
 
-  test("a plugin's token that the server refuses is fetched anew", async () => {
+  test("a plugin's token that the server rejects is fetched again", async () => {
     await serve({ tokens: ["second"] });
     await write("answer.json", JSON.stringify({ kind: "ExecCredential", status: { token: "first" } }));
     const exec = {

@@ -73,7 +73,7 @@ test("an Event about a service is in its namespace", async () => {
   });
 });
 
-test("what is too long for the API server is cut, and taken", async () => {
+test("text that is too long for the API server is truncated, and accepted", async () => {
   const name = `${"n".repeat(199)}.${"m".repeat(40)}`;
   record().record({ kind: "Service", namespace: "a", name }, { ...HEALTH, note: "ü".repeat(2000) });
   const [event] = await events(1);
@@ -98,7 +98,7 @@ test("the same after a while is an Event of its own", async () => {
   await events(2);
 });
 
-test("one whose series has expired is sent anew", async () => {
+test("one whose series has expired is sent again", async () => {
   record({ countMs: 20 }).record(SERVICE, HEALTH);
   const [event] = await events(1);
   api.delete("Event", `a/${event.metadata.name}`);

@@ -203,13 +203,13 @@ password: hunter2" >&2\nexit 7`,
     await eventually(async () => expect(await running()).toEqual([]));
   });
 
-  test("one that leaves a child behind with its output is given up in time", async () => {
+  test("one that leaves behind a child that holds its output is abandoned in time", async () => {
     const command = await plugin(`setsid sleep 5 &\n${issued()}`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 500 });
     expect(await refusal(connection)).toContain("did not end within 0.5s and was killed");
   });
 
-  test("one that leaves a child behind that holds nothing but stderr is believed", async () => {
+  test("one that leaves behind a child that holds only stderr is accepted", async () => {
     const command = await plugin(`setsid sleep 5 > /dev/null &\n${issued()}`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 2_000 });
     await ask(connection);

@@ -45,7 +45,7 @@ describe("Sleep", () => {
 });
 
 describe("RateLimit", () => {
-  test("so many at once, then one after another", () => {
+  test("a burst at once, then one after another", () => {
     let now = 0;
     const limit = new RateLimit(10, 3, () => now);
     expect([limit.take(), limit.take(), limit.take()]).toEqual([0, 0, 0]);

@@ -417,7 +417,7 @@ describe("Reflector: a watch that is slow or dead", () => {
     expect(silent.hits).toBe(1);
   });
 
-  test("two silent watches in a row, without bookmarks, relist, in case the server counts anew", async () => {
+  test("two silent watches in a row, without bookmarks, relist, in case the server's revisions restarted", async () => {
     await following({ timing: { watchIdleMs: 100 } });
     await eventually(() => expect(lists("services")).toBeGreaterThan(1));
   });

@@ -88,7 +88,7 @@ describe("KubernetesSource: what is delivered", () => {
     await sink.seen("+ Service a/web");
   });
 
-  test("no more than is used of each object", async () => {
+  test("only the used fields of each object", async () => {
     const web = service("a/web", { externalIPs: ["192.0.2.9"], healthCheckNodePort: 30001 });
     const annotations = { "nft-proxier.dev/conntrack": "tcp", "example.com/x": "y" };
     api.put({ ...web, metadata: { ...web.metadata, annotations } });

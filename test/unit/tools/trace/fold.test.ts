@@ -171,7 +171,7 @@ test.each([
   expect(told[0].event.rule).toBe(handle);
 });
 
-test("one that no hook sees any more has vanished, behind the last chain that saw it", () => {
+test("one that no hook sees any more has vanished, after the last chain that saw it", () => {
   add(mark(1, CLIENT, VIP), { id: 1, ...policy(true), ...forward, ...headers(CLIENT, POD) });
   fold.settle(QUIET_MS - 1);
   expect(told).toEqual([]);
@@ -187,7 +187,7 @@ describe("messages that were lost", () => {
     expect(ends()).toEqual(["unknown"]);
   });
 
-  test("also of one whose first message comes behind, but not of those long after", () => {
+  test("also of one whose first message comes later, but not of those long after", () => {
     fold.lost(0);
     fold.add(mark(1, CLIENT, VIP), 1000);
     fold.settle(1000 + QUIET_MS);
