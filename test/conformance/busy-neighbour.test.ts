@@ -190,7 +190,7 @@ test("a transaction that a change of the table itself has made stale waits for a
   expect(seen.dumps).toBe(2);
 });
 
-test("chains are asked for by name, whatever other tables hold, and all of them only where there may be others", async () => {
+test("chains are requested by name, whatever other tables contain, and all of them only if there may be others", async () => {
   const own = await watched(10);
   own.table.chain({ chain: "a", rules: [] });
   own.table.chain({ chain: "b", rules: [] });

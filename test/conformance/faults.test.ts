@@ -100,7 +100,7 @@ test("addresses are those that it was given", async () => {
   expect(await interfaces.asOther().addresses()).toEqual([]);
 });
 
-test("a large batch is taken back as fast as it is put in", async () => {
+test("a large batch is reverted as fast as it is applied", async () => {
   const kernel = new FakeKernel();
   await kernel.commit([newTable(), newSet(addressSet("s"))]);
   const many = Array.from({ length: 100_000 }, (_, i) => ({

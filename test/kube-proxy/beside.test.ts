@@ -85,7 +85,7 @@ test.runIf(kubeProxyMinor() >= 31)(
   },
 );
 
-test("kube-proxy --cleanup removes our tables, and they are there again at once", async () => {
+test("kube-proxy --cleanup removes our tables, and they are restored at once", async () => {
   const ours = await node.startNftProxier();
   const { stderr } = await kubeProxyCleanup(node.cluster.node, "iptables-nft");
   expect(stderr).not.toContain("Error cleaning up nftables rules");

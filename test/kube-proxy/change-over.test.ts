@@ -74,7 +74,7 @@ async function theirs(mode: Mode): Promise<readonly string[]> {
 }
 
 describe.each(MODES)("kube-proxy in mode %s", (mode) => {
-  test("its end, and our start: no connection is lost, nothing of it is left, others' rules stay", async () => {
+  test("its end, and our start: no connection is lost, none of its rules are left, others' rules stay", async () => {
     await addOthers(mode);
     const before = await others(mode);
     const kubeProxy = await node.startKubeProxy(mode);

@@ -46,7 +46,7 @@ async function chainsIn(mode: Mode, table: string): Promise<number> {
 }
 
 describe.each(MODES)("mode %s", (mode) => {
-  test("its mode is told, its ports are its own, and its health and node ports are not in the way", async () => {
+  test("its mode is recognized, its ports are its own, and its health and node ports are no obstacle", async () => {
     await node.startKubeProxy(mode);
     const { report, says } = await look({ nodePortAddresses: ["primary"] });
     expect(report.findings.filter(({ level }) => level === "problem")).toEqual([]);

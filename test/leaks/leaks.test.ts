@@ -32,7 +32,7 @@ interface Growth {
   readonly threads: number;
 }
 
-test("a leak is found, and who leaked is named", { timeout: TIMEOUT_MS }, async () => {
+test("a leak is found, and the leaking function is named", { timeout: TIMEOUT_MS }, async () => {
   const { report } = await sanitized("leaky.mjs", ["leak"]);
   expect(report).toContain("LeakSanitizer: detected memory leaks");
   expect(report).toMatch(/leak of 123400 byte\(s\) in 100 object\(s\)[^]*ProbeLeaks/);

@@ -285,7 +285,7 @@ test("options and specifications name what was meant", () => {
   expect(nearest(() => table.set({ set: "s", key: ["ip4_addr"] } as unknown as SetSpec))).toBe("ipv4_addr");
 });
 
-test("an option of apply() that there is none of is refused, and the promise says so", async () => {
+test("an unknown option of apply() is rejected through the promise", async () => {
   const table = new Table({ portId: 1 } as Kernel, { family: "ip", name: "t" });
   for (const given of [{ rebild: true }, { rebuild: "yes" }]) {
     const apply = table.apply(given as unknown as ApplyOptions);

@@ -97,7 +97,7 @@ describe("npm install", () => {
     expect(existsSync(path.join(installed, "build"))).toBe(false);
   });
 
-  test("says what is missing if it must compile and cannot", () => {
+  test("says what is missing where it has to compile and cannot", () => {
     const copy = path.join(directory, "without-prebuilds");
     rmSync(copy, { recursive: true, force: true });
     cpSync(installed, copy, { recursive: true });

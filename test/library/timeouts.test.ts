@@ -170,7 +170,7 @@ longTest("maps and short keys have timeouts, too", async () => {
   expect((await table.apply()).operations.element.add).toBe(1);
 });
 
-test("a timeout where there is none is refused", () => {
+test("a timeout in a set without timeouts is rejected", () => {
   const plain = table.set({ set: "plain", key: ["ipv4_addr"] });
   expect(() => plain.put(ADDRESS, { timeoutMs: 1000 })).toThrow(FieldError);
   expect(() => banned.put(ADDRESS, { timeoutMs: 0 })).toThrow(FieldError);

@@ -136,7 +136,7 @@ test("closing with an open watch leaves nothing behind, and a removed link remov
   await kernel.close();
 });
 
-test("an IPv6 address that goes when its link goes down is reported", async () => {
+test("an IPv6 address that disappears when its link goes down is reported", async () => {
   const { kernel } = lab();
   await ip([
     "link add down0 type veth peer name peer1",

@@ -60,7 +60,7 @@ describe("expressions", () => {
     },
   );
 
-  test("a known attribute of an unknown form is kept as it is", () => {
+  test("a known attribute of an unknown form is kept unchanged", () => {
     // NFTA_META_KEY of two bytes.
     const meta = { type: "opaque", name: "meta", data: Uint8Array.of(6, 0, 2, 0, 1, 2, 0, 0) } as const;
     expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [meta] })["exprs"]).toEqual([meta]);

@@ -97,7 +97,7 @@ describe("flows of real packets", () => {
     expect(await table.delete(entry)).toBe(true);
   });
 
-  test("TCP and SCTP, with the states in which their connections were left", async () => {
+  test("TCP and SCTP, with the final states of their connections", async () => {
     for (const protocol of ["tcp", "sctp"] as const) {
       const probe = { protocol, source: "10.0.0.1", destination: "10.96.0.10", port: 80 };
       expect(await namespace.agent().probe(probe)).toMatchObject([{ result: "ok" }]);
@@ -113,7 +113,7 @@ describe("flows of real packets", () => {
     expect(await all(table, { protocol: 132, state: "HEARTBEAT_SENT" })).toEqual([]);
   });
 
-  test("counters and times, where the kernel keeps them", async () => {
+  test("counters and times, if the kernel keeps them", async () => {
     const kept = (await setting("nf_conntrack_acct", 1)) === 1;
     const timed = (await setting("nf_conntrack_timestamp", 1)) === 1;
     const before = Date.now();
@@ -156,7 +156,7 @@ describe("flows of real packets", () => {
   });
 });
 
-describe("the kernel filters where it can", () => {
+describe("the kernel filters if it can", () => {
   test("so that it sends little more than what matches", async () => {
     await table.deleteMatching({});
     for (let i = 0; i < 300; i++) {
@@ -233,7 +233,7 @@ describe("events", () => {
     await table.deleteMatching({});
   });
 
-  test("many at once come in their order, and the event loop is not held", async () => {
+  test("many at once arrive in order, and the event loop is not blocked", async () => {
     const ports: number[] = [];
     const stream = await table.events({
       onNew: ({ original }) => void ports.push(original.sourcePort),

@@ -39,7 +39,7 @@ describe("objects", () => {
     await kernel.commit(all.map(({ family, table }) => dropTable({ family, table })));
   });
 
-  test("a table with an owner tells whose it is", async () => {
+  test("a table with an owner reports its owner", async () => {
     const { kernel } = lab();
     await kernel.commit([{ op: "add", kind: "table", ...ip("owned"), flags: 2 }]);
     expect(await kernel.tables()).toMatchObject([{ table: "owned", flags: 2, owner: kernel.portId }]);
@@ -142,7 +142,7 @@ describe("elements", () => {
     ]);
   });
 
-  test("timeouts: an element's own, and the set's default where it has none", async () => {
+  test("timeouts: an element's own, or the set's default", async () => {
     const info = addresses("s", { flags: SetFlag.timeout, timeout: 60_000n });
     const found = await stored(
       info,
@@ -250,7 +250,7 @@ test("dumps that are interrupted by commits are read again, and what they give i
   await kernel.commit([dropTable(t)]);
 });
 
-test("elements() of a set that the kernel is resizing tells every element once", async () => {
+test("elements() of a set that the kernel is resizing returns every element once", async () => {
   const { kernel } = lab();
   const t = ip("resized");
   // Without a size, the kernel enlarges the hash table after the commit, for some milliseconds.

@@ -184,7 +184,7 @@ describe("a batch that is too large is refused before memory is filled with it",
     return result;
   };
 
-  test("where it cannot be sent over this socket", async () => {
+  test("if it cannot be sent over this socket", async () => {
     const { plain, withFlags } = await refused(["unshare", "--user", "--map-root-user", "--net"], "plain", "withFlags");
     // The elements are copied once, which is a quarter of their encoded size.
     expect(plain).toMatchObject({ code: "too-large" });
@@ -192,7 +192,7 @@ describe("a batch that is too large is refused before memory is filled with it",
     expect(withFlags).toMatchObject({ code: "too-large" });
   });
 
-  test("where it cannot be sent at all: more than 2 GiB", async () => {
+  test("if it cannot be sent at all: more than 2 GiB", async () => {
     const { huge } = await refused(["unshare", "--net"], "huge");
     expect(huge).toMatchObject({ code: "too-large" });
     expect(huge.message).toMatch(/more than the \d+ bytes that the kernel takes at once/);

@@ -15,7 +15,7 @@ describe.each(["Gone", "Reused"])("descriptors whose number is %s", (fate) => {
     expect(outcome[`reads${fate}`]).toEqual({ some: true, after: ["ok", "ok", "ok"], harmed: 0 });
   });
 
-  test("connection tracking goes on over other sockets, and close() leaves what has the number alone", () => {
+  test("connection tracking continues over other sockets, and close() does not touch the new owner of the number", () => {
     const after = Array.from({ length: 7 }, () => "ok");
     expect(outcome[`conntrack${fate}`]).toEqual({ some: true, after, harmed: 0 });
   });
@@ -25,7 +25,7 @@ test("a socket of another connection that has the number is neither used nor clo
   expect(outcome["reusedByAnotherConnection"]).toEqual({ after: ["ok", "system", "ok"], others: ["ok", "ok"] });
 });
 
-test("a namespace's descriptor whose number another has is not taken for the process's own namespace", () => {
+test("a namespace's descriptor whose number was reused is not mistaken for the process's own namespace", () => {
   const refused = expect.stringMatching(/^system .*cannot enter the network namespace/) as unknown;
   expect(outcome["namespace"]).toEqual({ after: [refused], harmed: 0 });
 });

@@ -256,7 +256,7 @@ describe("buffers that change", () => {
     await kernel.commit([{ op: "delete", kind: "table", ...ref }]);
   });
 
-  test("a getter that reads the batch again is turned away", () => {
+  test("a getter that reads the batch again is rejected", () => {
     const addon = loadAddon();
     const holder: { batch?: ReturnType<typeof addon.createBatch> } = {};
     const trap = {

@@ -89,7 +89,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
     expect(changed).toBeGreaterThan(TABLES * (table === "mangle" ? 0.02 : 0.375));
   });
 
-  test("say who uses a chain that stays", () => {
+  test("report the users of a chain that stays", () => {
     const before = chains("nat", {
       PREROUTING: [jump("KUBE-SERVICES"), jump("KUBE-MARK-MASQ")],
       "CNI-DN": [jump("KUBE-SVC-A")],
@@ -232,7 +232,7 @@ describe("in the kernel", () => {
   });
 
   describe("the lock of iptables", () => {
-    test("is waited for by the caller: meanwhile the table is as it was", async (context) => {
+    test("is waited for by the caller: meanwhile the table is unchanged", async (context) => {
       needsLegacy(context);
       await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
       const lock = await holdLock(lockFile());

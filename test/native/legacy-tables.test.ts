@@ -112,7 +112,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
   });
 });
 
-test("a table of nothing that iptables knows is no such thing", () => {
+test("a family unknown to iptables is an error", () => {
   // @ts-expect-error: what a caller without types might pass
   expect(() => testAddon.decodeLegacyChains("inet", new Uint8Array())).toThrow(/ip or ip6/);
 });

@@ -64,7 +64,7 @@ async function listen(kernel: NftKernel, options?: MonitorOptions): Promise<List
   return listener;
 }
 
-test("a commit by another process: every event, whose it was, and the generation after it", async () => {
+test("a commit by another process: every event, its process, and the generation after it", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);

@@ -46,7 +46,7 @@ describe("a transaction", () => {
     },
   );
 
-  test("whose refusal is lost is not known to have failed", () => {
+  test("whose error is lost is not known to have failed", () => {
     expect(outcome["refusalLost"]).toMatchObject({ code: "unknown-outcome", same: true });
   });
 });
@@ -68,7 +68,7 @@ test("events that do not arrive are reported as lost, a dead socket as an error"
 });
 
 describe("connection tracking", () => {
-  test("a question whose answer is lost fails, and the next one gets its own", () => {
+  test("a request whose answer is lost fails, and the next one gets its own", () => {
     const lost = [1, "unknown-outcome", true, 9];
     expect(outcome["conntrackAnswers"]).toEqual([lost, lost, lost, [1, "system", true, 9]]);
   });

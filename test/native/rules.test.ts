@@ -34,7 +34,7 @@ async function sendAndRead(exprs: readonly Expr[]): Promise<RuleInfo | undefined
   return rule;
 }
 
-describe("a rule comes back from the kernel as it was sent, but for the defaults listed", () => {
+describe("the kernel returns a rule as it was sent, except for the listed defaults", () => {
   test.each(kernelSamples)("$title", async ({ before = [], expr, adds = {}, drops = [], mend = {} }) => {
     const rule = await sendAndRead([...before, expr]);
     if (rule === undefined) return;

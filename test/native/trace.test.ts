@@ -144,7 +144,7 @@ async function listen(kernel: NftKernel): Promise<Listening> {
   return heard;
 }
 
-test("a packet's rules are told in their order, with its headers and interfaces", async () => {
+test("a packet's rules are reported in order, with its headers and interfaces", async () => {
   const { kernel, netns } = lab();
   await inside(netns, "ip link set lo up");
   await kernel.commit(marking);

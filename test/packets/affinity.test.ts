@@ -212,7 +212,7 @@ describe("from run to run", () => {
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(growing), f, p)))).toEqual(before);
   });
 
-  test("an endpoint that goes loses its clients at once; the others keep theirs", async () => {
+  test("a removed endpoint loses its clients at once; the others keep theirs", async () => {
     const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
     const shrunk = { ...shrinking, endpoints: ["a", "b", "r2"] };
     await apply(services.map((service) => (service === shrinking ? shrunk : service)));

@@ -107,7 +107,7 @@ describe("TCP", () => {
     expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
   });
 
-  test("is reset at once when the endpoint is gone before", async () => {
+  test("is reset at once if the endpoint is deleted earlier", async () => {
     await apply(["a"]);
     const connections = await connect();
     await apply([terminating(true), "r1"]);
@@ -116,7 +116,7 @@ describe("TCP", () => {
     expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
   });
 
-  test("goes on when the endpoint is back, and while it is the last one that serves", async () => {
+  test("continues when the endpoint is back, and while it is the last one that serves", async () => {
     await apply(["a"]);
     const connections = await connect();
     const began = await apply([terminating(true), "r1"]);
@@ -127,7 +127,7 @@ describe("TCP", () => {
     expect(await say(connections, "still")).toEqual(all(connections, "still"));
   });
 
-  longTest("goes on where the service does not ask", async () => {
+  longTest("continues if the service does not request it", async () => {
     await apply(["a"], { metadata: {} });
     const connections = await connect();
     const began = await apply([terminating(false), "r1"], { metadata: {} });

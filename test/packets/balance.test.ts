@@ -102,7 +102,7 @@ describe("consistent", () => {
     );
   });
 
-  test("an endpoint that goes loses its clients, the others keep theirs, and it gets them back", async () => {
+  test("a removed endpoint loses its clients, the others keep theirs, and it gets them back", async () => {
     const all = (): Promise<string[][]> => Promise.all(SOME.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
     const before = (await all()).flat();
     await apply(cluster, changed(shrinking, { endpoints: ALL.filter((pod) => pod !== "r1") }));

@@ -113,7 +113,7 @@ const green = (endpoints: readonly string[], rest: Partial<ServiceSpec> = {}): S
   claimant("green", 52, { endpoints, metadata: { creationTimestamp: CREATED.green }, ...rest });
 
 describe("blue/green", () => {
-  test("an older service without endpoints does not shadow a younger one that has some; each handover is one transaction, and told once", async () => {
+  test("an older service without endpoints does not shadow a younger one that has some; each handover is one transaction, and reported once", async () => {
     await put("blue", blue([]));
     await put("green", green(["b"]));
     await start();
@@ -183,7 +183,7 @@ describe("source ranges of any claimant guard the address", () => {
   });
 });
 
-test("without creation times a new file takes nothing, whatever its name; what passes is told once", async () => {
+test("without creation times a new file takes nothing, whatever its name; a claim that passes on is reported once", async () => {
   const middle = claimant("middle", 53, { endpoints: ["a"] });
   const first = claimant("a-first", 54, { endpoints: ["b"] });
   await put("middle", middle);

@@ -78,7 +78,7 @@ async function fine(...words: readonly string[]): Promise<string[]> {
 const columns = (line: string): string[] => line.trimEnd().split(/ {2,}/);
 
 describe("list", () => {
-  test("prints the entries that match, with titles, and says nothing else", async () => {
+  test("prints only the matching entries, with titles", async () => {
     const [head, ...rest] = await fine("list", "-f", "ip", "-d", clusterIP(web).address.ip);
     expect(columns(head ?? "")).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT"]);
     expect(rest.map(columns)).toEqual([
@@ -93,7 +93,7 @@ describe("list", () => {
     ]);
   });
 
-  test("with manifests shows a service's entries by every way to it, and whose they are", async () => {
+  test("with manifests shows a service's entries over every way to it, with their service", async () => {
     const [, ...rest] = await fine("list", "--service", "default/web", ...args);
     const expected = everyWay(web).flatMap(({ address, port }) => [
       `${address.ip}:${port}`,
@@ -123,7 +123,7 @@ describe("list", () => {
   });
 });
 
-test("get finds one entry by how it was opened, and ends with 1 when there is none", async () => {
+test("get finds one entry by its original tuple, and exits with 1 if there is none", async () => {
   const { ip6 } = clusterIP(web).address;
   const [, line] = await fine("get", "udp", `[${PLAN.client.ip6}]:${SPORT + 1}`, `[${ip6}]:80`);
   expect(columns(line ?? "")[5]).toBe(`[${cluster.lab.pod("a").address.ip6}]:8080`);
@@ -138,7 +138,7 @@ test("count is a number; wide also says how full the table is", async () => {
   expect((await fine("count", "-o", "wide"))[0]).toMatch(/^\d+ of \d+ \(\d+\.\d % full\)$/);
 });
 
-test("count --by says who has how many, the most first", async () => {
+test("count --by lists numbers per key, highest first", async () => {
   const total = async (...words: string[]) => {
     const [head, ...rows] = (await fine("count", ...words)).map(columns);
     const counts = rows.map(([entries]) => Number(entries));
@@ -203,7 +203,7 @@ test("beside a daemon, list --service, count --by service and gc ask it", async 
 describe("gc", () => {
   const moved: ServiceSpec = { ...dns, endpoints: ["r2"] };
 
-  test("dry, shows what would go and why; then it goes, and nothing else", async () => {
+  test("dry, shows which entries would be deleted and why; then deletes these, and nothing else", async () => {
     const before = Number((await fine("count"))[0]);
     const manifests = objects([web, moved]);
     args = await cluster.write(manifests);
@@ -225,7 +225,7 @@ describe("gc", () => {
     expect((await fine("list", "--no-headers", "--service", "default/web", ...args)).length).toBe(8);
   });
 
-  test("with a manifest that is not understood deletes nothing: whose endpoints it has is not known", async () => {
+  test("with a manifest that is not understood deletes nothing: its endpoints are unknown", async () => {
     const before = Number((await fine("count"))[0]);
     const broken = await mkdtemp(join(tmpdir(), "nft-proxier-gc-"));
     const items = objects([web, moved]).filter(({ kind }) => kind === "Service");
@@ -256,7 +256,7 @@ describe("gc", () => {
   });
 });
 
-test("watch shows connections as they come and go, until it is told to end", async () => {
+test("watch shows connections as they open and close, until it is stopped", async () => {
   await apply(objects([web, dns]));
   const watch = cluster.start(["conntrack", "watch", "-o", "json", "-p", "udp", ...args], "pipe");
   const lines = linesOf(watch);
@@ -287,7 +287,7 @@ test("watch shows connections as they come and go, until it is told to end", asy
   expect(await ended).toBe(0);
 });
 
-test("watch says so where the kernel tells of no connection", async () => {
+test("watch says so if the kernel reports no connections", async () => {
   await cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_events": 0 });
   try {
     const watch = cluster.start(["conntrack", "watch"]);

@@ -312,7 +312,7 @@ describe("in the background", () => {
     await namespace.agent().probe({ protocol: "tcp", ...ends, timeoutMs: 500 });
   }
 
-  test("an insertion that fails brings a collection that makes room; each deletion is told, and counted", async () => {
+  test("a failed insertion starts a collection that makes room; each deletion is reported, and counted", async () => {
     const registry = new Registry();
     const events: string[] = [];
     const distress = Promise.withResolvers<string>();
@@ -366,7 +366,7 @@ describe("in the background", () => {
     }
   });
 
-  test("a run that comes by itself leaves what one side has closed; switched off, there is none", async () => {
+  test("a periodic run keeps half-closed entries; switched off, there is none", async () => {
     const collected = Promise.withResolvers<void>();
     const spec = { observers: [{ collected: () => collected.resolve() }], gcInterval: 1000 };
     tracked = await Tracked.start(cluster, {}, spec);

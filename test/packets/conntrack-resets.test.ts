@@ -135,7 +135,7 @@ test("connections to endpoints that stay are not touched", async () => {
   expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
 });
 
-test("a service that does not ask keeps its connections to an endpoint that is gone", async () => {
+test("a service that requests no resets keeps its connections to a deleted endpoint", async () => {
   await apply(["a"], { asks: false });
   const connections = await connect(undefined, ["client"]);
   await apply(["r1"], { asks: false });

@@ -54,7 +54,7 @@ async function explain(...words: readonly string[]): Promise<Told> {
 
 const notesOf = async (...words: readonly string[]): Promise<readonly string[]> => (await explain(...words)).notes;
 
-test("where all is well there is nothing to note but that open connections stay", async () => {
+test("if all is well, the only note is that open connections stay", async () => {
   const { verdict, notes, steps } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
   expect(verdict).toBe("endpoint");
   // A chain's rules may repeat a check; it is reported once.
@@ -62,7 +62,7 @@ test("where all is well there is nothing to note but that open connections stay"
   expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
 });
 
-test("an unknown address: the nearest service; a wrong port: those that there are", async () => {
+test("an unknown address: the nearest service; a wrong port: the existing ones", async () => {
   expect(await notesOf("tcp", "10.96.1.9:80")).toContainEqual(
     expect.stringMatching(/^no service has this address; the nearest is 10\.96\.1\.2:80\/\w+ of default\/empty$/),
   );
@@ -74,7 +74,7 @@ test("an unknown address: the nearest service; a wrong port: those that there ar
   );
 });
 
-test("a node port at an address where node ports do not answer", async () => {
+test("a node port at an address on which node ports do not answer", async () => {
   const notes = await notesOf("tcp", PLAN.client.ip, `${PLAN.nodeSecond.ip}:${nodePortOf(web.n)}`);
   expect(notes).toContain(
     `node port ${nodePortOf(web.n)} is default/web's, but node ports answer on ${PLAN.node.ip}, not on ${PLAN.nodeSecond.ip}`,

@@ -338,7 +338,7 @@ test("the headline says what it depends on, and what comes of it otherwise", asy
   }
 });
 
-test("a source that nobody gave is shown as assumed", async () => {
+test("a source that was not given is shown as assumed", async () => {
   const { stdout } = await cluster.command(["explain", `${VIP}:${SERVICE_PORT}`]);
   expect(stdout).toMatch(/^tcp 192\.0\.2\.1 \(assumed\) → /);
   expect(stdout).toContain(

@@ -194,7 +194,7 @@ where(`with a flowtable${because}`, () => {
     await eventually(() => expect(flowtable.devices).toContain("pod1"));
   });
 
-  test("a removed endpoint's connections are reset where the service asks, with another endpoint or none left", async () => {
+  test("a removed endpoint's connections are reset if the service requests it, with another endpoint or none left", async () => {
     for (const left of [["r1"], []]) {
       await apply(["a"]);
       const connections = await connectOffloaded();
@@ -204,7 +204,7 @@ where(`with a flowtable${because}`, () => {
     }
   });
 
-  test("connections go on where the service does not ask, and to endpoints that stay", async () => {
+  test("connections continue if the service does not request resets, and to endpoints that stay", async () => {
     await apply(["a"], {});
     const connections = await connectOffloaded();
     await apply(["r1"], {});
@@ -315,7 +315,7 @@ describe("the program", () => {
     expect(await ended).toBe(0);
   };
 
-  test("without the flag leaves no trace, and removes what a run before left", async () => {
+  test("without the flag leaves no trace, and removes the leftovers of an earlier run", async () => {
     if (supported) {
       await begin("--flowtable", INTERFACES);
       await eventually(async () => expect(await table()).toContain("pod2"));

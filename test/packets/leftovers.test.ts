@@ -172,7 +172,7 @@ describe("cleanup", () => {
   });
 });
 
-describe("a firewall that drops what it does not accept, where kube-proxy's iptables mode accepted its own", () => {
+describe("a firewall that drops by default, if kube-proxy's iptables mode accepted its own packets", () => {
   const client = { rule: "", from: "client", to: nodePort(web), families: ["ip"] } as const;
 
   test("is named when the program starts; the command that is named lets services through", async () => {

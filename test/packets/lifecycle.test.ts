@@ -84,7 +84,7 @@ add element ${family} kube-proxy service-ips { ${vip} . tcp . 80 : goto service-
 `;
 }
 
-describe("starting where another table of this name is", () => {
+describe("starting with another table of this name", () => {
   beforeAll(async () => {
     await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: STRANGER });
     await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: FAMILIES.map(foreignTable).join("") });
@@ -256,7 +256,7 @@ describe("cleanup", () => {
     [{ rule: "every way in is nobody's", from: ["b", "node", "client"], to: everyWay(web), expect: "untouched" }],
   );
 
-  test("only other programs' tables are left, as they were", async () => {
+  test("only other programs' tables are left, unchanged", async () => {
     const { node } = cluster.lab;
     const tables = (await node.mustRun(["nft", "list", "tables"])).trim().split("\n").sort();
     expect(tables).toEqual(["table ip stranger", "table ip6 stranger"]);
@@ -270,7 +270,7 @@ describe("cleanup", () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
   });
 
-  test("while the daemon runs, which has its tables back at once, cleanup says so and ends with 1", async () => {
+  test("while the daemon runs, which restores its tables at once, cleanup says so and exits with 1", async () => {
     const daemon = cluster.start(["run", ...(await cluster.write(serviceObjects(cluster.lab, web)))]);
     const ended = new Promise((resolve) => daemon.once("exit", resolve));
     const tables = async (): Promise<string> => cluster.node.mustRun(["nft", "list", "tables"]);

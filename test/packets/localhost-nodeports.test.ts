@@ -137,7 +137,7 @@ describe("not asked for", () => {
     return stdout.replaceAll(/ (packets|bytes) \d+/g, "").replaceAll(/ expires \S+/g, "");
   }
 
-  test("leaves no rule of it, nor does having asked for it once", async () => {
+  test("leaves none of its rules, even after it was requested once", async () => {
     await apply({});
     const before = await rulesets();
     await apply(LOCALHOST);

@@ -135,7 +135,7 @@ const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, 
   "an empty directory": [() => ({}), { empty: "no manifest" }],
 };
 
-describe("run --once where tables are in force", () => {
+describe("run --once with active tables", () => {
   test.each(someOf(Object.entries(INCOMPLETE), 6))(
     "%s: writes nothing and says so; exit 1",
     async (_what, [files, named]) => {
@@ -258,7 +258,7 @@ describe("without a table in force", () => {
   });
 });
 
-describe("run where tables are in force", () => {
+describe("run with active tables", () => {
   test.each(someOf(["a file that does not parse", "a Service with an address that is none", "an empty directory"], 3))(
     "%s: they stay until the reading is complete, which is then written",
     async (what) => {
@@ -306,7 +306,7 @@ describe("run where tables are in force", () => {
     expect(said("deleted by another process")).toBeDefined();
   });
 
-  test("--allow-incomplete: what can be read is written at once", async () => {
+  test("--allow-incomplete: readable objects are written at once", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     await put(INCOMPLETE["a file that does not parse"][0]());

@@ -83,7 +83,7 @@ describe("CIDRs", () => {
   });
   afterAll(() => end(daemon));
 
-  test("an address that an interface is given is served, until it is taken away again", async () => {
+  test("an address added to an interface is served, until it is removed", async () => {
     await becomes(LATE, "untouched", daemon.log);
     for (const device of ["eth0", "lo"]) {
       await change("add", LATE, device);

@@ -64,7 +64,7 @@ describe("manifests", () => {
   }
   const withoutIPv6 = (): Promise<void> => namespace.sysctl({ "net.ipv6.conf.all.disable_ipv6": 1 });
 
-  test("both families where the kernel has both, whatever the Node has, and without any Node", async () => {
+  test("both families if the kernel has both, whatever the Node has, and without any Node", async () => {
     const four = await once({}, nodeObject({ addresses: [PLAN.node.ip] }));
     expect([four.code, await tables()]).toEqual([0, BOTH]);
     const six = await once({}, nodeObject({ addresses: [PLAN.node.ip6] }));
@@ -74,7 +74,7 @@ describe("manifests", () => {
     expect(none.stderr).toContain("node IP missing; using loopback");
   });
 
-  test("IPv4 alone where IPv6 is disabled, and it says why", async () => {
+  test("IPv4 alone if IPv6 is disabled, and the log says why", async () => {
     await withoutIPv6();
     const done = await once({}, nodeObject());
     expect([done.code, await tables()]).toEqual([0, ["ip kube-proxy"]]);
@@ -203,7 +203,7 @@ describe("a cluster", () => {
       },
     );
 
-    test("that fails at first is served when it comes", async () => {
+    test("that fails at first is served once it succeeds", async () => {
       api = await Api.start(namespace);
       await put(nodeObject(), serviceCIDRObject());
       await api.call("fail", { resource: "servicecidrs" }, { status: 500 });

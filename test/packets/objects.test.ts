@@ -317,7 +317,7 @@ describe("two services claim one address and port", () => {
     );
   });
 
-  describe("the winners gone", () => {
+  describe("without the winners", () => {
     beforeAll(() => cluster.apply(objects([first, third]), ...IN_PART));
     testRows(
       () => cluster,

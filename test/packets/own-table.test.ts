@@ -102,7 +102,7 @@ function onOlder(): void {
     await end(daemon);
   });
 
-  test("the table stays, and a start without the option takes it as it is", async () => {
+  test("the table stays, and a start without the option uses it unchanged", async () => {
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     const daemon = await start();
     expect(log).not.toContain('"msg":"synced"');
@@ -172,7 +172,7 @@ function onNewer(): void {
     },
   );
 
-  test("another program's table that goes with its owner, or is deleted by it, is ours soon after", async () => {
+  test("another program's table that its owner or the owner's end deletes is soon replaced by ours", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
     for (const goes of someOf(["with its owner", "by its owner's hand"], 2)) {
       const owner = cluster.lab.node.spawn(["nft", "-i"], { stdio: ["pipe", "ignore", "inherit"] });

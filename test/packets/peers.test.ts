@@ -184,7 +184,7 @@ longTest("two `run`s with different manifests say once that the other runs; the 
   expect(await checkRow(cluster, serves(news, "a", "b"))).toEqual([]);
 });
 
-test("in a cluster the Node has one Event of it, a metric shows it while it lasts, and /livez stays 200", async () => {
+test("in a cluster the Node gets one Event, a metric shows it while it lasts, and /livez stays 200", async () => {
   const api = await Api.start(cluster.lab.node);
   const put = (...objects: readonly Manifest[]) => api.call("put", objects as unknown as readonly KubeJson[]);
   await put(nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web));

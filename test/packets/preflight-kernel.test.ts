@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => cluster.destroy());
 
-test("a look has the kernel load no module; where it would, it is said what was not looked at", async () => {
+test("an inspection makes the kernel load no module; if it would, the output says what was not inspected", async () => {
   const before = await modules();
   const { stdout } = await cluster.command(["preflight", ...given]);
   expect(await modules()).toBe(before);
@@ -34,7 +34,7 @@ test("a look has the kernel load no module; where it would, it is said what was 
   if (before === "") expect(tried).toBe(true);
 });
 
-test("the rules are no problem where the first write succeeds, and one where it fails", async () => {
+test("the rules are a problem exactly if the first write fails", async () => {
   const { stdout, stderr } = await cluster.command(["preflight", ...given, "--load-modules", "-o", "json"]);
   if (stdout === "") throw new Error(stderr);
   const { findings } = JSON.parse(stdout) as PreflightReport;

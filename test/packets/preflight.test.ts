@@ -101,7 +101,7 @@ const saying = (findings: readonly Finding[], level: Finding["level"], check?: s
 /** kube-proxy's configuration with these nodePortAddresses. */
 const written = (nodePortAddresses: readonly string[]): Manifest => ({ ...configuration(), nodePortAddresses });
 
-test("an empty network namespace: no problem in what was checked, exit code 0, and nothing of it is touched", async () => {
+test("an empty network namespace: no problem found, exit code 0, and nothing is touched", async () => {
   const empty = await Namespace.create(`preflight-${process.pid}`);
   try {
     const still = await stateOf(empty);
@@ -168,7 +168,7 @@ describe("kube-proxy's modes", () => {
       expect((await look([], written(["all"]))).code).toBe(0);
     });
 
-    test("node ports on 127.0.0.1 as well, where the kernel routes them", async () => {
+    test("node ports on 127.0.0.1 as well, if the kernel routes them", async () => {
       await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
       const { code, findings } = await look([], written(["all"]));
       expect(code).toBe(1);
@@ -176,7 +176,7 @@ describe("kube-proxy's modes", () => {
       expect((await look([], written(["all", "localhost"]))).code).toBe(0);
     });
 
-    test("health checks that it accepts, where a firewall drops the rest", async () => {
+    test("health checks that it accepts, if a firewall drops the rest", async () => {
       await nft(`add rule ip filter KUBE-NODEPORTS tcp dport 32100 counter accept
         add chain ip filter INPUT { policy drop; }`);
       const { code, findings } = await look([], written(["primary"]));

@@ -123,7 +123,7 @@ describe("rendered without a detector, node ports on every address", () => {
   );
 });
 
-describe("run --once where rendered text was loaded", () => {
+describe("run --once after rendered text was loaded", () => {
   beforeAll(async () => {
     await load();
     await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));

@@ -75,7 +75,7 @@ async function repaired(count: number, deed: () => Promise<unknown>): Promise<Re
   });
 }
 
-describe("what somebody does with nft", () => {
+describe("changes with nft", () => {
   const deeds: readonly (readonly [string, readonly string[]])[] = [
     ["deletes a rule", ["flush", "chain", "ip", "kube-proxy", "services"]],
     ["lets everything drop", ["insert", "rule", "ip", "kube-proxy", "nat-prerouting", "drop"]],
@@ -88,7 +88,7 @@ describe("what somebody does with nft", () => {
     ["deletes a table", ["delete", "table", "ip", "kube-proxy"]],
   ];
   for (const [deed, args] of deeds) {
-    test(`${deed}: undone, and told by whom`, async () => {
+    test(`${deed}: undone, and the log names the process`, async () => {
       const before = await listing();
       const [repair] = await repaired(1, () => nft(...args));
       expect(repair).toMatchObject({ family: "ip", cause: deed === "deletes a table" ? "table-deleted" : "changed" });

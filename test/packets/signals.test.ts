@@ -222,7 +222,7 @@ test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged a
   expect(withMessage(started, "ending; the rules stay in place")).toHaveLength(1);
 });
 
-test("each start says once what is in force, also where nothing was to be written", async () => {
+test("each start logs the active rules once, even if there was nothing to write", async () => {
   const slice = {
     apiVersion: "discovery.k8s.io/v1",
     kind: "EndpointSlice",

@@ -161,7 +161,7 @@ test("the API server is away", async () => {
   await isWell();
 });
 
-longTest("the daemon was restarted while the API server is away: commands tell what the kernel serves", async () => {
+longTest("the daemon was restarted while the API server is down: commands report what the kernel serves", async () => {
   await api.call("down");
   await daemon.end();
   daemon = await serve();

@@ -128,7 +128,7 @@ test("a named one comes with its endpoints; one that is not served is an error",
   expect(missing.stderr).toContain("default/nope is not served");
 });
 
-test("of endpoints pod, node and zone are told, and the connections left on those that terminate", async () => {
+test("endpoints are listed with pod, node and zone, and terminating ones with their remaining connections", async () => {
   const [a, b] = ["a", "b"].map((pod) => `${cluster.lab.pod(pod).address.ip}:8080`);
   const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   const connection = { family: "ip", protocol: "tcp", sourcePort: 40_001, state: "ESTABLISHED" } as const;
@@ -152,7 +152,7 @@ test("of endpoints pod, node and zone are told, and the connections left on thos
   );
 });
 
-test("each connection is counted and listed once, also where a service's port has the number of its node port", async () => {
+test("each connection is counted and listed once, even if a service's port equals its node port", async () => {
   const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   const endpoint = cluster.lab.pod("a").address.ip;
   const connection = { family: "ip", protocol: "tcp", state: "ESTABLISHED", port: nodePortOf(4), endpoint } as const;
@@ -199,7 +199,7 @@ test("a service with annotations is listed with them, and with how many connecti
   expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 
-longTest("top and services --watch end when their reader has gone", async () => {
+longTest("top and services --watch end when their reader ends", async () => {
   const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
     const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
     const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {
@@ -218,7 +218,7 @@ longTest("top and services --watch end when their reader has gone", async () => 
   await write([web, empty, shop, alike]);
 });
 
-test("status tells who changed the table last", async () => {
+test("status names the last process that changed the table", async () => {
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   await eventually(async () => {
     const { stdout } = await ask("status");

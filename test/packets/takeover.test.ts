@@ -136,7 +136,7 @@ describe("taken over", () => {
 
   testRows(() => cluster, rows("taken over"));
 
-  test("nothing of kube-proxy's own making is left", async () => {
+  test("none of kube-proxy's own objects are left", async () => {
     const text = await listed();
     expect(text).not.toMatch(/(service|local|external|endpoint|firewall|affinity)-[A-Z2-7]{8}-/);
     expect(text).not.toMatch(/chain (masquerading|firewall-check|cluster-ips-check)/);
@@ -149,7 +149,7 @@ describe("taken over", () => {
     expect(text).not.toMatch(/(set|map) affinity-/);
   });
 
-  test("in one transaction for each family, with at most one ahead of it: chains that nothing goes to yet", async () => {
+  test("in one transaction for each family, with at most one before it: chains that nothing refers to yet", async () => {
     await theirs();
     const done = await ours();
     const writes = done.stderr

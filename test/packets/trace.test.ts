@@ -259,7 +259,7 @@ function onNewer(): void {
     expect(times).toEqual(times.toSorted());
   });
 
-  test("a drop of another table's is told with its chain and rule, and the endpoint that was drawn", async () => {
+  test("another table's drop is reported with its chain and rule, and the drawn endpoint", async () => {
     const tracing = await trace(["default/blocked"]);
     const rules = await cluster.node.mustRun(["nft", "-a", "list", "chain", "inet", "other", "forward"]);
     for (const flow of flows(["client", "b"], [clusterIP(blocked)], ["udp"])) {
@@ -278,7 +278,7 @@ function onNewer(): void {
     await tracing.interrupt();
   });
 
-  test("a packet that came in by a bridge is followed to where it leaves, also with br_netfilter", async () => {
+  test("a packet from a bridge is followed to its outgoing interface, also with br_netfilter", async () => {
     const tracing = await trace(["default/plain"]);
     const sent = flows(["c"], [clusterIP(plain)]);
     // The answers are dropped on their way to c.
@@ -400,7 +400,7 @@ function onNewer(): void {
     expect(matched).toBeGreaterThanOrEqual(3000);
   });
 
-  test("a reader that goes ends it, without an error and without a table", async () => {
+  test("it ends when its reader ends, without an error and without a table", async () => {
     const words = [process.execPath, cluster.main, "trace", "default/plain", "--for", "0", "--socket", socket];
     const piped = cluster.node.spawn(["sh", "-c", '"$@" | head -n 1', "sh", ...words], {
       stdio: ["ignore", "ignore", "pipe"],
@@ -419,7 +419,7 @@ function onNewer(): void {
     expect(await tables()).not.toContain("trace");
   });
 
-  test("without a daemon packets are told by their addresses, and a name is an error", async () => {
+  test("without a daemon packets are identified by their addresses, and a name is an error", async () => {
     const absent = join(directory, "absent.sock");
     const tracing = await trace([`${clusterIP(plain).address.ip}:80`], absent);
     expect(tracing.stderr).toContain("no daemon answers");

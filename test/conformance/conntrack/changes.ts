@@ -24,7 +24,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect((await all(table))[0].mark).toBe(5);
   });
 
-  test("an entry that is gone, or another with the same tuple by now, is not changed", async () => {
+  test("a deleted entry, or a later one with the same tuple, is not changed", async () => {
     const { table } = current();
     const entry = plainEntry(await made(table, flow()));
     await table.deleteMatching({});
@@ -96,7 +96,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect(await table.deleteAll([])).toEqual({ deleted: 0, absent: 0, interrupted: false, absentAt: [] });
   });
 
-  test("of many entries exactly those that were named are deleted", async () => {
+  test("of many entries, exactly the named ones are deleted", async () => {
     const { table } = current();
     for (let i = 0; i < 700; i++) await table.create(flow({ clientPort: 10_000 + i }));
     const odd = (await all(table)).filter(({ original }) => original.sourcePort % 2 === 1);
@@ -113,7 +113,7 @@ export function changes(current: CurrentConntrackWorld): void {
     });
   });
 
-  test("nothing is deleted where one of the entries is none", async () => {
+  test("nothing is deleted if one of the entries is invalid", async () => {
     const { table } = current();
     const good = plainEntry(await made(table, flow()));
     const bad = { ...good, original: { ...good.original, source: "x" } };

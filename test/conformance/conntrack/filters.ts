@@ -97,7 +97,7 @@ export function filters(current: CurrentConntrackWorld): void {
     return found.map(({ original }) => original.icmp?.id ?? original.sourcePort).sort((a, b) => a - b);
   };
 
-  test("a dump tells what the filter means, and all of it", async () => {
+  test("a dump returns all entries that match the filter, and no others", async () => {
     await fill();
     for (const [filter, expected] of ROWS) expect([filter, await names(filter)]).toEqual([filter, expected]);
   });

@@ -48,7 +48,7 @@ export function addresses(current: Current): void {
     expect([four.family, four.interfaceIndex, six.family, six.interfaceIndex]).toEqual(["ip", 1, "ip6", 1]);
   });
 
-  test("a watcher hears of an address that comes, and of one that goes, and then finds it so", async () => {
+  test("a watcher is notified of an added and a removed address, and then reads that state", async () => {
     const { kernel, changeAddress } = current();
     const watcher = await Watcher.open(kernel);
     for (const cidr of [FOUR, SIX]) {
@@ -65,7 +65,7 @@ export function addresses(current: Current): void {
     expect(watcher.faults).toEqual([]);
   });
 
-  test("every watcher hears of it, on whatever connection", async () => {
+  test("every watcher is notified, on any connection", async () => {
     const { kernel, other, changeAddress } = current();
     const watchers = [await Watcher.open(kernel), await Watcher.open(kernel), await Watcher.open(await other())];
     await changeAddress("add", FOUR);

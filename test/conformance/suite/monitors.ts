@@ -106,7 +106,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("a table that goes takes all with it, each announced", async () => {
+  test("a deleted table deletes everything in it, each object announced", async () => {
     const { kernel, other } = current();
     const them = await other();
     await them.commit([
@@ -123,7 +123,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("an anonymous set comes and goes with its rule", async () => {
+  test("an anonymous set is created and deleted with its rule", async () => {
     const { kernel, other } = current();
     const them = await other();
     await them.commit([newTable(), newChain("a")]);

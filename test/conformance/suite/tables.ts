@@ -122,7 +122,7 @@ export function tables(current: Current): void {
     expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.owner });
   });
 
-  test("an owned table refuses others and goes with its owner", async () => {
+  test("an owned table rejects other processes, and is deleted with its owner", async () => {
     const { kernel, other, facts } = current();
     const owner = await other();
     if (!facts.owner) {

@@ -121,7 +121,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await again.table.apply()).transactions).toBe(0);
   });
 
-  it("a refused deletion of a map and of the chains that it goes to leaves nothing busy", async () => {
+  it("a rejected deletion of a map and of its chains leaves nothing busy", async () => {
     const { table, service, vips } = serviceTable(kernel());
     for (let i = 1; i < 4; i++) service(i, i);
     const map = table.set({ ...VIPS, set: "more" });
@@ -148,7 +148,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("what the kernel may count wrong as it takes another's deletion back keeps nothing else from going", async () => {
+  it("a wrong count after another's reverted deletion does not prevent other deletions", async () => {
     const { table } = serviceTable(kernel());
     const map = table.set({ ...VIPS, set: "more" });
     table.chain({ chain: "one-more", rules: [rule(counter)] });

@@ -169,7 +169,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await content(kernel)).toEqual(before);
   });
 
-  it("is removed by its owner, and by any process when that is gone", async () => {
+  it("is removed by its owner, and by any process after the owner's end", async () => {
     const { table } = owned();
     await table.apply();
     expect(operations(await table.destroy())).toBe("table -1");
@@ -179,7 +179,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await kernel.tables()).toEqual([]);
   });
 
-  it("that sleeps is woken up and claimed at once", async () => {
+  it("that is dormant is activated and claimed at once", async () => {
     await owned(other).table.apply();
     await other.close();
     await kernel.commit([{ op: "add", kind: "table", ...OWN, flags: TableFlag.persist | TableFlag.dormant }]);

@@ -66,7 +66,7 @@ export function pieces(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("are one transaction with everything else where they are few, or where a rule names their set", async () => {
+  it("are one transaction with everything else if they are few, or if a rule names their set", async () => {
     const { table, service } = serviceTable(world().kernel, { pieceElements: PIECE });
     service(1, PIECE);
     expect(await table.apply()).toMatchObject({ transactions: 1 });

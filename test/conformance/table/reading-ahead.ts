@@ -74,7 +74,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(reads.toSorted()).toEqual(["endpoints", "vips"]);
   });
 
-  it("serves them where only other tables changed, if events tell", async () => {
+  it("serves them if only other tables changed, according to events", async () => {
     await watch.open();
     again.table.readAhead();
     await isRead();

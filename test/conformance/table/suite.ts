@@ -36,7 +36,7 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("tampering", () => tampering(() => world));
     describe("watching", () => watching(() => world));
     if (facts.persist) describe("owning", () => owning(() => world));
-    else describe("owning, where the kernel knows no such tables", () => notOwning(() => world));
+    else describe("owning, if the kernel does not support it", () => notOwning(() => world));
     describe("insertions", () => insertions(() => world));
     describe("the rest", () => others(() => world));
   });

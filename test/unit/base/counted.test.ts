@@ -30,7 +30,7 @@ const OTHERS = [
   "two ${protocol}",
 ];
 
-test("what the program says of a number of things goes through it", () => {
+test("messages with a count use it", () => {
   const source = join(import.meta.dirname, "../../../src");
   const nouns =
     "packets|services|endpoints|connections|entries|elements|bytes|fields|warnings|errors|times|slots|sets|chains|networks|VIPs|ports|writes|problems";

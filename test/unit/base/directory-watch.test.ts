@@ -83,7 +83,7 @@ async function wakeUps(script: string): Promise<number> {
 }
 
 describe("a busy file beside the one that matters", () => {
-  test("100,000 writes to a log that stays open wake nobody", async () => {
+  test("100,000 writes to a log that stays open cause no wake-up", async () => {
     open();
     put("config");
     const script = `
@@ -235,7 +235,7 @@ describe("the directory itself", () => {
   });
 });
 
-test("a queue that the kernel lets overflow: everything is looked at, and what comes after it is told", async () => {
+test("an overflowing kernel queue: everything is checked, and later changes are reported", async () => {
   const limit = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
   open();
   // Nobody reads meanwhile. The script alternates between two files, because the kernel merges an event with an equal
@@ -249,7 +249,7 @@ test("a queue that the kernel lets overflow: everything is looked at, and what c
   expect(await tellsAfter(() => put("config"))).toContain("config");
 });
 
-test("a system that refuses to watch: the directory is looked at again and again, and a note says so", async () => {
+test("a system that refuses to watch: the directory is polled, and a note says so", async () => {
   open(() => {
     throw new Error("inotify_init1: EMFILE (Too many open files)");
   });
@@ -259,7 +259,7 @@ test("a system that refuses to watch: the directory is looked at again and again
   await tells(undefined);
 });
 
-test("nothing is told after close", async () => {
+test("nothing is reported after close", async () => {
   open().close();
   put("config");
   await sleep(QUIET_MS);

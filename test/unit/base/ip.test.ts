@@ -99,7 +99,7 @@ describe("packAddress", () => {
     expect(formatAddress(into)).toBe("1::");
   });
 
-  test("says 0 of what is none", () => {
+  test("returns 0 for invalid text", () => {
     expect(packAddress("10.0.0.256", new Uint8Array(16), 0)).toBe(0);
     expect(packAddress("nonsense", new Uint8Array(16), 0)).toBe(0);
   });

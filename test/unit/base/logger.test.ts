@@ -93,7 +93,7 @@ describe("a line of text", () => {
     );
   });
 
-  test("has a coloured level only where it is asked for", () => {
+  test("has a coloured level only on request", () => {
     const json = line((log) => log.warn("full"));
     expect(logfmt(json)).toContain("level=warn ");
     expect(logfmt(json, true)).toContain("level=\u001b[33mwarn\u001b[0m ");
@@ -109,7 +109,7 @@ function onTerminal(environment: Record<string, string>): string {
   return spawnSync("script", ["-qec", command, "/dev/null"], { encoding: "utf8", env }).stdout;
 }
 
-test("createLogger() writes text with colours on a terminal, without them where NO_COLOR is set", () => {
+test("createLogger() writes text with colours on a terminal, without them if NO_COLOR is set", () => {
   expect(onTerminal({}).replaceAll("\u001b", "ESC")).toMatch(/^ts=\S+ level=ESC\[32minfoESC\[0m msg=done\r?\n$/);
   expect(onTerminal({ NO_COLOR: "1" })).toMatch(/^ts=\S+ level=info msg=done\r?\n$/);
 });

@@ -29,11 +29,11 @@ async function sizeAfter(first: string, then: string): Promise<number> {
 }
 
 describe("the young generation", () => {
-  it("grows on where it has no limit", async () => {
+  it("keeps growing without a limit", async () => {
     expect(await sizeAfter("", "")).toBeGreaterThan(32);
   });
 
-  it("stays as it was while there are few services", async () => {
+  it("stays unchanged while there are few services", async () => {
     expect(await sizeAfter("setUpForFewServices();", "")).toBeLessThanOrEqual(2);
   });
 

@@ -215,7 +215,7 @@ describe("formats", () => {
     ]);
   });
 
-  test("IPv6 addresses have brackets where they have a port", () => {
+  test("IPv6 addresses have brackets if they have a port", () => {
     const tuple = { source: "fd00::5", sourcePort: 1, destination: "fd00::80", destinationPort: 80, protocol: 17 };
     const row = new EntryFormat("text", false).row({ ...entry, family: "ip6", original: tuple }, {});
     expect(row.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
@@ -283,7 +283,7 @@ describe("lines", () => {
     expect(line.length).toBeLessThan(115);
   });
 
-  test("into a pipe, and with wide, everything goes whole", async () => {
+  test("into a pipe, and with wide, nothing is truncated", async () => {
     expect((await written(undefined, "text", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
     expect((await written(80, "wide", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
   });
@@ -313,7 +313,7 @@ describe("output", () => {
     expect(to.written.length).toBeLessThan(10);
   });
 
-  test("ends quietly when the reader goes, and with the error when something else is wrong", async () => {
+  test("ends quietly when the reader ends, and with the error if something else is wrong", async () => {
     const gone = new Output(stream(Object.assign(new Error("broken pipe"), { code: "EPIPE" })));
     await gone.line("x");
     await expect(gone.flush()).rejects.toBeInstanceOf(ReaderGone);
@@ -343,7 +343,7 @@ describe("progress", () => {
     expect(shown).toBe("\r\u001b[K");
   });
 
-  test("is silent where nobody looks on", () => {
+  test("is silent without a terminal", () => {
     let now = 0;
     const progress = new Progress(undefined, 0, () => now);
     now = 10_000;

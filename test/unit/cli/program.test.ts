@@ -135,7 +135,7 @@ describe("the command line", () => {
     expect(err).not.toContain("    at ");
   });
 
-  it("names all that is wrong with a configuration at once: exit code 1", async () => {
+  it("reports all errors of a configuration at once: exit code 1", async () => {
     const config = join(directory, "config.yaml");
     await writeFile(
       config,

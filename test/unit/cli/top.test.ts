@@ -70,6 +70,6 @@ test("only as many lines as there is room for, and the number of hidden ones", (
   expect(all).toMatch(/^3 service ports, /);
 });
 
-test("where nothing is counted there is nothing to show", () => {
+test("without counters there is nothing to show", () => {
   expect(topRows(list(port("a", {})))).toBeUndefined();
 });

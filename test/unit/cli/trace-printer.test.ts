@@ -69,7 +69,7 @@ test("for a reader that stops, a number of packets is kept; later ones are count
   );
 });
 
-test("a reader that goes on gets what comes from then on, and is told again when it stops again", async () => {
+test("a reader that continues gets later packets, and a new notice if it stops again", async () => {
   const one = printer();
   for (let at = 0; at <= MOST_WAITING; at++) one.packet(packet(at));
   pipe.read();
@@ -83,7 +83,7 @@ test("a reader that goes on gets what comes from then on, and is told again when
   expect(times()[MOST_WAITING]).toBe(5000);
 });
 
-test("a reader that goes ends the trace", async () => {
+test("the trace ends when its reader ends", async () => {
   const one = printer();
   one.packet(packet(1));
   while (pipe.texts.length === 0) await new Promise((resolve) => setImmediate(resolve));

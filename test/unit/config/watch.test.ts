@@ -96,7 +96,7 @@ test("an editor that writes another file and renames it", async () => {
   await changed();
 });
 
-test("a file that goes and comes back", async () => {
+test("a file that is deleted and recreated", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);

@@ -97,7 +97,7 @@ it("has nothing to do with services that do not ask, or are gone", () => {
   model.removeService("default/web");
 });
 
-it("keeps nothing of a service that is gone, even if all of its time was over", () => {
+it("keeps nothing of a deleted service, even if all of its time was over", () => {
   const { endpoints, seen, model, over } = setUp();
   endpoints(READY, TERMINATING);
   seen();
@@ -128,7 +128,7 @@ it("names a reset-removed-endpoints that drain-seconds contradicts, and drains",
   );
 });
 
-it("names a time that means nothing, and keeps connections until the endpoint is gone", () => {
+it("reports an invalid time, and keeps connections until the endpoint is deleted", () => {
   const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "5m" });
   expect(problems).toEqual([
     'Service default/web metadata.annotations["nft-proxier.dev/drain-seconds"]: "5m" is not a number from 1 to 86400; it is ignored',

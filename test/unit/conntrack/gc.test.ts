@@ -136,7 +136,7 @@ describe("a run", () => {
     expect(sum(report, "orphaned")).toEqual([0, 0]);
   });
 
-  test("dry, tells the same and deletes nothing", async () => {
+  test("dry, reports the same and deletes nothing", async () => {
     const { collector, left } = setUp();
     const before = left("ip");
     const report = await collector.run({ dryRun: true, orphans: "all" });
@@ -229,7 +229,7 @@ describe("a run", () => {
     expect(screened.left("ip")).toEqual(plain.left("ip"));
   });
 
-  test("an interrupted dump has no ratio to go by", async () => {
+  test("an interrupted dump gives no ratio", async () => {
     const { collector, table } = setUp();
     table.interruptDumps(1);
     expect((await collector.run()).deleteRatio).toBeUndefined();
@@ -266,7 +266,7 @@ describe("in the background", () => {
 
   const report = (deleteRatio: number): GcReport => ({ families: [], ms: 1, deleteRatio });
 
-  test("runs after the interval, adapts it, and goes on after a failure", async () => {
+  test("runs after the interval, adapts it, and continues after a failure", async () => {
     const { log, lines } = logLines();
     const ratios = [0.5, 0];
     const runs: number[] = [];
@@ -402,7 +402,7 @@ describe("in the background", () => {
     await monitor.stop();
   });
 
-  test("a table whose figures cannot be read is named once, and looked at again", async () => {
+  test("a table whose figures cannot be read is reported once, and checked again", async () => {
     const { log, lines } = logLines();
     const table = new FakeConntrack();
     for (let i = 0; i < 2; i++) table.failNext({ action: "stats", errno: "EPERM" });

@@ -206,7 +206,7 @@ describe("after a write", () => {
     expect(left(world)).toEqual([]);
   });
 
-  test("many changes are one pass over the family, about nobody else's entries", async () => {
+  test("many changes are one pass over the family, limited to their entries", async () => {
     const world = setUp();
     put(world, 30);
     world.sync();
@@ -256,7 +256,7 @@ describe("after a write", () => {
 });
 
 describe("what a service gives up", () => {
-  test("a deleted service's flows go, those that another process translates since do not, and it is forgotten", async () => {
+  test("a deleted service's flows are deleted, except those that another process translates since, and it is forgotten", async () => {
     const world = setUp();
     put(world, 1);
     world.sync();

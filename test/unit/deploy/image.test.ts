@@ -55,7 +55,7 @@ describe("bundle.mjs", () => {
     }
   });
 
-  test("finds the addon where the image has it", () => {
+  test("finds the addon in the image", () => {
     const release = join(image, "build/Release");
     mkdirSync(release, { recursive: true });
     writeFileSync(join(release, "nft_proxier.node"), "no addon");

@@ -166,7 +166,7 @@ describe("the pod", () => {
     }
   });
 
-  test("mounts the ConfigMap where the command looks for it", () => {
+  test("mounts the ConfigMap where the command expects it", () => {
     for (const container of [main, init]) {
       const [mount, ...others] = container.volumeMounts ?? [];
       expect(others.map(({ mountPath }) => mountPath)).toEqual(

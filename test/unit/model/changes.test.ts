@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { newModel, service, serviceCIDR, slice } from "./objects.js";
 
 describe("ServiceModel: what is dirty", () => {
-  test("a service that comes, changes, goes; each once", () => {
+  test("a service that is added, changed, deleted; each once", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
     model.upsertSlice(slice("a", "web", ["10.1.0.1"]));
@@ -109,7 +109,7 @@ describe("ServiceModel: ServiceCIDRs", () => {
     expect(problems).toEqual([]);
   });
 
-  test("a change that changes nothing together is none", () => {
+  test("changes that cancel out are none", () => {
     const { model } = newModel();
     model.upsertServiceCIDR(serviceCIDR("a", ["10.96.0.0/12"]));
     model.takeDirty();

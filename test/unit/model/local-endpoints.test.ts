@@ -88,7 +88,7 @@ describe("health check of a service", () => {
     expect(problems).toEqual([]);
   });
 
-  test("a port that is none is named; the service is served all the same", () => {
+  test("an invalid port is reported; the service is served all the same", () => {
     const { model, problems, view } = newModel();
     model.upsertService(service("web", { ...BALANCED, healthCheckNodePort: 70000 }));
     expect(model.healthCheck("ip", "default/web")).toBeUndefined();

@@ -67,7 +67,7 @@ test("thousands of claims that pass to other services are named in pieces of one
   expect(pieces.indexOf(1)).toBeGreaterThan(10);
 });
 
-test("services that lost nothing are looked at in pieces, too", () => {
+test("services that lost nothing are checked in pieces, too", () => {
   const { model, ...under } = newModel();
   for (let i = 0; i < MANY; i += 2) model.upsertService(pair(i));
   const one = (name: string) => service(name, { clusterIP: "10.0.0.1" });
@@ -77,7 +77,7 @@ test("services that lost nothing are looked at in pieces, too", () => {
   expect(under.problems).toContainEqual(expect.stringMatching(/^Service default\/b spec.clusterIP: .* by name$/));
 });
 
-test("where nothing is contested there is nothing to look at", () => {
+test("without contested claims there is nothing to check", () => {
   const under = newModel();
   for (let i = 0; i < MANY; i += 2)
     under.model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}` }));

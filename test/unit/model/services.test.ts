@@ -29,7 +29,7 @@ describe("Service: which services are served", () => {
     expect(problems).toEqual([]);
   });
 
-  test("the namespace is default when there is none", () => {
+  test("a missing namespace means default", () => {
     const { model, view } = newModel();
     model.upsertService(service("web", {}, { metadata: { namespace: undefined } }));
     expect(view("web").service).toBe("default/web");
@@ -47,7 +47,7 @@ describe("Service: which services are served", () => {
     expect(problems).toEqual([]);
   });
 
-  test("a service that turns headless is gone", () => {
+  test("a service that becomes headless is removed", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
     model.takeDirty();

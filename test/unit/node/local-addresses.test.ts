@@ -34,7 +34,7 @@ describe("LocalAddresses", () => {
     expect(changes).toBe(0);
   });
 
-  it("tells of addresses that come and go, of either family", async () => {
+  it("reports added and removed addresses of either family", async () => {
     await texts();
     interfaces.set([on("192.0.2.1"), on("2001:db8::1")]);
     await pass();
@@ -108,7 +108,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual(["192.0.2.6"]);
   });
 
-  it("goes without events while it cannot subscribe, trying with backoff", async () => {
+  it("works without events while it cannot subscribe, and retries with backoff", async () => {
     const attempts: number[] = [];
     const start = Date.now();
     const watch = interfaces.watchAddresses.bind(interfaces);

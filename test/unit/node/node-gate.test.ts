@@ -247,7 +247,7 @@ describe("families", () => {
     expect(isOpen()).toBe(false);
   });
 
-  it("what does not fit is told, and served", () => {
+  it("a mismatch is reported, and served", () => {
     make({ clusterCIDRs: ["fd00:10:244::/56"] });
     list(node());
     expect(warnings()).toEqual([expect.stringContaining("clusterCIDR has only IPv6")]);

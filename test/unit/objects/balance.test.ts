@@ -91,7 +91,7 @@ describe("a balance of too many endpoints", () => {
     expect(problems).toEqual([named("balance", said)]);
   });
 
-  it("says nothing where none is asked for", () => {
+  it("says nothing if none is requested", () => {
     expect(served(16_385, {}).problems).toEqual([]);
   });
 });

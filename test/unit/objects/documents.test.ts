@@ -261,7 +261,7 @@ describe("readDocuments: objects", () => {
     expect(faults).toEqual([]);
   });
 
-  test("other kinds are told apart", () => {
+  test("other kinds are distinguished", () => {
     const { objects, otherKinds } = sorted([
       item("Pod", "v1"),
       item("Pod", "v1"),

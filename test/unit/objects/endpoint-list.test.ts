@@ -37,7 +37,7 @@ describe.each(["ip", "ip6"] as const)("EndpointList of family %s", (family) => {
     expect([...moved.pick([1])]).toEqual([{ ...objects[1], port: 9 }]);
   });
 
-  it("tells addresses and ports apart", () => {
+  it("distinguishes addresses and ports", () => {
     expect(new Set([0, 1, 2].map((i) => list.id(i))).size).toBe(3);
     expect(list.addressId(0)).toBe(list.addressId(2));
     expect(list.addressId(0)).not.toBe(list.addressId(1));

@@ -28,7 +28,7 @@ test("a field at any depth that the kind does not have is named, with the neares
   ]);
 });
 
-test("maps with free keys, and content that no field names, are not looked at", () => {
+test("maps with free keys, and content that no field names, are not checked", () => {
   const free = { "any.thing/at-all": "x", nodeport: "y" };
   const managedFields = [{ manager: "kubectl", fieldsV1: { "f:spec": { "f:anything": {} } } }];
   const metadata = { name: "a", labels: free, annotations: free, managedFields };

@@ -310,7 +310,7 @@ describe("ManifestSource: changes", () => {
     expect(sink.calls).toEqual([]);
   });
 
-  test("a half-written file takes nothing away", async () => {
+  test("a half-written file removes nothing", async () => {
     const asYaml = (...objects: unknown[]) => objects.map((object) => JSON.stringify(object)).join("\n---\n");
     await watching({ "a.yaml": asYaml(svc("web"), svc("db")) }, { settleMs: 60_000 });
     const text = asYaml(svc("web", "10.0.0.2"), svc("db", "10.0.0.3"));
@@ -343,7 +343,7 @@ describe("ManifestSource: changes", () => {
     expect(source?.gaps()).toEqual({ files: ["a.yaml"], empty: false });
   });
 
-  test("a problem that goes is followed by a flush, though no object changed", async () => {
+  test("a resolved problem is followed by a flush, though no object changed", async () => {
     await watching({ "a.yaml": JSON.stringify(svc("web")), "b.yaml": "a: [" });
     expect(source?.gaps()).toEqual({ files: ["b.yaml"], empty: false });
     await unlink(join(directory, "b.yaml"));
@@ -351,7 +351,7 @@ describe("ManifestSource: changes", () => {
     expect(source?.gaps()).toEqual({ files: [], empty: false });
   });
 
-  test("a change without an event is found by the regular look", async () => {
+  test("the periodic check finds a change without an event", async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
     try {
       put({ "a.json": svc("web"), "b.json": svc("db") });
@@ -477,7 +477,7 @@ describe("ManifestSource: one object in several files, over time", () => {
     expect(clusterIP("web")).toBe("10.0.0.1");
   });
 
-  test("an object that moves to another file is neither gone nor a clash", async () => {
+  test("an object that moves to another file is neither deleted nor a clash", async () => {
     await watching({ "a.json": svc("db"), "b.json": list(svc("web"), svc("cache")) }, { debounceMs: 30 });
     put({ "a.json": list(svc("db"), svc("web")), "b.json": svc("cache") });
     await quiet();

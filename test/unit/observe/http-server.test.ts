@@ -160,7 +160,7 @@ describe("requests", () => {
     expect(failures).toEqual([new Error("secret")]);
   });
 
-  test("the handler knows when nobody waits any more", async () => {
+  test("the handler knows when no client waits any more", async () => {
     const signals: AbortSignal[] = [];
     const { port } = await serve(async ({ signal }) => {
       signals.push(signal);
@@ -265,7 +265,7 @@ describe("more connections than are served at a time", () => {
 });
 
 describe("listening", () => {
-  test("a port that is taken: who may have it, and the code", async () => {
+  test("a port in use: its possible owner, and the code", async () => {
     const other = await occupy();
     const refused = serve(hello, "127.0.0.1", other.port).catch((error: unknown) => error);
     const error = await refused;

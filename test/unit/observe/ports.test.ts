@@ -309,7 +309,7 @@ describe("/debug", () => {
     }
   });
 
-  test("a CPU profile, one at a time; one that nobody waits for ends", async () => {
+  test("a CPU profile, one at a time; it ends if no client waits for it", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const profile = async (): Promise<Answer> => ask(port, "/debug/pprof/profile?seconds=1");
     const impatient = connect(port, "127.0.0.1", () =>

@@ -168,7 +168,7 @@ describe("ports", () => {
     await opened(port);
   });
 
-  test("closed when the service goes, or wants none any more", async () => {
+  test("closed when the service is deleted, or no longer needs one", async () => {
     const [first, second] = [await freePort(), await freePort()];
     update("ip", "default/web", wanted(first));
     update("ip", "default/db", wanted(second));
@@ -215,7 +215,7 @@ describe("ports", () => {
     expect(book.recorded).toEqual([]);
   });
 
-  test("close closes all, at once for whoever wants the port next", async () => {
+  test("close closes all, so that the ports are free at once", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     written();
@@ -237,7 +237,7 @@ describe("addresses", () => {
     expect(await status(port)).toBe("ECONNREFUSED");
   });
 
-  test("on loopback where node ports answer there", async () => {
+  test("on loopback if node ports answer there", async () => {
     const port = await freePort();
     checks.nodePortAddresses("ip", ["127.0.0.2"], ["127.0.0.0/8"]);
     update("ip", "default/web", wanted(port));
@@ -338,7 +338,7 @@ describe("a port that cannot be opened", () => {
     });
   });
 
-  test("two services with one port: the first has it, the second takes over when the first goes", async () => {
+  test("two services with one port: the first has it, the second takes over when the first is deleted", async () => {
     const port = await freePort();
     update("ip", "default/first", wanted(port, 1));
     written();

@@ -174,7 +174,7 @@ describe("another proxier", () => {
 });
 
 describe("any other program", () => {
-  it("five times in a row is ordinary: each is undone at once, and nothing more is said", async () => {
+  it("five times in a row is ordinary: each is undone at once, without further messages", async () => {
     const rival = new Rival("nft");
     for (let i = 0; i < 5; i++) {
       await rival.kernel.commit([theirs(i)]);
@@ -185,7 +185,7 @@ describe("any other program", () => {
     expect(said(CONTENDED)).toEqual([]);
   });
 
-  it("again and again is said once, when it goes on for ten seconds", async () => {
+  it("again and again is logged once, after ten seconds", async () => {
     const rival = new Rival("firewalld");
     await rival.fight(9_000);
     expect(said(CONTENDED)).toEqual([]);

@@ -115,7 +115,7 @@ describe("a difference that the kernel refuses twice", () => {
     expect(await snapshot(kernel)).toEqual(wanted);
   });
 
-  it("leaves the table as it is where that is refused as well: said each time, and tried less and less often", async () => {
+  it("keeps the table if that is rejected as well: logged each time, and retried with backoff", async () => {
     await begin();
     await meddle();
     refuse = (ops) => ({ errno: "EINVAL", op: isStructural(ops) });

@@ -155,7 +155,7 @@ describe("observers of the proxier", () => {
     expect(reports.map(({ services }) => services)).toEqual([["bench/svc-0"], [], ["bench/svc-0", "bench/svc-1"]]);
   });
 
-  it("are told where node ports answer, and how many policies find no endpoint here", async () => {
+  it("are told the addresses of node ports, and how many policies find no endpoint here", async () => {
     const service = makeService(0);
     proxier.upsert(
       decoded({

@@ -59,7 +59,7 @@ async function rejectingChains(kernel: FakeKernel): Promise<readonly [prerouting
   return [prerouting, output];
 }
 
-it("connections are reset in prerouting where the kernel takes reject there", async () => {
+it("connections are reset in prerouting if the kernel accepts reject there", async () => {
   expect(await rejectingChains(new FakeKernel())).toEqual([true, true]);
 });
 

@@ -127,7 +127,7 @@ describe("a table that another program owns for long", () => {
     expect(written.length).toBeGreaterThanOrEqual(15);
   });
 
-  it("is had soon after its owner has ended, of which no event tells", async () => {
+  it("is claimed soon after its owner has ended, which no event reports", async () => {
     await pass(60_000);
     expect(await owner()).toBe(other.portId);
     await other.close();
@@ -142,7 +142,7 @@ describe("a table that another program owns for long", () => {
     expect(failures()).toBeLessThan(8);
   });
 
-  it("is had at once when its owner deletes it", async () => {
+  it("is claimed at once when its owner deletes it", async () => {
     await pass(60_100);
     await other.commit([{ op: "delete", kind: "table", ...table }]);
     await pass(100);

@@ -113,7 +113,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
       expect(told).toEqual([expect.stringMatching(/^quarantined bench\/svc-3: .*ENOMEM/)]);
     });
 
-    it("keeps what the kernel took of it last", async () => {
+    it("keeps the last state that the kernel accepted", async () => {
       for (let i = 0; i < 4; i++) put(i, [i]);
       proxier.synced();
       await write();
@@ -256,7 +256,7 @@ describe("what is refused", () => {
     expect(told).toHaveLength(8);
   });
 
-  it("everything: nobody in particular is quarantined, and all of it is retried", async () => {
+  it("everything: no single service is quarantined, and everything is retried", async () => {
     put(0, [0]);
     proxier.synced();
     await proxier.sync();
@@ -273,7 +273,7 @@ describe("what is refused", () => {
     );
   });
 
-  it("a batch that does not fit: it goes out in parts", async () => {
+  it("a batch that does not fit: it is sent in parts", async () => {
     const commit = kernel.commit.bind(kernel);
     kernel.commit = (ops, options) => {
       const elements = ops.reduce(

@@ -336,7 +336,7 @@ describe("a table that another process changes", () => {
     expect(await snapshot(kernel)).toEqual(await writtenFor([3, 4]));
   });
 
-  it("is nobody's business without the option", async () => {
+  it("is ignored without the option", async () => {
     proxier = make({ watch: false });
     await begin();
     await other.commit([foreignChain]);

@@ -73,7 +73,7 @@ describe.each<[string, V1Service["spec"], Record<string, string>]>([
   });
 });
 
-it("takes no look-up besides that of the service", async () => {
+it("needs no lookup besides that of the service", async () => {
   await write(serviceWith({}));
   const rules = (await kernel.rules(TABLE)).filter(({ chain }) => ["services", "served"].includes(chain));
   const sets = rules.flatMap(({ exprs }) => exprs.flatMap((expr) => (expr.type === "lookup" ? [expr.set] : [])));

@@ -146,7 +146,7 @@ describe("operations of a change", () => {
     await settle();
   });
 
-  it("costs one more for a local endpoint, which may call itself, and one later when it is gone", async () => {
+  it("costs one more for a local endpoint, which may call itself, and one later when it is removed", async () => {
     expect((await change(slice(SERVICES, pods.with(7, fresh(6)), [fresh(6)]))).total).toBe(3);
     expect((await change(slice(SERVICES, pods.with(7, fresh(7)), [fresh(7)]))).total).toBe(3);
     // A packet sent to it just before is checked at postrouting for having come from there.

@@ -14,7 +14,7 @@ const tell = (all: Announcements, ...generations: number[]): void => {
   for (const generation of generations) all.add(generation, false);
 };
 
-it("tells nothing while nothing listens, and of the time before it did", () => {
+it("guarantees nothing while nothing listens, or for the time before", () => {
   const all = new Announcements();
   expect(all.begin()).toBeUndefined();
   all.listen(true);

@@ -47,7 +47,7 @@ function count(key: number, packets: number): void {
   if (element !== undefined) held.set(key, { ...element, packets: element.packets + packets });
 }
 
-test("an element that is replaced goes on counting", async () => {
+test("a replaced element keeps counting", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);

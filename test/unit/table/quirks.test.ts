@@ -49,7 +49,7 @@ describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])("chains of 
 
   recreating(() => kernel);
 
-  it("the map is emptied where that is needed, and nowhere else", async () => {
+  it("the map is emptied only if that is needed", async () => {
     const { table, remove } = await withMap(kernel);
     remove();
     await table.apply();
@@ -57,7 +57,7 @@ describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])("chains of 
     expect(kernel.commits.at(-1)?.filter(isFlush)).toHaveLength(deletedMaps === "hold on" ? 1 : 0);
   });
 
-  it("the kernel is asked once, and not before a map goes", async () => {
+  it("the kernel is asked once, and not before a map is deleted", async () => {
     const runs = dryRuns(kernel);
     const { table, remove } = await withMap(kernel);
     table.set({ ...VIPS, set: "another" });
@@ -105,7 +105,7 @@ describe("a kernel that refuses the question itself", () => {
 });
 
 /** Why maps are emptied only if necessary: seen on Linux 6.1.176. */
-it("a chain stays busy for good on a kernel that takes hold of it twice", async () => {
+it("a chain stays busy for good on a kernel that counts its use twice", async () => {
   const kernel = new FakeKernel({ deletedMaps: "come back twice" });
   await withMap(kernel);
   const flush: Op = { op: "flush", kind: "elements", ...OWN, set: "more" };

@@ -8,7 +8,7 @@ import { operations, OWN, serviceTable } from "../../conformance/table/build.js"
 
 const OWNED = TableFlag.owner | TableFlag.persist;
 
-it("a transaction that finds its socket gone takes no effect, and goes out with the next try", async () => {
+it("a transaction with a closed socket takes no effect, and is sent with the next try", async () => {
   const kernel = new FakeKernel();
   const { table, service } = serviceTable(kernel);
   service(1, 1);
@@ -36,7 +36,7 @@ it("an owned table is claimed again by the next transaction, without a read", as
   expect((await kernel.tables())[0]).toMatchObject({ flags: OWNED, owner: kernel.portId });
 });
 
-it("somebody who takes the table over in between is told from ourselves", async () => {
+it("another process that takes over the table in between is distinguished from ourselves", async () => {
   const kernel = new FakeKernel();
   const other = kernel.asOther();
   const { table, service } = serviceTable(kernel, { own: true });
@@ -51,7 +51,7 @@ it("somebody who takes the table over in between is told from ourselves", async 
   expect((await table.apply()).transactions).toBe(2);
 });
 
-it("a watch goes on with the new port, and looks at what it may have missed", async () => {
+it("a watch continues with the new port, and reads what it may have missed", async () => {
   const kernel = new FakeKernel();
   const other = kernel.asOther();
   const { table, service } = serviceTable(kernel);

@@ -134,7 +134,7 @@ describe("events and reads overlap", () => {
     expect(table.invalidated).toBe(true);
   });
 
-  it("our own transaction on top of a foreign one that nobody has heard of yet", async () => {
+  it("our own transaction on top of a foreign one that was not reported yet", async () => {
     await other.commit([gone(0)]);
     own.service(2, 1);
     const [result] = await Promise.all([own.table.apply({ repair: false }), settle()]);

@@ -137,7 +137,7 @@ test("GET alone is answered", async () => {
   expect(await raw("GET /v1/%ff HTTP/1.1\r\nHost: x\r\n\r\n")).toMatch(/^HTTP\/1\.1 404 /);
 });
 
-test("a socket that a killed daemon left is replaced; a living daemon keeps its own", async () => {
+test("a socket that a killed daemon left is replaced; a running daemon keeps its own", async () => {
   const first = await serve();
   await serve(() => Promise.resolve("the second"));
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
@@ -164,7 +164,7 @@ test.each<[string, (at: string) => Promise<unknown>]>([
   expect((await lstat(path)).ino).toBe(before.ino);
 });
 
-test("a socket whose file, or directory, was removed is made again", async () => {
+test("a socket whose file, or directory, was removed is recreated", async () => {
   await serve(routes, 20);
   for (const gone of [path, join(directory, "run")]) {
     await rm(gone, { recursive: true });

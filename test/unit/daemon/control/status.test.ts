@@ -294,7 +294,7 @@ test("shares are by weight, and an endpoint whose connections are on their way o
   expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
 });
 
-test("who changed a table, and how soon that was undone, is in status and events", async () => {
+test("status and events show which process changed a table, and how soon that was undone", async () => {
   const { board, write, setNow } = setUp();
   write();
   setNow(5_000);
@@ -408,7 +408,7 @@ test("what others did is a problem for a minute", async () => {
   expect((await board.status()).problems).toEqual([]);
 });
 
-test("node ports that answer nowhere are a problem; where they answer is shown", async () => {
+test("node ports that answer nowhere are a problem; otherwise their addresses are shown", async () => {
   const { board, write } = setUp();
   write();
   board.nodePortAddresses("ip", ["192.0.2.1"]);

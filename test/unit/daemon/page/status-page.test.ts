@@ -65,7 +65,7 @@ async function jsonOf(reply: HttpReply): Promise<unknown> {
   return JSON.parse(await textOf(reply));
 }
 
-test("what cannot be told yet is refused with the reason, not told as nothing", async () => {
+test("a request that cannot be answered yet is rejected with the reason, not answered as empty", async () => {
   const reply = await page()("/status/v1/endpoints");
   expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since its start\n"]);
 });
@@ -120,7 +120,7 @@ describe("what it shows", () => {
 });
 
 describe("the stream", () => {
-  test("says how things stand, the events once, and ends when the browser goes", async () => {
+  test("sends the status, and each event once, and ends when the browser disconnects", async () => {
     const gone = new AbortController();
     const { body, type } = await page()("/status/stream", { signal: gone.signal });
     expect(type).toBe("text/event-stream");

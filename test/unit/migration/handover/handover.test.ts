@@ -191,7 +191,7 @@ describe("handOver", () => {
     expect(reads).toBe(2);
   });
 
-  it("copies nothing where no table of ours is", async () => {
+  it("copies nothing without a table of ours", async () => {
     expect(await handover()).toEqual({ copies: [], failures: [] });
     await kernel.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy" }]);
     expect(await handover()).toEqual({ copies: [], failures: [] });
@@ -201,7 +201,7 @@ describe("handOver", () => {
 });
 
 describe("removeHandover", () => {
-  it("goes on with the other family when one cannot be removed, and does not mind that a copy is gone", async () => {
+  it("continues with the other family if one cannot be removed, and accepts a missing copy", async () => {
     await serve(1);
     await handover();
     const refused = new KernelError("system", "commit: ENOMEM", { action: "commit", errno: "ENOMEM" });
@@ -300,7 +300,7 @@ describe("HandoverRemoval", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(60_000);
   });
 
-  it("says what it could not remove, and goes on", async () => {
+  it("reports what it could not remove, and continues", async () => {
     await serve(1);
     await handover();
     kernel.tables = () => Promise.reject(new Error("no answer"));

@@ -287,7 +287,7 @@ describe("a chain that another process uses", () => {
     expect((await chainsOf(kernel, NAT))["OUTPUT"]).toEqual(["KUBE-MARK-MASQ"]);
   });
 
-  it("by a verdict map: stays, the rest goes", async () => {
+  it("by a verdict map: stays, the rest is removed", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const set = { set: "mine", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 };

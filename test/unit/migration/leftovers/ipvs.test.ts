@@ -83,7 +83,7 @@ describe("open connections", () => {
 });
 
 describe("a look", () => {
-  it("at a node without any of it finds and changes nothing", async () => {
+  it("on a clean node finds and changes nothing", async () => {
     node.bound = undefined;
     expect(await pass()).toEqual({
       removedServers: 0,
@@ -263,14 +263,14 @@ describe("while the proxier runs", () => {
     await new Promise((resolve) => setTimeout(resolve, 5));
   };
 
-  it("nothing was left: nothing is said, and no look follows", async () => {
+  it("nothing was left: nothing is logged, and no check follows", async () => {
     node.bound = undefined;
     const running = removal();
     await running.start("ip");
     expect([lines, waits, running.note]).toEqual([[], [], undefined]);
   });
 
-  it("looks are longer and longer apart, a minute at most, and end when nothing is left; two lines in all", async () => {
+  it("checks get less frequent, down to one a minute, and end when nothing is left; two log lines in all", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 2);
     const running = removal();
@@ -307,7 +307,7 @@ describe("while the proxier runs", () => {
     expect([node.left, node.bound]).toEqual([[], undefined]);
   });
 
-  it("a set that stays in use is looked at for 15 minutes, and named once", async () => {
+  it("a set that stays in use is checked for 15 minutes, and reported once", async () => {
     node.bound = undefined;
     node.sets.set("KUBE-CLUSTER-IP", []);
     node.busySets.add("KUBE-CLUSTER-IP");

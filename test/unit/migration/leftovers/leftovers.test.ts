@@ -168,7 +168,7 @@ describe("while the proxier runs", () => {
     expect(lines).toMatchObject([{ level: "info", msg: "rules of kube-proxy's iptables mode are gone" }]);
   });
 
-  it("the older iptables is looked at as well", async () => {
+  it("the older iptables is checked as well", async () => {
     const minutes = new Minutes();
     const legacy = { chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
     const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
@@ -205,7 +205,7 @@ describe("while the proxier runs", () => {
     expect(removal.returned).toEqual([]);
   });
 
-  it("no look follows its end", async () => {
+  it("no check follows its end", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await bothInForce(removal);

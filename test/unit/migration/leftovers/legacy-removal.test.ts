@@ -144,7 +144,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines).toMatchObject([{ level: "warn", seen: "ip nat: KUBE-SERVICES" }]);
   });
 
-  it("whose removal resets what rules have counted: that is said", async () => {
+  it("whose removal resets rule counters: the log says so", async () => {
     await names("ip", "nat");
     answers = { "ip nat": [{ ...NOTHING, chains: 1, countersKept: false }] };
     expect(await removeLeftovers(options())).toBe(true);

@@ -70,7 +70,7 @@ const OTHERS =
   "problem: node ports answer on all of the node's addresses now, and would answer on 192.0.2.1 alone: no more on 198.51.100.7";
 
 describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () => {
-  test("without a list, those on other addresses and on loopback would be lost", () => {
+  test("without a list, node ports on other addresses and on loopback would be lost", () => {
     expect(said(nodePorts({}))).toEqual([OTHERS, LOCALHOST]);
   });
 

@@ -39,7 +39,7 @@ describe("arrange", () => {
     expect(ids(arrange(stood, list(1, 2, 3)))).toEqual(ids(list(...after)));
   });
 
-  it("never loses or doubles an endpoint, and keeps those that can stay", () => {
+  it("never loses or duplicates an endpoint, and keeps those that can stay", () => {
     let before = NO_ENDPOINTS;
     for (let round = 0; round < 200; round++) {
       const wanted = list(

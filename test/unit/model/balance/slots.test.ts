@@ -206,7 +206,7 @@ describe("slots with weights", () => {
 });
 
 /** Nodes of a cluster run different versions for a while, and a client's endpoint must not depend on the version. */
-describe("which endpoint has a slot stays as it was", () => {
+describe("the endpoint of each slot is stable across versions", () => {
   const weighted = (count: number): number[] => Array.from({ length: count }, (_, i) => (i * 7) % 4);
   it.each([
     ["ip", 10, 1024, false, "c997f89a8f31cbb1"],

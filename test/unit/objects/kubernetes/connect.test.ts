@@ -188,7 +188,7 @@ describe("connectToApiServer: credentials", () => {
   });
 });
 
-describe("connectToApiServer: where the API server is", () => {
+describe("connectToApiServer: address of the API server", () => {
   test("--master alone: no credentials", async () => {
     await serve();
     expect(await ask(await connect({ master: api.url }))).toContain("v1.36.0");
@@ -303,7 +303,7 @@ describe("connectToApiServer: proxies", () => {
     expect(targets).toEqual([new URL(api.url).host]);
   });
 
-  test("a proxy that is away is the reason given", async () => {
+  test("an unreachable proxy is the reason given", async () => {
     await serve({ tls: {} });
     const file = await kubeconfig({}, { "proxy-url": "http://127.0.0.1:1" });
     expect((await failure(ask(await connect({ kubeconfig: file })))).message).toContain("127.0.0.1:1");

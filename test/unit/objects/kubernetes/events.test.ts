@@ -107,7 +107,7 @@ test("one whose series has expired is sent again", async () => {
   expect(again).toMatchObject({ series: { count: 2 } });
 });
 
-test("retries while the server is away or busy", async () => {
+test("retries while the server is down or busy", async () => {
   await api.down();
   record().record(OWN_NODE, STARTING);
   await new Promise((resolve) => setTimeout(resolve, 60));
@@ -143,7 +143,7 @@ test("one that cannot be sent is logged with its text", async () => {
   expect(lines[0]).toMatchObject({ event: HEALTH.reason, note: HEALTH.note, reason: "invalid" });
 });
 
-test("a flood while the server is away is bounded: the newest are kept", async () => {
+test("a flood while the server is down is bounded: the newest are kept", async () => {
   await api.down();
   record();
   for (let i = 0; i < 300; i++) recorder.record({ kind: "Service", namespace: "a", name: `s-${i}` }, HEALTH);
@@ -155,7 +155,7 @@ test("a flood while the server is away is bounded: the newest are kept", async (
   expect(api.events.length).toBeLessThanOrEqual(257);
 });
 
-test("stopping sends what waits, but does not wait for a server that is away", async () => {
+test("stopping sends waiting Events, but does not wait for a server that is down", async () => {
   record().record(OWN_NODE, STARTING);
   await recorder.stop(EVENTUALLY_MS);
   expect(api.events).toHaveLength(1);

@@ -518,7 +518,7 @@ describe("Reflector: a server that refuses", () => {
   });
 });
 
-describe("Reflector: the API server is away", () => {
+describe("Reflector: the API server is down", () => {
   test("keeps all objects, and resumes as soon as it is back", async () => {
     const listening = await following();
     await api.down();
@@ -556,7 +556,7 @@ describe("Reflector: the API server is away", () => {
     expect(Math.max(...times) - Math.min(...times) - withoutCore()).toBeLessThan(0.75 * IDLE_MS);
   });
 
-  test("logs one line when it goes, and one when it is back", async () => {
+  test("logs one line when it goes down, and one when it is back", async () => {
     const { lines } = await following();
     const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
     const before = shown().length;

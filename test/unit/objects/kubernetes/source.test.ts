@@ -77,7 +77,7 @@ describe("KubernetesSource: what is delivered", () => {
     expect(sink.objects.size).toBe(0);
   });
 
-  test("a service that becomes headless is gone, and is back when it is none any more", async () => {
+  test("a service that becomes headless is removed, and restored when it no longer is", async () => {
     api.put(service("a/web"));
     const { sink, started } = follow();
     await started;

@@ -67,7 +67,7 @@ test("without other programs' base chains nothing of services is computed", asyn
   expect(await checkFirewalls({ kernel, services, packets: asked, ownMark: 0x4000 })).toMatchObject({ services: 0 });
 });
 
-test("an expression that nobody knows decides over nothing, and is named", async () => {
+test("an unknown expression decides nothing, and is named", async () => {
   const kernel = await kernelWith([
     { type: "limit", rate: 5n, unit: 1n },
     { type: "immediate", dreg: 0, data: { verdict: "drop" } },

@@ -196,7 +196,7 @@ describe("messages that were lost", () => {
     expect(ends()).toEqual(["unknown", "vanished"]);
   });
 
-  test("do not change a drop that was told", () => {
+  test("do not change a reported drop", () => {
     add(mark(1, CLIENT, VIP));
     fold.lost(0);
     add({ id: 1, ...policy(false), ...forward });
@@ -237,7 +237,7 @@ test("an id that is used again before its packet ended is another packet", () =>
   ]);
 });
 
-test("what another program traces is not told, although it passes our chains", () => {
+test("packets that another program traces are not reported, although they pass our chains", () => {
   add(
     last(TraceChain.preroutingFirst, 1, CLIENT, VIP),
     { id: 1, ...jump, ...headers(CLIENT, POD) },
@@ -246,7 +246,7 @@ test("what another program traces is not told, although it passes our chains", (
   expect([fold.open, told]).toEqual([0, []]);
 });
 
-test("at the end, packets under way are told as far as they came", () => {
+test("at the end, packets in flight are reported as far as they came", () => {
   add(mark(1, CLIENT, VIP), mark(2, NODE, VIP, "this node"), left(2, NODE, NODE, LOOPBACK));
   fold.finish();
   expect(ends()).toEqual(["unknown", "accepted"]);

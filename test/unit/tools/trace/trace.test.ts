@@ -108,7 +108,7 @@ test.each([refusal("EINVAL", 3), refusal("EPERM"), new KernelError("no-permissio
   },
 );
 
-test("the end removes the table, and tells what matched", async () => {
+test("the end removes the table, and reports the number of matches", async () => {
   const trace = await start();
   const counter: Expr = { type: "counter", packets: 12n, bytes: 0n };
   kernel.rulesThere = [{ ...ref, chain: TraceChain.traced, handle: 1n, exprs: [counter] }];
@@ -117,13 +117,13 @@ test("the end removes the table, and tells what matched", async () => {
   expect(kernel.open).toBe(0);
 });
 
-test("a table that is gone already is no failure", async () => {
+test("an already deleted table is no failure", async () => {
   const trace = await start();
   kernel.refuse = refusal("ENOENT");
   expect(await trace.stop()).toMatchObject({ losses: 0 });
 });
 
-test("where messages were lost, the endpoint is the connection tracking entry's", async () => {
+test("if messages were lost, the endpoint is the connection tracking entry's", async () => {
   const trace = await start();
   found = entry;
   kernel.handlers?.onEvents([marked]);
@@ -150,7 +150,7 @@ test("an entry of another connection with the same addresses is not taken for it
   await trace.stop();
 });
 
-test("an answer that was not waited for to the end is not told as missing", async () => {
+test("an answer that was not awaited to the end is not reported as missing", async () => {
   const trace = await start();
   found = { ...entry, status: 0 };
   kernel.handlers?.onEvents([marked, { ...marked, chain: TraceChain.postroutingLast, oif: 5 }]);
