@@ -26,12 +26,11 @@ function cppFiles(extensions: readonly string[]): string[] {
   );
 }
 
-/** The checks that take seconds: types that the build has not checked, and words. */
+/** The checks that take seconds: types that the build has not checked. */
 export function quickChecks(): Check[] {
   return [
     { name: "types of the status page", command: bin("tsc"), args: ["-p", "src/daemon/page/browser"] },
     { name: "types of test/ and deploy/", command: bin("tsc"), args: ["--noEmit", "-p", "test"] },
-    { name: "words", command: process.execPath, args: ["--no-warnings", "test/words.ts"] },
   ];
 }
 
@@ -44,6 +43,12 @@ export function checks(options: { cpp: "none" | "format" | "all"; fix: boolean }
   const list: Check[] = [
     { name: "types of src/", command: bin("tsc"), args: ["--noEmit", "-p", "."] },
     ...quickChecks(),
+    { name: "prose", command: process.execPath, args: ["--no-warnings", "test/prose/prose.ts"] },
+    {
+      name: "spelling",
+      command: bin("cspell"),
+      args: ["lint", "--no-progress", "--no-summary", "--cache", "--cache-location=build/cspell-cache"],
+    },
     { name: "oxlint", command: bin("oxlint"), args: ["--deny-warnings", ...(fix ? ["--fix"] : [])] },
     { name: "prettier", command: bin("prettier"), args: [...PRETTIER, fix ? "--write" : "--check", "."] },
   ];

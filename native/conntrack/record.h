@@ -50,7 +50,7 @@ struct ConntrackRecord {
   uint8_t labels[16];
 };
 
-// Size of a record up to the end of the addresses: keys and patterns need no more.
+// Size of a record up to the end of the addresses: keys and patterns end there.
 constexpr size_t kConntrackKeyBytes = offsetof(ConntrackRecord, counters);
 static_assert(kConntrackKeyBytes == 104 && kConntrackKeyBytes % sizeof(uint64_t) == 0);
 static_assert(sizeof(ConntrackRecord) == 160 && alignof(ConntrackRecord) == 8);

@@ -1,6 +1,6 @@
 /**
- * Addresses and prefixes, read as Go's lenient parser reads them (k8s.io/utils/net ParseIPSloppy, ParseCIDRSloppy):
- * leading zeros in a dotted quad are decimal, an IPv4-mapped IPv6 address is the IPv4 address, no zones.
+ * Addresses and prefixes, read as Go's lenient parser reads them (k8s.io/utils/net ParseIPSloppy, ParseCIDRSloppy).
+ * Leading zeros in a dotted quad are decimal, an IPv4-mapped IPv6 address is the IPv4 address, and zones are invalid.
  */
 
 export type IpFamily = "ip" | "ip6";

@@ -1,6 +1,6 @@
 /**
- * Defaults of kube-proxy 1.36: pkg/proxy/apis/config/v1alpha1/defaults.go for a file, cmd/kube-proxy/app/server_linux.go
- * (platformApplyDefaults) for the mode, and those of component-base for the logging section. Ours differ in four places:
+ * Defaults of kube-proxy 1.36, from pkg/proxy/apis/config/v1alpha1/defaults.go. The mode's are in cmd/kube-proxy/app/server_linux.go
+ * (platformApplyDefaults), and the logging section's in component-base. Ours differ in four places:
  * - The mode is nftables.
  * - nftables.minSyncPeriod is 0.
  * - An unset log format stays unset.

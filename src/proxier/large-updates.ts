@@ -85,7 +85,7 @@ export class LargeUpdates {
   readonly #ready: Job[] = [];
   /** The services in `#preparing` and `#ready`. */
   readonly #begun = new Map<string, Task>();
-  /** Those of them that keep an address until the new owner has been updated. */
+  /** The services among them that keep an address until the new owner has been updated. */
   readonly #keeping = new Set<string>();
   #beginning: Promise<void> = Promise.resolve();
   #isBeginning = false;

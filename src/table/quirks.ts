@@ -19,7 +19,7 @@ import type { BaseChain, ElementBatch, Family, Kernel, Op, SetInfo, TableInfo } 
 import { lowerRule } from "./rules/statements.js";
 import type { FaultyObject, Statement } from "./rules/rule.js";
 
-/** What a Table, or a ruleset of services, has to know of the kernel. */
+/** The properties of the kernel that a Table or a ruleset of services depends on. */
 export interface KernelFeatures {
   /** `destroy` operations (Linux 6.3). */
   readonly destroy: boolean;

@@ -31,8 +31,8 @@ function waits(pid: number): [task: string, ms: number][] {
 }
 
 /**
- * Starts a watch. The returned function says for how long since then the machine stood still, or other programs or machines kept these
- * processes from running, in ms. The result is the standstill or, if that is larger, the sum of the threads' waits, because each thread may
+ * Starts a watch. The returned function says, in ms, how long the machine has stood still since then, or how long other programs or machines
+ * kept these processes from running. The result is the standstill or, if that is larger, the sum of the threads' waits, because each thread may
  * have waited for the others. Call it now and then: the wait of a thread is lost once it has ended.
  */
 export function watchWithoutCore(...pids: readonly number[]): () => number {

@@ -1,7 +1,7 @@
 /**
  * Names that kube-proxy's iptables, IPVS and userspace modes have used in iptables' tables, in any release since 1.0
- * (pkg/proxy/{iptables,ipvs,userspace}). Any other name with "KUBE-" belongs to another program or to kubelet:
- * KUBE-FIREWALL in filter, KUBE-MARK-DROP (which kube-proxy created too, but never removed), KUBE-HOSTPORTS and
+ * (pkg/proxy/{iptables,ipvs,userspace}). Any other name with "KUBE-" belongs to another program or to kubelet.
+ * Examples: KUBE-FIREWALL in filter, KUBE-MARK-DROP (which kube-proxy created too, but never removed), KUBE-HOSTPORTS and
  * KUBE-HP-, KUBE-IPTABLES-HINT, KUBE-KUBELET-CANARY.
  */
 

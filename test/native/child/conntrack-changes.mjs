@@ -1,6 +1,6 @@
 /**
  * Fills the conntrack table of its network namespace with valid entries of services. A proxier writes these services,
- * and the script changes one endpoint at a time in three situations: while nothing else runs, while the reconciler
+ * and the script changes one endpoint at a time. It does so while nothing else runs, while the reconciler
  * passes over everything, and while it checks single services. Prints how long each change took. The situations take
  * turns, because other load may vary; only their comparison is meaningful.
  *

@@ -60,8 +60,7 @@ const COUNTED_AFTER_MS = 20;
 
 /**
  * Watches the event loop with a timer of a millisecond. The returned function stops that and returns the longest time that the loop was
- * held, in ms. It subtracts the time in which other threads had the core or the host ran other machines: both depend only on how busy the
- * machine is.
+ * held, in ms. It subtracts the time in which other threads or other machines had the core.
  */
 export function watchLoop() {
   let longest = 0;

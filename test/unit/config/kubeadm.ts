@@ -1,7 +1,6 @@
 /**
- * The configuration that kubeadm 1.36 puts on a node for kube-proxy (kubernetes
- * cmd/kubeadm/app/phases/addons/proxy/manifests.go, componentconfigs/kubeproxy.go): the key config.conf of its
- * ConfigMap, and the command line of its DaemonSet.
+ * The configuration that kubeadm 1.36 puts on a node for kube-proxy: the key config.conf of its ConfigMap, and the command line of its
+ * DaemonSet. Source: kubernetes, cmd/kubeadm/app/phases/addons/proxy/manifests.go and componentconfigs/kubeproxy.go.
  */
 export const KUBEADM_CONFIG = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 bindAddress: 0.0.0.0
