@@ -1,6 +1,7 @@
 /** Counts the connections of services' endpoints in the connection tracking table, which is read without the daemon. */
 import { IP_FAMILIES } from "../base/ip-families.js";
-import { protocolNumber } from "../base/protocols.js";
+import { protocolNumber, serviceProtocol } from "../base/protocols.js";
+import { type AddressKey, addressesOf, keyOf, NODE_PORT, type ServiceAddress } from "../model/service-address.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/conntrack-table.js";
@@ -95,10 +96,10 @@ interface Count {
 }
 
 interface Counts {
-  /** Key: way and endpoint. */
+  /** Key: the address's key and the endpoint. */
   readonly endpoints: Map<string, Count>;
-  /** Connections that a limit counts, by way. */
-  readonly ways: Map<string, number>;
+  /** Connections that a limit counts, by the address's key. */
+  readonly limited: Map<AddressKey, number>;
 }
 
 /** Returns undefined if connections are not tracked, or may not be read. */
@@ -109,15 +110,19 @@ async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Coun
   } catch {
     return undefined;
   }
-  const counts: Counts = { endpoints: new Map(), ways: new Map() };
-  const vips = new Set(list.items.flatMap(vipsOf));
+  const counts: Counts = { endpoints: new Map(), limited: new Map() };
+  const addresses = list.items.flatMap((item) => [...addressesOf(item.family, item)]);
+  const vips = new Set(addresses.filter(({ address }) => address !== NODE_PORT).map(keyOf));
   try {
     for (const { filter, includes: isOf } of dumps) {
       await table.dump(filter, (entries) => {
         for (const entry of entries) {
-          const { protocol, destination, destinationPort } = entry.original;
-          const toVIP = vips.has(wayOf(protocol, destination, destinationPort));
-          if (isOf(entry, toVIP)) count(entry, toVIP ? destination : "", counts);
+          const { destination, destinationPort: port } = entry.original;
+          const protocol = serviceProtocol(entry.original.protocol);
+          if (protocol === undefined) continue;
+          const vip: ServiceAddress = { family: entry.family, address: destination, protocol, port };
+          const toVIP = vips.has(keyOf(vip));
+          if (isOf(entry, toVIP)) count(entry, keyOf(toVIP ? vip : { ...vip, address: NODE_PORT }), counts);
         }
       });
     }
@@ -127,9 +132,9 @@ async function countsBy(list: ServiceList, dumps: readonly Dump[]): Promise<Coun
   return counts;
 }
 
-function withLimit(item: ServicePortStatus, { ways }: Counts): ServicePortStatus {
+function withLimit(item: ServicePortStatus, { limited }: Counts): ServicePortStatus {
   if (item.limits?.maxConnections === undefined) return item;
-  const open = waysTo(item).reduce((sum, way) => sum + (ways.get(way) ?? 0), 0);
+  const open = keysOf(item).reduce<number>((sum, key) => sum + (limited.get(key) ?? 0), 0);
   return { ...item, limits: { ...item.limits, open } };
 }
 
@@ -140,41 +145,31 @@ function withCounts(
 ): ServicePortStatus {
   const { endpoints } = item;
   if (endpoints?.some(includes) !== true) return item;
-  const ways = waysTo(item);
+  const keys = keysOf(item);
   return {
     ...item,
     endpoints: endpoints.map((endpoint): EndpointStatus => {
       if (!includes(endpoint)) return endpoint;
-      const found = ways.flatMap((way) => counts.get(`${way} ${endpoint.address} ${endpoint.port}`) ?? []);
+      const found = keys.flatMap((key) => counts.get(`${key} ${endpoint.address} ${endpoint.port}`) ?? []);
       const sum = (of: keyof Count): number => found.reduce((all, each) => all + each[of], 0);
       return { ...endpoint, open: sum("open"), halfOpen: sum("halfOpen") };
     }),
   };
 }
 
-function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): string[] {
+function vipsOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): string[] {
   return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
 }
 
-function vipsOf(item: ServicePortStatus): string[] {
-  return addressesOf(item).map((address) => wayOf(protocolNumber(item.protocol) ?? 0, address, item.port));
-}
-
-function waysTo(item: ServicePortStatus): string[] {
-  const { nodePort, protocol } = item;
-  return [...vipsOf(item), ...(nodePort === 0 ? [] : [wayOf(protocolNumber(protocol) ?? 0, "", nodePort)])];
-}
-
-/** @param address "" for a node port. */
-function wayOf(protocol: number, address: string, port: number): string {
-  return `${protocol} ${address} ${port}`;
+function keysOf(item: ServicePortStatus): AddressKey[] {
+  return Array.from(addressesOf(item.family, item), keyOf);
 }
 
 function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
   const { family, port, nodePort } = item;
   const protocol = protocolNumber(item.protocol);
   if (protocol === undefined) return;
-  const addresses = addressesOf(item);
+  const addresses = vipsOf(item);
   const status = TRANSLATED;
   for (let i = 0; i < addresses.length; i += MOST_ADDRESSES) {
     const some = addresses.slice(i, i + MOST_ADDRESSES);
@@ -192,19 +187,22 @@ function* dumpsOf(item: ServicePortStatus): Generator<Dump> {
 
 /**
  * Counts a connection for the endpoint that its replies come from.
- * @param to the connection's VIP, or "" for a node port.
+ * @param to key of the connection's VIP or node port.
  */
-function count({ original, reply, state, status }: ConntrackEntry, to: string, { endpoints, ways }: Counts): void {
-  const way = wayOf(original.protocol, to, original.destinationPort ?? 0);
+function count(
+  { original, reply, state, status }: ConntrackEntry,
+  to: AddressKey,
+  { endpoints, limited }: Counts,
+): void {
   // Limits do not apply to node ports on loopback addresses.
   const isCounted = (state === undefined || !CLOSED.has(state)) && !isLoopback(original.destination);
-  if (isCounted) ways.set(way, (ways.get(way) ?? 0) + 1);
+  if (isCounted) limited.set(to, (limited.get(to) ?? 0) + 1);
   // UDP has no states, so a connection is open after the first reply.
   const answered = state === undefined && (status & CtStatus.seenReply) !== 0;
   const isOpen = answered || (state !== undefined && OPEN.has(state));
   const isHalfOpen = !isOpen && (state === undefined || HALF_OPEN.has(state));
   if (!isOpen && !isHalfOpen) return;
-  const key = `${way} ${reply.source} ${reply.sourcePort ?? 0}`;
+  const key = `${to} ${reply.source} ${reply.sourcePort ?? 0}`;
   const known = endpoints.get(key) ?? { open: 0, halfOpen: 0 };
   known[isOpen ? "open" : "halfOpen"]++;
   endpoints.set(key, known);

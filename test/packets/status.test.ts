@@ -189,6 +189,9 @@ test("a service with annotations is listed with them, and with how many connecti
     limits: { maxConnections: 10, open: 2, overLimit: "reject" },
     drainSeconds: 30,
   });
+  // The node port has the same number in the other family, and no connection there.
+  const other = items.find(({ family, protocol }) => family === "ip6" && protocol === "TCP");
+  expect(other?.limits?.open).toBe(0);
   const { stdout } = await ask("services", "default/annotated");
   expect(stdout).toContain("\ntcp 80/TCP IPv4: balance: consistent by source-ip, 1024 slots\n");
   expect(stdout).toContain("\ntcp 80/TCP IPv4: limits: max-connections 10 (2 open), over-limit reject\n");
