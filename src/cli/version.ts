@@ -14,7 +14,7 @@ export function programVersion(): string {
 
 /**
  * Returns the commit that the program is built from, with "-dirty" if there were changes on top of it. The image's build and npm write it to
- * package.json; in a checkout git is asked. Returns undefined if neither knows it.
+ * package.json. In a checkout, git provides it. Returns undefined if neither knows it.
  */
 export async function programCommit(): Promise<string | undefined> {
   const { gitHead } = manifest();

@@ -19,7 +19,7 @@ export type LossReason = "first" | "name" | "endpoints";
 export interface Loss {
   /** The service that has the address. */
   readonly holder: string;
-  /** The holder was first; its name sorts first; only the holder has a usable endpoint. */
+  /** "first": the holder was first. "name": its name sorts first. "endpoints": only the holder has a usable endpoint. */
   readonly reason: LossReason;
   /** The loss is new since the last `endRound`. */
   readonly fresh: boolean;
@@ -29,7 +29,7 @@ export interface Loss {
 export interface Passed {
   /** The new holder, "namespace/name". */
   readonly to: string;
-  /** The former holder no longer claims the address; has no usable endpoint; comes after `to`. */
+  /** "released": the former holder no longer claims the address. "endpoints": it has no usable endpoint. "first": it comes after `to`. */
   readonly reason: "released" | "endpoints" | "first";
 }
 

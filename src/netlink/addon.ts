@@ -24,7 +24,7 @@ const BUILT = "build/Release/nft_proxier.node";
 function packageDirectory(): string | undefined {
   const own = ownDirectory();
   const root = own === undefined ? undefined : path.resolve(own, "../..");
-  // The published package and a checkout have binding.gyp; the image has only the addon itself.
+  // The published package and a checkout have binding.gyp. The image has only the addon itself.
   const isPackage = (file: string): boolean => root !== undefined && existsSync(path.join(root, file));
   return isPackage("binding.gyp") || isPackage(BUILT) ? root : undefined;
 }
@@ -51,7 +51,7 @@ function platformName(): string {
   return `linux-${process.arch}-${header.glibcVersionRuntime === undefined ? "musl" : "glibc"}`;
 }
 
-/** Says why a load failed, and what to do. */
+/** Returns why a load failed, and what to do. */
 function explain(addon: string, error: unknown): string {
   const reason = reasonOf(error);
   const root = packageDirectory();

@@ -30,7 +30,7 @@ export const ElementFlag = { intervalEnd: 1, catchall: 2 } as const;
 /** NFT_DATA_VERDICT as a map's data type. */
 export const DATA_VERDICT = 0xffffff00;
 
-/** nft's datatype ids; a concatenation is `ids.reduce((all, id) => all << 6 | id)`. */
+/** nft's datatype ids. The id of a concatenation is `ids.reduce((all, id) => all << 6 | id)`. */
 export const DataTypeId = {
   integer: 4,
   ipv4_addr: 7,

@@ -4,7 +4,7 @@ import { errnoName, KernelError, type Fault, type KernelErrorCode } from "./erro
 export interface NativeError extends Error {
   readonly code: KernelErrorCode;
   readonly action: string;
-  /** 0: none. */
+  /** 0 for none. */
   readonly errno: number;
   readonly faults: readonly {
     readonly op: number;

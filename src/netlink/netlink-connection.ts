@@ -6,7 +6,7 @@ import type { NetlinkExchange } from "./netlink-message.js";
 import type { NativeConnection, NativeEventCallback, NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
 
 export interface ConnectionOptions {
-  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Absent: the process's own. */
+  /** Path of a network namespace (`/run/netns/NAME`, `/proc/PID/ns/net`). Default: the process's own. */
   readonly netns?: string;
   /** The name that the kernel reports with each commit to listeners of nf_tables events. At most 15 bytes. Default "nft-proxier". */
   readonly programName?: string;
