@@ -1,7 +1,8 @@
 // Measures how long the first packets of a connection take from a client's socket to a server's, through a node. It
 // measures the first packet, the second one before any answer, and one after an answer.
 //
-//   first-packet COUNT PATH...     PATH is LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
+//   first-packet COUNT PATH...     PATH is
+//   LABEL|CLIENT_NS|SERVER_NS|SOURCE|FIRST_DESTINATION|DESTINATIONS|PORT|SERVER_PORT
 //
 // The paths take turns, COUNT times each, so that other load on the machine affects all of them. Each turn, a new UDP
 // socket in the client's namespace sends two datagrams to one of the destinations, receives an answer, and sends a
