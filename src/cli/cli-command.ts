@@ -66,7 +66,8 @@ export function flagLines(flags: readonly Flag[]): string {
 /** Returns the flag as an option of a command. */
 export function flagOption(flag: Flag): Option {
   const { usage, choices, read, defaultText } = flag;
-  const option = new Option(flagTerm(flag), usage).default(undefined, defaultText);
+  // Commander has no syntax for a value that only follows "=".
+  const option = new Option(flagTerm(flag).replace("[=", " ["), usage).default(undefined, defaultText);
   if (choices !== undefined) return option.choices(choices);
   if (read === undefined) return option;
   return option.argParser((text) => {

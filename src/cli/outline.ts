@@ -60,12 +60,12 @@ export function outlineOf(root: CliCommand, flags: readonly Flag[]): readonly Co
 }
 
 function optionOf(option: Option): OptionOutline {
-  const { flags, short, long, required, optional, argChoices } = option;
+  const { flags, short, long, required, argChoices } = option;
   return {
-    term: flags,
+    term: flags.replace(" [", "[="),
     names: [short, long].filter((name) => name !== undefined),
     description: describe(option),
-    takesValue: required || optional,
+    takesValue: required,
     choices: argChoices ?? [],
     isPath: /[<[](file|dir|path)[\]>]/.test(flags),
   };

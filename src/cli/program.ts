@@ -69,7 +69,7 @@ async function program(name: string, words: readonly string[], done: Done): Prom
   const conntrack = root
     .command("conntrack")
     .description("list, count, watch and delete connection tracking entries")
-    .helpCommand(false)
+    .helpCommand("help [command]", "show the help of a command")
     .setExamples(["List the entries of a Service", "nft-proxier conntrack list --service default/web"]);
   if (words.includes("conntrack")) {
     (await import("./conntrack/command-line.js")).addConntrackCommands(conntrack, done);
@@ -216,7 +216,7 @@ function addCompletion(root: CliCommand, done: Done): void {
 }
 
 function addHelp(root: CliCommand, done: Done): void {
-  const names = [...root.commands.map((command) => command.name()), "flags"];
+  const names = [...root.commands.map((command) => command.name()), "help", "flags"];
   root
     .command("help")
     .description("show the help of a command, or all flags")
@@ -227,6 +227,10 @@ function addHelp(root: CliCommand, done: Done): void {
       ["Show the help of a command", "nft-proxier help conntrack list"],
     )
     .action(async (topic?: string, subcommand = "") => {
+      const command = root.commands.find((each) => each.name() === topic);
+      if (subcommand !== "" && !command?.commands.some((each) => each.name() === subcommand)) {
+        root.error(`error: ${topic} has no command '${subcommand}'`);
+      }
       if (topic === undefined) root.outputHelp();
       else if (topic === "flags") await writeOut(allFlagsHelp());
       else await root.parseAsync([topic, ...(subcommand === "" ? [] : [subcommand]), "--help"], { from: "user" });
@@ -264,7 +268,8 @@ async function withoutCommand({ values, problems }: FlagsGiven, root: CliCommand
 export async function main(argv: readonly string[], name = "nft-proxier"): Promise<number> {
   let code = 0;
   const given = readFlags(argv, ALL_FLAGS);
-  const { values, problems, rest } = given;
+  const { values, rest } = given;
+  const problems = [...given.problems];
   const root = await program(name, rest, (result) => (code = result));
   if (argv.length === 0 && name !== KUBE_PROXY) {
     root.outputHelp({ error: true });
@@ -274,8 +279,12 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
     if (rest.length === 0 || values["help"] === true) return await withoutCommand(given, root);
     const names = Object.keys(values).map((flag) => `--${flag}`);
     const [word] = rest;
-    const before = names.length === 0 ? [] : [`${names.join(", ")}: not allowed before a command; see ${word} --help`];
-    refuse(root, [...problems, ...before]);
+    const isCommand = root.commands.some((command) => command.name() === word);
+    if (isCommand && names.length > 0) {
+      problems.push(`${names.join(", ")}: not allowed before a command; see ${word} --help`);
+    }
+    if (/^(?:true|false)$/.test(word)) problems.push(`${word}: a boolean flag takes its value as --flag=${word}`);
+    refuse(root, problems);
     await root.parseAsync(rest, { from: "user" });
     return code;
   } catch (error) {

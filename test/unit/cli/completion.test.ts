@@ -31,6 +31,7 @@ function offered(...words: readonly string[]): string[] {
 
 test("commands, their options, and the values of options that are one of a few", () => {
   expect(offered("st")).toEqual(["status"]);
+  expect(offered("--vers")).toEqual(["--version"]);
   expect(offered("")).toEqual(expect.arrayContaining(["run", "services", "conntrack", "completion", "--config"]));
   expect(offered("services", "--no")).toEqual(["--no-headers"]);
   expect(offered("services", "-o", "")).toEqual(["table", "wide", "json", "yaml", "name"]);

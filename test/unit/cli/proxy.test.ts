@@ -113,6 +113,13 @@ describe("the command line without a sub-command", () => {
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
     [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not allowed before a command; see run --help"]],
+    [["--masquerade-all", "false"], ["false: a boolean flag takes its value as --flag=false"]],
+    [
+      ["--v=2", "statsu"],
+      ["unknown command 'statsu'", "Did you mean status?"],
+    ],
+    [["help", "run", "x"], ["run has no command 'x'"]],
+    [["help", "conntrack", "lisst"], ["conntrack has no command 'lisst'"]],
     [["--service-counters=all"], ["--service-counters=all: must be one of service, endpoint, off"]],
     [
       ["--flowtable=eth0,*"],
