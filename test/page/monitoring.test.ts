@@ -45,8 +45,8 @@ test.each(["alerts.yaml", "dashboard.json"])("%s: every metric in it is served",
 
 test("promtool takes the alerts, and they fire when they should", () => {
   const program = promtool();
-  expect(mustRun(program, ["check", "rules", path.join(monitoring, "alerts.yaml")])).toContain(
-    "SUCCESS: 7 rules found",
-  );
+  const file = path.join(monitoring, "alerts.yaml");
+  const alerts = readFileSync(file, "utf8").match(/- alert:/g)?.length ?? 0;
+  expect(mustRun(program, ["check", "rules", file])).toContain(`SUCCESS: ${alerts} rules found`);
   expect(mustRun(program, ["test", "rules", path.join(monitoring, "alerts_test.yaml")])).toContain("SUCCESS");
 });
