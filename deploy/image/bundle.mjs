@@ -118,7 +118,7 @@ const packages = [...new Set(folders)].sort();
 writeFileSync(path.join(target, "licenses.txt"), licensesOf(packages));
 
 const manifest = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8"));
-// What --version prints. JSON omits it if it is not known.
+// The commit that --version prints. JSON omits it if it is undefined.
 const gitHead = process.env.REVISION || (await programCommit());
 writeFileSync(path.join(target, "package.json"), `${JSON.stringify({ ...manifest, gitHead }, undefined, 2)}\n`);
 if (existsSync(path.join(root, "LICENSE"))) cpSync(path.join(root, "LICENSE"), path.join(target, "LICENSE"));

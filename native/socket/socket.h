@@ -84,7 +84,7 @@ class NetlinkSocket {
   ssize_t Receive(void* buffer, size_t length, int flags) const;
   // Receives pending datagrams with one system call, each into `room` bytes of `buffer`. `lengths` receives each
   // length, -EMSGSIZE if it is too large, or 0 if it is not from the kernel. Returns their number (less than
-  // kMostAtOnce if no more are pending), or -errno on failure, -EAGAIN if there are none.
+  // kMostAtOnce if none is left), or -errno on failure, -EAGAIN if there are none.
   static constexpr size_t kMostAtOnce = 4;
   int ReceiveReady(uint8_t* buffer, size_t room, std::array<ssize_t, kMostAtOnce>* lengths) const;
 

@@ -98,7 +98,7 @@ function keysOf(record: ServiceRecord, family: IpFamily): Set<AddressKey> {
   return keys;
 }
 
-/** Ports by protocol and number, and by protocol and node port, for records with so many ports that searches would be slow. */
+/** Index of a record's ports, by protocol and number and by protocol and node port. Records with few ports are searched instead. */
 interface PortIndex {
   readonly ports: ReadonlyMap<string, ServicePortRecord>;
   readonly nodePorts: ReadonlyMap<string, ServicePortRecord>;

@@ -182,7 +182,7 @@ export class ServiceModel {
     return presentLosses(this.#familyClaims(), (service) => this.#services.get(service)?.record);
   }
 
-  /** Balance annotations that cannot be served with so many endpoints or elements, as of the last `takeDirty`. */
+  /** Balance annotations that the last `takeDirty` found to need too many endpoints or elements. */
   unbalanced(): Iterable<Problem> {
     return this.#unbalanced.present();
   }

@@ -117,7 +117,7 @@ export type Decision =
 const keep = (reason: KeepReason): Decision => ({ action: "keep", reason });
 const remove = (reason: DeleteReason): Decision => ({ action: "delete", reason });
 
-/** States in nf_conntrack_proto_tcp.c after which no more packets are expected. */
+/** States in nf_conntrack_proto_tcp.c in which a connection has ended. */
 const TCP_OVER: ReadonlySet<string> = new Set(["TIME_WAIT", "CLOSE"]);
 
 /** Whether the destination was rewritten. */

@@ -15,7 +15,7 @@ export const BUCKET_MS = 2_000;
 /** Ten minutes. */
 const KEPT_BUCKETS = 300;
 
-/** Needs no more memory on a busy node than on a quiet one. Buckets without a write are not stored. */
+/** Needs the same memory on a busy node as on a quiet one. Buckets without a write are not stored. */
 export class WriteHistory implements ProxierObserver {
   readonly #now: () => number;
   #buckets: WriteBucket[] = [];

@@ -1,4 +1,4 @@
-/** The table of services. Only visible rows exist, so thousands of services cost no more than a screenful. */
+/** The table of services. Only visible rows exist, so thousands of services cost as little as a screenful. */
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
