@@ -117,7 +117,7 @@ async function write(proxier: Proxier): Promise<{ readonly ok: boolean; readonly
       await sleep(RETRY_MS);
       continue;
     }
-    const waits = families.flatMap(({ outcome }) => (outcome.ok ? [outcome.result.applyAgainMs ?? []] : [])).flat();
+    const waits = families.flatMap(({ outcome }) => outcome.againMs ?? []);
     if (waits.length === 0 || round === FOLLOW_UPS) return { ok, quarantined: refused.size };
     await sleep(Math.min(...waits));
   }

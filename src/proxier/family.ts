@@ -29,6 +29,8 @@ export type FamilyOutcome =
       readonly quarantined: readonly string[];
       /** Whether the table has drifted and its repair is pending. */
       readonly repairPending: boolean;
+      /** Time until there is something to write again, ms, even if nothing changes. Absent if there is nothing. */
+      readonly againMs?: number;
     }
   | {
       readonly ok: false;
@@ -188,12 +190,12 @@ export class FamilyProxier {
     const result = results.reduce(joinResults);
     this.#reportBusy(result.busy ?? []);
     const waits = [result.applyAgainMs, this.repair.pendingMs, quarantine.nextRetryMs].filter((ms) => ms !== undefined);
-    const againMs = waits.length === 0 ? {} : { applyAgainMs: Math.min(...waits) };
     return {
       ok: true,
-      result: { ...result, ...againMs },
+      result,
       quarantined: quarantine.services,
       repairPending: this.table.invalidated,
+      ...(waits.length === 0 ? {} : { againMs: Math.min(...waits) }),
     };
   }
 

@@ -412,7 +412,7 @@ export class Proxier implements ObjectSink {
     // A table owned by another program has its own pace.
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
-    const waits = families.flatMap(({ outcome }) => (outcome.ok ? outcome.result.applyAgainMs : outcome.againMs) ?? []);
+    const waits = families.flatMap(({ outcome }) => outcome.againMs ?? []);
     if (!this.#failed && this.#large.ready) waits.push(0);
     return waits.length === 0 ? { ok } : { ok, againMs: Math.min(...waits) };
   }
