@@ -6,7 +6,7 @@ import { FieldCodec, FieldError, type FieldsValue } from "./field-codec.js";
 import { parseVerdict, verdictText, type VerdictText } from "./verdicts.js";
 
 /** Specification of a set or map: its key, the type of its values, its maximum size. */
-export interface SetSpec extends Omit<FullSetSpec, "deferLeftovers"> {}
+export interface SetSpec extends Omit<FullSetSpec, "deferUndesired"> {}
 
 type Flag<Spec, Name extends keyof SetSpec> = Name extends keyof Spec
   ? Spec[Name] extends true

@@ -155,10 +155,10 @@ export class FamilyProxier {
    * Returns the addresses that the kernel's table served when it was loaded, without those of our services in this layout.
    * Call it only once.
    */
-  leftoverAddresses(): readonly ServiceAddress[] {
+  takeFormerAddresses(): readonly ServiceAddress[] {
     const former = this.#former;
     this.#former = [];
-    return [...former, ...this.ruleset.leftoverAddresses()];
+    return [...former, ...this.ruleset.undesiredAddresses()];
   }
 
   /** Writes the differences, without services that the kernel rejects. Never throws. */

@@ -402,7 +402,7 @@ export class Proxier implements ObjectSink {
   }
 
   #tellFound(): void {
-    const found = this.families.flatMap((family) => [...family.leftoverAddresses()]);
+    const found = this.families.flatMap((family) => [...family.takeFormerAddresses()]);
     const former = found.filter((address) => this.model.ownerOf(address) === undefined);
     for (const observer of this.#observers) observer.found?.(former);
   }

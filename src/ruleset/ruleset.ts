@@ -176,7 +176,7 @@ export class FamilyRuleset {
 
   /** Keeps the networks in the kernel's table, once it has been read. */
   keepServiceCIDRs(): void {
-    this.#sets.serviceCIDRs.keepLeftovers();
+    this.#sets.serviceCIDRs.desireObserved();
     this.#declare();
   }
 
@@ -440,11 +440,11 @@ export class FamilyRuleset {
    * VIPs and node ports that the kernel serves although no service asks for them, from an earlier run or from the table taken
    * over.
    */
-  leftoverAddresses(): ServiceAddress[] {
+  undesiredAddresses(): ServiceAddress[] {
     const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
     const found: ServiceAddress[] = [];
     for (const set of [services, nodePorts, noEndpointServices, noEndpointNodePorts]) {
-      set.forEachLeftover((key) => {
+      set.forEachUndesired((key) => {
         const address = unpackServiceKey(key, this.family);
         if (address !== undefined) found.push(address);
       });
@@ -567,7 +567,7 @@ export class FamilyRuleset {
    * masquerading, it would be dropped, and its connection would fail.
    */
   readonly #removing: Expansion = {
-    element: (set, key) => set.release(key, set.spec.deferLeftovers === true),
+    element: (set, key) => set.release(key, set.spec.deferUndesired === true),
     endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
     list: (value) => this.#draws.release(value),
     limits: (limits) => this.#limits.release(limits),

@@ -80,7 +80,7 @@ export function setSpecs(
   /** Elements for a service's lists. Elements that packets may still draw are deleted after a grace period. */
   const endpoints = (key: readonly FieldType[], comment: string): Spec => {
     const data: readonly FieldType[] = [address, "inet_service"];
-    return { key: [...key, "index"], data, size: "auto", deferLeftovers: true, ...ofEndpoints, comment };
+    return { key: [...key, "index"], data, size: "auto", deferUndesired: true, ...ofEndpoints, comment };
   };
   /** All clients forget a deleted number at once. */
   const numbered: Spec = {
@@ -102,7 +102,7 @@ export function setSpecs(
     hairpin: {
       key: [address, ...service],
       size: "auto",
-      deferLeftovers: true,
+      deferUndesired: true,
       comment: "service hairpin connections",
     },
     noEndpointServices: verdicts(service, noEndpoints("services")),
@@ -118,13 +118,13 @@ export function setSpecs(
     // deleted at once.
     dispatch: {
       ...verdicts(["classid"], "chain that draws from such a list"),
-      deferLeftovers: (key) => !isSticky(unpackNumber(key)),
+      deferUndesired: (key) => !isSticky(unpackNumber(key)),
     },
     stickyDraws: {
       key: ["classid", "index"],
       data: ["classid"],
       size: "auto",
-      deferLeftovers: true,
+      deferUndesired: true,
       comment: "ClientIP affinity: number of the endpoint at each index of a list",
     },
     stickyCluster: numbered,

@@ -58,7 +58,7 @@ export class Table extends DeclaredTable {
    * Objects of the table's earlier owner. "unknown" before the first transaction, and "kept" while a transaction that keeps some is tried. Then: the
    * objects to delete after their grace period.
    */
-  #leftovers: "unknown" | "kept" | (Names & { readonly due: number }) | undefined = "unknown";
+  #inherited: "unknown" | "kept" | (Names & { readonly due: number }) | undefined = "unknown";
   #queue: Promise<unknown> = Promise.resolve();
   #closed = false;
 
@@ -255,11 +255,11 @@ export class Table extends DeclaredTable {
           continue;
         }
         if (
-          this.#leftovers === "kept" &&
+          this.#inherited === "kept" &&
           error.faulty.some(({ kind, errno }) => kind === "chain" && errno === "EBUSY")
         ) {
-          // A kept element refers to a chain that is created again. Any other error would occur without leftovers too, so they stay.
-          this.#leftovers = undefined;
+          // A kept element refers to a chain that is created again. Any other error would occur without the inherited objects too, so they stay.
+          this.#inherited = undefined;
           if (retry < MAX_RETRIES) continue;
         }
         const busy = readWhole && this.#quirks.noteBusy(error.faulty, (chain) => this.desired.chains.has(chain));
@@ -349,7 +349,7 @@ export class Table extends DeclaredTable {
 
   #whatRemains(): Pick<ApplyResult, "applyAgainMs" | "busy"> {
     const now = this.#clock.now();
-    let next = typeof this.#leftovers === "object" ? this.#leftovers.due : Infinity;
+    let next = typeof this.#inherited === "object" ? this.#inherited.due : Infinity;
     const { sets, watched } = this.desired;
     for (const name of watched) {
       const elements = sets.get(name);
@@ -428,12 +428,12 @@ export class Table extends DeclaredTable {
     await this.#observed.readHandles();
     const { gracePeriodMs = DEFAULT_GRACE_PERIOD_MS, pieceElements = PIECE_ELEMENTS } = this.#options;
     const { state } = this.#observed;
-    const isFirst = typeof this.#leftovers === "string";
-    this.#endLeftovers();
+    const isFirst = typeof this.#inherited === "string";
+    this.#markInherited();
     const snapshot = takeSnapshot(this.desired, state, this.#clock.now(), pieceElements, isFirst && gracePeriodMs > 0);
-    const { leftovers } = snapshot;
-    const kept = typeof this.#leftovers === "object" ? this.#leftovers : leftovers;
-    if (isFirst) this.#leftovers = leftovers.sets.size > 0 ? "kept" : "unknown";
+    const { inherited } = snapshot;
+    const kept = typeof this.#inherited === "object" ? this.#inherited : inherited;
+    if (isFirst) this.#inherited = inherited.sets.size > 0 ? "kept" : "unknown";
     const saved = filled ?? (await this.#observed.readFilled());
     const outgoing = new Outgoing(snapshot);
     const write = async ({ sets, last }: Piece): Promise<void> => {
@@ -457,7 +457,7 @@ export class Table extends DeclaredTable {
     }
     if (isFirst) {
       const due = this.#clock.now() + gracePeriodMs;
-      this.#leftovers = leftovers.sets.size === 0 ? undefined : { ...leftovers, due };
+      this.#inherited = inherited.sets.size === 0 ? undefined : { ...inherited, due };
     }
     this.desired.forget(snapshot.chains, state);
   }
@@ -478,12 +478,12 @@ export class Table extends DeclaredTable {
     return toResult(commit, counts);
   }
 
-  /** Lets this apply delete leftovers whose grace period is over. */
-  #endLeftovers(): void {
-    const leftovers = this.#leftovers;
-    if (typeof leftovers !== "object" || this.#clock.now() < leftovers.due) return;
-    this.desired.mark(leftovers.chains, leftovers.sets);
-    this.#leftovers = undefined;
+  /** Lets this apply delete the inherited objects after their grace period. */
+  #markInherited(): void {
+    const inherited = this.#inherited;
+    if (typeof inherited !== "object" || this.#clock.now() < inherited.due) return;
+    this.desired.mark(inherited.chains, inherited.sets);
+    this.#inherited = undefined;
   }
 
   /**

@@ -265,11 +265,11 @@ export class TrackedElements implements ElementSet {
     throw new TypeError(`set ${this.spec.set} is not an interval set`);
   }
 
-  keepLeftovers(): void {
+  desireObserved(): void {
     this.#gate?.checkChangeable();
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
-      if (this.#isLeftover(row)) this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
+      if (this.#isUndesired(row)) this.#put(row, rows.kernelWords(row), rows.kernelAt(row));
     }
   }
 
@@ -285,13 +285,13 @@ export class TrackedElements implements ElementSet {
     }
   }
 
-  forEachLeftover(visit: (key: Uint8Array) => void): void {
+  forEachUndesired(visit: (key: Uint8Array) => void): void {
     if (this.#rows.kernelSize === 0) return;
     for (let row = 0, { end } = this.#rows; row < end; row++)
-      if (this.#isLeftover(row)) visit(this.#rows.keyBytes(row));
+      if (this.#isUndesired(row)) visit(this.#rows.keyBytes(row));
   }
 
-  #isLeftover(row: number): boolean {
+  #isUndesired(row: number): boolean {
     const state = this.#rows.of(row);
     return (state & DESIRED) === 0 && this.#rows.isInKernel(state);
   }
@@ -385,10 +385,10 @@ export class TrackedElements implements ElementSet {
       return { complete: true, drift };
     }
     this.#forgetOver();
-    const { deferLeftovers = false } = this.spec;
+    const { deferUndesired = false } = this.spec;
     const first = !this.known;
     // Then no row can be missing, and no row has to be checked again.
-    const fresh = first && typeof deferLeftovers === "boolean" && this.#rows.kernelSize === 0;
+    const fresh = first && typeof deferUndesired === "boolean" && this.#rows.kernelSize === 0;
     if (this.#rows.end === 0) this.#rows.reserve(batch.count);
     this.#rows.forgetKernel(!fresh);
     const drift = { gone: 0, added: 0, changed: 0 };
@@ -397,7 +397,7 @@ export class TrackedElements implements ElementSet {
     const complete = await this.eachRecord(batch, (words, at, data, dataAt) => {
       const row = this.#rows.findOrInsert(words, at);
       if (counterAt >= 0) this.#counted?.note(row, words, at + counterAt);
-      const how = this.#rows.found(row, data, dataAt, fresh && deferLeftovers);
+      const how = this.#rows.found(row, data, dataAt, fresh && deferUndesired);
       if (this.#expiries !== undefined) {
         this.#expiries.found(row, leftAt < 0 ? 0 : readU64(words, at + leftAt));
         if (this.#expiries.renewed(row)) this.#rows.markDirty(row);
@@ -406,7 +406,7 @@ export class TrackedElements implements ElementSet {
     });
     if (fresh) this.#rows.markAll();
     else {
-      const defers = typeof deferLeftovers === "boolean" ? () => deferLeftovers : deferLeftovers;
+      const defers = typeof deferUndesired === "boolean" ? () => deferUndesired : deferUndesired;
       drift.gone = await this.#rows.finishLoad((row) => first && defers(this.#rows.keyBytes(row)));
     }
     return { complete, drift };

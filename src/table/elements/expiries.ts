@@ -18,7 +18,7 @@ interface Ends {
   /** The timeout was asked for, but has not been written yet. */
   asked: boolean;
   /** The element comes from an earlier run: a dump had it, and it has not been desired since. */
-  leftover: boolean;
+  inherited: boolean;
   /** The element has expired, but the kernel may still hold it. */
   over: boolean;
   /** Time left when the element was last packed, ms. */
@@ -89,10 +89,10 @@ export class Expiries {
     ends.asked = timeoutMs !== undefined;
     // An element from an earlier run keeps its time, unless another one is asked for.
     const end = ends.kernelUntil - SLACK_MS;
-    const keepsTime = inKernel && ends.leftover && !ends.asked && end !== Infinity;
+    const keepsTime = inKernel && ends.inherited && !ends.asked && end !== Infinity;
     if (keepsTime) ends.until = end;
     ends.renewed = inKernel && ends.until !== end;
-    ends.leftover = false;
+    ends.inherited = false;
     ends.over = false;
     this.#push(ends.until - SLACK_MS, row);
     return true;
@@ -137,7 +137,7 @@ export class Expiries {
     const end = leftMs === 0 ? Infinity : this.#now() + leftMs;
     this.#heldUntil(row, ends, end + SLACK_MS);
     if (!this.#isDesired(row)) {
-      ends.leftover = isNew;
+      ends.inherited = isNew;
       return;
     }
     const same = ends.until === end || Math.abs(ends.until - end) <= SAME_MS;
@@ -172,7 +172,7 @@ export class Expiries {
       kernelUntil: Infinity,
       renewed: false,
       asked: false,
-      leftover: false,
+      inherited: false,
       over: false,
       sentLeft: Infinity,
     };

@@ -65,7 +65,7 @@ export interface SetSpec extends RecordOf<typeof SET> {
    * Deletes undesired elements that a read of the kernel finds (from an earlier run) only after a grace period. Use it if packets may still look them
    * up through a verdict that is deleted in the same transaction. A function selects the elements.
    */
-  readonly deferLeftovers?: boolean | ((key: Uint8Array) => boolean);
+  readonly deferUndesired?: boolean | ((key: Uint8Array) => boolean);
 }
 
 export type Counters = ValueOf<typeof counters>;
@@ -125,9 +125,9 @@ export interface ElementSet {
   /** The count at the reading before the last. */
   countBefore(key: Uint8Array): number;
   /** Calls `visit` with every undesired key that the kernel is known to hold. The view is valid during the call only. */
-  forEachLeftover(visit: (key: Uint8Array) => void): void;
+  forEachUndesired(visit: (key: Uint8Array) => void): void;
   /** Additionally desires every element that the kernel is known to hold. */
-  keepLeftovers(): void;
+  desireObserved(): void;
   /** Interval sets only: desires exactly these networks (CIDR, address or FROM-TO). Overlapping networks are merged. */
   replaceNets(nets: readonly string[]): void;
   /** Interval sets only: the desired networks, merged, as nft prints them. A range that is not a network is FROM-TO. */

@@ -21,7 +21,7 @@ export interface Snapshot {
    * uses the current content of maps. If a map were gone, named or anonymous, the look-up would fail, and our rules would reject the packet. The
    * chains have no hook, and elements of the sets may refer to them. They keep their rules, unless these name objects that are deleted or replaced.
    */
-  readonly leftovers: Names;
+  readonly inherited: Names;
 }
 
 /** The desired state, and the state to compare it with. */
@@ -38,13 +38,13 @@ type Action = SetPlan["action"];
 /** The action for each set. */
 type Fates = Map<string, Action>;
 
-/** @param keepLeftovers keep undesired objects for now if packets in flight may use them. */
+/** @param keepInherited keep undesired objects for now if packets in flight may use them. */
 export function takeSnapshot(
   desired: DesiredState,
   state: KernelState,
   now: number,
   pieceElements: number,
-  keepLeftovers: boolean,
+  keepInherited: boolean,
 ): Snapshot {
   const dirty = desired.takeDirty();
   const moment = { desired, state, dirty };
@@ -63,14 +63,14 @@ export function takeSnapshot(
   // Elements may refer to chains without a hook.
   const idle = new Set([...unused].filter((name) => state.chains.get(name)?.base === undefined));
   const left =
-    keepLeftovers && packetsComeBy(state) && state.objects.size === 0 ? withAction(fates, "delete") : new Set<string>();
-  const leftovers = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
-  for (const name of leftovers.sets) fates.delete(name);
+    keepInherited && packetsComeBy(state) && state.objects.size === 0 ? withAction(fates, "delete") : new Set<string>();
+  const inherited = { sets: left, chains: left.size > 0 ? idle : new Set<string>() };
+  for (const name of inherited.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);
   for (const name of held) dirty.chains.delete(name);
   // The next snapshot checks them again, whatever happens to this one.
   desired.mark(held, []);
-  const stay = new Set([...held, ...leftovers.chains]);
+  const stay = new Set([...held, ...inherited.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
   releaseChains(goingChains, desired);
   const changed = [...fates].filter(
@@ -79,7 +79,7 @@ export function takeSnapshot(
   const ahead = setsAhead(changed, moment, pieceElements);
   const sets = changed.map(([name, action]) => takeSet(name, action, desired));
   const going = { chains: goingChains, sets: withAction(changed, "recreate") };
-  return { dirty, chains: planChains(going, leftovers, moment), sets, ahead, going, leftovers };
+  return { dirty, chains: planChains(going, inherited, moment), sets, ahead, going, inherited };
 }
 
 function withAction(fates: Iterable<readonly [string, Action]>, ...actions: readonly Action[]): Set<string> {
@@ -194,13 +194,13 @@ function setsAhead(
   return new Set(many(unseen) ? unseen.map(({ name }) => name) : []);
 }
 
-/** Plans the changed chains, and chains whose rules name a set or chain that is created again. Leftovers among them are emptied. */
-function planChains(going: Names, leftovers: Names, { desired, state, dirty }: Moment): ChainPlan[] {
+/** Plans the changed chains, and chains whose rules name a set or chain that is created again. Inherited chains among them are emptied. */
+function planChains(going: Names, inherited: Names, { desired, state, dirty }: Moment): ChainPlan[] {
   const rebuilt = new Set<string>();
   if (going.sets.size + going.chains.size > 0) {
     for (const [name, { rules }] of state.chains) if (namesAny(rules, going)) rebuilt.add(name);
   }
-  const changed = [...dirty.chains].filter((name) => !leftovers.chains.has(name));
+  const changed = [...dirty.chains].filter((name) => !inherited.chains.has(name));
   return [...new Set([...changed, ...rebuilt])].map((name) => ({
     name,
     desired: desired.chains.get(name),

@@ -254,7 +254,7 @@ export function elements(kernel: () => Kernel): void {
     await before.table.apply();
     const clock = new TestClock();
     const { table, service } = serviceTable(kernel(), { clock });
-    table.set({ ...ENDPOINTS, deferLeftovers: true });
+    table.set({ ...ENDPOINTS, deferUndesired: true });
     service(1, 2);
     const first = await table.apply();
     expect(operations(first)).toBe("chain +1 -1 rule +1 -1 element +1 -1");

@@ -98,10 +98,10 @@ async function change() {
 /** Makes changes while `busy` runs; `busy` is restarted as long as they last. */
 async function changesDuring(samples, count, busy) {
   const changing = { over: false };
-  const anew = async () => {
+  const createAgain = async () => {
     while (!changing.over) await busy();
   };
-  const other = busy === undefined ? undefined : anew();
+  const other = busy === undefined ? undefined : createAgain();
   for (let i = 0; i < count; i++) {
     await sleep(APART_MS);
     samples.push(await change());

@@ -13,7 +13,7 @@ describe("chains that an earlier run left", () => {
     earlier.service(3, 3);
     await earlier.table.apply();
     const { table, service } = serviceTable(kernel, { clock });
-    table.set({ ...VIPS, deferLeftovers: true });
+    table.set({ ...VIPS, deferUndesired: true });
     await table.load();
     service(1, 1);
     return table;
@@ -122,19 +122,19 @@ describe("elements that an earlier run left", () => {
   it.each([
     ["wait before they go where packets may still look them up", true],
     ["go at once elsewhere", false],
-  ])("%s", async (_what, deferLeftovers) => {
+  ])("%s", async (_what, deferUndesired) => {
     const kernel = new FakeKernel();
     const earlier = serviceTable(kernel);
     earlier.service(1, 3);
     await earlier.table.apply();
     let now = 0;
     const { table, service, endpoints } = serviceTable(kernel, { clock: { now: () => now } });
-    table.set({ ...ENDPOINTS, deferLeftovers });
+    table.set({ ...ENDPOINTS, deferUndesired });
     await table.load();
     service(1, 1);
     const result = await table.apply();
-    expect(endpoints.kernelValue(indexed(1, 2)) !== undefined).toBe(deferLeftovers);
-    expect(result.applyAgainMs).toBe(deferLeftovers ? 500 : undefined);
+    expect(endpoints.kernelValue(indexed(1, 2)) !== undefined).toBe(deferUndesired);
+    expect(result.applyAgainMs).toBe(deferUndesired ? 500 : undefined);
     now = 500;
     await table.apply();
     expect(endpoints.kernelValue(indexed(1, 2))).toBeUndefined();

@@ -244,14 +244,14 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[1:1 2:2] -[]");
   });
 
-  it.each([false, true])("writes the difference to a first dump, deferred deletions: %s", async (deferLeftovers) => {
+  it.each([false, true])("writes the difference to a first dump, deferred deletions: %s", async (deferUndesired) => {
     let seed = 11;
     const next = (n: number): number => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
       return Math.floor((seed / 0x1_0000_0000) * n);
     };
     for (let round = 0; round < 200; round++) {
-      const spec: SetSpec = { set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"], deferLeftovers };
+      const spec: SetSpec = { set: "m", key: ["ipv4_addr"], data: ["ipv4_addr"], deferUndesired };
       const set = new TrackedElements(spec);
       const wanted = new Map<number, number>();
       const deleted = new Set<number>();
@@ -285,10 +285,10 @@ describe("TrackedElements", () => {
         await set.settle({ ...lists, ...(adds && { adds }), ...(deletes && { deletes }) }, 1);
         expect(set.dirty).toBe(false);
       };
-      const leftovers = new Map([...kernel].filter(([n]) => !deleted.has(n)));
+      const inherited = new Map([...kernel].filter(([n]) => !deleted.has(n)));
       await write();
       const inOrder = (map: ReadonlyMap<number, number>): [number, number][] => [...map].toSorted(([a], [b]) => a - b);
-      expect(inOrder(kernel)).toEqual(inOrder(deferLeftovers ? new Map([...leftovers, ...wanted]) : wanted));
+      expect(inOrder(kernel)).toEqual(inOrder(deferUndesired ? new Map([...inherited, ...wanted]) : wanted));
       set.endGrace(1);
       await write();
       expect(inOrder(kernel)).toEqual(inOrder(wanted));
