@@ -37,7 +37,7 @@ export class RequestGate extends Duplex {
     super(GATE_OPTIONS);
     this.#socket = socket;
     socket
-      .on("data", (chunk: Buffer) => this.#take(chunk))
+      .on("data", (chunk: Buffer) => this.#receive(chunk))
       .on("end", () => this.#end())
       .on("timeout", () => this.emit("timeout"))
       .on("error", (error) => this.destroy(error))
@@ -131,7 +131,7 @@ export class RequestGate extends Duplex {
     this.#socket.resume();
   }
 
-  #take(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     const length = this.#inHead ? this.#headBytes(chunk) : Math.min(chunk.length, this.#bodyBytes);
     const ofBody = !this.#inHead && length > 0;
     if (ofBody) this.#bodyBytes -= length;

@@ -40,7 +40,7 @@ export interface ConntrackObserver {
 
 export interface ConntrackServiceOptions {
   readonly table: ConntrackTable;
-  /** The proxier's own model, created with `trackReleased`. */
+  /** The proxier's own model, created with `trackRemovals`. */
   readonly model: TargetSource;
   readonly families: readonly IpFamily[];
   /** This node's addresses, where node ports are served if they are served everywhere. */
@@ -163,7 +163,7 @@ export class ConntrackService implements ProxierObserver {
    * at once.
    */
   afterSync(family: IpFamily, services: readonly string[]): void {
-    this.#takeReleased();
+    this.#takeRemovals();
     if (this.#begun.has(family)) {
       // Includes addresses that a service gave up before but that were not written. They stay recorded until the write
       // that removes them.
@@ -207,19 +207,19 @@ export class ConntrackService implements ProxierObserver {
     await Promise.all([this.#reconciler.stop(), this.#runner?.stop(), this.#pressure.stop()]);
   }
 
-  #takeReleased(): void {
+  #takeRemovals(): void {
     const { model } = this.#options;
-    const released = model.takeReleased();
-    for (const { address, endpoints, service } of released.addresses) {
+    const removed = model.takeRemovals();
+    for (const { address, endpoints, service } of removed.addresses) {
       const [target] = model.targets(address.family, service);
       const cause = target === undefined ? "deleted" : "changed";
       this.#former.add(address, { cause, endpoints }, service);
     }
     // Before a family's first write, nothing needs to be recorded.
     for (const family of this.#begun) {
-      for (const service of released.changed) this.#gone[family].set(service, undefined);
+      for (const service of removed.changed) this.#gone[family].set(service, undefined);
     }
-    for (const { family, service, endpoints } of released.endpoints) {
+    for (const { family, service, endpoints } of removed.endpoints) {
       const gone = this.#gone[family];
       const before = gone.has(service) ? gone.get(service) : [];
       const all = before === undefined ? undefined : [...before, ...endpoints];

@@ -15,13 +15,13 @@ import { oldKernelWarning } from "../node/kernel-release.js";
 import { registerConnectionMetrics } from "../observe/connection-metrics.js";
 import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
 import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
-import type { ServedPort } from "../observe/ports.js";
+import type { Listener } from "../observe/listeners.js";
 import { statusPage } from "./page/status-page.js";
 import { WriteHistory } from "./page/write-history.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { Cluster } from "./cluster.js";
 import type { DaemonOptions } from "./daemon-options.js";
-import { apiProblems, apiStatus, manifestProblems, portProblems } from "./problems.js";
+import { apiProblems, apiStatus, manifestProblems, listenerProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";
@@ -32,7 +32,7 @@ export interface AnsweredParts {
   /** Undefined if objects come from manifests. */
   readonly cluster: Cluster | undefined;
   readonly observation: Observation;
-  readonly ports: readonly ServedPort[];
+  readonly listeners: readonly Listener[];
   readonly overlaps: Pick<ServiceCIDRCheck, "problems">;
 }
 
@@ -97,7 +97,7 @@ export class Answers {
 
   #statusBoard(): StatusBoard {
     const { kernel, version, nodeName, manifests, config } = this.#options;
-    const { proxier, cluster, observation, ports, overlaps } = this.#parts;
+    const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
     const { masqueradeBit } = this.#options.config.nftables;
     const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit });
     const board = new StatusBoard({
@@ -118,7 +118,7 @@ export class Answers {
     });
     if (cluster !== undefined) board.ask(() => apiProblems(cluster));
     if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
-    board.ask(() => portProblems(ports));
+    board.ask(() => listenerProblems(listeners));
     return board;
   }
 

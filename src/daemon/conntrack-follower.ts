@@ -8,7 +8,7 @@ import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";
 
 export interface ConntrackOptions {
-  /** Created with `trackReleased`. */
+  /** Created with `trackRemovals`. */
   readonly proxier: Proxier;
   readonly families: readonly IpFamily[];
   readonly log: Logger;

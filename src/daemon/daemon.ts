@@ -31,8 +31,8 @@ import { MemoryRelease } from "./memory-release.js";
 import { ReadingGate, tableInForce } from "./reading.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
-import type { ServedPort } from "../observe/ports.js";
-import { configuredPorts, Observation, serviceHealth } from "./servers.js";
+import type { Listener } from "../observe/listeners.js";
+import { configuredListeners, Observation, serviceHealth } from "./servers.js";
 import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
 import type { DaemonOptions } from "./daemon-options.js";
@@ -57,7 +57,7 @@ class Daemon {
   readonly #observation: Observation;
   /** Set when there is something to show. */
   #page: HttpHandler | undefined;
-  #ports: readonly ServedPort[] = [];
+  #listeners: readonly Listener[] = [];
 
   constructor(options: DaemonOptions, closers: Closers) {
     this.#options = options;
@@ -103,8 +103,8 @@ class Daemon {
     const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
     const options = { ...shared, statusPage: showsPage(this.#options) ? page : undefined };
-    this.#ports = configuredPorts(options, this.#observation);
-    for (const server of this.#ports) {
+    this.#listeners = configuredListeners(options, this.#observation);
+    for (const server of this.#listeners) {
       this.#closers.add(() => server.close());
       await server.start();
     }
@@ -124,7 +124,7 @@ class Daemon {
       clock,
       observers,
       watch: true,
-      trackReleased: true,
+      trackRemovals: true,
       ownTable,
       serviceCounters,
     };
@@ -176,7 +176,7 @@ class Daemon {
   }
 
   async #answer(proxier: Proxier, cluster: Cluster | undefined, overlaps: ServiceCIDRCheck): Promise<StatusBoard> {
-    const parts = { proxier, cluster, observation: this.#observation, ports: this.#ports, overlaps };
+    const parts = { proxier, cluster, observation: this.#observation, listeners: this.#listeners, overlaps };
     const answers = new Answers(this.#options, parts);
     this.#page = answers.page;
     this.#closers.add(() => answers.close());

@@ -46,7 +46,7 @@ export async function writeOnce(options: OnceOptions): Promise<number> {
     ...rest,
     interfaces: rest.kernel.interfaces,
     families: families.families,
-    trackReleased: true,
+    trackRemovals: true,
   });
   proxier.observe(new SizeWatch(proxier.model));
   const reconciled = await reconcileOnce({ proxier, families: families.families, log: rest.log });

@@ -4,7 +4,7 @@ import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
 import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
 import type { NodeGate } from "../node/node-gate.js";
-import type { ServedPort } from "../observe/ports.js";
+import type { Listener } from "../observe/listeners.js";
 import type { ServiceHealth } from "../observe/service-health.js";
 import type { ManifestSource } from "../objects/manifests/source.js";
 import type { Cluster } from "./cluster.js";
@@ -53,8 +53,8 @@ export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting">, nodeNa
   ];
 }
 
-export function portProblems(ports: readonly Pick<ServedPort, "failure">[]): StatusProblem[] {
-  return ports.flatMap(({ failure }) =>
+export function listenerProblems(listeners: readonly Pick<Listener, "failure">[]): StatusProblem[] {
+  return listeners.flatMap(({ failure }) =>
     failure === undefined ? [] : [{ what: failure, remedy: "ss -ltnp shows who has it; retried every 5 s" }],
   );
 }

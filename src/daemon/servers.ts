@@ -1,4 +1,4 @@
-/** The daemon's interfaces to the outside: metrics, health, and the ports that serve them. */
+/** The daemon's interfaces to the outside: metrics, health, and the servers for them. */
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { HealthCheck } from "../model/service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
@@ -8,7 +8,7 @@ import type { Logger } from "../base/logger.js";
 import type { HttpHandler } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
-import { healthPort, metricsPort, type PortOptions, type ServedPort } from "../observe/ports.js";
+import { healthListener, metricsListener, type ListenerOptions, type Listener } from "../observe/listeners.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import type { Clock } from "../table/table-exports.js";
@@ -52,16 +52,16 @@ export interface ServerOptions {
 }
 
 /** Returns the health port and the metrics port, if configured. Does not listen yet. */
-export function configuredPorts(options: ServerOptions, { metrics, health }: Observation): ServedPort[] {
+export function configuredListeners(options: ServerOptions, { metrics, health }: Observation): Listener[] {
   const { config, nodeName, events, log, version, pages, statusPage } = options;
   const { healthzBindAddress, metricsBindAddress, bindAddressHardFail: hardFail, enableProfiling } = config;
-  const at = (address: string): PortOptions => ({ address, hardFail, nodeName, events, log });
-  const servers: ServedPort[] = [];
-  if (healthzBindAddress !== "") servers.push(healthPort(at(healthzBindAddress), health, metrics));
+  const at = (address: string): ListenerOptions => ({ address, hardFail, nodeName, events, log });
+  const servers: Listener[] = [];
+  if (healthzBindAddress !== "") servers.push(healthListener(at(healthzBindAddress), health, metrics));
   if (metricsBindAddress !== "") {
     const shown = { configz: () => pages.configz, flagz: () => pages.flagz };
     const contents = { metrics, version, enableProfiling, log, ...shown, statusPage };
-    servers.push(metricsPort(at(metricsBindAddress), contents));
+    servers.push(metricsListener(at(metricsBindAddress), contents));
   }
   return servers;
 }

@@ -48,7 +48,7 @@ type Inserted = Readonly<Record<Insertion["mode"], readonly MarkedRule[]>>;
 
 const NOTHING_INSERTED: Inserted = { insert: [], append: [] };
 
-interface Target {
+interface ForeignChain {
   readonly ref: TableRef;
   readonly chain: string;
   desired: Inserted;
@@ -74,7 +74,7 @@ export class InsertedRules {
   readonly #own: TableRef;
   readonly #ownerMark: string;
   readonly #clock: Clock;
-  readonly #targets = new Map<string, Target>();
+  readonly #foreign = new Map<string, ForeignChain>();
   readonly #backoff = new Backoff(RETRY);
   #sweepDue = true;
   #retryAt: number | undefined;
@@ -99,16 +99,16 @@ export class InsertedRules {
       throw new TableError("busy", "insertions cannot be changed while apply() runs: await it first");
     checkName("table", insertion.table);
     checkName("chain", insertion.chain);
-    const target = this.#target(insertion, insertion.chain);
+    const foreign = this.#foreignChain(insertion, insertion.chain);
     const seen = new Map<string, number>();
     const rules = insertion.rules.map((rule) => mark(rule, insertion, this.#ownerMark, seen));
-    target.desired = { ...target.desired, [insertion.mode]: rules };
-    target.state = "open";
+    foreign.desired = { ...foreign.desired, [insertion.mode]: rules };
+    foreign.state = "open";
   }
 
   /** The next apply reads the named chains, and searches all others for our rules. */
   invalidate(): void {
-    for (const target of this.#targets.values()) if (target.state === "done") target.state = "suspect";
+    for (const foreign of this.#foreign.values()) if (foreign.state === "done") foreign.state = "suspect";
     this.#sweepDue = true;
   }
 
@@ -116,11 +116,11 @@ export class InsertedRules {
   notice({ portId, events }: ChangeBatch): string[] {
     if (portId === this.#kernel.portId) return [];
     const concerned = new Set<ChangeEvent>();
-    for (const target of this.#targets.values()) {
-      const changes = events.filter((event) => concerns(event, target));
-      if (changes.length === 0 || isEmpty(target.desired)) continue;
-      target.changed = true;
-      if (target.state === "done") target.state = "suspect";
+    for (const foreign of this.#foreign.values()) {
+      const changes = events.filter((event) => concerns(event, foreign));
+      if (changes.length === 0 || isEmpty(foreign.desired)) continue;
+      foreign.changed = true;
+      if (foreign.state === "done") foreign.state = "suspect";
       for (const event of changes) concerned.add(event);
     }
     return describeForeignChanges([...concerned]);
@@ -128,7 +128,7 @@ export class InsertedRules {
 
   /** Renders the desired rules as lines for `nft -f` that add them to the chains. */
   render(): string[] {
-    return [...this.#targets.values()].flatMap(({ ref, chain, desired: { insert, append } }) => {
+    return [...this.#foreign.values()].flatMap(({ ref, chain, desired: { insert, append } }) => {
       const name = `rule ${ref.family} ${ref.table} ${chain}`;
       // Each line inserts its rule before the existing ones.
       const first = insert.toReversed().map(({ text }) => `insert ${name} ${text}`);
@@ -139,12 +139,12 @@ export class InsertedRules {
   /** Compares the chains with the kernel. The next apply repairs the differences. Throws TableError. */
   check(): Promise<"same" | "different"> {
     return this.#serialised(async () => {
-      for (const target of this.#targets.values()) {
-        if (target.state !== "done") continue;
-        const rules = await readChain(this.#kernel, target.ref, target.chain);
-        if (this.#driftOf(target, rules).length > 0) target.state = "suspect";
+      for (const foreign of this.#foreign.values()) {
+        if (foreign.state !== "done") continue;
+        const rules = await readChain(this.#kernel, foreign.ref, foreign.chain);
+        if (this.#driftOf(foreign, rules).length > 0) foreign.state = "suspect";
       }
-      return [...this.#targets.values()].some(({ state }) => state === "suspect") ? "different" : "same";
+      return [...this.#foreign.values()].some(({ state }) => state === "suspect") ? "different" : "same";
     });
   }
 
@@ -183,7 +183,7 @@ export class InsertedRules {
     return run;
   }
 
-  async #write(wanted = ({ desired }: Target): Inserted => desired): Promise<ApplyResult> {
+  async #write(wanted = ({ desired }: ForeignChain): Inserted => desired): Promise<ApplyResult> {
     const drift: string[] = [];
     for (let retry = 0; ; retry++) {
       const plan = await this.#plan(wanted, drift);
@@ -202,32 +202,32 @@ export class InsertedRules {
   }
 
   /** Reads the chains that have to be compared. @param drift gets the changes by other processes since the last write, in words. */
-  async #plan(wanted: (target: Target) => Inserted, drift: string[]): Promise<Plan> {
-    for (const target of this.#targets.values()) target.changed = false;
+  async #plan(wanted: (foreign: ForeignChain) => Inserted, drift: string[]): Promise<Plan> {
+    for (const foreign of this.#foreign.values()) foreign.changed = false;
     const swept = this.#sweepDue ? await this.#sweep() : undefined;
     this.#sweepDue = false;
     const plan = new Plan();
-    for (const [key, target] of this.#targets) {
-      const { state, ref, chain } = target;
+    for (const [key, foreign] of this.#foreign) {
+      const { state, ref, chain } = foreign;
       if (state === "done") continue;
       const from = swept?.get(key) ?? (await readChain(this.#kernel, ref, chain));
-      if (state === "suspect") drift.push(...this.#driftOf(target, from));
-      target.state = from === undefined ? "deferred" : "open";
+      if (state === "suspect") drift.push(...this.#driftOf(foreign, from));
+      foreign.state = from === undefined ? "deferred" : "open";
       if (from !== undefined) {
-        const desired = wanted(target);
+        const desired = wanted(foreign);
         const to = [...desired.insert, ...desired.append];
         const edits = this.#edits(desired, from);
         plan.editRules(ref, chain, { from, to, edits }, () => ({ kind: "rule", chain }));
-        plan.onceInForce(() => void (target.state = target.changed ? "suspect" : "done"));
+        plan.onceInForce(() => void (foreign.state = foreign.changed ? "suspect" : "done"));
       }
       // Nothing is left to do once its last rules are gone.
-      if (isEmpty(target.desired)) plan.onceInForce(() => void this.#targets.delete(key));
+      if (isEmpty(foreign.desired)) plan.onceInForce(() => void this.#foreign.delete(key));
     }
     return plan;
   }
 
   #remains(): Pick<ApplyResult, "deferred" | "applyAgainMs"> {
-    const deferred = [...this.#targets].filter(([, { state }]) => state === "deferred").map(([key]) => key);
+    const deferred = [...this.#foreign].filter(([, { state }]) => state === "deferred").map(([key]) => key);
     if (deferred.length === 0) {
       this.#backoff.reset();
       this.#retryAt = undefined;
@@ -238,14 +238,14 @@ export class InsertedRules {
     return { deferred, applyAgainMs: Math.ceil(this.#retryAt - now) };
   }
 
-  #target({ family, table }: TableRef, chain: string): Target {
+  #foreignChain({ family, table }: TableRef, chain: string): ForeignChain {
     const key = keyOf({ family, table }, chain);
-    let target = this.#targets.get(key);
-    if (target === undefined) {
-      target = { ref: { family, table }, chain, desired: NOTHING_INSERTED, state: "open", changed: false };
-      this.#targets.set(key, target);
+    let foreign = this.#foreign.get(key);
+    if (foreign === undefined) {
+      foreign = { ref: { family, table }, chain, desired: NOTHING_INSERTED, state: "open", changed: false };
+      this.#foreign.set(key, foreign);
     }
-    return target;
+    return foreign;
   }
 
   /** Reads the rules of all tables but ours, and names every chain with a rule of ours. Returns the rules by chain. */
@@ -258,7 +258,7 @@ export class InsertedRules {
       const ref = { family, table };
       for (const [chain, rules] of Map.groupBy(await this.#kernel.rules(ref), (rule) => rule.chain)) {
         found.set(keyOf(ref, chain), rules);
-        if (rules.some((rule) => this.#isOurs(rule))) this.#target(ref, chain);
+        if (rules.some((rule) => this.#isOurs(rule))) this.#foreignChain(ref, chain);
       }
     }
     return found;
@@ -280,8 +280,8 @@ export class InsertedRules {
     return [...old.slice(0, head), ...first, ...old.slice(head, end), ...behind, ...old.slice(end)];
   }
 
-  #driftOf(target: Target, rules: readonly RuleInfo[] | undefined): string[] {
-    const { ref, chain, desired } = target;
+  #driftOf(foreign: ForeignChain, rules: readonly RuleInfo[] | undefined): string[] {
+    const { ref, chain, desired } = foreign;
     const where = `chain ${chain} of table ${ref.family} ${ref.table}`;
     if (rules === undefined) return isEmpty(desired) ? [] : [`${where}: gone`];
     const differs = this.#edits(desired, rules).some(({ edit }) => edit !== "keep");
@@ -302,7 +302,7 @@ function keyOf({ family, table }: TableRef, chain: string): string {
   return `${family} ${table} ${chain}`;
 }
 
-function concerns(event: ChangeEvent, { ref, chain }: Target): boolean {
+function concerns(event: ChangeEvent, { ref, chain }: ForeignChain): boolean {
   if (event.family !== ref.family || event.table !== ref.table) return false;
   return event.kind === "table" || ((event.kind === "chain" || event.kind === "rule") && event.name === chain);
 }

@@ -142,17 +142,17 @@ export class Table {
     return this.#engine.readCounters();
   }
 
-  /** Declares all our rules at the target's end of another table's chain. Needs `ownerMark`. */
-  insertions(target: Insertion): void {
-    check(insertion, "insertion", target);
-    const rules = target.rules.map((rule, index) => {
-      const where = `insertion in ${target.table} ${target.chain}, rule ${index}`;
-      checkRule(where, rule, target.family);
+  /** Declares all our rules at one end of another table's chain. Needs `ownerMark`. */
+  insertions(desired: Insertion): void {
+    check(insertion, "insertion", desired);
+    const rules = desired.rules.map((rule, index) => {
+      const where = `insertion in ${desired.table} ${desired.chain}, rule ${index}`;
+      checkRule(where, rule, desired.family);
       return fullRule(where, rule);
     });
     if (this.#inserted === undefined) throw new TypeError("insertions need the option ownerMark");
     this.#engine.checkChangeable();
-    this.#inserted.set({ ...target, rules });
+    this.#inserted.set({ ...desired, rules });
   }
 
   /** Reads the kernel's state, unless it is known. Writes nothing. Throws TableError. */

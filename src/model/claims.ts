@@ -29,8 +29,8 @@ export interface Loss {
 export interface Passed {
   /** The new holder, "namespace/name". */
   readonly to: string;
-  /** "released": the former holder no longer claims the address. "endpoints": it has no usable endpoint. "first": it comes after `to`. */
-  readonly reason: "released" | "endpoints" | "first";
+  /** "withdrawn": the former holder no longer claims the address. "endpoints": it has no usable endpoint. "first": it comes after `to`. */
+  readonly reason: "withdrawn" | "endpoints" | "first";
 }
 
 export interface ClaimsOptions {
@@ -40,8 +40,8 @@ export interface ClaimsOptions {
   usable(record: ServiceRecord, port: ServicePortRecord): boolean;
   /** The service's record as of the last `endRound`. */
   ofLastRound(service: string): ServiceRecord | undefined;
-  /** Whether to keep released addresses until `takeGivenUp`. */
-  readonly keepGivenUp: boolean;
+  /** Whether to keep addresses that no service has any more until `takeUnclaimed`. */
+  readonly keepUnclaimed: boolean;
 }
 
 interface Claimant {
@@ -184,7 +184,7 @@ export class Claims {
   /** A single claimant is its record itself. */
   readonly #claimants = new Map<AddressKey, ServiceRecord | Contest>();
   /** For each address that no service has any more, the record that had it last. Undefined if not tracked. */
-  readonly #givenUp: Map<AddressKey, ServiceRecord> | undefined;
+  readonly #unclaimed: Map<AddressKey, ServiceRecord> | undefined;
   #contested = 0;
   /** Number of claims that each service shares with others. Services that share none are absent. */
   readonly #rivals = new Map<string, number>();
@@ -196,7 +196,7 @@ export class Claims {
   constructor(family: IpFamily, options: ClaimsOptions) {
     this.#family = family;
     this.#options = options;
-    this.#givenUp = options.keepGivenUp ? new Map() : undefined;
+    this.#unclaimed = options.keepUnclaimed ? new Map() : undefined;
   }
 
   /** Whether any address has several claimants. */
@@ -278,14 +278,14 @@ export class Claims {
     return to === undefined || to === from ? undefined : { to, reason: whyPassed(entry, from) };
   }
 
-  /** Returns the addresses released since the last call that no service has now. */
-  takeGivenUp(): [address: ServiceAddress, by: ServiceRecord][] {
-    if (this.#givenUp === undefined) return [];
-    const taken = Array.from(this.#givenUp, ([key, record]): [ServiceAddress, ServiceRecord] => [
+  /** Returns the addresses that lost their last claim since the last call. */
+  takeUnclaimed(): [address: ServiceAddress, by: ServiceRecord][] {
+    if (this.#unclaimed === undefined) return [];
+    const taken = Array.from(this.#unclaimed, ([key, record]): [ServiceAddress, ServiceRecord] => [
       addressOf(key),
       record,
     ]);
-    this.#givenUp.clear();
+    this.#unclaimed.clear();
     return taken;
   }
 
@@ -304,7 +304,7 @@ export class Claims {
     const present = this.#claimants.get(key);
     if (present === undefined) {
       this.#claimants.set(key, record);
-      this.#givenUp?.delete(key);
+      this.#unclaimed?.delete(key);
       return;
     }
     if (isContest(present) ? present.byService.has(record.name) : present === record) return;
@@ -368,7 +368,7 @@ export class Claims {
     if (!isContest(entry)) {
       if (entry !== record) return;
       this.#claimants.delete(key);
-      this.#givenUp?.set(key, record);
+      this.#unclaimed?.set(key, record);
       return;
     }
     const { claimants } = entry;
@@ -423,7 +423,7 @@ export class Claims {
 /** @param entry the present claimants. */
 function whyPassed(entry: ServiceRecord | Contest | undefined, from: string): Passed["reason"] {
   const former = isContest(entry) ? entry.byService.get(from) : undefined;
-  if (former === undefined) return "released";
+  if (former === undefined) return "withdrawn";
   return former.usable ? "first" : "endpoints";
 }
 

@@ -13,7 +13,7 @@ const WHY_LOST: Readonly<Record<Loss["reason"], string>> = {
 };
 
 const WHY_PASSED: Readonly<Record<Passed["reason"], string>> = {
-  released: "no longer claimed there",
+  withdrawn: "no longer claimed there",
   endpoints: "no usable endpoint there",
   first: "precedence",
 };

@@ -14,11 +14,11 @@ import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, withSlice } from "./slices.js";
-import { endpointsAmong, releasedAddresses, releasedEndpoints } from "./targets.js";
+import { endpointsAmong, removedAddresses, removedEndpoints } from "./targets.js";
 import type {
   HealthCheck,
   Problem,
-  Released,
+  Removals,
   ServedCounts,
   ServicePortView,
   ServiceTarget,
@@ -44,8 +44,8 @@ export interface ServiceModelOptions {
   readonly families: readonly IpFamily[];
   /** This node's present data: the zone may change, the name does not. */
   readonly node: NodeContext;
-  /** Remember what services give up until `takeReleased`; default: false. */
-  readonly trackReleased?: boolean;
+  /** Remember removed addresses and endpoints until `takeRemovals`; default: false. */
+  readonly trackRemovals?: boolean;
   /** Called once for each part of an object that cannot be served, and for each claim that another service has too. */
   onProblem(problem: Problem): void;
   /** Called for claims that passed from one service to another since the last `takeDirty`. */
@@ -73,7 +73,7 @@ interface ServiceEntry {
   slices: readonly SliceRecord[];
   /** Its views may differ since the last `takeDirty`. */
   dirty: boolean;
-  /** More has changed than its existing slices since the last `takeReleased`. */
+  /** More has changed than its existing slices since the last `takeRemovals`. */
   changed: boolean;
 }
 
@@ -97,7 +97,7 @@ export class ServiceModel {
   readonly #services = new Map<string, ServiceEntry>();
   readonly #slices = new Map<string, SliceRecord>();
   readonly #claims: Readonly<Record<IpFamily, Claims>>;
-  /** Former versions of slices that changed or were removed since the last `takeReleased`. Undefined if not tracked. */
+  /** Former versions of slices that changed or were removed since the last `takeRemovals`. Undefined if not tracked. */
   readonly #formerSlices: SliceRecord[] | undefined;
   /** Entries with `changed` set. Undefined if not tracked. */
   #changed: ServiceEntry[] | undefined;
@@ -115,7 +115,7 @@ export class ServiceModel {
     this.#unbalanced = new ProblemLog((problem) => options.onProblem(problem));
     this.#options = options;
     this.#node = options.node;
-    const track = options.trackReleased ?? false;
+    const track = options.trackRemovals ?? false;
     this.#formerSlices = track ? [] : undefined;
     this.#changed = track ? [] : undefined;
     this.#claims = { ip: this.#newClaims("ip", track), ip6: this.#newClaims("ip6", track) };
@@ -126,7 +126,7 @@ export class ServiceModel {
     return this.#services.size;
   }
 
-  #newClaims(family: IpFamily, keepGivenUp: boolean): Claims {
+  #newClaims(family: IpFamily, keepUnclaimed: boolean): Claims {
     return new Claims(family, {
       affected: (service) => this.#markChanged(this.#entry(service)),
       usable: ({ name }, port) => {
@@ -134,7 +134,7 @@ export class ServiceModel {
         return isUsable(candidatesOf(slices, family, port.name, port.protocol));
       },
       ofLastRound: (service) => this.#services.get(service)?.ofLastRound,
-      keepGivenUp,
+      keepUnclaimed,
     });
   }
 
@@ -331,8 +331,8 @@ export class ServiceModel {
     return endpointsAmong(this.#slices.values(), family, endpoints);
   }
 
-  /** Claims and endpoints that services gave up since the last call and no service has now. Needs `trackReleased`. */
-  takeReleased(): Released {
+  /** Addresses and endpoints removed from services since the last call, if no service has them now. Needs `trackRemovals`. */
+  takeRemovals(): Removals {
     const former = this.#formerSlices?.splice(0) ?? [];
     const changed = this.#changed ?? [];
     const slicesOf = (service: string) => this.#services.get(service)?.slices;
@@ -343,11 +343,11 @@ export class ServiceModel {
     // Services with too many endpoints to list are treated as if more had changed.
     const unknown: string[] = [];
     const endpoints = this.#families.flatMap((family) =>
-      releasedEndpoints(family, former, slicesOf, onlySlices, unknown),
+      removedEndpoints(family, former, slicesOf, onlySlices, unknown),
     );
-    const released = {
+    const removed = {
       addresses: this.#families.flatMap((family) =>
-        releasedAddresses(family, this.#claims[family].takeGivenUp(), former, slicesOf),
+        removedAddresses(family, this.#claims[family].takeUnclaimed(), former, slicesOf),
       ),
       changed: [...changed.map(({ name }) => name), ...unknown],
       endpoints,
@@ -357,7 +357,7 @@ export class ServiceModel {
       entry.changed = false;
       this.#dropIfEmpty(entry);
     }
-    return released;
+    return removed;
   }
 
   /** metadata.uid of a service; "" if the service is gone or not served, or has none. */
@@ -460,7 +460,7 @@ export class ServiceModel {
     return true;
   }
 
-  /** Without calls of `takeReleased`, the oldest slices are dropped first. */
+  /** Without calls of `takeRemovals`, the oldest slices are dropped first. */
   #rememberSlice(slice: SliceRecord): void {
     if (this.#formerSlices === undefined) return;
     if (this.#formerSlices.push(slice) <= 2 * MAX_FORMER_SLICES) return;

@@ -82,7 +82,7 @@ export interface ServiceTarget {
 }
 
 /** Endpoints of one service that no longer take traffic. */
-export interface ReleasedEndpoints {
+export interface RemovedEndpoints {
   readonly family: IpFamily;
   /** "namespace/name". */
   readonly service: string;
@@ -90,8 +90,8 @@ export interface ReleasedEndpoints {
   readonly endpoints: readonly (Pick<Endpoint, "address" | "port"> & { readonly protocol: Protocol })[];
 }
 
-/** Addresses and endpoints that services gave up since the last request. */
-export interface Released {
+/** Addresses and endpoints removed from services since the last request. */
+export interface Removals {
   /** Addresses that a service had until now, and that no service has now. */
   readonly addresses: readonly {
     readonly address: ServiceAddress;
@@ -103,7 +103,7 @@ export interface Released {
   /** "namespace/name" of services for which more changed than their existing slices. */
   readonly changed: readonly string[];
   /** Endpoints of the other services that changed. */
-  readonly endpoints: readonly ReleasedEndpoints[];
+  readonly endpoints: readonly RemovedEndpoints[];
 }
 
 /** This node's answer to a load balancer about a service in one family (spec.healthCheckNodePort). */

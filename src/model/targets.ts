@@ -1,4 +1,4 @@
-/** Service ports for existing connections, and claims and endpoints that services gave up. Pure. */
+/** Service ports for existing connections, and addresses and endpoints removed from services. Pure. */
 import { type CandidateList, type Categories, categorize, type NodeContext } from "./categorize.js";
 import { READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
 import type { PortAddresses, ServiceAddress } from "./service-address.js";
@@ -6,7 +6,7 @@ import { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
-import type { Released, ReleasedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
+import type { Removals, RemovedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
 
 type PortName = Pick<ServicePortView, "service" | "portName" | "protocol">;
 
@@ -123,7 +123,7 @@ function hasSome(endpoints: EndpointList, addresses: ReadonlySet<number | string
 }
 
 /** Maximum number of pairs of address and port of one service to list. */
-const MOST_RELEASED = 4096;
+const MOST_REMOVED = 4096;
 
 /** Number of pairs of endpoint and port in the slices. */
 function pairsIn(slices: readonly SliceRecord[]): number {
@@ -131,15 +131,15 @@ function pairsIn(slices: readonly SliceRecord[]): number {
 }
 
 /**
- * Claims that were given up, with the endpoints that connections through them may have: those in the service's present and
+ * Addresses that no service claims any more, with the endpoints that connections through them may have: those in the service's present and
  * former slices.
  */
-export function releasedAddresses(
+export function removedAddresses(
   family: IpFamily,
   given: readonly (readonly [address: ServiceAddress, by: ServiceRecord])[],
   former: readonly SliceRecord[],
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
-): Released["addresses"] {
+): Removals["addresses"] {
   if (given.length === 0) return [];
   const formerOf = byService(former);
   const known = new Map<string, ReadonlySet<string> | undefined>();
@@ -148,7 +148,7 @@ export function releasedAddresses(
     const key = `${name} ${protocol}`;
     if (!known.has(key)) {
       const all = [...(slicesOf(name) ?? []), ...(formerOf.get(name) ?? [])].filter((slice) => slice.family === family);
-      known.set(key, pairsIn(all) > MOST_RELEASED ? undefined : endpointTexts(all, protocol));
+      known.set(key, pairsIn(all) > MOST_REMOVED ? undefined : endpointTexts(all, protocol));
     }
     return { address, service: name, endpoints: known.get(key) };
   });
@@ -168,18 +168,18 @@ function endpointTexts(slices: readonly SliceRecord[], protocol: Protocol): Set<
  * Endpoints that took traffic in a former slice and take none now, for each service of `former` that `include` accepts. If a
  * service has too many to list, adds its name to `unknown` instead.
  */
-export function releasedEndpoints(
+export function removedEndpoints(
   family: IpFamily,
   former: readonly SliceRecord[],
   slicesOf: (service: string) => readonly SliceRecord[] | undefined,
   include: (service: string) => boolean,
   unknown: string[],
-): ReleasedEndpoints[] {
+): RemovedEndpoints[] {
   const ofFamily = (slice: SliceRecord): boolean => slice.family === family;
   return [...byService(former.filter(ofFamily))].flatMap(([service, before]) => {
     if (!include(service)) return [];
     const now = slicesOf(service) ?? [];
-    if (pairsIn(before) > MOST_RELEASED) {
+    if (pairsIn(before) > MOST_REMOVED) {
       unknown.push(service);
       return [];
     }

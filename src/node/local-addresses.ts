@@ -67,7 +67,7 @@ export class LocalAddresses {
       this.#again = false;
       // Subscribe before the read, so that no change is lost between the two.
       if (this.#watch === undefined) await this.#subscribe();
-      this.#take(await this.#interfaces.addresses());
+      this.#update(await this.#interfaces.addresses());
     }
     if (this.#watch !== undefined) this.#backoff.reset();
   }
@@ -86,7 +86,7 @@ export class LocalAddresses {
     }
   }
 
-  #take(addresses: readonly InterfaceAddress[]): void {
+  #update(addresses: readonly InterfaceAddress[]): void {
     const texts = new Map(addresses.map(({ family, address }) => [formatAddress(address), family]));
     const read = [...texts].map(([address, family]) => ({ family, address }));
     read.sort((a, b) => (a.address < b.address ? -1 : 1));

@@ -129,7 +129,7 @@ export class LargeUpdates {
   /**
    * Accepts the changed services that are large or wait for a large one. Returns the others. Calls must not overlap.
    */
-  async take(services: readonly string[], since: number): Promise<string[]> {
+  async accept(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();
     // Check for large ones first, in whatever order they came: others may have lost an address to one of them.
     let others: readonly string[] = services;

@@ -55,10 +55,10 @@ export interface ProxierOptions {
   /** Information about processes that change the tables. Default: from /proc. */
   readonly peers?: PeerLookup;
   /**
-   * Whether the model records what services give up, until `model.takeReleased`, for connection tracking. Default:
+   * Whether the model records what services give up, until `model.takeRemovals`, for connection tracking. Default:
    * false.
    */
-  readonly trackReleased?: boolean;
+  readonly trackRemovals?: boolean;
 }
 
 /** Maximum time for which changes are batched while they keep coming, ms. */
@@ -126,7 +126,7 @@ export class Proxier implements ObjectSink {
       node: { nodeName: options.nodeName },
       onProblem: problemLogger(options.log),
       onTransfer: transferLogger(options.log),
-      trackReleased: options.trackReleased ?? false,
+      trackRemovals: options.trackRemovals ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;
     const { log, clock, peers = PEERS_IN_PROC } = options;
@@ -274,7 +274,7 @@ export class Proxier implements ObjectSink {
     // The first list is long, and there may be many conflicts. Signals and health checks must not wait for them.
     await runInSlices(dirty.naming);
     // The first write must be complete before any of it is visible.
-    const services = isFirst ? dirty.services : await this.#large.take(this.#withDue(dirty.services), since);
+    const services = isFirst ? dirty.services : await this.#large.accept(this.#withDue(dirty.services), since);
     for (const { family } of this.families) this.#reports.underWay(family, this.#triggers.take(family), services);
     const timeSlice = new TimeSlice();
     let yielded = false;

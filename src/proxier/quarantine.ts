@@ -151,7 +151,7 @@ export class Quarantine {
   /** Makes these views of the service desired. A quarantined service is retried. */
   update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
-    this.#takeAlong(service, desired);
+    this.#retryRelated(service, desired);
     this.#giveUpClaims(service, desired);
     const former = this.#unwritten.get(service) ?? this.#ruleset.state(service);
     this.#unwritten.set(service, former);
@@ -175,7 +175,7 @@ export class Quarantine {
     options: PieceOptions = {},
   ): Generator<number, boolean> {
     if (desired.length === 0 && this.#hasNothing(service)) return true;
-    this.#takeAlong(service, desired);
+    this.#retryRelated(service, desired);
     this.#giveUpClaims(service, desired);
     this.#inPieces.add(service);
     const before = this.#ruleset.state(service);
@@ -220,7 +220,7 @@ export class Quarantine {
       if (another !== undefined) throw another;
     }
     while (this.hasSuspects) {
-      await this.#try(this.#suspects.next(), () => apply(true), results);
+      await this.#try(this.#suspects.takeNext(), () => apply(true), results);
       if (clock.now() >= until) break;
     }
     return results;
@@ -263,7 +263,7 @@ export class Quarantine {
       this.#suspects.add(await this.#goBack());
       throw error;
     }
-    if (refusal === undefined) return this.#suspects.taken(groups.length);
+    if (refusal === undefined) return this.#suspects.accepted(groups.length);
     const changes = await this.#goBack();
     const wereProved = [...changes.keys()].every((service) => this.#quarantined.get(service)?.isProved === true);
     if (this.#suspects.refused(changes, groups.length, wereProved)) {
@@ -337,7 +337,7 @@ export class Quarantine {
   }
 
   /** Adds suspects that are related to a change to the same write, because an address may move between them. */
-  #takeAlong(service: string, desired: readonly ServicePortView[]): void {
+  #retryRelated(service: string, desired: readonly ServicePortView[]): void {
     if (!this.hasSuspects) return;
     const groups = this.#suspects.takeRelated(service, desired, this.#ruleset.state(service));
     for (const group of groups) for (const [other, change] of group) this.#redo(other, change);
@@ -372,9 +372,9 @@ export class Quarantine {
    * Takes the service one step back. Returns false if there is no further step: the kernel rejects even its removal.
    */
   #fallBack(service: string, reason: string, claims: ChangedClaims): boolean {
-    const target = claims.leftOf(service, this.#unwritten.get(service) ?? NOTHING);
-    if (this.#ruleset.state(service).length === 0 && target.length === 0) return false;
-    this.#ruleset.restore(service, target);
+    const fallback = claims.leftOf(service, this.#unwritten.get(service) ?? NOTHING);
+    if (this.#ruleset.state(service).length === 0 && fallback.length === 0) return false;
+    this.#ruleset.restore(service, fallback);
     this.#put(service, reason);
     return true;
   }

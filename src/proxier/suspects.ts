@@ -92,7 +92,7 @@ export class Suspects {
   }
 
   /** Removes and returns the groups to try next. There is at least one if any are left. */
-  next(): Group[] {
+  takeNext(): Group[] {
     const groups: Group[] = [];
     const most = this.#doubted > 0 ? Math.ceil(this.#doubted / 2) : this.#size;
     let elements = 0;
@@ -117,14 +117,14 @@ export class Suspects {
     this.#hasProof = true;
   }
 
-  /** The kernel has accepted the groups that `next` returned. */
-  taken(groups: number): void {
+  /** The kernel has accepted the groups that `takeNext` returned. */
+  accepted(groups: number): void {
     this.#doubted = Math.max(0, this.#doubted - groups);
     this.#size = 2 * groups;
   }
 
   /**
-   * The kernel has rejected these changes, the groups that `next` returned. Returns true if they are at fault;
+   * The kernel has rejected these changes, the groups that `takeNext` returned. Returns true if they are at fault;
    * otherwise they become suspects again.
    * @param isProved whether their services were found at fault before, while the kernel accepted others.
    */

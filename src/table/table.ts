@@ -49,7 +49,7 @@ export class Table extends DeclaredTable {
   readonly #observed: ObservedTable;
   readonly #check: TableCheck;
   readonly #quirks: Quirks;
-  #port: number;
+  #portId: number;
   /** The generation that the next transaction requires. Undefined: any. */
   #expected: number | undefined;
   /** Drift that reads found, and that is not repaired yet. */
@@ -65,7 +65,7 @@ export class Table extends DeclaredTable {
   constructor(kernel: Kernel, options: TableOptions) {
     super(options);
     this.#kernel = kernel;
-    this.#port = kernel.portId;
+    this.#portId = kernel.portId;
     this.#options = options;
     this.#clock = options.clock ?? { now: () => performance.now() };
     this.#observed = new ObservedTable(kernel, this.ref, this.desired, options.comment);
@@ -378,13 +378,13 @@ export class Table extends DeclaredTable {
     const view = this.#observed;
     if (this.#options.own === true && !view.own) view.own = await this.owned();
     const { portId } = this.#kernel;
-    if (portId === this.#port) return;
+    if (portId === this.#portId) return;
     // The table of the former socket has no owner now.
     const { table } = view.state;
-    if (table !== undefined && table.owner === this.#port) {
+    if (table !== undefined && table.owner === this.#portId) {
       view.state.table = { flags: table.flags & ~TableFlag.owner };
     }
-    this.#port = portId;
+    this.#portId = portId;
   }
 
   /** If another program owned the table at the last read: throws TableError if it still does. This costs less than a read. */
@@ -451,7 +451,7 @@ export class Table extends DeclaredTable {
       planWaking(await this.#planInput({ chains: [], sets: [] }, kept.chains, saved), waking);
       if (waking.ops.length > 0) written.push(await this.#write(waking));
     } catch (error) {
-      this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.targets);
+      this.desired.mark(snapshot.dirty.chains, snapshot.dirty.sets, snapshot.dirty.newlyUsed);
       await outgoing.giveBack();
       throw error;
     }
@@ -505,7 +505,7 @@ export class Table extends DeclaredTable {
       ref: this.ref,
       comment: this.#options.comment,
       own,
-      portId: this.#port,
+      portId: this.#portId,
       state,
       flushMaps: mapsGo && (await this.#quirks.mapsMustBeEmptied()),
       destroyTimed: timed && (await this.#quirks.canDestroy()),

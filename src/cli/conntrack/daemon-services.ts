@@ -5,7 +5,7 @@ import { type AddressKey, addressesOf, keyOf, type ServiceAddress } from "../../
 import { portId } from "../../model/targets.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
-import type { Released, ServiceTarget } from "../../model/service-port-view.js";
+import type { Removals, ServiceTarget } from "../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
   /** Address → "namespace/name". */
@@ -47,8 +47,8 @@ export class DaemonServices implements TargetSource {
     return new Set([...endpoints].filter((endpoint) => this.#endpoints.has(`${family} ${endpoint}`)));
   }
 
-  /** The list does not change, so nothing is ever released. */
-  takeReleased(): Released {
+  /** The list does not change, so nothing is ever removed. */
+  takeRemovals(): Removals {
     return { addresses: [], changed: [], endpoints: [] };
   }
 

@@ -72,7 +72,7 @@ export class PressureMonitor {
     try {
       const [entries, max, stats] = await Promise.all([table.count(), table.max(), table.stats()]);
       const pressure = max > 0 ? Math.min(1, entries / max) : 0;
-      this.#take({ entries, max, pressure, insertFailed: stats.insertFailed, dropped: stats.drop });
+      this.#evaluate({ entries, max, pressure, insertFailed: stats.insertFailed, dropped: stats.drop });
       this.#failing = false;
     } catch (error) {
       // Logged once. Everything else works without these figures.
@@ -81,7 +81,7 @@ export class PressureMonitor {
     }
   }
 
-  #take(report: PressureReport): void {
+  #evaluate(report: PressureReport): void {
     const { log } = this.#options;
     const before = this.#before;
     this.#before = report;

@@ -48,7 +48,7 @@ export class Drains {
     return {
       services: () => model.services(),
       ownerOf: (...asked) => model.ownerOf(...asked),
-      takeReleased: () => model.takeReleased(),
+      takeRemovals: () => model.takeRemovals(),
       endpointsAmong: (...asked) => model.endpointsAmong(...asked),
       targets: (family, service) => this.#targets(family, service),
       target: (family, ...asked) => {

@@ -35,7 +35,7 @@ class Bytes {
     return this.#bytes;
   }
 
-  take(): Uint8Array {
+  written(): Uint8Array {
     return this.#bytes.subarray(0, this.length);
   }
 }
@@ -100,9 +100,9 @@ export class PrefilterBuilder {
   build(): ConntrackPrefilter {
     return {
       family: this.#family,
-      destinations: this.#destinations.take(),
+      destinations: this.#destinations.written(),
       lists: Uint32Array.from(this.#lists),
-      endpoints: this.#endpoints.take(),
+      endpoints: this.#endpoints.written(),
     };
   }
 

@@ -14,7 +14,7 @@ import type { FormerTargets } from "./former-targets.js";
 /** The part of the model that is used here. */
 export type TargetSource = Pick<
   ServiceModel,
-  "targets" | "target" | "ownerOf" | "services" | "takeReleased" | "endpointsAmong"
+  "targets" | "target" | "ownerOf" | "services" | "takeRemovals" | "endpointsAmong"
 >;
 
 /**

@@ -120,7 +120,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       socket.destroy();
       reject(new DaemonAway(whyAway(socketPath, error), isAbsent(error), { cause: error }));
     };
-    const take = (chunk: Buffer): void => {
+    const receive = (chunk: Buffer): void => {
       if (head !== undefined && status === 200) return onBody(chunk);
       pending = Buffer.concat([pending, chunk]);
       const end = pending.indexOf(HEAD_END);
@@ -134,7 +134,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
     socket.on("error", failed);
     socket.on("data", (chunk: Buffer) => {
       try {
-        take(chunk);
+        receive(chunk);
       } catch (error) {
         failed(error);
       }

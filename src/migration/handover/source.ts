@@ -47,7 +47,7 @@ export async function readReached(kernel: Kernel, source: SourceTable, from: Rul
     for (const expr of some.flatMap(({ exprs }) => exprs)) {
       const set = setOf(expr);
       if (set !== undefined) found.add(set);
-      const chain = targetOf(expr);
+      const chain = chainOf(expr);
       if (chain === undefined || chains.has(chain)) continue;
       chains.add(chain);
       follow(rules.get(chain) ?? []);
@@ -74,14 +74,14 @@ export async function readReached(kernel: Kernel, source: SourceTable, from: Rul
 async function readInParallel(
   kernel: Kernel,
   unread: SetDump[],
-  take: (set: SetDump, batch: ElementBatch) => void,
+  visit: (set: SetDump, batch: ElementBatch) => void,
 ): Promise<void> {
   const read = async (): Promise<void> => {
     // Omits their counters, because the copy has none.
     for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
       const { exprs: _, ...plain } = set;
       const batch = await kernel.elements(set, plain);
-      take(set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
+      visit(set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
     }
   };
   try {
@@ -123,7 +123,7 @@ export function setOf(expr: Expr): string | undefined {
 }
 
 /** The chain that an expression jumps or goes to. */
-function targetOf(expr: Expr): string | undefined {
+function chainOf(expr: Expr): string | undefined {
   if (expr.type !== "immediate" || expr.data instanceof Uint8Array) return undefined;
   return expr.data.verdict === "jump" || expr.data.verdict === "goto" ? expr.data.chain : undefined;
 }

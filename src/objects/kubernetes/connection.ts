@@ -123,7 +123,7 @@ export class ApiConnection {
   }
 
   async #send(request: ApiRequest, guard: Guard): Promise<IncomingMessage> {
-    if (request.continued !== true) await pause(this.#limit.take(), request.signal);
+    if (request.continued !== true) await pause(this.#limit.reserve(), request.signal);
     const credentials = await guard.within(this.#credentials());
     for (;;) {
       try {

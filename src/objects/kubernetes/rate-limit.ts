@@ -20,8 +20,8 @@ export class RateLimit {
     this.#filledAt = now();
   }
 
-  /** Takes a place in the queue; returns how long to wait for it, ms. */
-  take(): number {
+  /** Reserves a place in the queue. Returns how long to wait for it, ms. */
+  reserve(): number {
     if (this.#perMs === Infinity) return 0;
     const now = this.#now();
     this.#tokens = Math.min(this.#burst, this.#tokens + (now - this.#filledAt) * this.#perMs);

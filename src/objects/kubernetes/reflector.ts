@@ -176,7 +176,7 @@ export class Reflector {
       this.#options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
-        const name = await this.#take(item, signal);
+        const name = await this.#deliver(item, signal);
         if (name !== undefined) present.add(name);
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
@@ -204,7 +204,7 @@ export class Reflector {
       onAnswer: () => this.#onAnswer(),
     });
     try {
-      for await (const chunk of answer) await this.#takeEvents(body, chunk, signal);
+      for await (const chunk of answer) await this.#handleChunk(body, chunk, signal);
     } finally {
       if (performance.now() - started >= timing.resetAfterMs) this.#succeeded();
     }
@@ -214,7 +214,7 @@ export class Reflector {
     }
   }
 
-  async #takeEvents(body: WatchBody, chunk: Buffer, signal: AbortSignal): Promise<void> {
+  async #handleChunk(body: WatchBody, chunk: Buffer, signal: AbortSignal): Promise<void> {
     this.#stalls = 0;
     this.#options.onHeard?.();
     this.#timeSlice.begin();
@@ -243,7 +243,7 @@ export class Reflector {
     }
     if (!back) this.#from = version;
     if (type === "BOOKMARK") return false;
-    if (type !== "DELETED") return (await this.#take(object, signal)) !== undefined;
+    if (type !== "DELETED") return (await this.#deliver(object, signal)) !== undefined;
     const name = nameOf(this.#kind, isFields(object) ? object : {});
     if (name === undefined || !this.#known.delete(name)) return false;
     this.#options.sink.remove(this.#kind, name);
@@ -251,7 +251,7 @@ export class Reflector {
   }
 
   /** Passes a newly parsed object on. Returns its name, or undefined if it has none. */
-  async #take(item: unknown, signal: AbortSignal): Promise<string | undefined> {
+  async #deliver(item: unknown, signal: AbortSignal): Promise<string | undefined> {
     const name = isFields(item) ? nameOf(this.#kind, item) : undefined;
     if (!isFields(item) || name === undefined) return undefined;
     const { sink, decoder } = this.#options;

@@ -373,15 +373,15 @@ async function readYaml(text: string, timeSlice: TimeSlice): Promise<unknown[]> 
     customTags: (tags) => [GO_INTEGERS, ...tags, OLD_WORDS],
   });
   const values: unknown[] = [];
-  const take = (document: Document.Parsed) => {
+  const add = (document: Document.Parsed) => {
     const value = toValue(document, lines);
     if (value !== null) values.push(value);
   };
   for (const token of parser.parse(text)) {
-    for (const document of composer.next(token)) take(document);
+    for (const document of composer.next(token)) add(document);
     if (timeSlice.spent) await timeSlice.yield();
   }
-  for (const document of composer.end()) take(document);
+  for (const document of composer.end()) add(document);
   return values;
 }
 

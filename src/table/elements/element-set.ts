@@ -344,15 +344,15 @@ export class TrackedElements implements ElementSet {
   }
 
   /** Chains that elements in their grace period jump or go to. */
-  deferredTargets(): Set<string> {
+  deferredChains(): Set<string> {
     const chains = new Set<string>();
-    this.#rows.forEachDeferred((row) => chains.add(this.#kernelTarget(row)));
+    this.#rows.forEachDeferred((row) => chains.add(this.#kernelChain(row)));
     return chains;
   }
 
-  undeferTargets(chains: ReadonlySet<string>): void {
+  undeferChains(chains: ReadonlySet<string>): void {
     this.#rows.forEachDeferred((row) => {
-      if (chains.has(this.#kernelTarget(row))) this.#rows.undefer(row);
+      if (chains.has(this.#kernelChain(row))) this.#rows.undefer(row);
     });
   }
 
@@ -360,13 +360,13 @@ export class TrackedElements implements ElementSet {
   leadsTo(chains: ReadonlySet<string>): boolean {
     const rows = this.#rows;
     for (let row = 0; row < rows.end; row++) {
-      if (rows.isInKernel(rows.of(row)) && chains.has(this.#kernelTarget(row))) return true;
+      if (rows.isInKernel(rows.of(row)) && chains.has(this.#kernelChain(row))) return true;
     }
     return false;
   }
 
   /** The chain that the kernel's element of a verdict map jumps or goes to. "" if there is none. */
-  #kernelTarget(row: number): string {
+  #kernelChain(row: number): string {
     return this.#verdicts?.chainOf(this.#rows.kernelWords(row)[this.#rows.kernelAt(row)]) ?? "";
   }
 

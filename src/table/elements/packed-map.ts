@@ -12,16 +12,16 @@
  * An entry needs no objects and no strings. Half a million entries of 16-byte keys and 8-byte data, in lists of ten, take about 14 MB, and one
  * look-up finds four of them. A row keeps its number until it is removed.
  *
- * Growing never takes long. New rows only need one more segment. The slots of a large map are 64 tables, and each grows alone in a millisecond or
- * two.
+ * Growing never takes long. New rows only need one more segment. The slots of a large map are split into 64 shards, and each grows alone in a
+ * millisecond or two.
  */
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
-/** With this many groups, a map has several slot tables, one for each value of the hash's highest bits. */
+/** With this many groups, the slots of a map are split into shards, one for each value of the hash's highest bits. */
 const MANY = 1 << 16;
-const TABLE_BITS = 6;
-const TABLES = 1 << TABLE_BITS;
+const SHARD_BITS = 6;
+const SHARDS = 1 << SHARD_BITS;
 /** Four rows to a group of a list. Larger groups would leave too many rows empty, because most lists are short. */
 const LIST_GROUP_BITS = 2;
 
@@ -33,8 +33,8 @@ export const DATA = 2;
 /** Set in the state of every row that is not free. */
 export const LIVE = 0x80;
 
-/** Finds groups by their hashes. Keys with other hashes are not compared, and growing reads only the table itself. */
-class SlotTable {
+/** Finds groups by their hashes. Keys with other hashes are not compared, and growing reads only the shard itself. */
+class Shard {
   /** Group + 1 (0: empty) and its hash, side by side. Signed, because V8 keeps signed 32-bit numbers without allocating. */
   readonly slots: Int32Array;
   readonly mask: number;
@@ -45,7 +45,7 @@ class SlotTable {
     this.mask = size - 1;
   }
 
-  /** A quarter of the slots stays empty. A fuller table would save little memory, and searches would be long. */
+  /** A quarter of the slots stays empty. A fuller shard would save little memory, and searches would be long. */
   get full(): boolean {
     return this.used * 4 >= this.size * 3;
   }
@@ -68,8 +68,8 @@ export class PackedMap {
   readonly #segments: Int32Array[] = [];
   /** Keys of the groups, in segments like their rows. */
   readonly #keys: Int32Array[] = [];
-  #tables: SlotTable[] = [];
-  #tableMask = 0;
+  #shards: Shard[] = [];
+  #shardMask = 0;
   #rows = 0;
   #capacity = 0;
   #free = 0;
@@ -142,7 +142,7 @@ export class PackedMap {
   find(key: Int32Array, at = 0): number {
     const last = key[at + this.keyWords - 1];
     const hash = this.#hash(key, at, last >> this.#groupBits);
-    const { slots, mask } = this.#tableOf(hash);
+    const { slots, mask } = this.#shardOf(hash);
     const group = slots[this.#slotOf(slots, mask, key, at, hash) * 2] - 1;
     if (group < 0) return -1;
     const row = (group << this.#groupBits) | (last & this.groupMask);
@@ -153,18 +153,18 @@ export class PackedMap {
   findOrInsert(key: Int32Array, at = 0): number {
     const last = key[at + this.keyWords - 1];
     const hash = this.#hash(key, at, last >> this.#groupBits);
-    const table = this.#tableOf(hash);
-    const { slots, mask } = table;
+    const shard = this.#shardOf(hash);
+    const { slots, mask } = shard;
     const slot = this.#slotOf(slots, mask, key, at, hash);
     let group = slots[slot * 2] - 1;
     if (group < 0) {
-      group = this.#takeGroup();
+      group = this.#allocateGroup();
       this.#beginGroup(group << this.#groupBits, key, at);
-      if (table.full) this.#growTable(hash).add(group, hash);
+      if (shard.full) this.#growShard(hash).add(group, hash);
       else {
         slots[slot * 2] = group + 1;
         slots[slot * 2 + 1] = hash;
-        table.used++;
+        shard.used++;
       }
     }
     return this.#insertAt((group << this.#groupBits) | (last & this.groupMask));
@@ -229,11 +229,11 @@ export class PackedMap {
     while (this.#segments.length < segments) this.#addSegment(rows);
     this.#capacity = segments * rows;
     const groups = count >> this.#groupBits;
-    const tables = groups < MANY ? 1 : TABLES;
-    // With this size no table is full. Several tables fill unevenly, so they get more room.
-    const size = ceilPowerOfTwo(Math.ceil((groups / tables) * (tables === 1 ? 4 / 3 : 1.5)) + 1);
-    this.#tableMask = tables - 1;
-    this.#tables = Array.from({ length: tables }, () => new SlotTable(size));
+    const shards = groups < MANY ? 1 : SHARDS;
+    // With this size no shard is full. Several shards fill unevenly, so they get more room.
+    const size = ceilPowerOfTwo(Math.ceil((groups / shards) * (shards === 1 ? 4 / 3 : 1.5)) + 1);
+    this.#shardMask = shards - 1;
+    this.#shards = Array.from({ length: shards }, () => new Shard(size));
   }
 
   /** Frees the row. Its number may be given to another key afterwards. */
@@ -251,8 +251,8 @@ export class PackedMap {
     const words = this.#keys[row >>> SEGMENT_BITS];
     const at = this.#keyAt(row);
     const hash = this.#hash(words, at, words[at + this.keyWords - 1]);
-    const table = this.#tableOf(hash);
-    const { slots, mask } = table;
+    const shard = this.#shardOf(hash);
+    const { slots, mask } = shard;
     let hole = hash & mask;
     while (slots[hole * 2] !== group + 1) hole = (hole + 1) & mask;
     // Backward shift: an entry may move into the hole unless its home slot lies cyclically after the hole.
@@ -264,16 +264,16 @@ export class PackedMap {
       hole = slot;
     }
     slots[hole * 2] = 0;
-    table.used--;
+    shard.used--;
     words[at] = this.#free;
     this.#free = group + 1;
   }
 
-  #tableOf(hash: number): SlotTable {
-    return this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask];
+  #shardOf(hash: number): Shard {
+    return this.#shards[(hash >>> (32 - SHARD_BITS)) & this.#shardMask];
   }
 
-  #takeGroup(): number {
+  #allocateGroup(): number {
     if (this.#free !== 0) {
       const group = this.#free - 1;
       const row = group << this.#groupBits;
@@ -306,20 +306,20 @@ export class PackedMap {
     this.#keys.push(new Int32Array((rows >>> this.#groupBits) * this.keyWords));
   }
 
-  /** Grows the full table of this hash. Returns the table that the hash now belongs to. */
-  #growTable(hash: number): SlotTable {
-    const full = this.#tableOf(hash);
+  /** Grows the full shard of this hash. Returns the shard that the hash now belongs to. */
+  #growShard(hash: number): Shard {
+    const full = this.#shardOf(hash);
     const size = full.size * 2;
-    if (this.#tables.length === 1 && full.used >= MANY) {
-      this.#tableMask = TABLES - 1;
-      this.#tables = Array.from({ length: TABLES }, () => new SlotTable(size / TABLES));
-    } else this.#tables[(hash >>> (32 - TABLE_BITS)) & this.#tableMask] = new SlotTable(size);
+    if (this.#shards.length === 1 && full.used >= MANY) {
+      this.#shardMask = SHARDS - 1;
+      this.#shards = Array.from({ length: SHARDS }, () => new Shard(size / SHARDS));
+    } else this.#shards[(hash >>> (32 - SHARD_BITS)) & this.#shardMask] = new Shard(size);
     const { slots } = full;
     for (let at = 0; at < slots.length; at += 2) {
       const group = slots[at] - 1;
-      if (group >= 0) this.#tableOf(slots[at + 1]).add(group, slots[at + 1]);
+      if (group >= 0) this.#shardOf(slots[at + 1]).add(group, slots[at + 1]);
     }
-    return this.#tableOf(hash);
+    return this.#shardOf(hash);
   }
 }
 

@@ -48,7 +48,7 @@ export class VerdictRegistry {
 
   retain(id: number): void {
     const numbered = this.#numbered(id);
-    const chain = numbered.uses++ === 0 ? targetOf(numbered.verdict) : undefined;
+    const chain = numbered.uses++ === 0 ? chainOf(numbered.verdict) : undefined;
     if (chain !== undefined) this.#newlyUsed.add(chain);
   }
 
@@ -57,7 +57,7 @@ export class VerdictRegistry {
   }
 
   chainOf(id: number): string | undefined {
-    return targetOf(this.get(id));
+    return chainOf(this.get(id));
   }
 
   /** Number of desired elements with a jump or goto to the chain. */
@@ -83,12 +83,12 @@ export class VerdictRegistry {
   }
 }
 
-export function targetOf(verdict: Verdict): string | undefined {
+export function chainOf(verdict: Verdict): string | undefined {
   return verdict.verdict === "jump" || verdict.verdict === "goto" ? verdict.chain : undefined;
 }
 
 /** As nft prints it. */
 export function verdictText(verdict: Verdict): string {
-  const target = targetOf(verdict);
-  return target === undefined ? verdict.verdict : `${verdict.verdict} ${target}`;
+  const chain = chainOf(verdict);
+  return chain === undefined ? verdict.verdict : `${verdict.verdict} ${chain}`;
 }

@@ -114,9 +114,9 @@ function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, 
   const flags =
     (fullyRandom === true ? NatFlag.protoRandomFully : 0) | (port === undefined ? 0 : NatFlag.protoSpecified);
   const name = bytes === undefined ? "" : addressText(bytes);
-  const target = port === undefined ? name : `${name.includes(":") ? `[${name}]` : name}:${port}`;
+  const destination = port === undefined ? name : `${name.includes(":") ? `[${name}]` : name}:${port}`;
   const ip = context.family === "inet" && bytes !== undefined ? `${IP_NAME[version]} ` : "";
-  return lowered(`${how} ${ip}to ${target}${fullyRandom === true ? " fully-random" : ""}`, ...exprs, {
+  return lowered(`${how} ${ip}to ${destination}${fullyRandom === true ? " fully-random" : ""}`, ...exprs, {
     type: "nat",
     natType: NatType[how],
     family: NFPROTO[version],

@@ -7,7 +7,7 @@ import { readU32 } from "../elements/bytes.js";
 import type { LoweredRule, StatementOptions } from "./lowered.js";
 import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./rule.js";
-import { targetOf } from "../elements/verdicts.js";
+import { chainOf } from "../elements/verdicts.js";
 
 export interface References {
   readonly chains: readonly string[];
@@ -78,7 +78,7 @@ export function referencesOf(exprs: readonly Expr[]): References {
   const sets: string[] = [];
   for (const expr of exprs) {
     if (expr.type === "immediate" && !(expr.data instanceof Uint8Array)) {
-      const chain = targetOf(expr.data);
+      const chain = chainOf(expr.data);
       if (chain !== undefined) chains.push(chain);
     } else if ((expr.type === "lookup" || expr.type === "dynset") && !expr.set.startsWith(" ")) sets.push(expr.set);
     else if (expr.type === "objref" && expr.setName !== undefined) sets.push(expr.setName);

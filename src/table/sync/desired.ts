@@ -17,8 +17,8 @@ import { VerdictRegistry } from "../elements/verdicts.js";
 export interface DirtyNames {
   readonly chains: Set<string>;
   readonly sets: Set<string>;
-  /** Chains that elements began to refer to. */
-  readonly targets: Set<string>;
+  /** Chains that elements began to use. */
+  readonly newlyUsed: Set<string>;
 }
 
 export class DesiredState implements ChangeGate {
@@ -140,17 +140,17 @@ export class DesiredState implements ChangeGate {
    */
   takeDirty(): DirtyNames {
     const dirty = this.#dirty;
-    for (const chain of this.verdicts.takeNewlyUsed()) dirty.targets.add(chain);
+    for (const chain of this.verdicts.takeNewlyUsed()) dirty.newlyUsed.add(chain);
     this.#checkReferences(dirty);
     this.#dirty = noNames();
     return dirty;
   }
 
   /** Marks objects that have changed, or may have: the next transaction checks them. */
-  mark(chains: Iterable<string>, sets: Iterable<string>, targets: Iterable<string> = []): void {
+  mark(chains: Iterable<string>, sets: Iterable<string>, newlyUsed: Iterable<string> = []): void {
     for (const name of chains) this.#dirty.chains.add(name);
     for (const name of sets) this.#dirty.sets.add(name);
-    for (const name of targets) this.#dirty.targets.add(name);
+    for (const name of newlyUsed) this.#dirty.newlyUsed.add(name);
   }
 
   get dirtyChains(): ReadonlySet<string> {
@@ -158,7 +158,7 @@ export class DesiredState implements ChangeGate {
   }
 
   #checkReferences(dirty: DirtyNames): void {
-    const gone = [...dirty.chains, ...dirty.targets].filter((chain) => !this.chains.has(chain));
+    const gone = [...dirty.chains, ...dirty.newlyUsed].filter((chain) => !this.chains.has(chain));
     for (const chain of gone) {
       const uses = this.verdicts.usesOf(chain);
       const message = `chain ${chain} is not declared, but ${uses} desired elements go to it`;
@@ -185,7 +185,7 @@ export class DesiredState implements ChangeGate {
 }
 
 function noNames(): DirtyNames {
-  return { chains: new Set(), sets: new Set(), targets: new Set() };
+  return { chains: new Set(), sets: new Set(), newlyUsed: new Set() };
 }
 
 function sameShape(a: SetSpec, b: SetSpec): boolean {

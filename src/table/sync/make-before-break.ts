@@ -34,7 +34,7 @@ export function chainsAhead(
   state: KernelState,
 ): Pick<PlanInput, "chains" | "sets"> | undefined {
   const isNew = (name: string): boolean => !state.chains.has(name);
-  const leadsToNew = packetsComeBy(state) && [...dirty.targets].some(isNew);
+  const leadsToNew = packetsComeBy(state) && [...dirty.newlyUsed].some(isNew);
   if (!leadsToNew && ahead.size === 0) return undefined;
   const named = new Set<string>();
   const first = chains.filter(({ name, desired }) => {

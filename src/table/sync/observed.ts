@@ -82,7 +82,7 @@ export class ObservedTable {
     const scope = this.invalidations.begin();
     try {
       const dump = (await this.#takeAhead()) ?? (await this.#dump((set) => this.#inScope(set, scope)));
-      const drift = await this.#takeOver(dump, scope);
+      const drift = await this.#adopt(dump, scope);
       const whole = scope.sets === "all";
       this.invalidations.settled(whole ? dump.since : undefined);
       return { reason: scope.reason, whole, generation: whole ? dump.generation : undefined, drift };
@@ -106,7 +106,7 @@ export class ObservedTable {
       const table = (await this.kernel.tables(this.ref.family)).find((info) => info.table === this.ref.table);
       const state = { ...emptyState(), table };
       const nothing = { state, elements: new Map<string, ElementBatch>(), since: 0, generation: undefined };
-      await this.#takeOver(nothing, scope);
+      await this.#adopt(nothing, scope);
       return { reason, whole: true, generation: undefined, drift: undefined };
     } finally {
       this.#condemned = false;
@@ -210,7 +210,7 @@ export class ObservedTable {
     return sets === "all" || sets.has(set) || this.desired.sets.get(set)?.known !== true || !this.state.sets.has(set);
   }
 
-  async #takeOver(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
+  async #adopt(dump: TableDump, scope: InvalidationScope): Promise<Drift | undefined> {
     const before = this.state;
     const changes = structureChanges(before, dump.state);
     const { table } = dump.state;

@@ -53,10 +53,10 @@ export function takeSnapshot(
   const replaced = new Set<string>();
   const unused = new Set<string>();
   for (const name of dirty.chains) {
-    const [kernel, target] = [state.chains.get(name), desired.chains.get(name)];
+    const [kernel, chain] = [state.chains.get(name), desired.chains.get(name)];
     if (kernel === undefined) continue;
-    if (target === undefined) unused.add(name);
-    else if (!chainServes(kernel, target)) replaced.add(name);
+    if (chain === undefined) unused.add(name);
+    else if (!chainServes(kernel, chain)) replaced.add(name);
   }
   const remade = mapsThatName(replaced, moment);
   const fates = setFates(remade, moment);
@@ -72,12 +72,12 @@ export function takeSnapshot(
   desired.mark(held, []);
   const stay = new Set([...held, ...inherited.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);
-  releaseChains(goingChains, desired);
+  undeferElements(goingChains, desired);
   const changed = [...fates].filter(
     ([name]) => dirty.sets.has(name) || remade.has(name) || desired.sets.get(name)?.dirty === true,
   );
   const ahead = setsAhead(changed, moment, pieceElements);
-  const sets = changed.map(([name, action]) => takeSet(name, action, desired));
+  const sets = changed.map(([name, action]) => planSet(name, action, desired));
   const going = { chains: goingChains, sets: withAction(changed, "recreate") };
   return { dirty, chains: planChains(going, inherited, moment), sets, ahead, going, inherited };
 }
@@ -118,7 +118,7 @@ function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state
   if (idle.size === 0) return held;
   for (const elements of desired.sets.values()) {
     if (elements.spec.data !== "verdict") continue;
-    for (const chain of elements.deferredTargets()) if (idle.has(chain)) held.add(chain);
+    for (const chain of elements.deferredChains()) if (idle.has(chain)) held.add(chain);
   }
   const refs = (name: string): readonly References[] => state.chains.get(name)?.rules.map((rule) => rule.refs) ?? [];
   for (const name of held) for (const { chains } of refs(name)) for (const to of chains) if (idle.has(to)) held.add(to);
@@ -134,11 +134,11 @@ function chainsInGrace(fates: Fates, idle: ReadonlySet<string>, { desired, state
 }
 
 /** An element in its grace period must not keep a chain busy that is deleted now. */
-function releaseChains(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
+function undeferElements(going: ReadonlySet<string>, { sets, watched }: DesiredState): void {
   if (going.size === 0) return;
   for (const name of watched) {
     const elements = sets.get(name);
-    if (elements?.spec.data === "verdict") elements.undeferTargets(going);
+    if (elements?.spec.data === "verdict") elements.undeferChains(going);
   }
 }
 
@@ -152,7 +152,7 @@ function mapsThatName(chains: ReadonlySet<string>, { desired, state }: Moment): 
   return names;
 }
 
-function takeSet(name: string, action: Action, desired: DesiredState): SetPlan {
+function planSet(name: string, action: Action, desired: DesiredState): SetPlan {
   const elements = desired.sets.get(name);
   if (elements === undefined) return { name, action, kernelElements: desired.retired.get(name)?.kernelSize ?? 0 };
   const { spec, kernelSize } = elements;

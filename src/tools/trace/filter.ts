@@ -19,7 +19,7 @@ import type { Match, Rule, Statement } from "../../table/table-exports.js";
 import { lowerRule } from "../../table/rules/statements.js";
 import { CT_DIRECTION, portBytes } from "../../table/rules/lowered.js";
 
-export interface TraceTarget {
+export interface TraceSelector {
   readonly family: IpFamily;
   /** At least one. */
   readonly protocols: readonly Transport[];
@@ -31,8 +31,8 @@ export interface TraceTarget {
 
 export interface TraceFilter {
   /** A packet is traced if it matches one of these. */
-  readonly targets: readonly TraceTarget[];
-  /** Canonical source address or CIDR, of the targets' family. Absent: any source. */
+  readonly selectors: readonly TraceSelector[];
+  /** Canonical source address or CIDR, of the selectors' family. Absent: any source. */
   readonly source?: string;
   /** Also trace packets of open connections, which NAT chains do not see. */
   readonly allPackets: boolean;
@@ -95,9 +95,9 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
   chain(TraceChain.inputLast, Hook.input, LAST);
   chain(TraceChain.postroutingLast, Hook.postrouting, LAST);
   rules.mark();
-  for (const target of filter.targets) {
-    rules.of(target, filter);
-    rules.refusalsOf(target, filter);
+  for (const selector of filter.selectors) {
+    rules.of(selector, filter);
+    rules.refusalsOf(selector, filter);
   }
   return [...ops, ...rules.ops];
 }
@@ -105,8 +105,8 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
 /** Whole networks restrict a rule to one family, whatever else it matches. */
 const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
 
-function matchesOf(target: TraceTarget, protocol: Transport, source: string | undefined): Match[] {
-  const { family, destinations, ports } = target;
+function matchesOf(selector: TraceSelector, protocol: Transport, source: string | undefined): Match[] {
+  const { family, destinations, ports } = selector;
   const nets = typeof destinations === "string" ? [ANYWHERE[family]] : destinations;
   return [
     { match: "address", direction: "destination", nets },
@@ -121,7 +121,7 @@ function matchesOf(target: TraceTarget, protocol: Transport, source: string | un
 const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
 
 /** Matches replies that refuse, with one list for each way that these protocols have. */
-function refusing({ family, protocols }: TraceTarget): Statement[][] {
+function refusing({ family, protocols }: TraceSelector): Statement[][] {
   const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
   return [
     ...(protocols.includes("tcp") ? [[{ match: "protocol", protocol: "tcp" } as const, reset]] : []),
@@ -175,9 +175,9 @@ class Rules {
     ]);
   }
 
-  of(target: TraceTarget, { source, allPackets }: TraceFilter): void {
-    for (const protocol of target.protocols) {
-      const matches = matchesOf(target, protocol, source);
+  of(selector: TraceSelector, { source, allPackets }: TraceFilter): void {
+    for (const protocol of selector.protocols) {
+      const matches = matchesOf(selector, protocol, source);
       const first = allPackets ? [] : opening(protocol, false);
       if (first !== undefined) this.#both(FIRST_CHAINS, TraceChain.traced, matches, first);
       if (allPackets) continue;
@@ -189,15 +189,15 @@ class Rules {
   }
 
   /**
-   * Matches replies that refuse connections to the target. A node port is matched by its number alone. This includes
+   * Matches replies that refuse connections to the selected destinations. A node port is matched by its number alone. This includes
    * unrelated packets, which the limit also covers, and for which no packet is printed.
    */
-  refusalsOf(target: TraceTarget, { source }: TraceFilter): void {
-    const { destinations, ports } = target;
+  refusalsOf(selector: TraceSelector, { source }: TraceFilter): void {
+    const { destinations, ports } = selector;
     const original = (direction: "source" | "destination", nets: readonly string[]): Match[] =>
       nets.length === 0 ? [] : [{ match: "address", direction, nets, ct: "original" }];
     const port = { type: "ct", key: CtKey.protoDst, direction: CT_DIRECTION.original, dreg: 1 } as const;
-    const kinds = refusing(target);
+    const kinds = refusing(selector);
     for (const number of ports.length === 0 ? [undefined] : ports) {
       const more: Expr[] =
         number === undefined ? [] : [port, { type: "cmp", sreg: 1, op: CmpOp.eq, data: portBytes(number) }];

@@ -3,7 +3,7 @@ import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
-import type { TraceFilter, TraceTarget } from "./filter.js";
+import type { TraceFilter, TraceSelector } from "./filter.js";
 
 /** Arguments that select no packets, or too many. The message says what is wrong. */
 export class RequestError extends Error {
@@ -29,7 +29,7 @@ export function requestOf(words: readonly string[]): TraceRequest {
   const protocol = TRANSPORTS.find((each) => each === first);
   const rest = protocol === undefined ? words : words.slice(1);
   const [from, last] = rest.length === 1 ? [undefined, rest[0]] : rest;
-  const to = rest.length > 2 || last === undefined ? undefined : targetOf(last);
+  const to = rest.length > 2 || last === undefined ? undefined : destinationOf(last);
   if (to === undefined)
     throw new RequestError(`${words.join(" ")}: not an address and port, or a service; ${TRACE_USAGE}`);
   const source = from === undefined ? undefined : netOf(from);
@@ -50,7 +50,7 @@ function netOf(text: string): string | undefined {
   return parseAddress(text) ?? parseCIDR(text)?.text;
 }
 
-function targetOf(text: string): TraceRequest["to"] | undefined {
+function destinationOf(text: string): TraceRequest["to"] | undefined {
   const whole = netOf(text);
   if (whole !== undefined) return { destination: whole };
   const service = /^([a-z0-9.-]+)\/([a-z0-9.-]+?)(?::([a-z0-9-]+))?$/.exec(text);
@@ -84,13 +84,13 @@ export function filterOf(
     const { destination, port } = to;
     const ports = port === undefined ? [] : [port];
     const any = destination === "any";
-    const targets = (any ? families : [familyOf(destination)]).map((family): TraceTarget => ({
+    const selectors = (any ? families : [familyOf(destination)]).map((family): TraceSelector => ({
       family,
       protocols,
       destinations: any ? "any" : [destination],
       ports,
     }));
-    return { targets, ...more };
+    return { selectors, ...more };
   }
   const meant = services.filter(
     ({ family, protocol, port, portName }) =>
@@ -100,7 +100,7 @@ export function filterOf(
   );
   if (meant.length === 0)
     throw new RequestError(`${to.service.join("/")} has no such port; it has ${portsOf(services)}`);
-  return { targets: meant.flatMap(targetsOf), ...more };
+  return { selectors: meant.flatMap(selectorsOf), ...more };
 }
 
 function portsOf(services: readonly ServicePortStatus[]): string {
@@ -109,7 +109,7 @@ function portsOf(services: readonly ServicePortStatus[]): string {
   );
 }
 
-function targetsOf(service: ServicePortStatus): TraceTarget[] {
+function selectorsOf(service: ServicePortStatus): TraceSelector[] {
   const { family, clusterIP, externalIPs, loadBalancerIPs, port, nodePort } = service;
   const protocols = TRANSPORTS.filter((each) => each === service.protocol.toLowerCase());
   const destinations = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];

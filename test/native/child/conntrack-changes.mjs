@@ -55,7 +55,7 @@ const proxier = new Proxier({
   log,
   clock: { now: () => performance.now() },
   localAddresses: async () => [],
-  trackReleased: true,
+  trackRemovals: true,
 });
 // As filled by the lab's program.
 const tracked = entries / 100;

@@ -65,7 +65,7 @@ export class Tracked {
     const clock = { now: () => performance.now() };
     const { interfaces } = kernel;
     const options = { config, nodeName: NODE, families: FAMILIES, kernel, interfaces, log, clock };
-    const tracked = new Tracked(kernel, table, new Proxier({ ...options, trackReleased: true }), more);
+    const tracked = new Tracked(kernel, table, new Proxier({ ...options, trackRemovals: true }), more);
     tracked.#put([nodeObject(), serviceCIDRObject()]);
     tracked.#proxier.synced();
     return tracked;

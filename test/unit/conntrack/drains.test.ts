@@ -16,7 +16,7 @@ const TERMINATING = { ready: false, serving: true, terminating: true };
 const DEAF = { ready: false, serving: false, terminating: true };
 
 function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-seconds": "30" }) {
-  const { model, problems } = newModel({ trackReleased: true });
+  const { model, problems } = newModel({ trackRemovals: true });
   model.upsertService(service("web", {}, { metadata: { annotations } }));
   const over: GoneEndpoint[][] = [];
   const drains = new Drains({

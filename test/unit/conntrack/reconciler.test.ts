@@ -30,7 +30,7 @@ function setUp(options: Partial<ConntrackServiceOptions> = {}) {
   const lines: Record<string, unknown>[] = [];
   const log = keptIn(lines);
   const table = new FakeConntrack();
-  const { model } = newModel({ trackReleased: true });
+  const { model } = newModel({ trackRemovals: true });
   const reports: ReconcileReport[] = [];
   const conntrack = new ConntrackService({
     table,

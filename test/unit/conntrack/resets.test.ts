@@ -22,7 +22,7 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
       warnings.push(`${namespace}/${service}: ${msg}`);
     },
   });
-  const { model } = newModel({ trackReleased: true });
+  const { model } = newModel({ trackRemovals: true });
   let looks = 0;
   const conntrack = new ConntrackService({
     table: new FakeConntrack(),

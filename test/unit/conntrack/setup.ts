@@ -88,7 +88,7 @@ function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
   const model = new DecodingModel({
     families: FAMILIES,
     node: { nodeName: "here" },
-    trackReleased: true,
+    trackRemovals: true,
     onProblem: ({ object, field, reason }) => {
       throw new Error(`${object} ${field}: ${reason}`);
     },
@@ -166,7 +166,7 @@ function buildWorld(told: (model: DecodingModel) => void): DecodingModel {
 export function worldWithFormer(): { readonly model: DecodingModel; readonly former: FormerTargets } {
   const former = new FormerTargets();
   const model = buildWorld((world) => {
-    for (const { address, endpoints, service } of world.takeReleased().addresses) {
+    for (const { address, endpoints, service } of world.takeRemovals().addresses) {
       const cause = [...world.targets(address.family, service)].length > 0 ? "changed" : "deleted";
       former.add(address, { cause, endpoints });
     }

@@ -461,7 +461,7 @@ test("of thousands that claim one address each is asked for its endpoints when i
     affected: () => undefined,
     usable: ({ name }) => (asked++, usable.has(name)),
     ofLastRound: () => undefined,
-    keepGivenUp: false,
+    keepUnclaimed: false,
   });
   const ip = { clusterIP: "10.0.0.1", externalIPs: [], loadBalancerIPs: [], sourceRanges: undefined };
   const all = Array.from({ length: 3000 }, (_, i): ServiceRecord => ({

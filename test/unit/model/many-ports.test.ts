@@ -65,7 +65,7 @@ async function workOn(ports: number): Promise<number> {
   const model = new ServiceModel({
     families: ["ip"],
     node: { nodeName: "this-node" },
-    trackReleased: true,
+    trackRemovals: true,
     onProblem: () => undefined,
   });
   for (const [kind, object] of input) model.upsert(decoder.decode(kind, nameOf(kind, object) ?? "", object) as never);
@@ -77,7 +77,7 @@ async function workOn(ports: number): Promise<number> {
     expect(model.healthCheck("ip", service)?.port).toBe(30_000);
     for (let i = 0; i < ports; i++) model.target("ip", service, "nodePort", "UDP", 40_000 + i);
   }
-  model.takeReleased();
+  model.takeRemovals();
   const listing: Listing = {
     model,
     families: ["ip"],

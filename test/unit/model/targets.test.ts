@@ -1,5 +1,5 @@
 /**
- * The model's information for existing connections: every endpoint with its state and owners, and released addresses.
+ * The model's information for existing connections: every endpoint with its state and owners, and removed addresses.
  */
 import { addressText } from "../../../src/model/service-address.js";
 import { describe, expect, test } from "vitest";
@@ -79,50 +79,50 @@ test("endpoints are known by any slice that names them, whosever it is", () => {
   expect(model.endpointsAmong("ip6", wanted).size).toBe(0);
 });
 
-describe("targets: released addresses", () => {
+describe("targets: removed addresses", () => {
   const tracked = () => {
-    const { model } = newModel({ trackReleased: true });
-    const released = () =>
+    const { model } = newModel({ trackRemovals: true });
+    const removed = () =>
       model
-        .takeReleased()
+        .takeRemovals()
         .addresses.map(({ address, service: of, endpoints }) =>
           [addressText(address), of, ...(endpoints ?? [])].join(" "),
         );
-    return { model, released };
+    return { model, removed };
   };
   const full = dns({ type: "NodePort", externalIPs: ["192.0.2.1"], ports: [{ ...UDP[0], nodePort: 30053 }] });
 
   test("a deleted service gives up every address and its node port, with the endpoints of its slices", () => {
-    const { model, released } = tracked();
+    const { model, removed } = tracked();
     model.upsertService(full);
     model.upsertSlice(dnsSlice(["10.1.0.1", "10.1.0.2"]));
-    expect(released()).toEqual([]);
+    expect(removed()).toEqual([]);
     model.removeService("default/dns");
-    expect(released().sort()).toEqual([
+    expect(removed().sort()).toEqual([
       "10.0.0.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
       "192.0.2.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
       "IPv4 node port 30053/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353",
     ]);
-    expect(released()).toEqual([]);
+    expect(removed()).toEqual([]);
   });
 
   test("endpoints that went before the service are remembered with it, replaced ones too", () => {
-    const { model, released } = tracked();
+    const { model, removed } = tracked();
     model.upsertService(dns());
     model.upsertSlice(dnsSlice(["10.1.0.1"]));
     model.upsertSlice(dnsSlice(["10.1.0.2"]));
     model.removeSlice("default/dns-1");
     model.removeService("default/dns");
-    expect(released()).toEqual(["10.0.0.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353"]);
+    expect(removed()).toEqual(["10.0.0.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353"]);
   });
 
   test("a port or address that changes is given up; what stays or passes to another service is not", () => {
-    const { model, released } = tracked();
+    const { model, removed } = tracked();
     model.upsertService(full);
     model.upsertService(dns({ externalIPs: ["192.0.2.2"], ports: [{ port: 54, protocol: "UDP", nodePort: 30053 }] }));
-    expect(released().sort()).toEqual(["10.0.0.1:53/UDP default/dns", "192.0.2.1:53/UDP default/dns"]);
+    expect(removed().sort()).toEqual(["10.0.0.1:53/UDP default/dns", "192.0.2.1:53/UDP default/dns"]);
     model.removeService("default/dns");
     model.upsertService(service("heir", { ports: [{ port: 54, protocol: "UDP" }] }));
-    expect(released().sort()).toEqual(["192.0.2.2:54/UDP default/dns", "IPv4 node port 30053/UDP default/dns"]);
+    expect(removed().sort()).toEqual(["192.0.2.2:54/UDP default/dns", "IPv4 node port 30053/UDP default/dns"]);
   });
 });

@@ -12,7 +12,7 @@ import { ControlServer } from "../../../src/daemon/control/server.js";
 import { ProxyHealth } from "../../../src/observe/health.js";
 import { ConnectionLimit, HttpServer, textReply } from "../../../src/observe/http-server.js";
 import { Metrics } from "../../../src/observe/metrics.js";
-import { healthPort, metricsPort } from "../../../src/observe/ports.js";
+import { healthListener, metricsListener } from "../../../src/observe/listeners.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
 import { watchWithoutCore } from "../../lab/stolen.ts";
@@ -56,7 +56,11 @@ async function serveHealth(): Promise<number> {
   const health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: undefined, clock: performance });
   const metrics = new Metrics({ families: ["ip"], version: "1" });
   const { log, events } = journal();
-  const server = healthPort({ address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log }, health, metrics);
+  const server = healthListener(
+    { address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log },
+    health,
+    metrics,
+  );
   await server.start();
   closing.push(() => server.close());
   return server.port ?? 0;
@@ -89,7 +93,7 @@ test(`${REQUESTS} requests for metrics on one connection`, async () => {
   const { log, events } = journal();
   const pages = { configz: () => ({}), flagz: () => "", enableProfiling: false };
   const options = { address: "127.0.0.1:0", hardFail: false, nodeName: "n", events, log };
-  const server = metricsPort(options, { ...pages, metrics, version: "1", log });
+  const server = metricsListener(options, { ...pages, metrics, version: "1", log });
   await server.start();
   closing.push(() => server.close());
   await expectCalm(() => flood({ port: server.port }, "/metrics"));

@@ -366,7 +366,7 @@ it("begins with many services in slices of the event loop", async () => {
   };
   setImmediate(turn);
   const services = Array.from({ length: 200 }, (_, i) => `default/s${i}`);
-  expect(await updates.take(services, 0)).toEqual([]);
+  expect(await updates.accept(services, 0)).toEqual([]);
   while (updates.size > 0) {
     await updates.settled();
     if (updates.ready) await updates.advance();
@@ -382,8 +382,8 @@ it("a service that changes while its update fails is updated again from scratch"
   const updates = updatesOf(() => {
     if (++tries === 1) throw new Error("the first one fails");
   }, failed);
-  const first = updates.take(["default/a"], 0);
-  const second = updates.take(["default/a"], 0);
+  const first = updates.accept(["default/a"], 0);
+  const second = updates.accept(["default/a"], 0);
   await Promise.all([first, second]);
   expect(await through(updates)).toEqual(["default/a"]);
   expect(failed).toEqual(["default/a"]);

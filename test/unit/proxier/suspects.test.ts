@@ -91,28 +91,28 @@ describe("services between which an address passes are tried together", () => {
   it("changes that come later are tried first", () => {
     const suspects = suspectsOf({ a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] });
     suspects.add([["c", { present: state("10.0.0.3"), former: [] }]]);
-    expect(namesOf(suspects.next())).toEqual([["c"]]);
+    expect(namesOf(suspects.takeNext())).toEqual([["c"]]);
   });
 });
 
 interface Found {
   readonly atFault: number[];
-  readonly taken: number[];
+  readonly accepted: number[];
   refusals: number;
   tries: number;
 }
 
 /** Tries `count` unrelated services; ends when further tries must wait for another write. */
 function find(count: number, refuses: (service: number) => boolean, suspects = many(count)): Found {
-  const found: Found = { atFault: [], taken: [], refusals: 0, tries: 0 };
+  const found: Found = { atFault: [], accepted: [], refusals: 0, tries: 0 };
   const numbers = (groups: readonly Group[]): number[] => groups.flatMap((group) => [...group.keys()].map(Number));
   while (suspects.size > 0) {
-    const groups = suspects.next();
+    const groups = suspects.takeNext();
     found.tries++;
     if (!numbers(groups).some(refuses)) {
       suspects.proved();
-      suspects.taken(groups.length);
-      found.taken.push(...numbers(groups));
+      suspects.accepted(groups.length);
+      found.accepted.push(...numbers(groups));
       continue;
     }
     found.refusals++;
@@ -120,7 +120,7 @@ function find(count: number, refuses: (service: number) => boolean, suspects = m
     if (suspects.refused(changes, groups.length)) found.atFault.push(...numbers(groups));
     if (suspects.stuck) break;
   }
-  for (const list of [found.atFault, found.taken]) list.sort((a, b) => a - b);
+  for (const list of [found.atFault, found.accepted]) list.sort((a, b) => a - b);
   return found;
 }
 
@@ -137,10 +137,10 @@ describe("the services at fault", () => {
     ["the first and the last", 1000, [0, 999]],
     ["several", 1000, [3, 250, 251, 700, 999]],
     ["the first ten", 1000, range(10)],
-  ])("%s: they alone, and all others are taken, in some log2(n) tries each", (_what, count, bad) => {
-    const { atFault, taken, refusals, tries } = find(count, (service) => bad.includes(service));
+  ])("%s: they alone, and all others are accepted, in some log2(n) tries each", (_what, count, bad) => {
+    const { atFault, accepted, refusals, tries } = find(count, (service) => bad.includes(service));
     expect(atFault).toEqual(bad);
-    expect(taken).toEqual(range(count).filter((service) => !bad.includes(service)));
+    expect(accepted).toEqual(range(count).filter((service) => !bad.includes(service)));
     const each = Math.ceil(Math.log2(count)) + 1;
     expect(refusals).toBeLessThanOrEqual(bad.length * (each + 1));
     expect(tries).toBeLessThanOrEqual((bad.length + 1) * 3 * each);
@@ -149,7 +149,7 @@ describe("the services at fault", () => {
   it("none of three or more, if the kernel takes none: one write tries 16 of them, the next ones another each", () => {
     const suspects = many(1000);
     const refuses = (): boolean => true;
-    expect(find(1000, refuses, suspects)).toEqual({ atFault: [], taken: [], refusals: 16, tries: 16 });
+    expect(find(1000, refuses, suspects)).toEqual({ atFault: [], accepted: [], refusals: 16, tries: 16 });
     for (let write = 0; write < 2000; write++) expect(find(1000, refuses, suspects).tries).toBe(1);
     expect(suspects.size).toBe(1000);
     expect(find(3, refuses)).toMatchObject({ atFault: [], refusals: 16 });

@@ -48,21 +48,21 @@ describe("RateLimit", () => {
   test("a burst at once, then one after another", () => {
     let now = 0;
     const limit = new RateLimit(10, 3, () => now);
-    expect([limit.take(), limit.take(), limit.take()]).toEqual([0, 0, 0]);
-    expect(limit.take()).toBeCloseTo(100);
-    expect(limit.take()).toBeCloseTo(200);
+    expect([limit.reserve(), limit.reserve(), limit.reserve()]).toEqual([0, 0, 0]);
+    expect(limit.reserve()).toBeCloseTo(100);
+    expect(limit.reserve()).toBeCloseTo(200);
     now = 10_000;
-    expect([limit.take(), limit.take(), limit.take()]).toEqual([0, 0, 0]);
-    expect(limit.take()).toBeCloseTo(100);
+    expect([limit.reserve(), limit.reserve(), limit.reserve()]).toEqual([0, 0, 0]);
+    expect(limit.reserve()).toBeCloseTo(100);
   });
 
   test("0 is client-go's default, less is none", () => {
     const now = () => 0;
     const usual = new RateLimit(0, 0, now);
-    expect(Array.from({ length: 11 }, () => usual.take()).filter((wait) => wait === 0)).toHaveLength(10);
-    expect(usual.take()).toBeCloseTo(400);
+    expect(Array.from({ length: 11 }, () => usual.reserve()).filter((wait) => wait === 0)).toHaveLength(10);
+    expect(usual.reserve()).toBeCloseTo(400);
     const none = new RateLimit(-1, 0, now);
-    expect(Array.from({ length: 100 }, () => none.take()).every((wait) => wait === 0)).toBe(true);
+    expect(Array.from({ length: 100 }, () => none.reserve()).every((wait) => wait === 0)).toBe(true);
   });
 });
 

@@ -80,10 +80,10 @@ describe("a service", () => {
     port("UDP", "ip"),
     port("TCP", "ip6"),
   ];
-  const targets = (words: string): unknown => filterOf(requestOf(words.split(" ")), web, false).targets;
+  const selectors = (words: string): unknown => filterOf(requestOf(words.split(" ")), web, false).selectors;
 
   test("is all its addresses with their ports, and its node ports at addresses of the node", () => {
-    expect(targets("default/web")).toEqual([
+    expect(selectors("default/web")).toEqual([
       { family: "ip", protocols: ["tcp"], destinations: ["10.96.0.80", "203.0.113.80"], ports: [80] },
       { family: "ip", protocols: ["tcp"], destinations: "node", ports: [30080] },
       { family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] },
@@ -93,20 +93,20 @@ describe("a service", () => {
 
   test("may be one port by number or name, one protocol, or one family by the source", () => {
     const udp = [{ family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] }];
-    expect(targets("default/web:quic")).toEqual(udp);
-    expect(targets("default/web:443")).toEqual(udp);
-    expect(targets("udp default/web")).toEqual(udp);
-    expect(targets("2001:db8::1 default/web")).toMatchObject([{ family: "ip6" }]);
+    expect(selectors("default/web:quic")).toEqual(udp);
+    expect(selectors("default/web:443")).toEqual(udp);
+    expect(selectors("udp default/web")).toEqual(udp);
+    expect(selectors("2001:db8::1 default/web")).toMatchObject([{ family: "ip6" }]);
   });
 
   test("that has no such port is refused with those that it has", () => {
-    expect(() => targets("default/web:81")).toThrow("default/web has no such port; it has 80/TCP http, 443/UDP quic");
+    expect(() => selectors("default/web:81")).toThrow("default/web has no such port; it has 80/TCP http, 443/UDP quic");
   });
 });
 
 test("any destination is every family, or the source's", () => {
   const families = (words: string): string[] =>
-    filterOf(requestOf(words.split(" ")), [], false).targets.map(({ family }) => family);
+    filterOf(requestOf(words.split(" ")), [], false).selectors.map(({ family }) => family);
   expect(families("any:80")).toEqual(["ip", "ip6"]);
   expect(families("fd00::/8 any")).toEqual(["ip6"]);
 });

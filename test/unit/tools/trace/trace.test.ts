@@ -11,7 +11,7 @@ import type { TracedPacket } from "../../../../src/tools/trace/traced-packet.ts"
 
 const PORT_ID = 4711;
 const ref = traceTable(PORT_ID);
-const filter = { targets: [], allPackets: false };
+const filter = { selectors: [], allPackets: false };
 const refusal = (errno: string, op = 0): KernelError =>
   new KernelError("refused", "no", { action: "commit", faults: [{ op, errno }] });
 

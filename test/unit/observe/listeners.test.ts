@@ -6,12 +6,12 @@ import { ProxyHealth } from "../../../src/observe/health.js";
 import { ListenError } from "../../../src/observe/http-server.js";
 import { Metrics } from "../../../src/observe/metrics.js";
 import {
-  healthPort,
-  metricsPort,
-  type MetricsPortContents,
-  type PortOptions,
-  type ServedPort,
-} from "../../../src/observe/ports.js";
+  healthListener,
+  metricsListener,
+  type MetricsContents,
+  type ListenerOptions,
+  type Listener,
+} from "../../../src/observe/listeners.js";
 import { freePort } from "../../lab/ports.ts";
 import { type Answer, ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
 
@@ -23,7 +23,7 @@ let now: number;
 let book: Journal;
 let health: ProxyHealth;
 let metrics: Metrics;
-let servers: ServedPort[];
+let servers: Listener[];
 
 beforeEach(() => {
   now = START;
@@ -39,19 +39,19 @@ afterEach(async () => {
   await Promise.all(servers.map((server) => server.close()));
 });
 
-function optionsOf(change: Partial<PortOptions> = {}): PortOptions {
+function optionsOf(change: Partial<ListenerOptions> = {}): ListenerOptions {
   const { log, events } = book;
   return { address: "127.0.0.1:0", hardFail: false, nodeName: "n1", events, log, retryMs: 10, ...change };
 }
 
-function makeHealth(change: Partial<PortOptions> = {}): ServedPort {
-  const server = healthPort(optionsOf(change), health, metrics);
+function makeHealth(change: Partial<ListenerOptions> = {}): Listener {
+  const server = healthListener(optionsOf(change), health, metrics);
   servers.push(server);
   return server;
 }
 
-function makeMetrics(contents: Partial<MetricsPortContents> = {}, change: Partial<PortOptions> = {}): ServedPort {
-  const server = metricsPort(optionsOf(change), {
+function makeMetrics(contents: Partial<MetricsContents> = {}, change: Partial<ListenerOptions> = {}): Listener {
+  const server = metricsListener(optionsOf(change), {
     metrics,
     configz: () => ({ kind: "KubeProxyConfiguration", mode: "nftables" }),
     flagz: () => "config=/var/lib/kube-proxy/config.conf\nv=2\n",
@@ -64,7 +64,7 @@ function makeMetrics(contents: Partial<MetricsPortContents> = {}, change: Partia
   return server;
 }
 
-async function started(server: ServedPort): Promise<number> {
+async function started(server: Listener): Promise<number> {
   await server.start();
   return server.port ?? 0;
 }

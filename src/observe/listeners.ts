@@ -23,7 +23,7 @@ import { flagz, statusz } from "./zpages.js";
 /** Key of KubeProxyConfiguration in /configz. */
 const CONFIG_GROUP = "kubeproxy.config.k8s.io";
 
-export interface PortOptions {
+export interface ListenerOptions {
   /** "IP:port", with an IPv6 address in brackets; an unspecified address means all addresses of both families. */
   readonly address: string;
   /** bindAddressHardFail: a failure of the first attempt to listen ends the program. */
@@ -35,7 +35,7 @@ export interface PortOptions {
   readonly retryMs?: number;
 }
 
-export interface ServedPort {
+export interface Listener {
   /** The port on which it listens; undefined while it does not. */
   readonly port: number | undefined;
   /** Why listening fails now: the address, the reason and its code. Undefined if it does not fail. */
@@ -53,15 +53,15 @@ export interface ServedPort {
  * The health port (`healthzBindAddress`): /livez and /readyz for the kubelet, /healthz for load balancers. Throws a TypeError
  * for an invalid address.
  */
-export function healthPort(options: PortOptions, health: ProxyHealth, metrics: Metrics): ServedPort {
-  return servedPort(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
+export function healthListener(options: ListenerOptions, health: ProxyHealth, metrics: Metrics): Listener {
+  return makeListener(options, "health checks", "FailedToStartProxierHealthcheck", healthHandler(health, metrics));
 }
 
 /** Served under any host name: scrapers and monitors may reach the node through a name that it does not know. */
 const SCRAPED: ReadonlySet<string> = new Set(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"]);
 
 /** The metrics port (`metricsBindAddress`). Throws a TypeError for an invalid address. */
-export function metricsPort(options: PortOptions, contents: MetricsPortContents): ServedPort {
+export function metricsListener(options: ListenerOptions, contents: MetricsContents): Listener {
   const routes = routesOf(contents);
   const { statusPage } = contents;
   const isOurs = hostCheck([options.nodeName, hostname()]);
@@ -70,11 +70,11 @@ export function metricsPort(options: PortOptions, contents: MetricsPortContents)
     if (statusPage !== undefined && /^\/status(\/|$)/.test(request.path)) return statusPage(request);
     return routes.get(request.path)?.(request) ?? NOT_FOUND;
   };
-  return servedPort(options, "metrics", "FailedToStartMetricServer", handler);
+  return makeListener(options, "metrics", "FailedToStartMetricServer", handler);
 }
 
 /** @param reason of the Event sent with `hardFail`. */
-function servedPort(options: PortOptions, what: string, reason: string, handler: HttpHandler): ServedPort {
+function makeListener(options: ListenerOptions, what: string, reason: string, handler: HttpHandler): Listener {
   const { address, hardFail, nodeName, events, log, retryMs } = options;
   const server = new HttpServer({
     address: parseListenAddress(address),
@@ -129,7 +129,7 @@ function healthHandler(health: ProxyHealth, metrics: Metrics): HttpHandler {
   };
 }
 
-export interface MetricsPortContents {
+export interface MetricsContents {
   readonly metrics: Metrics;
   /** The active KubeProxyConfiguration. */
   readonly configz: () => unknown;
@@ -147,7 +147,7 @@ export interface MetricsPortContents {
 }
 
 /** Routes by path. */
-function routesOf(contents: MetricsPortContents): ReadonlyMap<string, HttpHandler> {
+function routesOf(contents: MetricsContents): ReadonlyMap<string, HttpHandler> {
   const { metrics, configz, enableProfiling, version, log, now = Date.now } = contents;
   const slis = new SliMetrics();
   const routes = new Map<string, HttpHandler>([
