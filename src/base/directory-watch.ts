@@ -50,7 +50,7 @@ const WATCH = In.deleteSelf | In.moveSelf | In.onlyDir | In.maskAdd;
 /** Interval of checks if the kernel cannot report changes, ms. */
 const POLL_MS = 1000;
 /** Interval of checks although the kernel reports changes, ms: it does not see the changes of some file systems. */
-const LOOK_EVERY_MS = 2 * 60_000;
+const CHECK_EVERY_MS = 2 * 60_000;
 
 interface Watched {
   readonly directory: string;
@@ -71,7 +71,7 @@ export interface DirectoryWatchOptions {
   /** Whether to report changes of the file with this name. */
   readonly relevant: (file: string) => boolean;
   /** Interval at which it reports that any file may have changed, ms. Default: two minutes. */
-  readonly lookEveryMs?: number;
+  readonly checkEveryMs?: number;
 }
 
 /**
@@ -86,7 +86,7 @@ export class DirectoryWatch {
   #linked: readonly Watched[] = [];
   /** Undefined if the system refuses an instance. */
   #inotify: Inotify | undefined;
-  #look: NodeJS.Timeout | undefined;
+  #check: NodeJS.Timeout | undefined;
   /** Runs while a directory cannot be watched. */
   #poll: NodeJS.Timeout | undefined;
   /** Runs while a directory does not exist. */
@@ -106,17 +106,17 @@ export class DirectoryWatch {
   }
 
   open(): void {
-    const { inotify, changed, lookEveryMs = LOOK_EVERY_MS } = this.#options;
+    const { inotify, changed, checkEveryMs = CHECK_EVERY_MS } = this.#options;
     try {
       this.#inotify = inotify((events) => this.#receive(events));
     } catch (error) {
       this.#startPolling(this.#own.directory, error);
     }
     this.#renew();
-    this.#look = setInterval(() => {
+    this.#check = setInterval(() => {
       this.#renew();
       changed(undefined);
-    }, lookEveryMs);
+    }, checkEveryMs);
   }
 
   /** Watches exactly these linked files, in addition to the directory: names by directory. */
@@ -135,7 +135,7 @@ export class DirectoryWatch {
   close(): void {
     this.#closed = true;
     clearInterval(this.#poll);
-    clearInterval(this.#look);
+    clearInterval(this.#check);
     clearTimeout(this.#return);
     this.#inotify?.close();
   }

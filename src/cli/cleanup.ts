@@ -14,7 +14,7 @@ import { MONOTONIC_CLOCK } from "./setup.js";
 
 /** A daemon that still runs creates its table again within this time, ms, unless the machine is very busy. */
 const RETURN_MS = 1000;
-const LOOK_MS = 100;
+const CHECK_MS = 100;
 
 /** `cleanup`: see `cleanupTables`. */
 export async function cleanupCommand(options: { readonly logLevel: LogLevel }): Promise<number> {
@@ -68,8 +68,8 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
 async function returned(kernel: Pick<Kernel, "tables">, removed: readonly IpFamily[]): Promise<IpFamily[]> {
   const isThere = async (family: IpFamily): Promise<boolean> =>
     (await kernel.tables(family)).some(({ table }) => table === TABLE_NAME);
-  for (let waitedMs = 0; removed.length > 0 && waitedMs < RETURN_MS; waitedMs += LOOK_MS) {
-    await sleep(LOOK_MS);
+  for (let waitedMs = 0; removed.length > 0 && waitedMs < RETURN_MS; waitedMs += CHECK_MS) {
+    await sleep(CHECK_MS);
     const there = await Promise.all(removed.map(isThere));
     if (there.every(Boolean)) return [...removed];
   }

@@ -4,7 +4,7 @@ import { batchLayout } from "../netlink/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
-import { handoverProblems } from "../migration/preflight/node-look.js";
+import { handoverProblems } from "../migration/preflight/node-inspection.js";
 import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";

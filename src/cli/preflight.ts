@@ -24,7 +24,7 @@ import { programVersion } from "./version.js";
 /** Exit codes: the checks found no problem; something would fail or be lost; the node could not be inspected. */
 const READY = 0;
 const NOT_READY = 1;
-const NOT_LOOKED = 2;
+const NOT_INSPECTED = 2;
 
 export type PreflightFormat = "text" | "json" | "yaml";
 
@@ -42,17 +42,17 @@ export interface PreflightCommandOptions {
 export async function preflightCommand(flags: FlagValues, options: PreflightCommandOptions): Promise<number> {
   const reading = await readConfiguration(flags);
   const { config } = reading.loaded;
-  let looked: Looked;
+  let inspected: Inspected;
   try {
-    looked = await look(reading, options);
+    inspected = await inspect(reading, options);
   } catch (error) {
     if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
     writeError(`this node could not be looked at: ${error.message}`);
-    return NOT_LOOKED;
+    return NOT_INSPECTED;
   }
-  const ready = looked.findings.every(({ level }) => level !== "problem");
+  const ready = inspected.findings.every(({ level }) => level !== "problem");
   const about = { ...KIND, nodeName: nodeName(config), version: programVersion(), kernel: release() };
-  const report = { ...about, ready, ...looked };
+  const report = { ...about, ready, ...inspected };
   await writeOut(await textOf(report, options.output));
   return ready ? READY : NOT_READY;
 }
@@ -76,18 +76,18 @@ async function readConfiguration(flags: FlagValues): Promise<ConfigReading> {
 }
 
 /** Returns the configuration with our own mode if only another proxier's mode is invalid, or else the defaults. */
-async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedConfig; readonly lookedAt: string }> {
+async function besideMode(flags: FlagValues): Promise<{ readonly loaded: LoadedConfig; readonly checkedWith: string }> {
   try {
-    return { loaded: await resolveConfig(flags, { mode: "nftables" }), lookedAt: "with mode: nftables" };
+    return { loaded: await resolveConfig(flags, { mode: "nftables" }), checkedWith: "with mode: nftables" };
   } catch (error) {
     if (!(error instanceof UserError)) throw error;
-    return { loaded: await resolveConfig({}), lookedAt: "with the defaults" };
+    return { loaded: await resolveConfig({}), checkedWith: "with the defaults" };
   }
 }
 
-type Looked = Pick<PreflightReport, "findings" | "unchecked">;
+type Inspected = Pick<PreflightReport, "findings" | "unchecked">;
 
-async function look(reading: ConfigReading, options: PreflightCommandOptions): Promise<Looked> {
+async function inspect(reading: ConfigReading, options: PreflightCommandOptions): Promise<Inspected> {
   const { config } = reading.loaded;
   const families = kernelFamilies();
   const modules = await readModules(families.families.includes("ip6"));

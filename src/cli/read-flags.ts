@@ -142,11 +142,11 @@ export function readFlags(argv: readonly string[], flags: readonly Flag[]): Flag
   for (let i = 0; i < argv.length; i++) {
     const word = argv[i] ?? "";
     const [, name = "", value] = /^--([^=]+)(?:=(.*))?$/s.exec(word) ?? [];
-    const [, letter, behind] = /^-([^=-])(?:=?(.+))?$/s.exec(word) ?? [];
+    const [, letter, attached] = /^-([^=-])(?:=?(.+))?$/s.exec(word) ?? [];
     const flag = letter === undefined ? long.get(name.replaceAll("_", "-")) : short.get(letter);
     if (flag !== undefined) {
       const bare = flag.type === "bool" || flag.type === "version" ? "true" : undefined;
-      const text = value ?? behind ?? bare ?? argv[++i];
+      const text = value ?? attached ?? bare ?? argv[++i];
       if (text === undefined) problems.push(`option '${flagTerm(flag)}' argument missing`);
       else given.set(flag, [...(given.get(flag) ?? []), text]);
     } else if (word === "--") {

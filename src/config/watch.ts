@@ -44,7 +44,7 @@ class ConfigWatch {
   /** The content last read; undefined if there was no file. */
   #seen: string | undefined;
   #timer: NodeJS.Timeout | undefined;
-  #looking = false;
+  #checking = false;
   #again = false;
   #closed = false;
 
@@ -76,22 +76,22 @@ class ConfigWatch {
   #schedule(): void {
     if (this.#closed) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#look(), SETTLE_MS);
+    this.#timer = setTimeout(() => void this.#check(), SETTLE_MS);
   }
 
   /** Never rejects. Reads once at a time: an event during a read is handled after it. */
-  async #look(): Promise<void> {
-    if (this.#looking) {
+  async #check(): Promise<void> {
+    if (this.#checking) {
       this.#again = true;
       return;
     }
-    this.#looking = true;
+    this.#checking = true;
     try {
       await this.#followLinks();
       const text = await this.#read();
       if (!this.#closed) this.#judge(text);
     } finally {
-      this.#looking = false;
+      this.#checking = false;
     }
     if (!this.#again) return;
     this.#again = false;

@@ -2,7 +2,7 @@
 import { servesLocalhost } from "../config/node-port-addresses.js";
 import type { IpFamily } from "../base/ip.js";
 import { countKernelEntries } from "./control/kernel-entries.js";
-import { NodeWatch } from "../migration/preflight/node-look.js";
+import { NodeWatch } from "../migration/preflight/node-inspection.js";
 import { ControlServer, NotReady, type Route } from "./control/server.js";
 import { ServiceBoard } from "./control/service-board.js";
 import { StatusBoard } from "./control/status.js";
@@ -107,9 +107,9 @@ export class Answers {
       model: proxier.model,
       health: observation.health,
       servesHealthz: this.#options.node !== undefined && config.healthzBindAddress !== "",
-      lookAtNode: async (served) => {
-        const [look, overlapping] = await Promise.all([node.look(served), overlaps.problems()]);
-        return { ...look, problems: [...look.problems, ...overlapping] };
+      inspectNode: async (served) => {
+        const [inspection, overlapping] = await Promise.all([node.inspect(served), overlaps.problems()]);
+        return { ...inspection, problems: [...inspection.problems, ...overlapping] };
       },
       kernelEntries: (family) => countKernelEntries(kernel, family),
       missingFeatures: () => this.#missingFeatures(),

@@ -28,7 +28,7 @@ import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
-import { ReadingGate, tableInForce } from "./reading.js";
+import { ReadingGate, isTableActive } from "./reading.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { Listener } from "../observe/listeners.js";
@@ -203,11 +203,11 @@ class Daemon {
   }
 
   /** If a table is active, the first write waits for a complete reading of the manifests. */
-  async #behindReading(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
+  async #gated(sink: ObjectSink, proxier: Proxier, source: ManifestSource): Promise<ObjectSink> {
     const { kernel, families, log, allowIncomplete } = this.#options;
-    const inForce = (): Promise<boolean> => tableInForce(kernel, families.families);
-    const mustBeComplete = !allowIncomplete && (await inForce());
-    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, inForce, log });
+    const tableActive = (): Promise<boolean> => isTableActive(kernel, families.families);
+    const mustBeComplete = !allowIncomplete && (await tableActive());
+    const gate = new ReadingGate(sink, { reading: { source, model: proxier.model }, mustBeComplete, tableActive, log });
     this.#closers.add(() => gate.stop());
     return gate;
   }
@@ -229,7 +229,7 @@ class Daemon {
     const gate = new NodeGate(proxier, { ...node, onNode, onFatal: fatal.resolve });
     this.#closers.add(() => gate.stop());
     board.ask(() => nodeProblems(gate, nodeName));
-    const sink = manifests === undefined ? gate : await this.#behindReading(gate, proxier, manifests);
+    const sink = manifests === undefined ? gate : await this.#gated(gate, proxier, manifests);
     this.#closers.add(() => source.stop());
     proxier.readAhead();
     // The first lists of an API server may take forever, but an unreadable directory ends the program.

@@ -10,7 +10,7 @@ import { reconcileOnce } from "./conntrack-follower.js";
 import type { DaemonOptions } from "./daemon-options.js";
 import { SizeWatch } from "./size-watch.js";
 import { ServiceCIDRCheck } from "./service-cidr-check.js";
-import { countIgnored, shortfallOf, tableInForce } from "./reading.js";
+import { countIgnored, shortfallOf, isTableActive } from "./reading.js";
 
 /**
  * Maximum number of writes after the first: the rest of a list that shrank, and services that the kernel rejected (31 s
@@ -91,7 +91,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   const { families } = options.families;
   const reading = { source, model: proxier.model };
   const shortfall = allowIncomplete ? undefined : shortfallOf(reading, false);
-  if (shortfall !== undefined && (await tableInForce(kernel, families))) {
+  if (shortfall !== undefined && (await isTableActive(kernel, families))) {
     const ignored = countIgnored(reading);
     return { code: 1, say: () => log.error({ ...shortfall, ignored, hint: HINT }, NOTHING_WRITTEN) };
   }

@@ -16,7 +16,7 @@ const MAX_NAMED = 5;
 const SETTLE_MS = 500;
 
 /** Interval between checks that there still is a table to wait for, ms. */
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 
 /** Manifests, and what the model understood of them. */
 export interface Reading {
@@ -63,7 +63,7 @@ export function countIgnored({ source, model }: Reading): number {
 }
 
 /** Whether the kernel has a table of ours or of kube-proxy. */
-export async function tableInForce(kernel: Pick<Kernel, "tables">, families: readonly IpFamily[]): Promise<boolean> {
+export async function isTableActive(kernel: Pick<Kernel, "tables">, families: readonly IpFamily[]): Promise<boolean> {
   const tables = await Promise.all(families.map((family) => kernel.tables(family)));
   return tables.flat().some(({ table }) => table === TABLE_NAME);
 }
@@ -73,7 +73,7 @@ export interface ReadingGateOptions {
   /** Whether an active table exists that an incomplete reading must not change. */
   readonly mustBeComplete: boolean;
   /** Whether the table is still active. A rejection counts as yes. */
-  readonly inForce: () => Promise<boolean>;
+  readonly tableActive: () => Promise<boolean>;
   readonly log: Logger;
   /** How long a complete reading must stay complete, ms. Default 500. */
   readonly settleMs?: number;
@@ -88,7 +88,7 @@ export class ReadingGate implements ObjectSink {
   readonly #options: ReadingGateOptions;
   #state: "reading" | "waiting" | "open" | "stopped" = "reading";
   #settled: NodeJS.Timeout | undefined;
-  #look: NodeJS.Timeout | undefined;
+  #timer: NodeJS.Timeout | undefined;
   /** The missing items that were last logged. */
   #said = "";
 
@@ -109,7 +109,7 @@ export class ReadingGate implements ObjectSink {
     if (this.#state !== "reading") return;
     if (!this.#waits()) return this.#open();
     this.#state = "waiting";
-    this.#lookLater();
+    this.#checkLater();
   }
 
   flush(): void {
@@ -129,21 +129,21 @@ export class ReadingGate implements ObjectSink {
   stop(): void {
     if (this.#state !== "open") this.#state = "stopped";
     clearTimeout(this.#settled);
-    clearTimeout(this.#look);
+    clearTimeout(this.#timer);
   }
 
-  #lookLater(): void {
-    this.#look = setTimeout(() => void this.#lookForTables(), LOOK_MS);
-    this.#look.unref();
+  #checkLater(): void {
+    this.#timer = setTimeout(() => void this.#checkTables(), CHECK_MS);
+    this.#timer.unref();
   }
 
   /**
    * If another process deletes the tables meanwhile, there is no reason to wait: serving a part is better than nothing.
    */
-  async #lookForTables(): Promise<void> {
-    const inForce = await this.#options.inForce().catch(() => true);
+  async #checkTables(): Promise<void> {
+    const tableActive = await this.#options.tableActive().catch(() => true);
     if (this.#state !== "waiting") return;
-    if (inForce) return this.#lookLater();
+    if (tableActive) return this.#checkLater();
     this.#options.log.warn("tables deleted by another process; serving what can be read of the manifests");
     this.#open();
     this.#sink.flush();
@@ -151,7 +151,7 @@ export class ReadingGate implements ObjectSink {
 
   #open(): void {
     clearTimeout(this.#settled);
-    clearTimeout(this.#look);
+    clearTimeout(this.#timer);
     this.#state = "open";
     this.#sink.synced();
   }

@@ -23,7 +23,7 @@ interface Written {
 export class StatusLog implements ProxierObserver {
   readonly #options: StatusLogOptions;
   /** Families with active rules, with the objects written up to then. */
-  readonly #inForce = new Map<IpFamily, Written>();
+  readonly #active = new Map<IpFamily, Written>();
   readonly #quarantined: Readonly<Record<IpFamily, Set<string>>> = { ip: new Set(), ip6: new Set() };
   #said = false;
 
@@ -33,14 +33,14 @@ export class StatusLog implements ProxierObserver {
 
   synced({ family, ok, work }: SyncReport): void {
     if (this.#said || !ok || work === undefined) return;
-    const written = this.#inForce.get(family) ?? { transactions: 0, operations: 0 };
+    const written = this.#active.get(family) ?? { transactions: 0, operations: 0 };
     written.transactions += work.transactions;
     written.operations += work.operations;
-    this.#inForce.set(family, written);
+    this.#active.set(family, written);
     const { families, log, version } = this.#options;
-    if (this.#inForce.size < families.length) return;
+    if (this.#active.size < families.length) return;
     this.#said = true;
-    const perFamily = families.map((each) => [each, { ...this.#served(each), ...this.#inForce.get(each) }] as const);
+    const perFamily = families.map((each) => [each, { ...this.#served(each), ...this.#active.get(each) }] as const);
     log.info({ version, kernel: release(), uptimeMs: uptimeMs(), ...Object.fromEntries(perFamily) }, "rules in force");
   }
 
@@ -56,7 +56,7 @@ export class StatusLog implements ProxierObserver {
   say(): void {
     const { families, health, log, version } = this.#options;
     const perFamily = families.map((family) => {
-      const inForce = this.#inForce.has(family);
+      const inForce = this.#active.has(family);
       return [family, { inForce, ...this.#served(family), pendingMs: Math.round(health.pendingMs(family)) }] as const;
     });
     log.info(

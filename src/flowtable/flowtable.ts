@@ -86,7 +86,7 @@ export class Flowtable {
     }
     await this.#run();
     if (this.#unsupported !== undefined || this.#closed) return;
-    this.#check = setInterval(() => void this.#lookForTable(), checkIntervalMs);
+    this.#check = setInterval(() => void this.#checkTable(), checkIntervalMs);
     this.#check.unref();
   }
 
@@ -263,7 +263,7 @@ export class Flowtable {
     }, ms);
   }
 
-  async #lookForTable(): Promise<void> {
+  async #checkTable(): Promise<void> {
     const { kernel, log } = this.#options;
     if (this.#devices === undefined || this.#running !== undefined || this.#closed) return;
     try {

@@ -19,7 +19,7 @@ const FLOWTABLE = "services";
 export const OFFLOAD_CHAIN = "offload";
 
 /** After other programs' chains at the forward hook: packets that these drop are not offloaded. */
-const BEHIND_FILTERS = 1000;
+const AFTER_FILTERS = 1000;
 /** Device names in one message. The kernel rejects NFT_NETDEVICE_MAX (256). */
 const MOST_DEVICES = 255;
 /** Both directions together. A short request and its answer, with handshake and end, take fewer. */
@@ -84,7 +84,7 @@ const OF_FLOWTABLE = { kind: "flowtable", ...FLOWTABLE_REF, flowtable: FLOWTABLE
  * so.
  */
 export function createTable(interfaces: readonly string[]): Op[] {
-  const base = { type: "filter", hook: Hook.forward, priority: BEHIND_FILTERS, policy: "accept" } as const;
+  const base = { type: "filter", hook: Hook.forward, priority: AFTER_FILTERS, policy: "accept" } as const;
   return [
     { op: "add", ...TABLE },
     { op: "delete", ...TABLE },

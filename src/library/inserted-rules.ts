@@ -218,10 +218,10 @@ export class InsertedRules {
         const to = [...desired.insert, ...desired.append];
         const edits = this.#edits(desired, from);
         plan.editRules(ref, chain, { from, to, edits }, () => ({ kind: "rule", chain }));
-        plan.onceInForce(() => void (foreign.state = foreign.changed ? "suspect" : "done"));
+        plan.onCommit(() => void (foreign.state = foreign.changed ? "suspect" : "done"));
       }
       // Nothing is left to do once its last rules are gone.
-      if (isEmpty(foreign.desired)) plan.onceInForce(() => void this.#foreign.delete(key));
+      if (isEmpty(foreign.desired)) plan.onCommit(() => void this.#foreign.delete(key));
     }
     return plan;
   }
@@ -276,8 +276,8 @@ export class InsertedRules {
       return { edit: misplaced ? "delete" : "keep", from };
     });
     const added = [...insert, ...append].map((_, to): RuleEdit => ({ edit: "add", to }));
-    const [first, behind] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
-    return [...old.slice(0, head), ...first, ...old.slice(head, end), ...behind, ...old.slice(end)];
+    const [first, after] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
+    return [...old.slice(0, head), ...first, ...old.slice(head, end), ...after, ...old.slice(end)];
   }
 
   #driftOf(foreign: ForeignChain, rules: readonly RuleInfo[] | undefined): string[] {

@@ -172,7 +172,7 @@ function claimantOf({ byService }: Contest, record: ServiceRecord): Claimant | u
   return claimant?.record === record ? claimant : undefined;
 }
 
-function isBehind(contest: Contest, claimant: Claimant, other: Claimant): boolean {
+function comesAfter(contest: Contest, claimant: Claimant, other: Claimant): boolean {
   if (!contest.ordered) for (const [place, one] of contest.claimants.entries()) one.place = place;
   contest.ordered = true;
   return claimant.place > other.place;
@@ -231,7 +231,7 @@ export class Claims {
       const entry = this.#claimants.get(key);
       const claimant = isContest(entry) ? claimantOf(entry, record) : undefined;
       if (!isContest(entry) || claimant === undefined) return;
-      this.#look(entry, claimant);
+      this.#updateUsable(entry, claimant);
       this.#decide(key, entry);
     });
   }
@@ -248,7 +248,7 @@ export class Claims {
     if (contest === undefined || mine === undefined || contest.holder === mine) return undefined;
     const { holder } = contest;
     const fresh = Math.max(contest.since, mine.since) === this.#rounds - 1;
-    const reason = isBehind(contest, holder, mine) ? "endpoints" : isTie(holder, mine) ? "name" : "first";
+    const reason = comesAfter(contest, holder, mine) ? "endpoints" : isTie(holder, mine) ? "name" : "first";
     return { holder: holder.record.name, reason, fresh };
   }
 
@@ -311,7 +311,7 @@ export class Claims {
     const contest = isContest(present) ? present : this.#open(key, present);
     const { claimants } = contest;
     const claimant: Claimant = { record, port, since: this.#rounds, usable: false, place: 0 };
-    this.#look(contest, claimant);
+    this.#updateUsable(contest, claimant);
     claimants.splice(placeFor(claimant, claimants), 0, claimant);
     contest.byService.set(record.name, claimant);
     contest.ordered = false;
@@ -339,7 +339,7 @@ export class Claims {
     const holder: Claimant = { record: present, port, since: had ? ALONE : since, usable: false, place: 0 };
     const byService = new Map([[present.name, holder]]);
     const contest: Contest = { claimants: [holder], byService, usable: 0, ordered: true, holder, since };
-    this.#look(contest, holder);
+    this.#updateUsable(contest, holder);
     this.#claimants.set(key, contest);
     this.#contested++;
     this.#countRival(present.name, 1);
@@ -357,7 +357,7 @@ export class Claims {
     if (claimant === undefined) return;
     claimant.record = after;
     claimant.port = port;
-    this.#look(entry, claimant);
+    this.#updateUsable(entry, claimant);
     this.#decide(key, entry);
     this.#guardsChanged(entry, before);
     this.#guardsChanged(entry, after);
@@ -389,7 +389,7 @@ export class Claims {
   }
 
   /** Updates whether the claimant is usable. */
-  #look(contest: Contest, claimant: Claimant): void {
+  #updateUsable(contest: Contest, claimant: Claimant): void {
     const usable = this.#options.usable(claimant.record, claimant.port);
     contest.usable += Number(usable) - Number(claimant.usable);
     claimant.usable = usable;

@@ -42,12 +42,12 @@ export function* nameLosses(
   services: Iterable<{ readonly record: ServiceRecord | undefined }>,
   say: (problem: Problem) => void,
 ): Pieces<void> {
-  let looked = 0;
+  let checked = 0;
   for (const { record } of services) {
     // Later changes belong to the next round.
     const losses = record === undefined ? [] : lossesOf(record, claims, "fresh");
     for (const problem of losses) say(problem);
-    if (losses.length > 0 || ++looked % PIECE === 0) yield;
+    if (losses.length > 0 || ++checked % PIECE === 0) yield;
   }
 }
 
@@ -100,10 +100,10 @@ const MOST_NAMED = 8;
 /** Reports claims that passed between the same two services for the same reason together, one report after another. */
 export function* nameTransfers(passed: PassedClaims, say: (transfer: Transfer) => void): Pieces<void> {
   const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
-  let looked = 0;
+  let checked = 0;
   for (const [ofFamily, holders] of passed) {
     for (const [claim, from] of holders) {
-      if (++looked % PIECE === 0) yield;
+      if (++checked % PIECE === 0) yield;
       const { to, reason } = ofFamily.passed(claim, from) ?? {};
       if (to === undefined || reason === undefined) continue;
       const key = `${from} ${to} ${reason}`;

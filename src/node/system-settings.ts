@@ -102,9 +102,9 @@ async function applyConntrack(
 }
 
 async function applyMax(max: number, files: KernelFiles): Promise<void> {
-  const inForce = await setNumber(files, maxSetting(max));
+  const actual = await setNumber(files, maxSetting(max));
   // If the table stays smaller than desired, its hash may be smaller too.
-  await setNumber(files, hashSetting(Math.min(max, inForce ?? max)));
+  await setNumber(files, hashSetting(Math.min(max, actual ?? max)));
 }
 
 function maxSetting(max: number): DesiredNumber {

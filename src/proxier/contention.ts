@@ -26,7 +26,7 @@ const LONG_MS = 10_000;
 /** Contention ends after this long without another process's change, ms. Rounds further apart are unrelated. */
 const QUIET_MS = 60_000;
 /** Interval between checks that the other process still has its socket, ms. */
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 /** Maximum number of participants to remember. */
 const MAX_PEERS = 16;
 const MAX_NAMES = 5;
@@ -139,7 +139,7 @@ export class Contention {
       : remedyFor(by);
     log.error({ by, pid: process.pid, hint }, "tables contended by another process");
     for (const observer of observers) observer.contended?.({ by, hint });
-    this.#lookLater();
+    this.#checkLater();
   }
 
   async #names(): Promise<string[]> {
@@ -150,8 +150,8 @@ export class Contention {
     return [...new Set(await Promise.all(names))];
   }
 
-  #lookLater(): void {
-    this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
+  #checkLater(): void {
+    this.#timer = setTimeout(() => void this.#check(), CHECK_MS);
     this.#timer.unref();
   }
 
@@ -159,12 +159,12 @@ export class Contention {
    * A process that exits closes its socket. If its socket has never been seen open (`nft`), only its changes show that
    * it exists.
    */
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const gone = await this.#seeOpen();
     if (this.#closed) return;
     if (gone) this.#end("its netlink socket is closed");
     else if (this.#options.clock.now() - this.#last >= QUIET_MS) this.#end("it has changed nothing for a minute");
-    else this.#lookLater();
+    else this.#checkLater();
   }
 
   /** Records which sockets are open. Returns true if all those that were open are now closed. */

@@ -12,7 +12,7 @@ import type { Clock, Table, TableError } from "../table/table-exports.js";
 /** Time between the first two attempts, ms. It doubles up to the sync period. */
 const FIRST_WAIT_MS = 1000;
 /** Interval between checks of the table, ms. */
-const LOOK_MS = 500;
+const CHECK_MS = 500;
 
 export interface OwnerWaitOptions {
   readonly log: Logger;
@@ -64,7 +64,7 @@ export class OwnerWait {
     if (former === undefined) this.#backoff.reset();
     const now = clock.now();
     this.#held = { error, since: former?.since ?? now, notBefore: now + this.#backoff.next() };
-    this.#lookLater();
+    this.#checkLater();
     return former === undefined;
   }
 
@@ -79,8 +79,8 @@ export class OwnerWait {
   }
 
   /** The table was created or deleted, so its owner may have released it. */
-  look(): void {
-    if (this.#held !== undefined) void this.#look();
+  check(): void {
+    if (this.#held !== undefined) void this.#check();
   }
 
   close(): void {
@@ -88,14 +88,14 @@ export class OwnerWait {
     clearTimeout(this.#timer);
   }
 
-  #lookLater(): void {
+  #checkLater(): void {
     clearTimeout(this.#timer);
     if (this.#closed) return;
-    this.#timer = setTimeout(() => void this.#look(), LOOK_MS);
+    this.#timer = setTimeout(() => void this.#check(), CHECK_MS);
     this.#timer.unref();
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const held = this.#held;
     let free = false;
     try {
@@ -105,7 +105,7 @@ export class OwnerWait {
     }
     // Meanwhile another attempt was made.
     if (this.#closed || held === undefined || this.#held !== held) return;
-    if (!free) return this.#lookLater();
+    if (!free) return this.#checkLater();
     this.#held = { ...held, notBefore: Number.NEGATIVE_INFINITY };
     this.#options.request();
   }

@@ -288,7 +288,7 @@ export class Proxier implements ObjectSink {
     const updated = await this.#advanceLarge(services.length > 0);
     // The write that follows starts with its own slice.
     if (yielded) await yieldToEventLoop();
-    if (isFirst) this.#tellFound();
+    if (isFirst) this.#reportFound();
     this.#loaded = true;
     return Math.min(since, ...updated.map((one) => one.since));
   }
@@ -401,7 +401,7 @@ export class Proxier implements ObjectSink {
     this.#log.error(fields, "updating a service failed; last good version kept");
   }
 
-  #tellFound(): void {
+  #reportFound(): void {
     const found = this.families.flatMap((family) => [...family.takeFormerAddresses()]);
     const former = found.filter((address) => this.model.ownerOf(address) === undefined);
     for (const observer of this.#observers) observer.found?.(former);

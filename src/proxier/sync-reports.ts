@@ -66,7 +66,7 @@ export class SyncReports {
     if (ok) this.#log(family, outcome.result, started, since);
     const result = ok ? outcome.result : undefined;
     const underWay = this.#underWay[family];
-    const { inForce, waiting } = ok ? divided(underWay.services, outcome.quarantined) : NOTHING_IN_FORCE;
+    const { active, waiting } = ok ? divided(underWay.services, outcome.quarantined) : NOTHING_ACTIVE;
     const report: SyncReport = {
       family,
       ok,
@@ -75,7 +75,7 @@ export class SyncReports {
       settled: ok && oldest === undefined,
       ...(oldest === undefined ? {} : { oldestMs: this.#options.clock.now() - oldest }),
       triggers: ok ? underWay.triggers : [],
-      services: inForce,
+      services: active,
       work: result && workOf(result),
       ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
     };
@@ -102,18 +102,18 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
   return { transactions, operations: total, bytes, kernelMs: kernelNs / 1e6 };
 }
 
-const NOTHING_IN_FORCE = { inForce: [], waiting: [] };
+const NOTHING_ACTIVE = { active: [], waiting: [] };
 
 /** Divides the services of a write. `waiting`: those that the kernel rejects, until it accepts them. */
 function divided(
   services: UnderWay["services"],
   quarantined: readonly string[],
-): { readonly inForce: readonly string[]; readonly waiting: readonly string[] } {
-  if (quarantined.length === 0) return { inForce: services instanceof Set ? [...services] : services, waiting: [] };
+): { readonly active: readonly string[]; readonly waiting: readonly string[] } {
+  if (quarantined.length === 0) return { active: services instanceof Set ? [...services] : services, waiting: [] };
   const refused = new Set(quarantined);
   const all = [...services];
   return {
-    inForce: all.filter((service) => !refused.has(service)),
+    active: all.filter((service) => !refused.has(service)),
     waiting: all.filter((service) => refused.has(service)),
   };
 }

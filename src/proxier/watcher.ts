@@ -61,7 +61,7 @@ export class Watcher {
           const family = families.find((candidate) => candidate.table === table);
           if (family === undefined) return;
           family.repair.notice(change);
-          if (change.ofTable) family.owner.look();
+          if (change.ofTable) family.owner.check();
           // The owner's writes are no reason to retry.
           if (!family.owner.held) this.#request(family.repair.waitMs());
         },

@@ -238,7 +238,7 @@ export class Table extends DeclaredTable {
       let reading: Reading | undefined;
       try {
         await this.#resolveOwnership();
-        await this.#lookAtOwner();
+        await this.#recheckOwner();
         const { invalidations } = this.#observed;
         if ((repair && invalidations.any) || invalidations.pressing) reading = await this.#read();
         resynced ??= reading?.reason;
@@ -308,7 +308,7 @@ export class Table extends DeclaredTable {
   async #deleteTable(): Promise<ApplyResult> {
     const plan = new Plan();
     plan.push("addTable", this.ref, { op: "delete", kind: "table" }, { kind: "table" });
-    plan.onceInForce(() => void (this.#observed.state = emptyState()));
+    plan.onCommit(() => void (this.#observed.state = emptyState()));
     return this.#write(plan);
   }
 
@@ -388,7 +388,7 @@ export class Table extends DeclaredTable {
   }
 
   /** If another program owned the table at the last read: throws TableError if it still does. This costs less than a read. */
-  async #lookAtOwner(): Promise<void> {
+  async #recheckOwner(): Promise<void> {
     if (!this.#isTheirs(this.#observed.state.table)) return;
     this.#checkOwner(await this.#present());
     this.#observed.invalidations.add({ cause: "asked", reason: "another program owned the table", sets: [] });

@@ -54,10 +54,10 @@ for (let i = 0; i < changes; i++) {
   const pods = podsOf(index, endpoints);
   pods[0] = freshPod(services, endpoints, i);
   const slice = makeSlice(index, pods);
-  const inForce = new Promise<void>((resolve) => (announced = resolve));
+  const written = new Promise<void>((resolve) => (announced = resolve));
   const start = performance.now();
   put(slice);
-  await inForce;
+  await written;
   latencies.push(performance.now() - start);
   await sleep(APART_MS);
 }

@@ -39,7 +39,7 @@ const [services, endpoints, changes] = process.argv.slice(2).map(Number);
 /** Changes that one write combines. */
 const TOGETHER = 50;
 /** Number of measurements on the way, including the last one. */
-const LOOKS = 5;
+const SAMPLES = 5;
 /** A pod's number is reused after this many: pods that are gone for good must leave nothing behind. */
 const PODS = 1_000_000;
 /** One in this many services has session affinity. */
@@ -127,13 +127,13 @@ function used(): Used {
 await churn(changes * WARM_UP);
 const before = used();
 transactions = 0;
-const looks: Used[] = [];
+const samples: Used[] = [];
 const blocked: Blocked[] = [];
-for (let i = 0; i < LOOKS; i++) {
-  blocked.push(await churn(changes / LOOKS));
-  looks.push(used());
+for (let i = 0; i < SAMPLES; i++) {
+  blocked.push(await churn(changes / SAMPLES));
+  samples.push(used());
 }
-const after = looks.pop() ?? before;
+const after = samples.pop() ?? before;
 await proxier.stop();
 await kernel.close();
 const result: Growth = {
@@ -143,7 +143,7 @@ const result: Growth = {
   transactions,
   before,
   after,
-  between: looks,
+  between: samples,
   blocked: longest(blocked),
 };
 tell(result);

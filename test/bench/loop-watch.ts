@@ -38,7 +38,7 @@ export class LoopWatch {
 
   constructor() {
     this.#begin();
-    this.#timer = setInterval(() => this.#look(), 1);
+    this.#timer = setInterval(() => this.#sample(), 1);
     this.#timer.unref();
   }
 
@@ -48,7 +48,7 @@ export class LoopWatch {
   }
 
   stop(): Blocked {
-    this.#look();
+    this.#sample();
     clearInterval(this.#timer);
     return { heldMs: this.#longestHeld, wallMs: this.#longestWall, ownMs: this.#longestOwn };
   }
@@ -59,7 +59,7 @@ export class LoopWatch {
     this.#since = performance.now();
   }
 
-  #look(): void {
+  #sample(): void {
     const wall = performance.now() - this.#since;
     this.#longestWall = Math.max(this.#longestWall, wall);
     this.#longestOwn = Math.max(this.#longestOwn, ownMs() - this.#own);

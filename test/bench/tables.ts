@@ -159,10 +159,10 @@ function tables({
     list.push([...memory.map((one) => memoryRow(one)), ...memoryBefore.map((one) => memoryRow(one, BEFORE))]);
   }
   if (growth !== undefined) {
-    const looks = [growth.before, ...growth.between, growth.after];
+    const samples = [growth.before, ...growth.between, growth.after];
     list.push(
-      looks.map(({ heap, native, rss }, i) => ({
-        "after changes": (growth.changes * i) / (looks.length - 1),
+      samples.map(({ heap, native, rss }, i) => ({
+        "after changes": (growth.changes * i) / (samples.length - 1),
         "heap MB": fixed(heap / 2 ** 20),
         "native MB": fixed(native / 2 ** 20),
         "resident MB": mb(rss),

@@ -74,7 +74,7 @@ interface Watched {
   readonly set: ElementSet;
   readonly lost: readonly string[];
   /** Counts from now on; the hooks run after a dump and before a commit. */
-  count(hooks?: { behindDump?: () => Promise<unknown>; beforeCommit?: () => Promise<unknown> }): Seen;
+  count(hooks?: { afterDump?: () => Promise<unknown>; beforeCommit?: () => Promise<unknown> }): Seen;
 }
 
 /** A watched table, written with this many addresses in one set. */
@@ -101,13 +101,13 @@ async function watched(count: number): Promise<Watched> {
     table,
     set,
     lost,
-    count: ({ behindDump, beforeCommit } = {}) => {
+    count: ({ afterDump, beforeCommit } = {}) => {
       closers.unshift(() => Promise.resolve(Object.assign(kernel, { elements, commit })));
       const seen: Seen = { dumps: 0, expected: [] };
       kernel.elements = async (ref, info) => {
         const dump = await elements(ref, info);
         seen.dumps++;
-        await behindDump?.();
+        await afterDump?.();
         return dump;
       };
       kernel.commit = async (ops, options) => {
@@ -152,7 +152,7 @@ test("a change of the table itself in the middle of a read is seen, and the tabl
   const own = await watched(1000);
   let once = true;
   const seen = own.count({
-    behindDump: async () => {
+    afterDump: async () => {
       if (once) await other.commit([elsewhere(), gone(7)]);
       once = false;
     },

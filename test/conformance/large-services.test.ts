@@ -96,7 +96,7 @@ function put(spec: Spec, endpoints: readonly string[]): void {
 }
 
 /** Resolves when the service has been written since the call. */
-async function inForce(name: string): Promise<void> {
+async function untilWritten(name: string): Promise<void> {
   const from = written.length;
   while (!written.includes(`default/${name}`, from)) await news.promise;
 }
@@ -111,10 +111,10 @@ async function waitsBeside(large: Spec, change: (time: number) => void): Promise
   for (let time = 0; time < TRIES; time++) {
     let isThrough = false;
     change(time);
-    const through = inForce(large.name).then(() => (isThrough = true));
+    const through = untilWritten(large.name).then(() => (isThrough = true));
     proxier.flush();
     await sleep((time % 5) * 10);
-    const small = inForce(SMALL.name);
+    const small = untilWritten(SMALL.name);
     put(SMALL, [`10.244.3.${time + 1}`]);
     const began = performance.now();
     proxier.flush();
@@ -235,14 +235,14 @@ it("reading, comparing and writing a change of 20,000 ports holds the event loop
   });
   try {
     replace(textOf("10.244.1.12"));
-    const loaded = inForce(large.name);
+    const loaded = untilWritten(large.name);
     await source.start(proxier);
     await loaded;
     const held: number[] = [];
     const parsed: number[] = [];
     for (let round = 1; round <= ROUNDS; round++) {
       const text = textOf(`10.244.2.${round}`);
-      const changed = inForce(large.name);
+      const changed = untilWritten(large.name);
       const watch = new LoopWatch();
       replace(text);
       watch.skip();

@@ -162,9 +162,9 @@ const TOGETHER = 5000;
 function beside(): void {
   test("another service's change does not wait until one of 5,000 is found", { timeout: TIMEOUT_MS }, async () => {
     let news = Promise.withResolvers<void>();
-    const inForce = new Set<string>();
+    const active = new Set<string>();
     const synced: ProxierObserver["synced"] = ({ services }) => {
-      for (const service of services) inForce.add(service);
+      for (const service of services) active.add(service);
       news.resolve();
       news = Promise.withResolvers();
     };
@@ -177,7 +177,7 @@ function beside(): void {
     const bad = TOGETHER / 2;
     spoil = withNonsense(new Set([bad]));
     telling = false;
-    inForce.clear();
+    active.clear();
     const began = performance.now();
     for (let i = 0; i < TOGETHER; i++) put(i, podsOf(i + 1, i === bad ? 4 : 3));
     proxier.flush();
@@ -188,9 +188,9 @@ function beside(): void {
       put(other, podsOf(other, 3));
       const changed = performance.now();
       proxier.flush();
-      while (!inForce.has(`bench/svc-${other}`)) await news.promise;
+      while (!active.has(`bench/svc-${other}`)) await news.promise;
       waits.push(performance.now() - changed);
-      if (inForce.size >= TOGETHER - 1 + waits.length) break;
+      if (active.size >= TOGETHER - 1 + waits.length) break;
     }
     const allMs = performance.now() - began;
     waits.sort((a, b) => a - b);

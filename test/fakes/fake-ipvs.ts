@@ -32,7 +32,7 @@ export class FakeIpvs implements IpvsKernel {
   readonly sources = new Map<string, string>();
   /** Makes the next call fail with this errno. */
   failWith: string | undefined;
-  looks = 0;
+  checks = 0;
 
   /** Adds "TCP 10.96.0.1:80" with this many open connections. */
   serve(protocol: Protocol, address: string, port: number, open = 0, more: Partial<Destination> = {}): void {
@@ -63,7 +63,7 @@ export class FakeIpvs implements IpvsKernel {
 
   readonly ipvs = {
     virtualServers: (): Promise<VirtualServer[]> => {
-      this.looks++;
+      this.checks++;
       const errno = this.failWith;
       this.failWith = undefined;
       if (errno !== undefined) return Promise.reject(new KernelError("system", errno, { action: "test", errno }));

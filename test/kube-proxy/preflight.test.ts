@@ -21,7 +21,7 @@ afterEach(async () => {
   await node.cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 });
 });
 
-async function look(
+async function runPreflight(
   settings: Manifest = {},
 ): Promise<{ code: number; report: PreflightReport; says(check: string): string[] }> {
   const { code, stdout } = await node.cluster.command([
@@ -48,7 +48,7 @@ async function chainsIn(mode: Mode, table: string): Promise<number> {
 describe.each(MODES)("mode %s", (mode) => {
   test("its mode is recognized, its ports are its own, and its health and node ports are no obstacle", async () => {
     await node.startKubeProxy(mode);
-    const { report, says } = await look({ nodePortAddresses: ["primary"] });
+    const { report, says } = await runPreflight({ nodePortAddresses: ["primary"] });
     expect(report.findings.filter(({ level }) => level === "problem")).toEqual([]);
     for (const bind of ["healthzBindAddress 0.0.0.0:10256", "metricsBindAddress 127.0.0.1:10249"]) {
       expect(report.findings.map(({ what }) => what)).toContainEqual(
@@ -89,7 +89,7 @@ describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, and nodePor
 
   test("node ports on other addresses, which would be gone, are named; they were there, and are gone then", async () => {
     await node.startKubeProxy(mode);
-    const { says } = await look();
+    const { says } = await runPreflight();
     expect(says("node-ports")).toContainEqual(
       expect.stringContaining("node ports answer on all of the node's addresses now"),
     );

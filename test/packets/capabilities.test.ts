@@ -46,7 +46,7 @@ test("the container is as its manifest says", async () => {
 
 test("preflight looks at the node in it, and tries the rules", async () => {
   const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
-  const { code, stdout } = await cluster.commandBehind(container(), ["preflight", ...(await cluster.write(objects))]);
+  const { code, stdout } = await cluster.commandThrough(container(), ["preflight", ...(await cluster.write(objects))]);
   expect({ code, stdout }).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(/nothing is in the way|\(not checked: rules\)/) as string,
@@ -56,7 +56,7 @@ test("preflight looks at the node in it, and tries the rules", async () => {
 
 test("the program serves in it", async () => {
   const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
-  const done = await cluster.commandBehind(container(), ["run", ...(await cluster.write(objects)), "--once"]);
+  const done = await cluster.commandThrough(container(), ["run", ...(await cluster.write(objects)), "--once"]);
   expect(done).toMatchObject({ code: 0 });
   const wrong = await Promise.all([
     checkRow(cluster, { rule: "", from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } }),
@@ -66,6 +66,6 @@ test("the program serves in it", async () => {
 });
 
 test("and cleans up in it", async () => {
-  expect(await cluster.commandBehind(container(), ["cleanup"])).toMatchObject({ code: 0 });
+  expect(await cluster.commandThrough(container(), ["cleanup"])).toMatchObject({ code: 0 });
   expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).not.toContain("kube-proxy");
 });

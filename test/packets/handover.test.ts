@@ -250,14 +250,14 @@ describe("the end of the copy", () => {
 
   longTest("its time limit: then it translates nothing, and status says so", async () => {
     const row: Row = { rule: "", from: "b", to: everyWay(web), expect: "untouched" };
-    const inForce: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
+    const activeRow: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
     /** Checks an active copy. Returns for how long it has been active, ms. */
-    const look = async (...limit: readonly string[]): Promise<number> => {
+    const activeMs = async (...limit: readonly string[]): Promise<number> => {
       await oursAgain();
       await handover(...limit);
       const began = performance.now();
       await removeTables();
-      expect(await checkRow(cluster, inForce)).toEqual([]);
+      expect(await checkRow(cluster, activeRow)).toEqual([]);
       const { stdout } = await cluster.command(["status"]);
       expect(stdout).toMatch(/handover copy of the IPv4 rules/);
       // That message would contradict it.
@@ -266,8 +266,8 @@ describe("the end of the copy", () => {
       return performance.now() - began;
     };
     // Several times as long as this machine needs for the checks: the copy must not expire during them.
-    const seconds = Math.max(4, Math.ceil((4 * (await look())) / 1000));
-    const tookMs = await look("--for", `${seconds}s`);
+    const seconds = Math.max(4, Math.ceil((4 * (await activeMs())) / 1000));
+    const tookMs = await activeMs("--for", `${seconds}s`);
     await sleep(seconds * 1000 - tookMs);
     expect(await checkRow(cluster, row)).toEqual([]);
     expect((await cluster.command(["status"])).stdout).toMatch(/expired handover copy of the IPv6 rules/);
@@ -277,7 +277,7 @@ describe("the end of the copy", () => {
 test("handover needs no right but CAP_NET_ADMIN", async () => {
   await oursAgain();
   const rights = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs"];
-  const done = await cluster.commandBehind(rights, ["handover"]);
+  const done = await cluster.commandThrough(rights, ["handover"]);
   expect({ code: done.code, stderr: done.stderr }).toMatchObject({ code: 0 });
 });
 

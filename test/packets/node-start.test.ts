@@ -165,7 +165,7 @@ describe("a cluster", () => {
       const text = await namespace.mustRun(["nft", "list", "set", family, "kube-proxy", "service-cidrs"]);
       return /elements = \{ (.*) \}/.exec(text)?.[1] ?? "";
     };
-    const inForce = async (): Promise<void> => {
+    const expectActive = async (): Promise<void> => {
       await expect.poll(() => dropped("ip")).toBe(PLAN.serviceCIDR.ip);
       await expect.poll(() => dropped("ip6")).toBe(PLAN.serviceCIDR.ip6);
     };
@@ -192,14 +192,14 @@ describe("a cluster", () => {
         // Do not wait for the end of a hanging request or the long delay after 403.
         await stop();
         await launch({});
-        await inForce();
+        await expectActive();
         await stop();
         await api.call("fail", { resource: "servicecidrs" }, effect);
         await put(serviceObject({ name: "more", n: 2, endpoints: [] }));
         await launch({});
         const clusterIPs = () => namespace.mustRun(["nft", "list", "set", "ip", "kube-proxy", "cluster-ips"]);
         await expect.poll(clusterIPs).toContain(clusterAddress(2).ip);
-        await inForce();
+        await expectActive();
       },
     );
 
@@ -211,12 +211,12 @@ describe("a cluster", () => {
       await written();
       expect(await dropped("ip")).toBe("");
       await api.call("mend");
-      await inForce();
+      await expectActive();
     });
 
     longTest("of a server that has none removes what was in force", async () => {
       await start({}, nodeObject(), serviceCIDRObject());
-      await inForce();
+      await expectActive();
       await stop();
       await api.call("fail", { resource: "servicecidrs" }, { status: 404 });
       await launch({});

@@ -75,14 +75,14 @@ async function stateOf(node: Namespace): Promise<string> {
     .join("\n");
 }
 
-interface Looked {
+interface Report {
   readonly code: number;
   readonly report: PreflightReport;
   readonly findings: readonly Finding[];
 }
 
 /** Verifies for each check that it changes nothing. */
-async function look(args: readonly string[] = [], config: Manifest = configuration()): Promise<Looked> {
+async function runPreflight(args: readonly string[] = [], config: Manifest = configuration()): Promise<Report> {
   const file = join(directory, "config.json");
   await writeFile(file, JSON.stringify(config));
   before = await stateOf(cluster.lab.node);
@@ -125,7 +125,7 @@ describe("kube-proxy's modes", () => {
       setUp(family, { ...options, serviceCIDR: options.serviceCIDR[family], clusterCIDR: PLAN.clusterCIDR[family] }),
     );
     await nft(lines.join("\n"));
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(saying(findings, "problem")).toEqual([]);
     expect(code).toBe(0);
     for (const family of FAMILIES) {
@@ -140,7 +140,7 @@ describe("kube-proxy's modes", () => {
     afterEach(() => cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 }));
 
     test("its chains are counted, and what others have beside them is none of them", async () => {
-      const { code, findings } = await look([], written(["primary"]));
+      const { code, findings } = await runPreflight([], written(["primary"]));
       expect(saying(findings, "problem")).toEqual([]);
       expect(code).toBe(0);
       expect(saying(findings, "ok", "mode")).toContainEqual(
@@ -154,7 +154,7 @@ describe("kube-proxy's modes", () => {
     });
 
     test("node ports that would be lost are a problem, until nodePortAddresses is written out", async () => {
-      const { code, findings } = await look(["--manifests", await manifests([])], {
+      const { code, findings } = await runPreflight(["--manifests", await manifests([])], {
         ...configuration(),
         nodePortAddresses: [],
       });
@@ -165,21 +165,21 @@ describe("kube-proxy's modes", () => {
         ),
       ]);
       expect(saying(findings, "problem")[0]).toContain(`alone: no more on`);
-      expect((await look([], written(["all"]))).code).toBe(0);
+      expect((await runPreflight([], written(["all"]))).code).toBe(0);
     });
 
     test("node ports on 127.0.0.1 as well, if the kernel routes them", async () => {
       await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
-      const { code, findings } = await look([], written(["all"]));
+      const { code, findings } = await runPreflight([], written(["all"]));
       expect(code).toBe(1);
       expect(saying(findings, "problem")).toEqual([expect.stringMatching(/^node ports answer on 127\.0\.0\.1 now/)]);
-      expect((await look([], written(["all", "localhost"]))).code).toBe(0);
+      expect((await runPreflight([], written(["all", "localhost"]))).code).toBe(0);
     });
 
     test("health checks that it accepts, if a firewall drops the rest", async () => {
       await nft(`add rule ip filter KUBE-NODEPORTS tcp dport 32100 counter accept
         add chain ip filter INPUT { policy drop; }`);
-      const { code, findings } = await look([], written(["primary"]));
+      const { code, findings } = await runPreflight([], written(["primary"]));
       expect(code).toBe(1);
       expect(saying(findings, "problem")).toEqual([
         expect.stringMatching(
@@ -240,7 +240,7 @@ describe("kube-proxy's modes", () => {
 describe("tables of the name kube-proxy", () => {
   test("another program's is a problem: all in it would go", async () => {
     await nft("add table ip kube-proxy\nadd chain ip kube-proxy mine");
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
       expect.stringMatching(/^table ip kube-proxy is there with none of kube-proxy's maps/),
@@ -249,7 +249,7 @@ describe("tables of the name kube-proxy", () => {
 
   test("nft-proxier's own is gone on with", async () => {
     await cluster.apply(serviceObjects(cluster.lab, web));
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(code).toBe(0);
     expect(saying(findings, "ok", "mode")).toContain("table ip kube-proxy is nft-proxier's: it goes on with it");
   });
@@ -258,7 +258,7 @@ describe("tables of the name kube-proxy", () => {
 describe("other programs", () => {
   test("a chain that drops forwarded packets and accepts nothing is a problem, with a command that fixes it", async () => {
     await nft("add table ip wall\nadd chain ip wall forward { type filter hook forward priority 0; policy drop; }");
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     const [found, ...more] = findings.filter(({ level }) => level === "problem");
     expect(more).toEqual([]);
@@ -268,7 +268,7 @@ describe("other programs", () => {
       what: expect.stringMatching(/^chain forward of table ip wall drops/) as string,
     });
     await cluster.lab.node.mustRun(["nft", ...(/nft (.*accept)/.exec(found.remedy ?? "")?.[1] ?? "").split(" ")]);
-    const mended = await look();
+    const mended = await runPreflight();
     expect(mended.code).toBe(0);
     expect(saying(mended.findings, "note", "forward-policy")).toHaveLength(1);
   });
@@ -276,11 +276,11 @@ describe("other programs", () => {
   test("a rule that drops packets to services is a problem if services are known, and not called harmless if not", async () => {
     await nft("add table inet wall\nadd chain inet wall forward { type filter hook forward priority 0; }");
     const known = ["--manifests", await manifests([web])];
-    expect(saying((await look(known)).findings, "ok", "hooks")).toEqual([
+    expect(saying((await runPreflight(known)).findings, "ok", "hooks")).toEqual([
       "no other program's rules are in the way of services",
     ]);
     await nft(`add rule inet wall forward tcp dport ${POD_PORT} drop`);
-    const { code, findings } = await look(known);
+    const { code, findings } = await runPreflight(known);
     expect([code, saying(findings, "problem")]).toEqual([
       1,
       [
@@ -289,7 +289,7 @@ describe("other programs", () => {
         ),
       ],
     ]);
-    expect(saying((await look()).findings, "ok", "hooks")).toEqual([
+    expect(saying((await runPreflight()).findings, "ok", "hooks")).toEqual([
       expect.stringContaining("their rules were not tried"),
     ]);
   });
@@ -304,7 +304,7 @@ describe("other programs", () => {
       add chain inet early input { type filter hook input priority 0; policy drop; }
       add rule inet early input accept
     `);
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(code).toBe(0);
     expect(saying(findings, "note", "nat-chains")).toEqual([
       expect.stringMatching(
@@ -332,14 +332,14 @@ describe("other programs", () => {
       add rule ip other forward meta mark and 0x4000 == 0x4000 counter
       add rule ip other forward tcp dport 7 meta mark set ct mark
     `);
-    const { code, findings } = await look();
+    const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
       "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward): nft-proxier would masquerade what they mark",
       "rules of table ip other write over bit 14 of the packet mark (0x4000) (chain forward): services' packets that they meet on their way to an endpoint are not masqueraded",
     ]);
     await nft("flush chain ip other forward");
-    const settled = await look([], { ...configuration(), nftables: { masqueradeBit: 19 } });
+    const settled = await runPreflight([], { ...configuration(), nftables: { masqueradeBit: 19 } });
     expect(saying(settled.findings, "problem")).toEqual([]);
     expect(settled.code).toBe(0);
   });
@@ -351,13 +351,13 @@ describe("other programs", () => {
       add rule ip other behind tcp dport 7 redirect to :8
       add chain ip other empty { type nat hook prerouting priority -150; }
     `);
-    expect(saying((await look()).findings, "note", "nat-chains")).toEqual([]);
+    expect(saying((await runPreflight()).findings, "note", "nat-chains")).toEqual([]);
   });
 });
 
 describe("configuration", () => {
   test("a mode of another proxier is a problem that says what to set", async () => {
-    const { code, findings } = await look([], { ...configuration(), mode: "ipvs" });
+    const { code, findings } = await runPreflight([], { ...configuration(), mode: "ipvs" });
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
       expect.stringMatching(/config\.json: mode: "ipvs" is another proxier's: set mode to "nftables"/),
@@ -378,7 +378,7 @@ describe("configuration", () => {
 
   test("the rest of such a configuration is looked at all the same, the IPVS mode's settings too", async () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
-    const { findings } = await look([], { ...ipvs, nodePortAddrs: ["primary"] });
+    const { findings } = await runPreflight([], { ...ipvs, nodePortAddrs: ["primary"] });
     const notes = saying(findings, "note", "config");
     expect(notes).toContain("the rest was looked at with mode: nftables");
     for (const text of [
@@ -391,13 +391,13 @@ describe("configuration", () => {
   });
 
   test("a field that there is not is a note", async () => {
-    const { code, findings } = await look([], { ...configuration(), nodePortAddrs: ["primary"] });
+    const { code, findings } = await runPreflight([], { ...configuration(), nodePortAddrs: ["primary"] });
     expect(code).toBe(0);
     expect(saying(findings, "note", "config")).toContainEqual(expect.stringMatching(/^nodePortAddrs is not a field/));
   });
 
   test("a bridge that is not there is a problem", async () => {
-    const { code, findings } = await look([], {
+    const { code, findings } = await runPreflight([], {
       ...configuration(),
       detectLocalMode: "BridgeInterface",
       detectLocal: { bridgeInterface: "br-none" },
@@ -410,7 +410,7 @@ describe("configuration", () => {
     const script = "require('node:net').createServer().listen(10256, '0.0.0.0', () => console.log('up'))";
     const other = cluster.lab.node.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
     await new Promise((resolve) => other.stdout?.once("data", resolve));
-    const { code, findings } = await look([], { ...configuration(), healthzBindAddress: "0.0.0.0:10256" });
+    const { code, findings } = await runPreflight([], { ...configuration(), healthzBindAddress: "0.0.0.0:10256" });
     other.kill();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
@@ -437,7 +437,7 @@ describe("configuration", () => {
 describe("objects", () => {
   test("of manifests are tried in the kernel, and what cannot be served is named", async () => {
     const wrong = { name: "wrong", n: 3, endpoints: ["a"], spec: { externalIPs: ["nowhere"] } };
-    const good = await look(["--manifests", await manifests([web, sticky])]);
+    const good = await runPreflight(["--manifests", await manifests([web, sticky])]);
     expect(good.code).toBe(0);
     expect(good.report.nodeName).toBe(NODE);
     expect(saying(good.findings, "ok", "rules")).toContainEqual(
@@ -447,14 +447,14 @@ describe("objects", () => {
       expect.stringMatching(/2 services with \d+ endpoints by IPv4/),
     ]);
     const misspelt = { name: "web", n: 1, endpoints: ["a"], spec: { externalIps: ["203.0.113.7"] } };
-    const ignored = await look(["--manifests", await manifests([misspelt])]);
+    const ignored = await runPreflight(["--manifests", await manifests([misspelt])]);
     expect([ignored.code, saying(ignored.findings, "problem")]).toEqual([
       1,
       [
         "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; ignored",
       ],
     ]);
-    const bad = await look(["--manifests", await manifests([web, wrong])]);
+    const bad = await runPreflight(["--manifests", await manifests([web, wrong])]);
     expect(bad.code).toBe(1);
     expect(saying(bad.findings, "problem")).toEqual([
       expect.stringMatching(/^Service default\/wrong: spec\.externalIPs\[0\]: /),
@@ -468,7 +468,7 @@ describe("objects", () => {
     ] as unknown as readonly KubeJson[]);
     const kubeconfig = join(directory, "kubeconfig");
     await writeFile(kubeconfig, api.kubeconfig);
-    const { code, findings } = await look([], { ...configuration(), clientConnection: { kubeconfig } });
+    const { code, findings } = await runPreflight([], { ...configuration(), clientConnection: { kubeconfig } });
     expect(code).toBe(0);
     expect(saying(findings, "ok", "objects")).toEqual([expect.stringMatching(/^to be served: 1 service with /)]);
     expect(saying(findings, "ok", "node-ports")).toEqual([
@@ -477,7 +477,7 @@ describe("objects", () => {
   });
 
   test("that were not looked at are a note", async () => {
-    expect(saying((await look()).findings, "note", "objects")).toEqual([
+    expect(saying((await runPreflight()).findings, "note", "objects")).toEqual([
       "services were not looked at: no API server is configured",
     ]);
   });
@@ -498,7 +498,7 @@ async function manifests(services: readonly ServiceSpec[]): Promise<string> {
 describe("what keeps it from looking ends with 2", () => {
   test("no CAP_NET_ADMIN", async () => {
     const rights = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"];
-    const { code, stdout, stderr } = await cluster.commandBehind(rights, ["preflight"]);
+    const { code, stdout, stderr } = await cluster.commandThrough(rights, ["preflight"]);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
     expect(stderr).toMatch(/could not be looked at: .*CAP_NET_ADMIN/);
   });

@@ -233,7 +233,7 @@ test("status names the last process that changed the table", async () => {
 test("another user is refused", async () => {
   // The user may read everything, because the program may be in a directory that other users cannot enter.
   const reads = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"];
-  const { code, stderr } = await cluster.commandBehind(
+  const { code, stderr } = await cluster.commandThrough(
     ["setpriv", "--reuid", "65534", "--clear-groups", ...reads],
     ["status", "--socket", socket],
   );

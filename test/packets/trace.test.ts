@@ -439,7 +439,7 @@ function onNewer(): void {
 
   test("CAP_NET_ADMIN is enough, and the words are for people", async () => {
     const rights = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs"];
-    const done = cluster.commandBehind(rights, [
+    const done = cluster.commandThrough(rights, [
       "trace",
       `${clusterIP(empty).address.ip}:80`,
       "--count",

@@ -212,7 +212,7 @@ class FamilyRun {
       async (entries) => {
         handedOver += entries.length;
         for (const entry of entries) if (directionOf(entry) === "reply") answered++;
-        await this.#look(entries, known);
+        await this.#decideAll(entries, known);
       },
       prefilter,
     );
@@ -241,7 +241,7 @@ class FamilyRun {
     return prefilter.build();
   }
 
-  async #look(entries: readonly ConntrackEntry[], known: ServiceKnowledge): Promise<void> {
+  async #decideAll(entries: readonly ConntrackEntry[], known: ServiceKnowledge): Promise<void> {
     const stale: Going[] = [];
     for (const entry of entries) {
       const decision = decide(entry, known);

@@ -20,7 +20,7 @@ export type ListedModel = Pick<
 /** A service's state in the kernel, which does not follow from its objects. */
 export interface ServiceStates {
   /** Whether the family's rules have been written since the start. */
-  inForce(family: IpFamily): boolean;
+  active(family: IpFamily): boolean;
   /** Returns why the kernel rejects the service ("namespace/name"), or undefined if it accepts it. */
   quarantineReason(family: IpFamily, service: string): string | undefined;
 }
@@ -166,7 +166,7 @@ function stateOf(
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
-  if (!states.inForce(family)) return { state: "pending", reason: "the rules have not been written since the start" };
+  if (!states.active(family)) return { state: "pending", reason: "the rules have not been written since the start" };
   if (lost !== undefined) return { state: "shadowed", reason: lost };
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);

@@ -19,7 +19,7 @@ import { TimeSlice } from "../../base/time-slice.js";
 import type { ServicePacket } from "../../tools/explain/firewalls.js";
 import { packetsOf } from "../../tools/explain/service-packets.js";
 import { EventRing } from "./event-ring.js";
-import type { NodeLook, ServedPackets } from "../../migration/preflight/node-look.js";
+import type { NodeInspection, ServedPackets } from "../../migration/preflight/node-inspection.js";
 import type { ServiceStates } from "./services.js";
 import {
   API_VERSION,
@@ -50,7 +50,7 @@ export interface StatusBoardOptions {
   >;
   readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
   /** Checks facts of the node other than rules. Default: no check. */
-  readonly lookAtNode?: (served: ServedPackets) => Promise<NodeLook>;
+  readonly inspectNode?: (served: ServedPackets) => Promise<NodeInspection>;
   /** Whether a health port is served (healthzBindAddress). Default false. */
   readonly servesHealthz?: boolean;
   /** Undefined if there is no API server. */
@@ -79,7 +79,7 @@ export type NoteSource = () => Iterable<string>;
 export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #options: StatusBoardOptions;
   readonly #now: () => number;
-  readonly #inForce = new Set<IpFamily>();
+  readonly #active = new Set<IpFamily>();
   readonly #failing = new Set<IpFamily>();
   readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
   readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
@@ -119,8 +119,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       return;
     }
     if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
-    if (work === undefined || this.#inForce.has(family)) return;
-    this.#inForce.add(family);
+    if (work === undefined || this.#active.has(family)) return;
+    this.#active.add(family);
     const { services, endpoints } = this.#options.model.counts(family);
     this.#note(
       "normal",
@@ -178,13 +178,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     this.#note("normal", `${FAMILY_NAMES[family]} of ${service} in force again`);
   }
 
-  inForce(family: IpFamily): boolean {
-    return this.#inForce.has(family);
+  active(family: IpFamily): boolean {
+    return this.#active.has(family);
   }
 
   /** Whether no rules have been written since the start. The kernel may still serve the rules of an earlier run. */
   get writtenNothing(): boolean {
-    return this.#inForce.size === 0;
+    return this.#active.size === 0;
   }
 
   quarantineReason(family: IpFamily, service: string): string | undefined {
@@ -201,8 +201,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   /** Never rejects. */
   async status(): Promise<StatusReport> {
-    const { version, nodeName, families, model, health, lookAtNode, missingFeatures, servesHealthz } = this.#options;
-    const [look, missing] = await Promise.all([lookAtNode?.(this.#served()), missingFeatures?.()]);
+    const { version, nodeName, families, model, health, inspectNode, missingFeatures, servesHealthz } = this.#options;
+    const [inspection, missing] = await Promise.all([inspectNode?.(this.#served()), missingFeatures?.()]);
     const ignored = await this.#ignored();
     const entries = await this.#kernelEntries();
     const api = this.#options.api?.();
@@ -218,7 +218,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       healthz: servesHealthz ? this.#healthz() : undefined,
       families: families.map((family) => ({
         family,
-        inForce: this.#inForce.has(family),
+        inForce: this.#active.has(family),
         ...model.counts(family),
         pendingMs: Math.round(health.pendingMs(family)),
         ...this.#nodePorts.get(family),
@@ -226,13 +226,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       })),
       pendingServices: model.dirtyServices,
       api,
-      conntrack: look?.conntrack,
-      firewalls: look?.firewalls,
+      conntrack: inspection?.conntrack,
+      firewalls: inspection?.firewalls,
       missingFeatures: missing ?? [],
       ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
       lastRepair: this.#lastRepair,
       ...(notes.length > 0 && { notes }),
-      problems: [...this.#problems(look), ...ignored.problems],
+      problems: [...this.#problems(inspection), ...ignored.problems],
     };
   }
 
@@ -240,7 +240,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const { families, kernelEntries } = this.#options;
     const found = new Map<IpFamily, Pick<FamilyStatus, "kernelEntries">>();
     for (const family of families) {
-      if (this.#inForce.has(family)) continue;
+      if (this.#active.has(family)) continue;
       const count = await kernelEntries?.(family).catch(() => undefined);
       if (count !== undefined) found.set(family, { kernelEntries: count });
     }
@@ -267,13 +267,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   /** Returns the worst problems first. */
-  #problems(look: NodeLook | undefined): StatusProblem[] {
+  #problems(inspection: NodeInspection | undefined): StatusProblem[] {
     const ofParts = this.#sources.flatMap((source) => [...source()]);
     return [
       ...this.#writing(),
       ...ofParts,
       ...this.#node(),
-      ...(look?.problems ?? []),
+      ...(inspection?.problems ?? []),
       ...this.#disturbed(),
       ...this.#refused(),
     ];
@@ -301,7 +301,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       if (this.#failing.has(family)) {
         const remedy = "the log names the operation and the kernel's error; what was in force stays";
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
-      } else if (!this.#inForce.has(family)) {
+      } else if (!this.#active.has(family)) {
         const remedy = "the log says what is waited for: the API server, the Node object, complete manifests";
         yield { what: `no ${FAMILY_NAMES[family]} rules have been written since the start`, remedy };
       }

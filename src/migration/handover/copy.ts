@@ -22,7 +22,7 @@ import { commentData } from "../../table/table-exports.js";
 import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source.js";
 
 /** Distance to the hooks of other programs, because some place theirs right after the usual priorities. */
-const BEHIND = 5;
+const PRIORITY_GAP = 5;
 /** The set whose elements' timeouts determine how long the copy is active. */
 export const TIME_LIMIT = "time-limit";
 const SOURCE_RANGES = "source-ranges";
@@ -47,17 +47,17 @@ export interface Outline {
 /** Returns undefined if packets do not reach this table, or if it is not ours. */
 export function outlineOf(source: SourceTable): Outline | undefined {
   const ownRules = (chain: string): readonly RuleInfo[] => source.rules.get(chain) ?? [];
-  const looksIn = (set: string) => (rule: CopiedRule) => rule.exprs.some((expr) => setOf(expr) === set);
-  if (!ownRules(ChainName.services).some(looksIn(SetName.services))) return undefined;
+  const uses = (set: string) => (rule: CopiedRule) => rule.exprs.some((expr) => setOf(expr) === set);
+  if (!ownRules(ChainName.services).some(uses(SetName.services))) return undefined;
   const early = [ChainName.filterPreroutingPreDnat, ChainName.filterOutputPreDnat];
   const sourceRanges =
-    early.map((chain) => ownRules(chain).filter(looksIn(SetName.firewallIPs))).find((rules) => rules.length > 0) ?? [];
+    early.map((chain) => ownRules(chain).filter(uses(SetName.firewallIPs))).find((rules) => rules.length > 0) ?? [];
   const hooked: HookedChain[] = [];
   const add = (chain: string, rules: (own: readonly RuleInfo[]) => readonly CopiedRule[]): boolean => {
     const base = source.chains.get(chain)?.base;
     const copied = base === undefined ? [] : rules(ownRules(chain));
     if (base === undefined || copied.length === 0) return false;
-    hooked.push({ chain, base: { ...base, priority: base.priority + BEHIND }, rules: copied });
+    hooked.push({ chain, base: { ...base, priority: base.priority + PRIORITY_GAP }, rules: copied });
     return true;
   };
   const toService = (own: readonly CopiedRule[]): CopiedRule[] => [
@@ -119,7 +119,7 @@ export function ownOp({ to, mark }: Pick<CopyOptions, "to" | "mark">): Op {
 }
 
 /** Makes its transaction fail with EEXIST if the copy is active. */
-export function notInForceOp(to: TableRef): Op {
+export function inactiveOp(to: TableRef): Op {
   return { op: "create", kind: "elements", set: TIME_LIMIT, elements: timeLimitElements(1), ...to };
 }
 

@@ -14,7 +14,7 @@ import { HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
 import {
   elementOps,
   hookOps,
-  notInForceOp,
+  inactiveOp,
   outlineOf,
   type Outline,
   ownOp,
@@ -225,7 +225,7 @@ export async function removeFormerHandover(
     const mark = sets.find(({ set }) => set.startsWith(MARK))?.set;
     await kernel.commit([
       ...(mark === undefined ? [] : [ownOp({ to, mark })]),
-      ...(limits.length > 0 ? [] : [notInForceOp(to)]),
+      ...(limits.length > 0 ? [] : [inactiveOp(to)]),
       { op: "delete", kind: "table", ...to },
     ]);
     return "removed";

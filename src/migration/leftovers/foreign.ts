@@ -2,7 +2,7 @@
  * Finds and reports what kube-proxy left outside nf_tables, in the tables of the older iptables and in IPVS. Removes
  * nothing.
  */
-import { findIpvs } from "./ipvs-look.js";
+import { findIpvs } from "./find-ipvs.js";
 import { findLegacy, type LegacyReader } from "./legacy.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 

@@ -20,7 +20,7 @@ const LONGEST_MS = 60_000;
  * Number of checks, 15 min in total, after which sets in use are left if all else is gone. Another process may prevent
  * the removal of kube-proxy's rules for that long.
  */
-const BUSY_LOOKS = 20;
+const BUSY_PASSES = 20;
 /** Maximum number of remaining virtual servers to name in the log. */
 const NAMED = 10;
 
@@ -70,7 +70,7 @@ export class IpvsRemoval {
   readonly #backoff = new Backoff({ firstMs: FIRST_MS, longestMs: LONGEST_MS });
   #cancel: (() => void) | undefined;
   #work: Promise<void> = Promise.resolve();
-  #busyLooks = 0;
+  #busyPasses = 0;
   #failed = false;
   #closed = false;
 
@@ -88,7 +88,7 @@ export class IpvsRemoval {
     this.#families.add(family);
     this.#backoff.reset();
     this.#cancel?.();
-    await this.#look();
+    await this.#check();
   }
 
   /** Describes what remains in use. Returns undefined if nothing does. */
@@ -113,14 +113,14 @@ export class IpvsRemoval {
   }
 
   /** Runs one check at a time, and schedules the next. */
-  #look(): Promise<void> {
+  #check(): Promise<void> {
     const before = this.#work;
     this.#work = (async () => {
       await before;
       if (this.#closed) return;
       this.#cancel?.();
       const again = await this.#pass();
-      if (again && !this.#closed) this.#cancel = this.#later(() => void this.#look(), this.#backoff.next());
+      if (again && !this.#closed) this.#cancel = this.#later(() => void this.#check(), this.#backoff.next());
     })();
     return this.#work;
   }
@@ -168,8 +168,8 @@ export class IpvsRemoval {
       return false;
     }
     const onlySets = pass.waitingServers === 0 && pass.waitingAddresses.length === 0;
-    this.#busyLooks = onlySets ? this.#busyLooks + 1 : 0;
-    if (this.#busyLooks < BUSY_LOOKS) return true;
+    this.#busyPasses = onlySets ? this.#busyPasses + 1 : 0;
+    if (this.#busyPasses < BUSY_PASSES) return true;
     logBusy(log, pass);
     return false;
   }

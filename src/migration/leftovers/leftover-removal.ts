@@ -12,7 +12,7 @@ import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
 import type { ForeignOptions } from "./foreign.js";
 import { removeIptablesChains } from "./iptables.js";
 import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
-import { findIpvs } from "./ipvs-look.js";
+import { findIpvs } from "./find-ipvs.js";
 import { findLegacy } from "./legacy.js";
 import { removeLegacy } from "./legacy-removal.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";

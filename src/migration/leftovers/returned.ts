@@ -19,7 +19,7 @@ const EVERY_MS = 60_000;
  * During this many checks, 5 min, a kube-proxy is assumed to be about to end. After that, it was started or kept on
  * purpose.
  */
-const REMOVING_LOOKS = 5;
+const REMOVING_CHECKS = 5;
 
 export interface ReturnedOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
@@ -35,7 +35,7 @@ export interface ReturnedOptions {
 }
 
 /** The last result for the older iptables' table nat, with the table's layout at that time. */
-interface LegacyLook {
+interface LegacyCheck {
   readonly layout: string | undefined;
   readonly serves: boolean;
 }
@@ -44,11 +44,11 @@ interface LegacyLook {
  * Reads the table, which may have 100,000 entries, only if its layout differs from that in `last`. A replaced table
  * with the same lengths would not be noticed. Rejects with KernelError.
  */
-async function lookAtLegacy(
+async function checkLegacy(
   { legacy }: Pick<ReturnedOptions, "legacy">,
   family: IpFamily,
-  last: LegacyLook | undefined,
-): Promise<LegacyLook> {
+  last: LegacyCheck | undefined,
+): Promise<LegacyCheck> {
   // Read before the chains, so that the next check sees changes made in between.
   const layout = await legacy?.layout?.(family, "nat");
   if (last !== undefined && layout !== undefined && layout === last.layout) return last;
@@ -63,7 +63,7 @@ async function lookAtLegacy(
 async function servingTables(
   options: Omit<ReturnedOptions, "remove">,
   family: IpFamily,
-  looks: Map<IpFamily, LegacyLook>,
+  checks: Map<IpFamily, LegacyCheck>,
 ): Promise<string[]> {
   const { kernel, root = "/", legacy } = options;
   const found: string[] = [];
@@ -72,9 +72,9 @@ async function servingTables(
     if ((await kernel.chains(nat, [SIGN])).length > 0) found.push(`${family} nat`);
   }
   if (legacy?.chains !== undefined && (await presentTables(family, root)).includes("nat")) {
-    const look = await lookAtLegacy(options, family, looks.get(family));
-    looks.set(family, look);
-    if (look.serves) found.push(`${family} nat of the older iptables`);
+    const check = await checkLegacy(options, family, checks.get(family));
+    checks.set(family, check);
+    if (check.serves) found.push(`${family} nat of the older iptables`);
   }
   return found;
 }
@@ -87,10 +87,10 @@ export class ReturnedRules {
   readonly #options: ReturnedOptions;
   readonly #later: NonNullable<ReturnedOptions["later"]>;
   readonly #families = new Set<IpFamily>();
-  readonly #legacyLooks = new Map<IpFamily, LegacyLook>();
+  readonly #legacyChecks = new Map<IpFamily, LegacyCheck>();
   #found: readonly string[] = [];
   #said = false;
-  #looks = 0;
+  #checks = 0;
   #work: Promise<void> = Promise.resolve();
   #cancel: (() => void) | undefined;
   #closed = false;
@@ -121,15 +121,15 @@ export class ReturnedRules {
   #plan(): void {
     if (this.#closed) return;
     this.#cancel = this.#later(() => {
-      this.#work = this.#lookAtAll().finally(() => this.#plan());
+      this.#work = this.#checkAll().finally(() => this.#plan());
     }, EVERY_MS);
   }
 
-  async #lookAtAll(): Promise<void> {
-    const removes = ++this.#looks <= REMOVING_LOOKS;
+  async #checkAll(): Promise<void> {
+    const removes = ++this.#checks <= REMOVING_CHECKS;
     const found: string[] = [];
     for (const family of this.#families) {
-      const present = await this.#look(family);
+      const present = await this.#check(family);
       if (present.length > 0 && removes) await this.#options.remove(family);
       else found.push(...present);
     }
@@ -148,9 +148,9 @@ export class ReturnedRules {
   }
 
   /** Treats what cannot be read as absent. */
-  async #look(family: IpFamily): Promise<readonly string[]> {
+  async #check(family: IpFamily): Promise<readonly string[]> {
     try {
-      return await servingTables(this.#options, family, this.#legacyLooks);
+      return await servingTables(this.#options, family, this.#legacyChecks);
     } catch (error) {
       this.#options.log.debug({ family, reason: reasonOf(error) }, "looking for kube-proxy's rules failed; retrying");
       return [];

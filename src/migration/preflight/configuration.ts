@@ -18,7 +18,7 @@ export type ConfigReading =
       readonly refused: readonly ConfigProblem[];
       readonly file: string;
       /** Describes `loaded`: "with the defaults". */
-      readonly lookedAt: string;
+      readonly checkedWith: string;
     };
 
 export function checkConfig(reading: ConfigReading): Finding[] {
@@ -27,11 +27,11 @@ export function checkConfig(reading: ConfigReading): Finding[] {
   if (!("refused" in reading)) {
     return of("configuration", "config", ...(said.length > 0 ? said : [ok("read, and nothing in it is ignored")]));
   }
-  const { refused, file, lookedAt } = reading;
+  const { refused, file, checkedWith } = reading;
   const wrong = refused.map(({ path, message }) =>
     problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it: nft-proxier does not start with it"),
   );
-  return of("configuration", "config", ...wrong, note(`the rest was looked at ${lookedAt}`), ...said);
+  return of("configuration", "config", ...wrong, note(`the rest was looked at ${checkedWith}`), ...said);
 }
 
 export interface NodePortFacts {

@@ -1,6 +1,6 @@
 /** Checks other programs' chains on netfilter's hooks, as far as they affect packets to services. */
 import { counted } from "../../base/counted.js";
-import type { FirewallLook } from "./node-look.js";
+import type { FirewallInspection } from "./node-inspection.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
 import { Hook, Priority, TableFlag } from "../../netlink/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../../netlink/kernel.js";
@@ -15,7 +15,7 @@ import {
 } from "../../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
-import { isAheadOfMasquerading, isBehindDnat, type MarkUse, markUse } from "./marks.js";
+import { isBeforeMasquerading, isAfterDnat, type MarkUse, markUse } from "./marks.js";
 import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
 
 /**
@@ -84,7 +84,7 @@ class Walk {
       }
       for (const rule of await this.#kernel.rules(this.#ref, one)) {
         // Iterating a Set also visits elements added meanwhile.
-        for (const target of this.#look(rule)) seen.add(target);
+        for (const target of this.#record(rule)) seen.add(target);
       }
     }
     seen.delete(chain);
@@ -96,7 +96,7 @@ class Walk {
   }
 
   /** Records one rule. Returns the chains that it leads to. */
-  #look({ chain, exprs }: RuleInfo): string[] {
+  #record({ chain, exprs }: RuleInfo): string[] {
     const targets: string[] = [];
     let accepts = false;
     for (const expr of exprs) {
@@ -151,7 +151,7 @@ export interface HookFacts {
   /** nftables.masqueradeBit. */
   readonly masqueradeBit: number;
   /** Effect of other programs' rules on packets to services. Undefined if services were not checked. */
-  readonly firewalls: FirewallLook | undefined;
+  readonly firewalls: FirewallInspection | undefined;
 }
 
 export function checkHooks(given: HookFacts): Finding[] {
@@ -307,9 +307,9 @@ function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number):
   const name = `bit ${bit} of the packet mark (0x${value.toString(16)})`;
   const where = `rules of table ${ref.family} ${ref.table}`;
   const another = "another nftables.masqueradeBit, one that no program on this node uses";
-  const sets = isAheadOfMasquerading(base) ? chainsThat((use) => use.sets) : [];
+  const sets = isBeforeMasquerading(base) ? chainsThat((use) => use.sets) : [];
   const clears =
-    isAheadOfMasquerading(base) && isBehindDnat(base) ? chainsThat(({ sets, clears }) => clears & ~sets) : [];
+    isBeforeMasquerading(base) && isAfterDnat(base) ? chainsThat(({ sets, clears }) => clears & ~sets) : [];
   const tests = chainsThat((use) => use.tests);
   const said: Said[] = [];
   if (sets.length > 0) {

@@ -130,12 +130,12 @@ function wordOf(bytes: Uint8Array): number {
 }
 
 /** Whether a chain's changes to the mark are seen by our postrouting, which tests the bit. */
-export function isAheadOfMasquerading({ hook, priority }: BaseChain): boolean {
+export function isBeforeMasquerading({ hook, priority }: BaseChain): boolean {
   if (hook === Hook.postrouting) return priority < Priority.srcnat;
   return hook === Hook.prerouting || hook === Hook.output || hook === Hook.forward;
 }
 
 /** Whether the chain runs after our DNAT, which sets the bit. */
-export function isBehindDnat({ hook, priority }: BaseChain): boolean {
+export function isAfterDnat({ hook, priority }: BaseChain): boolean {
   return hook === Hook.forward || hook === Hook.postrouting || priority > Priority.dstnat;
 }

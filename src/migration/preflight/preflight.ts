@@ -6,7 +6,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { type FirewallLook, lookAtFirewalls } from "./node-look.js";
+import { type FirewallInspection, inspectFirewalls } from "./node-inspection.js";
 import type { ServicePacket } from "../../tools/explain/firewalls.js";
 import type { RoutedKernel } from "../../tools/explain/routing.js";
 import { packetsOf } from "../../tools/explain/service-packets.js";
@@ -244,17 +244,17 @@ async function hookFindings(kernel: PreflightKernel | undefined, options: HookOp
     readForeignChains(kernel, families),
     findDroppingChains({ kernel, families, legacy, root }),
     Promise.all(families.map((family) => readLegacyNat(legacy, family, root))),
-    firewallLook(kernel, objects, config),
+    inspectFirewallsOf(kernel, objects, config),
   ]);
   return checkHooks({ ...seen, chains, legacyNat, dropping, firewalls });
 }
 
 /** The chains that drop by policy already cover the older iptables. */
-async function firewallLook(
+async function inspectFirewallsOf(
   kernel: PreflightKernel,
   objects: ObjectFacts,
   { nftables: { masqueradeBit } }: ProxyConfig,
-): Promise<FirewallLook | undefined> {
+): Promise<FirewallInspection | undefined> {
   if (!("views" in objects)) return undefined;
   const families = [...objects.views];
   const services = new Set(families.flatMap(([, ofFamily]) => [...ofFamily.keys()]));
@@ -263,7 +263,7 @@ async function firewallLook(
       for (const view of ofFamily.get(service) ?? []) yield* packetsOf(family, view);
     }
   }
-  return lookAtFirewalls(
+  return inspectFirewalls(
     { kernel, masqueradeBit },
     { families: families.map(([family]) => family), services, packets },
   );

@@ -129,8 +129,8 @@ function checkDocuments(body: Buffer): void {
 /** Start of the next document: after a line "---", which may continue after a space. */
 function documentEnd(body: Buffer, from: number): number {
   for (let at = body.indexOf("\n---", from); at >= 0; at = body.indexOf("\n---", at + 1)) {
-    const behind = body[at + 4];
-    if (behind === undefined || " \t\r\n".includes(String.fromCharCode(behind))) return at + 1;
+    const next = body[at + 4];
+    if (next === undefined || " \t\r\n".includes(String.fromCharCode(next))) return at + 1;
   }
   return body.length;
 }

@@ -70,7 +70,7 @@ export interface ManifestSourceOptions {
    */
   readonly settleMs?: number;
   /** How often all files are compared with their last known versions, in case events were lost, ms. Default: DirectoryWatch's. */
-  readonly lookEveryMs?: number;
+  readonly checkEveryMs?: number;
 }
 
 /** The directory cannot be read at all. */
@@ -176,7 +176,7 @@ export class ManifestSource implements ObjectSource {
 
   /** Reads the first list file by file, in order of their names, so that only a few are in memory at a time. */
   async #loadAll(sink: ObjectSink): Promise<void> {
-    const { directory, lookEveryMs, watch: inotify } = this.#options;
+    const { directory, checkEveryMs, watch: inotify } = this.#options;
     if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
     if (inotify !== undefined) {
       this.#watch = new DirectoryWatch({
@@ -185,7 +185,7 @@ export class ManifestSource implements ObjectSource {
         changed: (file) => this.#changed(file),
         note: (note) => this.#options.onNote(note),
         relevant: isManifest,
-        lookEveryMs,
+        checkEveryMs,
       });
       // Watch before the first list, so that no change is lost between the two.
       this.#watch.open();

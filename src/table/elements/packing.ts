@@ -84,7 +84,7 @@ export class Packing {
     const { rows, counted, expiries } = this;
     const state = rows.untake(row);
     // Nothing to do: the case of nearly every row after a restart.
-    if (!full && rows.isInForce(state) && expiries?.renewed(row) !== true) return;
+    if (!full && rows.isUpToDate(state) && expiries?.renewed(row) !== true) return;
     const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {
       if (inKernel && !full) writer.delete(row);

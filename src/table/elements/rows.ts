@@ -92,7 +92,7 @@ export class Rows extends PackedMap {
     return (state & ~FLAGS) === this.#generation;
   }
 
-  isInForce(state: number): boolean {
+  isUpToDate(state: number): boolean {
     return (state & (DESIRED | DIFFERS)) === DESIRED && this.isInKernel(state);
   }
 

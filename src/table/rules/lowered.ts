@@ -232,12 +232,12 @@ function numgen({ mode, modulus }: Extract<Field, { field: "numgen" }>, dreg: nu
 
 const WORDS = 16;
 /** The hashed fields go where nft loads them: 4 words after the last word of the key, which is the number. */
-const HASHED_BEHIND = 5;
+const HASHED_OFFSET = 5;
 
 function jhash({ of, modulus, seed }: HashField, dreg: number, range: NumberRange, context: LowerContext): Lowered {
   // In an inet table, the other fields of the rule have set the family.
   const type = context.version && ADDRESS_TYPE[context.version];
-  const first = registerWord(dreg) + HASHED_BEHIND;
+  const first = registerWord(dreg) + HASHED_OFFSET;
   const types = of.map(() => type);
   const { exprs, text, end } = loadFields(context, of, first, types, "jhash and the key before it");
   if (end === first) throw new RangeError("jhash of nothing");

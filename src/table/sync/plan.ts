@@ -120,7 +120,7 @@ export class Plan {
     return [...this.#ops.values()].flat();
   }
 
-  onceInForce(step: () => void): void {
+  onCommit(step: () => void): void {
     this.#steps.push(step);
   }
 
@@ -223,7 +223,7 @@ function pushTable({ ref, comment, own, portId, state }: Omit<PlanInput, "chains
   const flags = own ? OWNED : 0;
   plan.push("addTable", ref, { op: "add", kind: "table", flags, ...userdataOf(comment) }, { kind: "table" });
   const kept = state.table?.comment ?? comment;
-  plan.onceInForce(() => {
+  plan.onCommit(() => {
     state.table = { flags, owner: own ? portId : undefined, comment: kept };
     state.inTheWay = false;
   });
@@ -234,7 +234,7 @@ export function planObjects(ref: TableRef, { objects }: KernelState, plan: Plan)
   for (const [name, found] of objects) {
     const origin: Origin = { kind: "object", object: found.kind === "object" ? found.object : found.flowtable };
     plan.push("removeObjects", ref, { op: "delete", ...found }, origin);
-    plan.onceInForce(() => void objects.delete(name));
+    plan.onCommit(() => void objects.delete(name));
   }
 }
 
@@ -247,7 +247,7 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
       plan.push("removeElements", ref, { op: "flush", kind: "elements", set }, origin, held);
     else plan.counts.element.delete += held;
     plan.push("removeSets", ref, { op: "delete", kind: "set", set }, origin);
-    plan.onceInForce(() => {
+    plan.onCommit(() => {
       state.sets.delete(set);
       state.unusable.delete(set);
     });
@@ -255,7 +255,7 @@ function planSet({ ref, state, flushMaps, destroyTimed, saved }: PlanInput, setP
   // A set to create may exist already, if it went ahead with chains.
   if (info !== undefined && (action === "recreate" || (action === "create" && !state.sets.has(set)))) {
     plan.push("addSets", ref, { op: "add", kind: "set", ...info }, origin);
-    plan.onceInForce(() => void state.sets.set(set, info));
+    plan.onCommit(() => void state.sets.set(set, info));
     const elements = saved.get(set);
     if (elements !== undefined)
       plan.push(
@@ -292,15 +292,15 @@ function planChain(input: PlanInput, { name, desired, rebuild }: ChainPlan, plan
   }
   if (kernel !== undefined) {
     flushRules(ref, name, kernel, plan);
-    if (desired === undefined && busy.has(name)) return plan.onceInForce(() => void (kernel.rules = []));
+    if (desired === undefined && busy.has(name)) return plan.onCommit(() => void (kernel.rules = []));
     plan.push("removeChains", ref, { op: "delete", kind: "chain", chain: name }, { kind: "chain", chain: name });
-    plan.onceInForce(() => void state.chains.delete(name));
+    plan.onCommit(() => void state.chains.delete(name));
   }
   if (desired === undefined) return;
   pushChain(ref, desired, plan, undefined);
   const { base, comment } = desired.spec;
   const made: KernelChain = { base, comment, rules: [] };
-  plan.onceInForce(() => void state.chains.set(name, made));
+  plan.onCommit(() => void state.chains.set(name, made));
   editRules(ref, made, desired, false, plan);
 }
 
@@ -309,7 +309,7 @@ function pushChain(ref: TableRef, { spec }: DesiredChain, plan: Plan, kernel: Ke
   const base = spec.base === undefined ? {} : { base: { ...spec.base, policy: spec.base.policy ?? "accept" } as const };
   const userdata = kernel === undefined ? userdataOf(spec.comment) : {};
   plan.push("addChains", ref, { op: "add", kind: "chain", chain, ...base, ...userdata }, { kind: "chain", chain });
-  if (kernel !== undefined) plan.onceInForce(() => void (kernel.base = spec.base));
+  if (kernel !== undefined) plan.onCommit(() => void (kernel.base = spec.base));
 }
 
 function flushRules(ref: TableRef, chain: string, { rules }: KernelChain, plan: Plan): void {
@@ -332,7 +332,7 @@ function editRules(ref: TableRef, kernel: KernelChain, desired: DesiredChain, re
   const after = edits.flatMap((edit): readonly KernelRule[] =>
     edit.edit === "keep" ? [kernel.rules[edit.from]] : edit.edit === "add" ? [to[edit.to]] : [],
   );
-  plan.onceInForce(() => void (kernel.rules = after));
+  plan.onCommit(() => void (kernel.rules = after));
 }
 
 /** Whether changing the chain's rules needs unknown handles. */

@@ -34,7 +34,7 @@ export async function runHook(
     finals.push(...ends.finals);
     here = ends.passed;
   }
-  return { passed: here.map((branch) => behind(hook, branch)), finals };
+  return { passed: here.map((branch) => afterHook(hook, branch)), finals };
 }
 
 /** The tracker runs before chains with a later priority. For chains with its own priority, the order is unknown. */
@@ -52,7 +52,7 @@ function tracked(branches: readonly Branch[], hook: number, place: number): Bran
 }
 
 /** After the first NAT hook, a connection's destination or source is fixed, whatever the rules did. */
-function behind(hook: number, branch: Branch): Branch {
+function afterHook(hook: number, branch: Branch): Branch {
   const [before] = tracked([branch], hook, CONNTRACK + 1);
   const state = (before ?? branch).state.clone();
   if (hook === Hook.prerouting || hook === Hook.output) state.destinationBound = true;

@@ -104,17 +104,17 @@ export function pieces(world: () => KernelWorld): void {
     const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
     service(1, 2);
     await table.apply();
-    const inForce = async (): Promise<string[]> => (await kernel.rules(OWN, "draw-2")).map(({ handle }) => `${handle}`);
-    const former = await inForce();
+    const handles = async (): Promise<string[]> => (await kernel.rules(OWN, "draw-2")).map(({ handle }) => `${handle}`);
+    const former = await handles();
     const successor = table.set({ ...ENDPOINTS, set: "successor" });
     for (let i = 0; i < ENDPOINT_COUNT; i++) successor.put(indexed(1, i), endpoint("10.0.1.1"));
     table.chain({ chain: "draw-2", rules: [draw(2, "successor")] });
     table.removeSet("endpoints");
     const seen: unknown[] = [];
-    beforeCommits(kernel, async () => void seen.push([await inForce(), await elementsIn("successor")]));
+    beforeCommits(kernel, async () => void seen.push([await handles(), await elementsIn("successor")]));
     expect((await table.apply()).transactions).toBe(4);
     expect(seen).toEqual([0, 100, 200, 250].map((count) => [former, count]));
-    expect(await inForce()).not.toEqual(former);
+    expect(await handles()).not.toEqual(former);
     expect(await elementsIn()).toBe(0);
   });
 

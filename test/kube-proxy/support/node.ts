@@ -42,7 +42,7 @@ export class NftProxier {
     return this.lines.filter(({ msg }) => msg.includes(part));
   }
 
-  async inForce(): Promise<void> {
+  async untilActive(): Promise<void> {
     await eventually(() => expect(this.said("rules in force")).not.toEqual([]));
   }
 
@@ -106,7 +106,7 @@ export class Node {
   async startNftProxier(settings?: Manifest): Promise<NftProxier> {
     const started = new NftProxier(this.cluster.start(["--config", await this.configure(settings)]));
     this.#nftProxiers.push(started);
-    await started.inForce();
+    await started.untilActive();
     return started;
   }
 

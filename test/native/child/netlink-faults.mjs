@@ -41,7 +41,7 @@ function wanted(count) {
   table.chain({ chain: "c", rules: [{ statements: [{ action: "counter" }] }] });
   return { table, set };
 }
-const inForce = async () => (await kernel.elements(ref, { set: "s", flags: 0, keyType: 7, keyLen: 4 })).count;
+const elementCount = async () => (await kernel.elements(ref, { set: "s", flags: 0, keyType: 7, keyLen: 4 })).count;
 // Works whether or not it exists: "destroy" needs Linux 6.3.
 const clean = async () => kernel.commit(["add", "delete"].map((op) => ({ op, kind: "table", ...ref })));
 
@@ -60,7 +60,7 @@ const cases = {
     await table.apply();
     for (let i = 0; i < PATIENCE && told.length === 0; i++) await sleep(20);
     await monitor.close();
-    const elements = await inForce();
+    const elements = await elementCount();
     await conntrack.create(flow);
     let [entries, deleted] = [0, 0];
     await conntrack.dump({}, (some) => void (entries += some.length));
@@ -84,7 +84,7 @@ const cases = {
       return count;
     };
     // The kernel may still be resizing the set, and an interrupted dump is repeated.
-    const reads = [await looks(inForce), await looks(inForce), await looks(inForce)];
+    const reads = [await looks(elementCount), await looks(elementCount), await looks(elementCount)];
     const committed = await looks(() => kernel.commit([{ op: "add", kind: "table", ...ref }]));
     await clean();
     return { read: Math.min(...reads), committed };
@@ -206,7 +206,7 @@ async function unanswered(order) {
   // Exactly once: not repeated because the first outcome was unknown.
   const transactions = (await kernel.generation()).id - id;
   const again = (await table.apply()).transactions;
-  const elements = await inForce();
+  const elements = await elementCount();
   const samePort = kernel.portId === port;
   await clean();
   return { met: calls, resynced, transactions, again, elements, samePort };
@@ -219,9 +219,9 @@ async function unsent(errno) {
   fail(SEND, errno);
   const error = await errorOf(() => table.apply());
   const calls = met()[SEND];
-  const before = await inForce();
+  const before = await elementCount();
   await table.apply();
-  const after = await inForce();
+  const after = await elementCount();
   await clean();
   return { met: calls, code: error.code, before, after };
 }
@@ -231,9 +231,9 @@ async function unread(order) {
   const { table } = wanted(3000);
   await table.apply();
   order();
-  const error = await errorOf(inForce);
+  const error = await errorOf(elementCount);
   const calls = met()[RECEIVE];
-  const elements = await inForce();
+  const elements = await elementCount();
   table.invalidate("test");
   order();
   const first = await errorOf(() => table.apply());

@@ -142,11 +142,11 @@ export class Cluster {
 
   /** Runs a subcommand of the command under test in the node's namespace. */
   async command(args: readonly string[]): Promise<Finished> {
-    return this.commandBehind([], args);
+    return this.commandThrough([], args);
   }
 
   /** Like `command`, but started by another program, for example one that drops rights. */
-  async commandBehind(starter: readonly string[], args: readonly string[]): Promise<Finished> {
+  async commandThrough(starter: readonly string[], args: readonly string[]): Promise<Finished> {
     return this.lab.node.run([...starter, ...programWords(args)]);
   }
 

@@ -12,7 +12,7 @@ import { commandOutline } from "../../../src/cli/program.js";
 const outline = await commandOutline();
 
 /** Returns bash's completions of the last word of each line. One bash handles all lines: starting hundreds takes minutes on busy cores. */
-function offeredBehind(lines: readonly (readonly string[])[]): string[][] {
+function offeredAfter(lines: readonly (readonly string[])[]): string[][] {
   const script = `${completionScript("bash", outline)}
     while read -r count; do
       mapfile -t -n "$count" words
@@ -26,7 +26,7 @@ function offeredBehind(lines: readonly (readonly string[])[]): string[][] {
 }
 
 function offered(...words: readonly string[]): string[] {
-  return offeredBehind([words])[0];
+  return offeredAfter([words])[0];
 }
 
 test("commands, their options, and the values of options that are one of a few", () => {
@@ -57,7 +57,7 @@ test("every option of every command is in each script and in the manual page", (
     }
   }
   expect(lines.length).toBeGreaterThan(100);
-  for (const [i, offers] of offeredBehind(lines).entries()) expect(offers).toContain(lines[i].at(-1));
+  for (const [i, offers] of offeredAfter(lines).entries()) expect(offers).toContain(lines[i].at(-1));
 });
 
 test.skipIf(!existsSync("/usr/bin/groff"))("groff reads the manual page without a warning", () => {

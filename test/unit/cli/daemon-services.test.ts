@@ -10,7 +10,7 @@ import { FAMILIES, nodePortAddresses, worldWithFormer } from "../conntrack/setup
 
 test("what the daemon tells of its services decides on entries as its model does", async () => {
   const { model, former } = worldWithFormer();
-  const states = { inForce: () => true, quarantineReason: () => undefined };
+  const states = { active: () => true, quarantineReason: () => undefined };
   const items: ServicePortStatus[] = [];
   for await (const some of servicesInPieces({ model, families: FAMILIES, states }, true)) items.push(...some);
   const told = new DaemonServices(JSON.parse(JSON.stringify(items)) as ServicePortStatus[]);

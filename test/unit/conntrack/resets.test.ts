@@ -23,7 +23,7 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
     },
   });
   const { model } = newModel({ trackRemovals: true });
-  let looks = 0;
+  let probes = 0;
   const conntrack = new ConntrackService({
     table: new FakeConntrack(),
     model,
@@ -32,7 +32,7 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
     log,
     settings: {
       tcpLoose: () => {
-        looks++;
+        probes++;
         return tcpLoose();
       },
     },
@@ -48,7 +48,7 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
     await conntrack.idle();
     await turn();
   };
-  return { put, written, warnings, looks: () => looks };
+  return { put, written, warnings, probes: () => probes };
 }
 
 const WARNING =
@@ -56,20 +56,20 @@ const WARNING =
   "is 0: such connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
 
 test("a service that is there at the start: once, with what to do", async () => {
-  const { put, written, warnings, looks } = setUp(() => Promise.resolve(0));
+  const { put, written, warnings, probes } = setUp(() => Promise.resolve(0));
   put("chat", "10.1.0.1", ASKS);
   await written();
   expect(warnings).toEqual([WARNING]);
   put("chat", "10.1.0.2", ASKS);
   await written();
-  expect([warnings.length, looks()]).toEqual([1, 1]);
+  expect([warnings.length, probes()]).toEqual([1, 1]);
 });
 
 test("a service that begins to ask later", async () => {
-  const { put, written, warnings, looks } = setUp(() => Promise.resolve(0));
+  const { put, written, warnings, probes } = setUp(() => Promise.resolve(0));
   put("chat", "10.1.0.1");
   await written();
-  expect([warnings, looks()]).toEqual([[], 0]);
+  expect([warnings, probes()]).toEqual([[], 0]);
   put("chat", "10.1.0.1", ASKS);
   await written();
   expect(warnings).toEqual([WARNING]);
@@ -79,8 +79,8 @@ test.each<[string, () => Promise<number | undefined>]>([
   ["resets are possible", () => Promise.resolve(1)],
   ["the kernel does not tell", () => Promise.resolve(undefined)],
 ])("nothing is said where %s", async (_name, tcpLoose) => {
-  const { put, written, warnings, looks } = setUp(tcpLoose);
+  const { put, written, warnings, probes } = setUp(tcpLoose);
   put("chat", "10.1.0.1", ASKS);
   await written();
-  expect([warnings, looks()]).toEqual([[], 1]);
+  expect([warnings, probes()]).toEqual([[], 1]);
 });

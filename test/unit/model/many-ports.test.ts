@@ -81,7 +81,7 @@ async function workOn(ports: number): Promise<number> {
   const listing: Listing = {
     model,
     families: ["ip"],
-    states: { inForce: () => true, quarantineReason: () => undefined },
+    states: { active: () => true, quarantineReason: () => undefined },
   };
   let described = 0;
   for await (const piece of describeService(listing, "default/media")) described += piece.length;

@@ -357,7 +357,7 @@ describe("ManifestSource: changes", () => {
       put({ "a.json": svc("web"), "b.json": svc("db") });
       // Written through its other name, in a directory that is not watched.
       await link(join(directory, "a.json"), join(elsewhere, "a"));
-      await watching({}, { lookEveryMs: 200 });
+      await watching({}, { checkEveryMs: 200 });
       await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));
       expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
       await quiet();

@@ -62,21 +62,21 @@ describe("Proxier", () => {
     proxier.upsert(decoded(cidr(["10.96.0.0/16"])));
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
-    const inForce = await count("service-cidrs");
-    expect(inForce).toBeGreaterThan(0);
+    const cidrs = await count("service-cidrs");
+    expect(cidrs).toBeGreaterThan(0);
     await proxier.stop();
     proxier = make();
     put(0, [1]);
     proxier.synced(["ServiceCIDR"]);
     expect((await proxier.sync()).ok).toBe(true);
-    expect([await count("service-cidrs"), await count("endpoints")]).toEqual([inForce, 1]);
+    expect([await count("service-cidrs"), await count("endpoints")]).toEqual([cidrs, 1]);
     // Half of a list is not written before the rest arrives.
     proxier.upsert(decoded(cidr(["10.97.0.0/16", "10.99.0.0/16"])));
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-cidrs")).toBe(inForce);
+    expect(await count("service-cidrs")).toBe(cidrs);
     proxier.listed("ServiceCIDR");
     expect((await proxier.sync()).ok).toBe(true);
-    expect(await count("service-cidrs")).toBe(2 * inForce);
+    expect(await count("service-cidrs")).toBe(2 * cidrs);
     await proxier.stop();
     proxier = make();
     proxier.synced();

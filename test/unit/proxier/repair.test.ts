@@ -218,16 +218,16 @@ describe("a table that another process changes", () => {
 
   it("and back is looked at, but not all the time", async () => {
     await begin();
-    const looks = readsTake(4);
+    const reads = readsTake(4);
     const before = kernel.commits.length;
     for (let ms = 0; ms < 4000; ms += 10) {
       await other.commit([foreignChain]);
       await other.commit([{ op: "delete", kind: "chain", ...TABLE, chain: "theirs" }]);
       await pass(10);
     }
-    expect(looks.count).toBeGreaterThan(10);
+    expect(reads.count).toBeGreaterThan(10);
     // The first fifty come at once, and a hundred in four seconds.
-    expect(looks.count).toBeLessThan(180);
+    expect(reads.count).toBeLessThan(180);
     expect(kernel.commits).toHaveLength(before);
     expect(repairs).toEqual([]);
     await pass(2000);
@@ -321,8 +321,8 @@ describe("a table that another process changes", () => {
   });
 
   it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
-    let looks = 0;
-    proxier = make({ watch: false, clock: { now: () => performance.now() + ++looks / 1000 } });
+    let calls = 0;
+    proxier = make({ watch: false, clock: { now: () => performance.now() + ++calls / 1000 } });
     await begin();
     const shard = shardOf(new KeyPacker("ip").vip("10.96.0.1", "TCP", 80).service);
     const endpoints = endpointsName(shard);

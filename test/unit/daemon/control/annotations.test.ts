@@ -17,7 +17,7 @@ function listing(of: Readonly<Record<string, Annotations>>, endpoints = ["10.1.0
     model.upsertSlice(slice(`${name}-1`, name, endpoints));
   }
   model.takeDirty();
-  return { model, families: ["ip"], states: { inForce: () => true, quarantineReason: () => undefined } };
+  return { model, families: ["ip"], states: { active: () => true, quarantineReason: () => undefined } };
 }
 
 const described = async (annotations: Annotations, endpoints?: string[]): Promise<ServicePortStatus> => {

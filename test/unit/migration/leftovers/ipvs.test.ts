@@ -256,10 +256,10 @@ describe("while the proxier runs", () => {
     return new IpvsRemoval({ kernel: node, log: keptIn(lines, "info"), excludeCIDRs: ["10.97.0.0/16"], later });
   };
   /** Runs the next check to its end. */
-  const look = async (): Promise<void> => {
-    const before = node.looks;
+  const nextCheck = async (): Promise<void> => {
+    const before = node.checks;
     next?.();
-    await expect.poll(() => node.looks).toBe(before + 1);
+    await expect.poll(() => node.checks).toBe(before + 1);
     await new Promise((resolve) => setTimeout(resolve, 5));
   };
 
@@ -278,10 +278,10 @@ describe("while the proxier runs", () => {
     expect(running.note).toBe(
       "IPVS is left to go on until it is idle: 2 connections of 1 virtual server of kube-proxy's",
     );
-    for (let i = 0; i < 6; i++) await look();
+    for (let i = 0; i < 6; i++) await nextCheck();
     expect(waits).toEqual([2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
     node.idle();
-    await look();
+    await nextCheck();
     expect(waits).toHaveLength(7);
     expect(running.note).toBeUndefined();
     expect(lines).toMatchObject([
@@ -314,7 +314,7 @@ describe("while the proxier runs", () => {
     const running = removal();
     await running.start("ip");
     expect(running.note).toContain("ipsets in use: KUBE-CLUSTER-IP");
-    for (let i = 0; i < 19; i++) await look();
+    for (let i = 0; i < 19; i++) await nextCheck();
     expect(waits).toHaveLength(19);
     expect(waits.reduce((sum, ms) => sum + ms)).toBeGreaterThan(14 * 60_000);
     expect(lines.filter(({ level }) => level === "warn")).toMatchObject([{ ipsets: ["KUBE-CLUSTER-IP"] }]);
@@ -327,7 +327,7 @@ describe("while the proxier runs", () => {
     const running = removal();
     await running.start("ip");
     expect(lines).toMatchObject([{ level: "warn", err: "ENOMEM" }]);
-    await look();
+    await nextCheck();
     expect([node.left, waits]).toEqual([[], [2000]]);
   });
 

@@ -130,7 +130,7 @@ describe("while the proxier runs", () => {
     }
   }
 
-  const bothInForce = async (removal: LeftoverRemoval): Promise<void> => {
+  const bothActive = async (removal: LeftoverRemoval): Promise<void> => {
     for (const family of ["ip", "ip6"] as const) removal.synced({ family, ok: true });
     await removal.done();
   };
@@ -139,7 +139,7 @@ describe("while the proxier runs", () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await loadBoth();
-    await bothInForce(removal);
+    await bothActive(removal);
     await loadBoth();
     await minutes.pass(removal);
     expect(await left()).toEqual([0, 0]);
@@ -150,7 +150,7 @@ describe("while the proxier runs", () => {
   it("what a kube-proxy that runs on writes stays, and is named once, until it is gone", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
-    await bothInForce(removal);
+    await bothActive(removal);
     for (let minute = 1; minute <= 5; minute++) await minutes.pass(removal);
     await loadBoth();
     await minutes.pass(removal);
@@ -172,7 +172,7 @@ describe("while the proxier runs", () => {
     const minutes = new Minutes();
     const legacy = { chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
     const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
-    await bothInForce(removal);
+    await bothActive(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
     expect(removal.returned).toEqual(["ip nat of the older iptables"]);
@@ -191,7 +191,7 @@ describe("while the proxier runs", () => {
       layout: () => Promise.resolve(layout),
     };
     const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
-    await bothInForce(removal);
+    await bothActive(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
     expect(removal.returned).toEqual(["ip nat of the older iptables"]);
@@ -208,7 +208,7 @@ describe("while the proxier runs", () => {
   it("no check follows its end", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
-    await bothInForce(removal);
+    await bothActive(removal);
     await removal.close();
     await loadBoth();
     expect(minutes.waiting).toBe(false);

@@ -158,7 +158,9 @@ describe("checkConfig", () => {
       { path: "", message: "is wrong" },
     ];
     expect(
-      said(checkConfig({ loaded: load({ mode: "nftables" }), refused, file: "f.yaml", lookedAt: "with the defaults" })),
+      said(
+        checkConfig({ loaded: load({ mode: "nftables" }), refused, file: "f.yaml", checkedWith: "with the defaults" }),
+      ),
     ).toEqual([
       "problem: f.yaml: mode: must not be",
       "problem: f.yaml: is wrong",

@@ -33,7 +33,7 @@ async function file(path: string, text: string): Promise<void> {
   await writeFile(join(root, path), text);
 }
 
-async function look(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
+async function findingsWith(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
   return preflight({
     ...{
       reading: { loaded: parseConfig(CONFIG, "config") },
@@ -66,7 +66,7 @@ const said = (findings: readonly Finding[], check: string): string[] =>
 test("where asking would load nf_tables, that is said, and what /proc has is told all the same", async () => {
   await file("proc/modules", "ip_tables 1 0 - Live 0x0\n");
   await file("proc/net/ip_tables_names", "nat\n");
-  const findings = await look();
+  const findings = await findingsWith();
   expect(said(findings, "mode")).toEqual([
     expect.stringMatching(/^ok: .*ip nat: the table is there, and its chains were not looked at/),
   ]);
@@ -82,7 +82,7 @@ test("a kernel that may be asked, but not with the rules, is not given any", asy
   const commit = kernel.commit.bind(kernel);
   let commits = 0;
   kernel.commit = (...args) => ((commits += 1), commit(...args));
-  const findings = await look({ kernel });
+  const findings = await findingsWith({ kernel });
   expect(commits).toBe(0);
   expect(said(findings, "mode")).toEqual([
     "ok: no rules of kube-proxy's are on this node: nothing is taken over or removed",
@@ -91,7 +91,7 @@ test("a kernel that may be asked, but not with the rules, is not given any", asy
 
 test("the older iptables: kube-proxy's chains are its mode's, others' are named by whose they are", async () => {
   await file("proc/net/ip_tables_names", "nat\nfilter\n");
-  const findings = await look({ kernel: fake(), mayTry: true });
+  const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
     expect.stringMatching(/^ok: the older iptables \(ip nat: KUBE-SERVICES.*removed once our rules are in force/),
   ]);
@@ -104,18 +104,18 @@ test("VIPs that the IPVS mode gives the node are no addresses that node ports wo
   await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
   const kernel = fake();
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "kube-ipvs0")]);
-  expect(said(await look({ kernel }), "node-ports")).toEqual([
+  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([
     expect.stringMatching(/^ok: node ports would answer on/),
   ]);
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "eth1")]);
-  expect(said(await look({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
+  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
 });
 
 test("no forwarding, and a full connection tracking table, are notes: they are so now as well", async () => {
   await file("proc/sys/net/ipv4/ip_forward", "0\n");
   await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
   await file("proc/sys/net/netfilter/nf_conntrack_max", "1000\n");
-  const findings = await look({ kernel: fake() });
+  const findings = await findingsWith({ kernel: fake() });
   expect(said(findings, "forwarding")).toEqual([expect.stringMatching(/^note: net\.ipv4\.ip_forward is 0/)]);
   expect(said(findings, "conntrack-table")).toEqual([expect.stringMatching(/^note: .*\(1000 of 1000\)/)]);
 });

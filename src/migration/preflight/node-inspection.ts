@@ -20,7 +20,7 @@ import {
 import { conntrackFill, type ConntrackFill, conntrackFull, forwardingOff } from "../../node/packet-settings.js";
 import type { FirewallStatus, StatusProblem } from "../../observe/status-report.js";
 
-export interface NodeLook {
+export interface NodeInspection {
   /** Absent if no connection tracker is loaded. */
   readonly conntrack?: ConntrackFill;
   /**
@@ -40,7 +40,7 @@ export interface ServedPackets {
   readonly packets: (service: string) => Iterable<ServicePacket>;
 }
 
-export interface NodeLookOptions {
+export interface NodeInspectionOptions {
   readonly kernel: RoutedKernel;
   /** Reads the older iptables. Absent if they are not checked. */
   readonly legacy?: LegacyForwardOptions["legacy"];
@@ -52,20 +52,20 @@ export interface NodeLookOptions {
 const SHARE = 0.1;
 
 export class NodeWatch {
-  readonly #options: NodeLookOptions;
-  #firewalls: { readonly told: Promise<FirewallLook>; goodUntil: number } | undefined;
+  readonly #options: NodeInspectionOptions;
+  #firewalls: { readonly result: Promise<FirewallInspection>; goodUntil: number } | undefined;
 
-  constructor(options: NodeLookOptions) {
+  constructor(options: NodeInspectionOptions) {
     this.#options = options;
   }
 
   /** Never rejects. */
-  async look(served: ServedPackets): Promise<NodeLook> {
+  async inspect(served: ServedPackets): Promise<NodeInspection> {
     const { kernel } = this.#options;
     const [conntrack, forwarding, { problems, check }, handovers] = await Promise.all([
       conntrackFill(),
       Promise.all(served.families.map((family) => forwardingOff(family))),
-      this.#firewallLook(served),
+      this.#inspectFirewalls(served),
       handoverProblems(kernel),
     ]);
     const full = conntrackFull(conntrack);
@@ -81,17 +81,17 @@ export class NodeWatch {
     };
   }
 
-  #firewallLook(served: ServedPackets): Promise<FirewallLook> {
+  #inspectFirewalls(served: ServedPackets): Promise<FirewallInspection> {
     const known = this.#firewalls;
-    if (known !== undefined && performance.now() < known.goodUntil) return known.told;
+    if (known !== undefined && performance.now() < known.goodUntil) return known.result;
     const from = performance.now();
-    const look = { told: lookAtFirewalls(this.#options, served), goodUntil: Infinity };
-    this.#firewalls = look;
-    void look.told.finally(() => {
+    const inspection = { result: inspectFirewalls(this.#options, served), goodUntil: Infinity };
+    this.#firewalls = inspection;
+    void inspection.result.finally(() => {
       const now = performance.now();
-      look.goodUntil = now + (now - from) / SHARE;
+      inspection.goodUntil = now + (now - from) / SHARE;
     });
-    return look.told;
+    return inspection.result;
   }
 }
 
@@ -116,16 +116,16 @@ export interface FirewallProblem extends StatusProblem {
   readonly policyOf?: string;
 }
 
-export interface FirewallLook {
+export interface FirewallInspection {
   readonly problems: readonly FirewallProblem[];
   readonly check?: FirewallStatus;
 }
 
 /** Never rejects. */
-export async function lookAtFirewalls(
-  { kernel, legacy, masqueradeBit }: NodeLookOptions,
+export async function inspectFirewalls(
+  { kernel, legacy, masqueradeBit }: NodeInspectionOptions,
   { families, services, packets }: ServedPackets,
-): Promise<FirewallLook> {
+): Promise<FirewallInspection> {
   try {
     const older = await findLegacyForward({ legacy, families });
     const ownMark = (1 << masqueradeBit) >>> 0;
@@ -137,9 +137,9 @@ export async function lookAtFirewalls(
         hasRules === false ? [] : [`${table}, whose chain FORWARD drops by policy and has rules that cannot be read`],
       ),
     ];
-    const looked = check.services > 0 || unread.length > 0;
+    const checked = check.services > 0 || unread.length > 0;
     const problems = [...legacyProblems, ...firewallProblems(obstacles)];
-    return { problems, check: looked ? { ...check, unread } : undefined };
+    return { problems, check: checked ? { ...check, unread } : undefined };
   } catch (error) {
     const remedy = "`nft list ruleset` shows what other programs drop";
     return { problems: [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }] };
