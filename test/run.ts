@@ -67,11 +67,11 @@ const tiers: readonly Tier[] = [
   { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces", long: true },
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
-  { name: "nft", what: "what nft prints of our table", runs: "in-namespaces", alone: true },
+  { name: "nft", what: "the output of nft for our table", runs: "in-namespaces", alone: true },
   { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
-  { name: "kube-proxy", what: "beside kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
+  { name: "kube-proxy", what: "together with kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
 ];
 
 const { values: options, positionals: filters } = parseArgs({

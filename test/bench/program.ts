@@ -47,9 +47,9 @@ export class Program {
     const blocked = new LoopReports();
     const lines = createInterface({ input: child.stderr });
     const startedMs = await new Promise<number>((resolve, reject) => {
-      const limit = setTimeout(() => reject(new Error("the program did not get there in time")), START_LIMIT_MS);
+      const limit = setTimeout(() => reject(new Error("the program was not ready in time")), START_LIMIT_MS);
       child.once("exit", (code) => {
-        reject(new Error(`the program ended with ${code}`));
+        reject(new Error(`the program ended with code ${code}`));
         clearTimeout(limit);
       });
       lines.once("close", () => blocked.end());

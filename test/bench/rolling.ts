@@ -53,7 +53,7 @@ for (let i = 0; i < changes; i++) {
 }
 const done = (): number => written.reduce((sum, write) => sum + write.services, 0);
 for (const end = performance.now() + 30_000; done() < changes;) {
-  if (performance.now() > end) throw new Error(`${done()} of ${changes} changes are written`);
+  if (performance.now() > end) throw new Error(`only ${done()} of ${changes} changes were written in time`);
   await sleep(1);
 }
 const result: Rolling = {

@@ -28,13 +28,13 @@ const { values, positionals } = parseArgs({
   allowPositionals: true,
 });
 const rounds = Number(values.rounds);
-if (!Number.isInteger(rounds) || rounds < 1) throw new Error("--rounds takes a whole number from 1");
+if (!Number.isInteger(rounds) || rounds < 1) throw new Error("--rounds must be a whole number of at least 1");
 const before = values.before === undefined ? undefined : resolve(values.before);
 if (before !== undefined && !existsSync(join(before, "dist/main.js")))
-  throw new Error(`--before: no build in ${before}`);
+  throw new Error(`--before: ${before} has no build`);
 const scope = before === undefined ? { rounds } : { rounds, before };
 const unknown = positionals.filter((name) => !NAMES.includes(name as Section));
-if (unknown.length > 0) throw new Error(`there is no section ${unknown.join(", ")}: ${NAMES.join(", ")}`);
+if (unknown.length > 0) throw new Error(`unknown section ${unknown.join(", ")}; the sections are ${NAMES.join(", ")}`);
 
 const machine = { cpus: cpus().length, model: cpus()[0]?.model, kernel: release(), node: process.version };
 const loadBefore = loadavg()[0];

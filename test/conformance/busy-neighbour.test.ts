@@ -120,7 +120,7 @@ async function watched(count: number): Promise<Watched> {
   };
 }
 
-test("a read of a large table is done once while another process keeps changing other tables", async () => {
+test("a large table is read once while another process keeps changing other tables", async () => {
   const own = await watched(ELEMENTS);
   const end = new AbortController();
   let commits = 0;
@@ -148,7 +148,7 @@ test("a read of a large table is done once while another process keeps changing 
   expect(own.lost).toEqual([]);
 });
 
-test("a change of the table itself in the middle of a read is seen, and the table is read again", async () => {
+test("a table that changes while it is read is read again", async () => {
   const own = await watched(1000);
   let once = true;
   const seen = own.count({
@@ -165,7 +165,7 @@ test("a change of the table itself in the middle of a read is seen, and the tabl
   expect(await own.table.check()).toBe("same");
 });
 
-test("a transaction that another table's change has made stale is sent again without another read", async () => {
+test("a transaction that became stale through another table's change is sent again without another read", async () => {
   const own = await watched(1000);
   const seen = own.count({ beforeCommit: () => other.commit([elsewhere()]) });
   own.table.invalidate("test");
@@ -174,7 +174,7 @@ test("a transaction that another table's change has made stale is sent again wit
   expect(seen).toEqual({ dumps: 1, expected: [expect.any(Number), undefined] });
 });
 
-test("a transaction that a change of the table itself has made stale waits for another read", async () => {
+test("a transaction that became stale through a change of our own table waits for another read", async () => {
   const own = await watched(1000);
   let once = true;
   const seen = own.count({
@@ -190,7 +190,7 @@ test("a transaction that a change of the table itself has made stale waits for a
   expect(seen.dumps).toBe(2);
 });
 
-test("chains are requested by name, whatever other tables contain, and all of them only if there may be others", async () => {
+test("chains are requested by name whatever other tables contain, and all chains only if there may be others", async () => {
   const own = await watched(10);
   own.table.chain({ chain: "a", rules: [] });
   own.table.chain({ chain: "b", rules: [] });
@@ -218,7 +218,7 @@ test("chains are requested by name, whatever other tables contain, and all of th
 });
 
 test(
-  "an element that a large foreign transaction deletes right before a large one of ours is put back",
+  "an element that a large foreign transaction deletes just before a large one of ours is restored",
   { timeout: patience(60_000) },
   async () => {
     const repairs: string[] = [];

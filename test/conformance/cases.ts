@@ -31,7 +31,7 @@ export type Current = () => KernelWorld;
 /** Faults of a commit that must fail with "refused". */
 export async function faultsOf(kernel: Kernel, ops: readonly Op[], options: CommitOptions = {}): Promise<Fault[]> {
   const error: unknown = await kernel.commit(ops, options).then(
-    () => new Error("the batch was not refused"),
+    () => new Error("the kernel accepted the batch"),
     (reason: unknown) => reason,
   );
   if (!(error instanceof KernelError) || error.code !== "refused") throw error;

@@ -13,7 +13,7 @@ const handlers = (heard: unknown[]) => ({
   onError: (error: Error) => void heard.push(error.message),
 });
 
-test("a refusal to come names the operation that it was meant for, once", async () => {
+test("failNext refuses the chosen operation once", async () => {
   const kernel = new FakeKernel();
   kernel.failNext({ when: (op, index) => op.kind === "chain" && index === 2, errno: "ENOMEM", text: "no memory" });
   await kernel.commit([newTable(), newChain("a")]);
@@ -29,7 +29,7 @@ test("a refusal to come names the operation that it was meant for, once", async 
   expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(["a", "b", "c"]);
 });
 
-test("a lost reply: the commit is in force, and its outcome unknown", async () => {
+test("a commit whose reply is lost takes effect and has an unknown outcome", async () => {
   const kernel = new FakeKernel();
   kernel.loseReply();
   await expect(kernel.commit([newTable()])).rejects.toMatchObject({ code: "unknown-outcome", errno: "ENOBUFS" });
@@ -37,7 +37,7 @@ test("a lost reply: the commit is in force, and its outcome unknown", async () =
   await kernel.commit([newChain("a")]);
 });
 
-test("a refused batch does not use up a lost reply, nor does a dry run", async () => {
+test("neither a refused batch nor a dry run uses up a lost reply", async () => {
   const kernel = new FakeKernel();
   kernel.loseReply();
   await expect(kernel.commit([newChain("a")])).rejects.toMatchObject({ code: "refused" });
@@ -45,7 +45,7 @@ test("a refused batch does not use up a lost reply, nor does a dry run", async (
   await expect(kernel.commit([newTable()])).rejects.toMatchObject({ code: "unknown-outcome" });
 });
 
-test("interrupted dumps, as many as ordered", async () => {
+test("the requested number of dumps is interrupted", async () => {
   const kernel = new FakeKernel();
   kernel.interruptDumps(2);
   await expect(kernel.tables()).rejects.toMatchObject({ code: "interrupted" });
@@ -53,7 +53,7 @@ test("interrupted dumps, as many as ordered", async () => {
   expect(await kernel.tables()).toEqual([]);
 });
 
-test("lost events and a broken stream", async () => {
+test("monitors report lost events and a broken stream", async () => {
   const kernel = new FakeKernel();
   const heard: unknown[] = [];
   await kernel.monitor(handlers(heard));
@@ -64,7 +64,7 @@ test("lost events and a broken stream", async () => {
   expect(heard).toEqual(["lost", 2, "gone"]);
 });
 
-test("latency holds up what it is asked for", async () => {
+test("latency delays the chosen actions", async () => {
   const kernel = new FakeKernel();
   const seen: string[] = [];
   let release = (): void => undefined;
@@ -80,7 +80,7 @@ test("latency holds up what it is asked for", async () => {
   expect(seen.toSorted()).toEqual(["commit", "dump tables", "dump tables"]);
 });
 
-test("commits that took effect are kept, own ones alone", async () => {
+test("each connection records only its own successful commits", async () => {
   const kernel = new FakeKernel();
   const other = kernel.asOther(4711);
   expect(other.portId).toBe(4711);
@@ -92,7 +92,7 @@ test("commits that took effect are kept, own ones alone", async () => {
   expect(other.commits).toEqual([[newChain("a")]]);
 });
 
-test("addresses are those that it was given", async () => {
+test("the given addresses are returned", async () => {
   const loopback = interfaceAddress("127.0.0.1", "lo", 8);
   const interfaces = new FakeInterfaces([loopback]);
   expect(await interfaces.addresses()).toEqual([loopback]);
@@ -118,7 +118,7 @@ test("a large batch is reverted as fast as it is applied", async () => {
   expect(performance.now() - started).toBeLessThan(patience(10_000));
 });
 
-test("address events that are lost, and a watch that breaks", async () => {
+test("an address watch reports lost events and its own failure", async () => {
   const interfaces = new FakeInterfaces();
   const heard: unknown[] = [];
   await interfaces.watchAddresses({

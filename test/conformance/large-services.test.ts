@@ -146,25 +146,28 @@ it("another service's change does not wait for one of 20,000 ports", async () =>
   expect(waits[TRIES / 2]).toBeLessThan(patience(500));
 });
 
-longTest("nor for one whose annotation takes all the elements that it may", async () => {
-  const large: Spec = {
-    name: "balanced",
-    ip: "10.96.43.2",
-    ports: 64,
-    annotations: { "nft-proxier.dev/balance": "consistent" },
-  };
-  await start();
-  const { waits, before } = await waitsBeside(large, (time) =>
-    time % 2 === 0
-      ? put(large, ["10.244.1.11", `10.244.2.${time + 1}`])
-      : put({ ...large, annotations: {} }, ["10.244.1.11", `10.244.2.${time + 1}`]),
-  );
-  expect(before).toBeGreaterThan(0);
-  expect(Math.max(...committed)).toBeLessThan(MOST_ELEMENTS);
-  expect(waits[TRIES / 2]).toBeLessThan(patience(500));
-});
+longTest(
+  "another service's change does not wait for one whose annotation uses the maximum number of elements",
+  async () => {
+    const large: Spec = {
+      name: "balanced",
+      ip: "10.96.43.2",
+      ports: 64,
+      annotations: { "nft-proxier.dev/balance": "consistent" },
+    };
+    await start();
+    const { waits, before } = await waitsBeside(large, (time) =>
+      time % 2 === 0
+        ? put(large, ["10.244.1.11", `10.244.2.${time + 1}`])
+        : put({ ...large, annotations: {} }, ["10.244.1.11", `10.244.2.${time + 1}`]),
+    );
+    expect(before).toBeGreaterThan(0);
+    expect(Math.max(...committed)).toBeLessThan(MOST_ELEMENTS);
+    expect(waits[TRIES / 2]).toBeLessThan(patience(500));
+  },
+);
 
-it("a service with more elements than one may have is quarantined, and the others are served", async () => {
+it("a service with too many elements is quarantined, and the others are served", async () => {
   await start();
   put(
     { name: "huge", ip: "10.96.43.3", ports: 2_000 },
@@ -177,7 +180,7 @@ it("a service with more elements than one may have is quarantined, and the other
   expect(Math.max(...committed)).toBeLessThan(100);
 });
 
-it("two services of many ports that exchange addresses serve both all the while", async () => {
+it("two services with many ports that exchange addresses are both served throughout", async () => {
   const addresses = ["203.0.113.1", "203.0.113.2"];
   const putBoth = (turn: 0 | 1): void => {
     for (const [i, name] of ["first", "second"].entries()) {
@@ -215,7 +218,7 @@ function ownTime(work: () => void): number {
   return ownMs() - before;
 }
 
-it("reading, comparing and writing a change of 20,000 ports holds the event loop no longer than parsing the file takes", async () => {
+it("reading, comparing and writing a change of 20,000 ports blocks the event loop no longer than parsing the file does", async () => {
   const large: Spec = { name: "media", ip: "10.96.43.1", ports: 20_000 };
   const textOf = (endpoint: string): string => {
     const { service, slice } = objectsOf(large, ["10.244.1.11", endpoint]);

@@ -30,7 +30,7 @@ afterAll(() => namespace.remove());
 async function drawn(kernel: Kernel, chain: string): Promise<(string | undefined)[]> {
   const [rule] = await kernel.rules(TABLE, chain);
   const draw = rule?.exprs.find((expr) => expr.type === "numgen");
-  if (draw === undefined) throw new Error(`${chain} draws nothing`);
+  if (draw === undefined) throw new Error(`${chain} selects nothing`);
   const set = (await kernel.sets(TABLE)).find((one) => one.set === endpointsName(SHARD));
   if (set === undefined) throw new Error("no map of endpoints");
   const batch = await kernel.elements(TABLE, set);
@@ -45,7 +45,7 @@ async function drawn(kernel: Kernel, chain: string): Promise<(string | undefined
 }
 
 test(
-  `${ENDPOINTS} endpoints, policy Local: each list draws its own, and so it does after it shrinks`,
+  `${ENDPOINTS} endpoints, policy Local: each list selects its own endpoints, also after it shrinks`,
   { timeout: patience(300_000) },
   async () => {
     const world = await openReal(() => namespace)();

@@ -45,7 +45,7 @@ function worked(): number {
 }
 
 test(
-  `10,000 services with 10 endpoints each: at most ${OWN_MS} ms of our own`,
+  `repairing 10,000 services with 10 endpoints each takes at most ${OWN_MS} ms of our own`,
   { timeout: patience(120_000) },
   async () => {
     const own: number[] = [];

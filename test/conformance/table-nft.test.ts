@@ -124,7 +124,7 @@ describe.each(["ip", "ip6", "inet"] as const)("rules in a table of family %s", (
 describe("insertions", () => {
   const theirs = { family: "ip", table: "theirs" } as const;
 
-  it("render as lines that nft loads into the chains of others, where apply() finds them", async () => {
+  it("render as lines that nft loads into other programs' chains, where apply() finds them", async () => {
     const table = new LibraryTable(world.kernel, { family: "ip", name: "own", ownerMark: "test" });
     const rule = (comment: string): LibraryRule => ({
       statements: [
@@ -213,7 +213,7 @@ function vipKey(): Uint8Array {
   return indexed(1, 2);
 }
 
-describe("what nft adds besides", () => {
+describe("changes that nft makes to a table", () => {
   it.each([
     ["objects", []],
     ["a rule that uses them", ["insert rule ip own services counter name used quota name limited drop"]],
@@ -225,7 +225,7 @@ describe("what nft adds besides", () => {
       ],
     ],
     ["a bound chain that uses them", ["insert rule ip own services jump { counter name used; jump draw-2; }"]],
-  ])("%s: goes with the next apply", async (_what, lines) => {
+  ])("%s: removed by the next apply", async (_what, lines) => {
     const { table, service } = serviceTable(world.kernel);
     service(1, 2);
     await table.apply();

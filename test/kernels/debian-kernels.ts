@@ -100,8 +100,8 @@ function prepareModules(from: string, base: string, release: string): string {
   const packed = wanted.filter((file) => file.endsWith(".xz"));
   if (packed.length > 0) mustRun(busybox(), ["unxz", ...packed], { cwd: to });
   const unknown = filesUnder(to).find((file) => /\.ko\../.test(file));
-  if (unknown !== undefined) throw new Error(`modules are packed in a way that is not known here: ${unknown}`);
+  if (unknown !== undefined) throw new Error(`modules have an unknown compression: ${unknown}`);
   mustRun(busybox(), ["depmod", "-b", base, release]);
-  if (!existsSync(path.join(to, "modules.dep"))) throw new Error(`depmod made no index in ${to}`);
+  if (!existsSync(path.join(to, "modules.dep"))) throw new Error(`depmod wrote no index to ${to}`);
   return to;
 }

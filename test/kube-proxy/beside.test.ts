@@ -37,10 +37,10 @@ async function hasRules(mode: Mode): Promise<boolean> {
   return texts.every((text) => text.includes("-A KUBE-SERVICES"));
 }
 
-describe.each(IPTABLES_MODES)("a kube-proxy in mode %s that has not ended yet", (mode) => {
+describe.each(IPTABLES_MODES)("a kube-proxy in mode %s that is still running", (mode) => {
   let kubeProxy: KubeProxy;
 
-  test("writes its rules again; ours go ahead; once it has ended, they are removed again", async () => {
+  test("kube-proxy writes its rules again, and ours run first; after its end they are removed again", async () => {
     kubeProxy = await node.startKubeProxy(mode, quick);
     const ours = await node.startNftProxier();
     await eventually(() =>
@@ -61,7 +61,7 @@ describe.each(IPTABLES_MODES)("a kube-proxy in mode %s that has not ended yet", 
   });
 });
 
-test("a kube-proxy in nftables mode that runs on does not keep changes from being served", async () => {
+test("a running kube-proxy in nftables mode does not delay changes", async () => {
   await node.startKubeProxy("nftables", { nftables: { syncPeriod: "2s", minSyncPeriod: "1s" } });
   await node.startNftProxier();
   await expectServed("a");
@@ -75,7 +75,7 @@ const repairs = (ours: NftProxier): unknown[] =>
 const BOTH_DELETED = ["ip", "ip6"].map((family) => ({ family, cause: "table-deleted" }));
 
 test.runIf(kubeProxyMinor() >= 31)(
-  "a kube-proxy from 1.31 on that starts in iptables mode removes our tables, and they are there again at once",
+  "a kube-proxy from 1.31 on that starts in iptables mode removes our tables, and they are restored at once",
   async () => {
     const ours = await node.startNftProxier();
     await node.startKubeProxy("iptables-nft");
@@ -93,7 +93,7 @@ test("kube-proxy --cleanup removes our tables, and they are restored at once", a
   await expectServed("a");
 });
 
-test("kube-proxy --cleanup removes all that is ours from a node without us", async () => {
+test("kube-proxy --cleanup removes everything of ours from a node where we do not run", async () => {
   await node.startNftProxier();
   expect((await node.cluster.command(["handover"])).code).toBe(0);
   await node.endAll("SIGTERM");

@@ -74,7 +74,7 @@ async function theirs(mode: Mode): Promise<readonly string[]> {
 }
 
 describe.each(MODES)("kube-proxy in mode %s", (mode) => {
-  test("its end, and our start: no connection is lost, none of its rules are left, others' rules stay", async () => {
+  test("its end, and our start: no connection is lost, its rules are removed, and others' rules stay", async () => {
     await addOthers(mode);
     const before = await others(mode);
     const kubeProxy = await node.startKubeProxy(mode);
@@ -87,7 +87,7 @@ describe.each(MODES)("kube-proxy in mode %s", (mode) => {
     expect(await others(mode)).toEqual(before);
   });
 
-  test("back after a handover: no connection is lost", async () => {
+  test("back to kube-proxy after a handover: no connection is lost", async () => {
     await node.startNftProxier();
     await expectNoFailure(node.cluster, async () => {
       expect((await node.cluster.command(["handover"])).code).toBe(0);
@@ -98,7 +98,7 @@ describe.each(MODES)("kube-proxy in mode %s", (mode) => {
   });
 });
 
-test("both in nftables mode at once, while services come and change: no connection is lost", async () => {
+test("both in nftables mode at once, while services are created and changed: no connection is lost", async () => {
   await node.startKubeProxy("nftables");
   await expectNoFailure(node.cluster, async () => {
     await node.startNftProxier();
@@ -124,7 +124,7 @@ test("back to the nftables mode needs no handover", async () => {
   });
 });
 
-test("back to the iptables mode without a handover: new connections fail, open ones stay", async () => {
+test("back to the iptables mode without a handover: new connections fail, and open ones stay", async () => {
   await node.startNftProxier();
   const { failures } = await changeOver(node.cluster, async () => {
     await node.endAll("SIGTERM");
@@ -140,7 +140,7 @@ describe.runIf(kubeProxyMinor() < 31).each(["iptables-nft", "iptables-legacy"] a
     const moved: ServiceSpec = { ...web, endpoints: ["b"] };
     afterEach(async () => node.putServices(SERVICES));
 
-    test("ours stays, until it is deleted by hand; kube-proxy serves then", async () => {
+    test("our table stays until it is deleted by hand; then kube-proxy serves", async () => {
       const tables = async (): Promise<string> => node.cluster.node.mustRun(["nft", "list", "tables"]);
       await node.startNftProxier();
       await node.endAll("SIGTERM");

@@ -84,10 +84,10 @@ describe.each(MODES)("mode %s", (mode) => {
   });
 });
 
-describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, and nodePortAddresses not written out", (mode) => {
+describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, without nodePortAddresses", (mode) => {
   const elsewhere = nodePort(web, PLAN.nodeOutside);
 
-  test("node ports on other addresses, which would be gone, are named; they were there, and are gone then", async () => {
+  test("node ports on other addresses, which would disappear, are named; they existed before, and are gone after", async () => {
     await node.startKubeProxy(mode);
     const { says } = await runPreflight();
     expect(says("node-ports")).toContainEqual(

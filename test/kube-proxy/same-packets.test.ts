@@ -91,14 +91,14 @@ const ROWS: readonly Compared[] = [
   { rule: "source ranges, inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["r1"], masq: true } },
   { rule: "source ranges, outside", from: ["clientSecond", "b"], to: loadBalancer(guarded), expect: "drop" },
   {
-    rule: "source ranges guard no node port",
+    rule: "source ranges do not protect node ports",
     from: "clientSecond",
     to: nodePort(guarded),
     expect: { pods: ["r1"], masq: true },
   },
   { rule: "affinity", from: ["client", "c"], to: loadBalancer(sticky), expect: { pods: ["b"], masq: true } },
   {
-    rule: "terminating endpoints serve where there is no other",
+    rule: "terminating endpoints serve if there are no others",
     from: "b",
     to: clusterIP(terminating),
     expect: { pods: ["a"], masq: false },

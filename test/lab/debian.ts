@@ -39,14 +39,14 @@ function mirror(): string {
     .split("\n")
     .find((line) => line.startsWith("Debian "))
     ?.slice("Debian ".length);
-  if (site === undefined) throw new Error("apt has no Debian mirror here; set DEBIAN_MIRROR to the address of one");
+  if (site === undefined) throw new Error("apt has no Debian mirror here. Set DEBIAN_MIRROR to the address of one.");
   return site;
 }
 
 function writeAptConfiguration(directory: string, suite: string, architecture: string | undefined): string {
   const keyring = keyrings.find((file) => existsSync(file));
   if (keyring === undefined)
-    throw new Error("Debian's archive keys are missing: apt-get install debian-archive-keyring");
+    throw new Error("Debian's archive keys are missing. Run `apt-get install debian-archive-keyring`.");
   mkdirSync(path.join(directory, "lists", "partial"), { recursive: true });
   mkdirSync(path.join(directory, "cache", "archives", "partial"), { recursive: true });
   // An empty status file: with nothing installed, apt downloads every dependency, too.

@@ -170,7 +170,7 @@ export function legacyRule(family: LegacyFamily, text: string): LegacyRule {
   for (let rest = text.trim(); rest !== "";) {
     const known = WORDS.find(([pattern]) => pattern.test(rest));
     const found = known?.[0].exec(rest);
-    if (known === undefined || found == null) throw new Error(`no rule of iptables for "${rest}" in "${text}"`);
+    if (known === undefined || found == null) throw new Error(`no iptables rule for "${rest}" in "${text}"`);
     known[1](builder, found.slice(1), family);
     rest = rest.slice(found[0].length).trim();
   }

@@ -198,7 +198,7 @@ const textAt = (bytes: Buffer, from: number, longest: number): string =>
 /** Returns the chains of a table, in order. Throws for bytes that encodeTable() would not have written. */
 export function decodeTable(family: LegacyFamily, { hooks, count, bytes }: RawTable): LegacyChain[] {
   const entries = [...entriesOf(family, bytes)];
-  if (entries.length !== count) throw new Error(`${entries.length} entries, said to be ${count}`);
+  if (entries.length !== count) throw new Error(`found ${entries.length} entries instead of ${count}`);
   const starts = new Map<number, string>();
   const nameOf = ({ target }: Entry): string | undefined =>
     textAt(target, 2, 29) === "ERROR" ? textAt(target, HEADER, 30) : undefined;
@@ -216,14 +216,14 @@ export function decodeTable(family: LegacyFamily, { hooks, count, bytes }: RawTa
       continue;
     }
     const chain = chains.at(-1);
-    if (chain === undefined) throw new Error("an entry of no chain");
+    if (chain === undefined) throw new Error("an entry outside every chain");
     chain.rules.push(decodeRule(family, entry, starts));
     const ends = hooks.underflow.findIndex((at, i) => at === entry.offset && (hooks.valid & (1 << i)) !== 0);
     if (ends >= 0 && BASE_CHAINS[ends] !== chain.name)
       throw new Error(`the policy of ${BASE_CHAINS[ends]} is elsewhere`);
   }
   const end = chains.pop();
-  if (end?.name !== "ERROR" || end.rules.length > 0) throw new Error("no end");
+  if (end?.name !== "ERROR" || end.rules.length > 0) throw new Error("the table has no end");
   return chains.map(({ name, base, rules }) => {
     const last = rules.pop();
     if (last === undefined || !("verdict" in last.target)) throw new Error(`${name} has no end`);

@@ -144,7 +144,7 @@ export class Lab {
    */
   static async create(options: LabOptions): Promise<Lab> {
     if (process.env["NFT_PROXIER_LAB"] !== "1" || !existsSync("/run/netns"))
-      throw new Error("a lab needs namespaces of its own: node test/lab/enter.mjs -- <command>");
+      throw new Error("a lab needs its own namespaces. Run `node test/lab/enter.mjs -- <command>`.");
     const id = `${process.pid}-${++labs}`;
     const here = options.pods.filter(({ on }) => on === "node");
     const names = ["node", "client", "remote", "beyond", ...here.map(({ name }) => `pod-${name}`)];

@@ -38,29 +38,25 @@ test("a leak is found, and the leaking function is named", { timeout: TIMEOUT_MS
   expect(report).toMatch(/leak of 123400 byte\(s\) in 100 object\(s\)[^]*ProbeLeaks/);
 });
 
-test("Node by itself leaks only the listed objects", { timeout: TIMEOUT_MS }, async () => {
+test("Node alone leaks only the listed objects", { timeout: TIMEOUT_MS }, async () => {
   expect(await sanitized("leaky.mjs", [])).toEqual({ result: true, report: "" });
 });
 
-test(
-  `${COUNT} of each kind of transaction, dump and monitor leave nothing behind`,
-  { timeout: TIMEOUT_MS },
-  async () => {
-    const paths = namespaces.map(({ path }) => path);
-    const { result, report } = await sanitized("main.mjs", [String(COUNT), String(NOISE), ...paths], { instrumented });
-    expect(report).toBe("");
-    const grown = result as Record<string, Growth>;
-    expect(Object.keys(grown).length).toBeGreaterThan(15);
-    for (const [kind, { bytes, descriptors, threads }] of Object.entries(grown)) {
-      expect(bytes, `bytes, ${kind}`).toBeLessThanOrEqual(NOISE);
-      expect(descriptors, `descriptors, ${kind}`).toBeLessThanOrEqual(0);
-      expect(threads, `threads, ${kind}`).toBeLessThanOrEqual(0);
-    }
-    if (COUNT >= 10_000) console.table(grown);
-  },
-);
+test(`${COUNT} of each kind of transaction, dump and monitor leak nothing`, { timeout: TIMEOUT_MS }, async () => {
+  const paths = namespaces.map(({ path }) => path);
+  const { result, report } = await sanitized("main.mjs", [String(COUNT), String(NOISE), ...paths], { instrumented });
+  expect(report).toBe("");
+  const grown = result as Record<string, Growth>;
+  expect(Object.keys(grown).length).toBeGreaterThan(15);
+  for (const [kind, { bytes, descriptors, threads }] of Object.entries(grown)) {
+    expect(bytes, `bytes, ${kind}`).toBeLessThanOrEqual(NOISE);
+    expect(descriptors, `descriptors, ${kind}`).toBeLessThanOrEqual(0);
+    expect(threads, `threads, ${kind}`).toBeLessThanOrEqual(0);
+  }
+  if (COUNT >= 10_000) console.table(grown);
+});
 
-test(`${WORKERS} worker threads that end in all ways leave nothing behind`, { timeout: TIMEOUT_MS }, async () => {
+test(`${WORKERS} worker threads that end in all ways leak nothing`, { timeout: TIMEOUT_MS }, async () => {
   // Every other worker does its full share.
   const args = [WORKERS, Math.ceil((2 * COUNT) / WORKERS), WORKERS_AT_ONCE].map(String);
   const { result, report } = await sanitized("workers.mjs", [...args, ...namespaces.map(({ path }) => path)], {

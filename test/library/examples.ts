@@ -86,7 +86,7 @@ export function testExamples(place: Place): void {
     expect(await connect("192.0.2.1", 8000, 1, GREETED_MS)).toEqual(["host"]);
   });
 
-  test("blocklist drops packets from the networks in the file, and writes the difference when it changes", async () => {
+  test("blocklist drops packets from the networks in the file, and writes the difference when the file changes", async () => {
     const file = path.join(place.files, "blocklist");
     const write = (text: string): void => writeFileSync(path.join(place.root, file), text);
     mkdirSync(path.join(place.root, place.files), { recursive: true });
@@ -104,7 +104,7 @@ export function testExamples(place: Place): void {
     expect(await host.mustRun(["nft", "list", "tables"])).toBe("");
   });
 
-  test("port-forwarder sends connections to the machine behind it, and prints its table", async () => {
+  test("port-forwarder forwards connections to the target machine, and prints its table", async () => {
     expect(await connect("192.0.2.1", 8080)).toEqual([]);
     const table = await host.mustRun(example("port-forwarder", "tcp:8080=198.51.100.2:80", "udp:53=198.51.100.3:53"));
     expect(table).toContain("tcp . 8080 : 198.51.100.2 . 80");
@@ -119,7 +119,7 @@ export function testExamples(place: Place): void {
     expect(await connect("192.0.2.1", 8080)).toEqual([]);
   });
 
-  test("port-forwarder masquerades its own connections, and not a neighbour's", async () => {
+  test("port-forwarder masquerades its own connections, but not a neighbour's", async () => {
     await behind.ip(["route add 192.0.2.0/24 via 198.51.100.1"]);
     await host.mustRun([
       "nft",

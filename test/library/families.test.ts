@@ -91,7 +91,7 @@ test("a priority has the number that nft gives it in the family", () => {
 });
 
 describe("in a table of family arp", () => {
-  test("rules count packets that come in", async () => {
+  test("rules count incoming packets", async () => {
     const arp = await openKernel({ netns: `/run/netns/${right.name}` });
     const table = new Table(arp, { family: "arp", name: "family" });
     const interfaces = table.set({ set: "interfaces", key: ["ifname"] });
@@ -122,7 +122,7 @@ describe("in a table of family arp", () => {
     { match: "icmp", version: 4, type: 8 },
     { match: "in-set", key: ["saddr"], set: "s" },
     { match: "ct-state", states: ["new"] },
-  ] as const satisfies Statement[])("$match is refused: no packet matches it", (statement) => {
+  ] as const satisfies Statement[])("$match is refused, because no packet matches it", (statement) => {
     expect(() => printRule([statement], { family: "arp" })).toThrow(FieldError);
   });
 });

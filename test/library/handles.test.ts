@@ -34,7 +34,7 @@ afterAll(async () => {
 describe("a handle of a set", () => {
   const declared = (): Table => new Table(kernel, { family: "ip", name: "handles" });
 
-  test("changes nothing while apply() runs, and says what to do", async () => {
+  test("cannot be changed while apply() runs, and the error says what to do", async () => {
     const table = declared();
     const plain = table.set({ set: "s", key: ["ipv4_addr"] });
     const networks = table.set({ set: "n", key: ["ipv4_addr"], interval: true });
@@ -65,7 +65,7 @@ describe("a handle of a set", () => {
     await table.destroy();
   });
 
-  test("fails after the set was removed, and after it was declared with other types", () => {
+  test("fails after the set was removed, or declared with other types", () => {
     const table = declared();
     const first = table.set({ set: "s", key: ["ipv4_addr"] });
     first.put("192.0.2.1");
@@ -90,7 +90,7 @@ describe("a handle of a set", () => {
     expect(() => networks.replace(["192.0.2.0/24"])).toThrow(TableError);
   });
 
-  test("goes on when the set is declared again with the same types", () => {
+  test("still works when the set is declared again with the same types", () => {
     const table = declared();
     const first = table.set({ set: "s", key: ["ipv4_addr"] });
     first.put("192.0.2.1");
@@ -98,7 +98,7 @@ describe("a handle of a set", () => {
     expect([first.put("192.0.2.2"), second.size, second.put("192.0.2.2")]).toEqual([true, 2, false]);
   });
 
-  test("of networks takes back what it gives", () => {
+  test("a set of networks accepts the values that it returns", () => {
     const set = declared().set({ set: "s", key: ["ipv4_addr"], interval: true });
     set.replace(["192.0.2.0/31", "192.0.2.2", "198.51.100.0/24"]);
     const networks = set.networks();
@@ -110,7 +110,7 @@ describe("a handle of a set", () => {
     expect(set.networks()).toEqual(networks);
   });
 
-  test("of interfaces takes no prefix: none would match", () => {
+  test("a set of interfaces refuses prefixes, because none would match", () => {
     const set = declared().set({ set: "s", key: ["ifname"] });
     expect(() => set.put("veth*")).toThrow(
       'set s, key (ifname): expected an interface\'s name of 1 to 15 bytes, without *: a set holds no prefixes, found "veth*"',
@@ -118,7 +118,7 @@ describe("a handle of a set", () => {
     expect(set.put("eth0")).toBe(true);
   });
 
-  test("has a type that is one of several where the specification leaves it open", () => {
+  test("has a union type if the specification leaves the type open", () => {
     const table = declared();
     const spec: SetSpec = { set: "s", key: ["ipv4_addr"], interval: Math.random() < 2 };
     const open = table.set(spec);
@@ -133,7 +133,7 @@ describe("a handle of a set", () => {
     >();
   });
 
-  test("reads what elements count", async () => {
+  test("reads the elements' counters", async () => {
     const table = declared();
     const clients = table.set({ set: "clients", key: ["ipv4_addr"], counters: {} });
     const ports = table.set({ set: "ports", key: ["inet_service"], counters: {} });
@@ -195,14 +195,14 @@ describe("a conntrack entry", () => {
     await conntrack.close();
   });
 
-  test("is asked for by methods that reject, and never throw at once", async () => {
+  test("is requested by methods that reject their promise, and never throw", async () => {
     const conntrack = await openConntrack({ netns: `/run/netns/${namespace.name}` });
     const wrong: Record<string, () => Promise<unknown>> = {
       get: () => conntrack.get({ source: "x", destination: "y", protocol: "tcp" }),
       dump: () => conntrack.dump({ protocol: "nope" as "tcp" }, () => undefined),
-      "dump of nothing": () => conntrack.dump(undefined as unknown as object, () => undefined),
+      "dump with an empty filter": () => conntrack.dump(undefined as unknown as object, () => undefined),
       deleteMatching: () => conntrack.deleteMatching({ protocol: 300 }),
-      "deleteMatching of inherited fields": () => conntrack.deleteMatching(Object.create({ protocol: 6 }) as object),
+      "deleteMatching with inherited fields": () => conntrack.deleteMatching(Object.create({ protocol: 6 }) as object),
       create: () => conntrack.create({ family: "ip", original, reply, timeuot: 1 } as never),
       update: () => conntrack.update({} as ConntrackEntry, { marks: 1 } as object),
       watch: () =>

@@ -37,7 +37,7 @@ async function committers(action: () => Promise<unknown>): Promise<Set<string | 
   return new Set(batches.map((batch) => batch.process?.name));
 }
 
-test("a commit carries the program's name: of its file, its title, or the option", async () => {
+test("a commit carries the program's name: its file's, its title, or the option", async () => {
   const directory = path.join(ROOT, "build", "library");
   mkdirSync(directory, { recursive: true });
   const file = path.join(directory, "ban-list-keeper.mjs");
@@ -61,7 +61,7 @@ test("a commit carries the program's name: of its file, its title, or the option
   await expect(openKernel({ programName: "a-name-of-16-by." })).rejects.toBeInstanceOf(FieldError);
 });
 
-test("a dump of elements tells objects that they refer to, and comments", async () => {
+test("a dump of elements includes the objects that they refer to, and comments", async () => {
   await namespace.mustRun([
     "nft",
     `add table ip theirs; add counter ip theirs c1; add counter ip theirs c2;

@@ -41,7 +41,7 @@ function runInside(text: string): { readonly code: number | null; readonly outpu
 }
 
 describe("the tarball", () => {
-  test("is a few MB, and holds the library alone", () => {
+  test("has a few MB, and contains only the library", () => {
     console.log(`tarball ${report.size} bytes, ${report.unpackedSize} unpacked, ${report.files.length} files`);
     expect(report.size).toBeLessThan(4 * 2 ** 20);
     const ofProgram = /^dist\/(main|cli|config|daemon|node|observe|proxier|ruleset|source)\b|\.map$/;
@@ -64,7 +64,7 @@ describe("the tarball", () => {
     );
   });
 
-  test("brings the addon for four platforms", () => {
+  test("contains the addon for four platforms", () => {
     const addons = report.files.filter((file) => file.endsWith(".node")).map((file) => file.split("/")[1]);
     expect(addons.toSorted()).toEqual(["linux-arm64-glibc", "linux-arm64-musl", "linux-x64-glibc", "linux-x64-musl"]);
   });
@@ -76,12 +76,12 @@ describe("the tarball", () => {
     expect(report.files.filter((file) => /test/.test(file))).toEqual([]);
   });
 
-  test("names the commit that it is built from", () => {
+  test("names the commit that it was built from", () => {
     const { gitHead } = JSON.parse(readFileSync(path.join(installed, "package.json"), "utf8")) as { gitHead: string };
     expect(gitHead).toMatch(/^[0-9a-f]{40}(-dirty)?$/);
   });
 
-  test("leaves the checkout's package.json as it was", () => {
+  test("leaves the checkout's package.json unchanged", () => {
     const { private: isPrivate, bin } = JSON.parse(readFileSync(path.join(checkout, "package.json"), "utf8")) as {
       private: boolean;
       bin: object;
@@ -91,13 +91,13 @@ describe("the tarball", () => {
 });
 
 describe("npm install", () => {
-  test("brings one dependency and compiles nothing", () => {
+  test("installs one dependency and compiles nothing", () => {
     expect(report.installed.toSorted()).toEqual(["nft-proxier", "node-addon-api"]);
     expect(report.output).not.toContain("compiling");
     expect(existsSync(path.join(installed, "build"))).toBe(false);
   });
 
-  test("says what is missing where it has to compile and cannot", () => {
+  test("says what is missing if it has to compile and cannot", () => {
     const copy = path.join(directory, "without-prebuilds");
     rmSync(copy, { recursive: true, force: true });
     cpSync(installed, copy, { recursive: true });
@@ -109,7 +109,7 @@ describe("npm install", () => {
     expect(done.stderr).toContain("apt-get install g++ make python3 libnftnl-dev libmnl-dev");
   });
 
-  test("compiles the addon where there is no prebuilt one", { timeout: patience(900_000) }, () => {
+  test("compiles the addon if there is no prebuilt one", { timeout: patience(900_000) }, () => {
     const copy = path.join(directory, "compiled", "node_modules", "nft-proxier");
     rmSync(path.join(directory, "compiled"), { recursive: true, force: true });
     cpSync(path.dirname(installed), path.dirname(copy), { recursive: true });
@@ -125,7 +125,7 @@ describe("npm install", () => {
 });
 
 describe("in the clean root", () => {
-  test("there is neither a compiler nor a library of netfilter's", () => {
+  test("there is no compiler and no netfilter library", () => {
     expect(readdirSync(path.join(cleanRoot, "usr/bin"))).toEqual(["node"]);
     const libraries = ["app", "lib", "usr"].flatMap((top) =>
       readdirSync(path.join(cleanRoot, top), { recursive: true, encoding: "utf8" })
@@ -140,7 +140,7 @@ describe("in the clean root", () => {
     expect(runInside(text)).toEqual({ code: 0, output: "ERR_PACKAGE_PATH_NOT_EXPORTED\n" });
   });
 
-  test("a program is type-checked by the package's declarations alone", () => {
+  test("a program is type-checked with the package's declarations alone", () => {
     const project = path.join(cleanRoot, "app");
     writeFileSync(
       path.join(project, "typed.ts"),
@@ -219,7 +219,7 @@ if (process.arch === "x64") {
   });
 }
 
-test.each(OLD_NODES)("Node %s runs the program, or is told which one is needed", (version) => {
+test.each(OLD_NODES)("Node %s runs the program, or names the required version", (version) => {
   const main = path.join(checkout, "dist", "main.js");
   const { status, stdout, stderr } = spawnSync(oldNode(version), [main, "--version"], { encoding: "utf8" });
   if (version === "22.12.0") expect([status, stderr]).toEqual([0, ""]);

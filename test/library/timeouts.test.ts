@@ -58,7 +58,7 @@ async function held(): Promise<Record<string, number>> {
 const written = async (): Promise<{ add: number; delete: number }> => (await table.apply()).operations.element;
 
 describe("an element of a set with timeouts", () => {
-  test("ends in the kernel and for the table alike, and comes again when it is put again", async () => {
+  test("expires in the kernel and in the table alike, and can be added again", async () => {
     expect(banned.put(ADDRESS)).toBe(true);
     await table.apply();
     expect(Object.keys(await held())).toEqual([ADDRESS]);
@@ -75,7 +75,7 @@ describe("an element of a set with timeouts", () => {
     expect(Object.keys(await held())).toEqual([ADDRESS]);
   });
 
-  test("is written again when it is put right after its end", async () => {
+  test("is written again if it is put right after it expired", async () => {
     for (let round = 0; round < 5; round++) {
       banned.put(ADDRESS, { timeoutMs: 300 });
       await table.apply();
@@ -90,7 +90,7 @@ describe("an element of a set with timeouts", () => {
     }
   });
 
-  test("has a timeout of its own, which renews it", async () => {
+  test("has its own timeout, which renews it", async () => {
     banned.put(ADDRESS, { timeoutMs: 3_600_000 });
     banned.put("192.0.2.2");
     await table.apply();
@@ -105,7 +105,7 @@ describe("an element of a set with timeouts", () => {
     expect(table.render()).toMatch(/elements = \{ 192\.0\.2\.1 timeout 60s expires 5\ds \}/);
   });
 
-  longTest("has its whole time again when it was deleted and put", async () => {
+  longTest("has its whole time again after it was deleted and put", async () => {
     banned.put(ADDRESS);
     await table.apply();
     await sleep(1000);
@@ -118,7 +118,7 @@ describe("an element of a set with timeouts", () => {
     expect(await written()).toEqual({ add: 0, delete: 1 });
   });
 
-  test("keeps its time when the program starts again, and when another process flushed the set", async () => {
+  test("keeps its time when the program restarts, and when another process flushed the set", async () => {
     banned.put(ADDRESS, { timeoutMs: 60_000 });
     banned.put("192.0.2.2");
     await table.apply();
@@ -136,7 +136,7 @@ describe("an element of a set with timeouts", () => {
     expect((await held())[ADDRESS]).toBeLessThanOrEqual(57);
   });
 
-  test("that ends while a watch listens is nobody's change", async () => {
+  test("its expiry while a watch listens is not reported as a change", async () => {
     const changes: unknown[] = [];
     const watch = new TableWatch(kernel, [table], {
       changed: (_, change) => void changes.push(change),

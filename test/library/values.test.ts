@@ -26,7 +26,7 @@ function refusal(action: () => unknown): FieldError {
 }
 
 describe("a set", () => {
-  test("takes addresses as text and as bytes: the same element", () => {
+  test("accepts addresses as text and as bytes: the same element", () => {
     const set = declared().set({ set: "friends", key: ["ipv4_addr"] });
     expect(set.put("192.0.2.1")).toBe(true);
     expect(set.put(Uint8Array.of(192, 0, 2, 1))).toBe(false);
@@ -55,7 +55,7 @@ describe("a set", () => {
     );
   });
 
-  test("of networks takes them as text, and names one that is none", () => {
+  test("a set of networks accepts them as text, and names an invalid one", () => {
     const set = declared().set({ set: "blocked", key: ["ipv4_addr"], interval: true });
     set.replace(["192.0.2.0/25", "192.0.2.128/25", "198.51.100.7"]);
     expect(set.networks()).toEqual(["192.0.2.0/24", "198.51.100.7"]);
@@ -67,7 +67,7 @@ describe("a set", () => {
 });
 
 describe("a map", () => {
-  test("takes a tuple for a concatenation, and gives back what it holds", () => {
+  test("accepts a tuple for a concatenation, and returns its contents", () => {
     const map = declared().set({
       set: "forwards",
       key: ["ipv4_addr", "inet_proto", "inet_service"],
@@ -94,7 +94,7 @@ describe("a map", () => {
     expect(map.size).toBe(1);
   });
 
-  test("of verdicts takes them as nft writes them", () => {
+  test("a map of verdicts accepts them as nft writes them", () => {
     const table = declared();
     const map = table.set({ set: "services", key: ["ipv4_addr", "inet_service"], data: "verdict" });
     map.put(["10.96.0.80", 80], "goto web");
@@ -119,7 +119,7 @@ describe("a map", () => {
 });
 
 describe("a chain", () => {
-  test("takes hooks, priorities and verdicts by name", () => {
+  test("accepts hooks, priorities and verdicts by name", () => {
     const table = declared();
     table.chain({
       chain: "input",
@@ -162,7 +162,7 @@ describe("a chain", () => {
 });
 
 describe("conntrack", () => {
-  test("takes protocols by name, and names what it cannot read", async () => {
+  test("accepts protocols by name, and names invalid values", async () => {
     const conntrack = await openConntrack();
     try {
       const client = { source: "192.0.2.1", destination: "192.0.2.2", sourcePort: 1024, destinationPort: 53 };
@@ -202,7 +202,7 @@ describe("conntrack", () => {
 });
 
 describe("the package", () => {
-  test("has two entry points, and refuses everything deeper", async () => {
+  test("has two entry points, and refuses deeper paths", async () => {
     const resolve = (name: string): string => import.meta.resolve(name);
     expect(resolve("nft-proxier/table")).toMatch(/\/dist\/library\/table\.js$/);
     expect(resolve("nft-proxier/conntrack")).toMatch(/\/dist\/library\/conntrack\.js$/);

@@ -74,7 +74,7 @@ test("thousands of changes are reported in far fewer calls, the last of them aft
   expect(reported).toBeLessThan(2 * many.length);
 });
 
-test("a main thread that is busy loses nothing that matters: one call tells of all that happened", async () => {
+test("a busy main thread misses nothing that matters: one call reports everything that happened", async () => {
   const { kernel, netns } = lab();
   const calls: string[] = [];
   // The socket of a closed monitor may still exist.
@@ -97,7 +97,7 @@ test("a main thread that is busy loses nothing that matters: one call tells of a
   await monitor.close();
 });
 
-test("events that did not fit the buffer are reported as lost, and the following read is right", async () => {
+test("events that exceed the buffer are reported as lost, and the next read is right", async () => {
   const { open } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
   const reported = { lost: 0 };
@@ -160,7 +160,7 @@ test("an IPv6 address that disappears when its link goes down is reported", asyn
   await monitor.close();
 });
 
-test("links that come, go or change their name are reported, and addresses are not", async () => {
+test("links that are added, removed or renamed are reported, and addresses are not", async () => {
   const { kernel } = lab();
   let changes = 0;
   const names = async (): Promise<string[]> => [...(await kernel.interfaces.names()).values()];

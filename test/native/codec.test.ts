@@ -47,18 +47,15 @@ describe("expressions", () => {
     expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: everyExpr })["exprs"]).toEqual(everyExpr);
   });
 
-  test.each(everyExpr.filter(({ type }) => type !== "opaque"))(
-    "$type keeps attributes that it does not know",
-    (expr) => {
-      const extra = [
-        { type: 99, bytes: Uint8Array.of(1, 2, 3) },
-        { type: 0x8000 | 98, bytes: Uint8Array.of(5, 0, 1, 0, 7) },
-        { type: 97, bytes: new Uint8Array() },
-      ];
-      const more = { ...expr, extra };
-      expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [more] })["exprs"]).toEqual([more]);
-    },
-  );
+  test.each(everyExpr.filter(({ type }) => type !== "opaque"))("$type keeps unknown attributes", (expr) => {
+    const extra = [
+      { type: 99, bytes: Uint8Array.of(1, 2, 3) },
+      { type: 0x8000 | 98, bytes: Uint8Array.of(5, 0, 1, 0, 7) },
+      { type: 97, bytes: new Uint8Array() },
+    ];
+    const more = { ...expr, extra };
+    expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs: [more] })["exprs"]).toEqual([more]);
+  });
 
   test("a known attribute of an unknown form is kept unchanged", () => {
     // NFTA_META_KEY of two bytes.
@@ -71,7 +68,7 @@ describe("expressions", () => {
     ]);
   });
 
-  test("an attribute that comes twice is kept twice", () => {
+  test("a repeated attribute is kept twice", () => {
     const data = Uint8Array.of(8, 0, 1, 0, 0, 0, 0, 1, 8, 0, 1, 0, 0, 0, 0, 2);
     const exprs: Expr[] = [{ type: "opaque", name: "masq", data }];
     expect(only({ op: "add", kind: "rule", ...ref, chain: "c", exprs })["exprs"]).toEqual([
@@ -79,7 +76,7 @@ describe("expressions", () => {
     ]);
   });
 
-  test("a verdict that has no name is opaque", () => {
+  test("a verdict without a name is opaque", () => {
     // NFTA_IMMEDIATE_DREG 0, NFTA_IMMEDIATE_DATA { NFTA_DATA_VERDICT { NFTA_VERDICT_CODE 77 } }.
     const data = Uint8Array.of(8, 0, 1, 0, 0, 0, 0, 0, 16, 0, 2, 128, 12, 0, 2, 128, 8, 0, 1, 0, 0, 0, 0, 77);
     const odd: Expr = { type: "opaque", name: "immediate", data };
@@ -212,18 +209,18 @@ describe("operations", () => {
     expect(() => addon.encodeBatch([{ op: "add", ...object } as unknown as Op])).toThrow(/not an operation of kind/);
   });
 
-  test("sets without an id of their own get different ones", () => {
+  test("sets without an id get different ones", () => {
     const ids = messages([addSet(ref, addresses("a")), addSet(ref, addresses("b"))]).map(({ body }) => body["id"]);
     expect(new Set(ids).size).toBe(2);
   });
 
-  test("the last operation alone asks for an acknowledgement", () => {
+  test("only the last operation asks for an acknowledgement", () => {
     const ACK = 4;
     const flags = messages([addTable(ref), addTable(ip("u")), addTable(ip("v"))]).map((message) => message.flags & ACK);
     expect(flags).toEqual([0, 0, ACK]);
   });
 
-  test("a dry run has no end, an expected generation goes into the begin", () => {
+  test("a dry run has no end message, and an expected generation is in the begin message", () => {
     const dry = addon.decodeMessages(addon.encodeBatch([addTable(ref)], { dryRun: true }));
     expect(dry.map(({ kind }) => kind)).toEqual(["begin", "table"]);
     const plain = addon.encodeBatch([addTable(ref)]);
@@ -238,7 +235,7 @@ describe("elements", () => {
   const host = (value: number): number[] => [...new Uint8Array(Uint32Array.of(value).buffer)];
   const host64 = (value: bigint): number[] => [...new Uint8Array(BigUint64Array.of(value).buffer)];
 
-  test("all columns", () => {
+  test("all columns are encoded", () => {
     const bytes = Uint8Array.from([
       ...[1, 2, 3, 4, 5, 6, 7, 8, ...host(0), ...host(0), ...host64(0n), ...host64(0n)],
       ...[9, 9, 9, 9, 8, 8, 8, 8, ...host(1), ...host(2), ...host64(77n), ...host64(2n ** 63n)],
@@ -276,19 +273,19 @@ describe("elements", () => {
     ]);
   });
 
-  test("a removal names keys, whatever else the records hold", () => {
+  test("a removal names only keys, whatever else the records contain", () => {
     const bytes = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8);
     expect(only(elements("delete", ref, "s", { count: 1, keyLen: 4, dataLen: 4, bytes }))["elements"]).toEqual([
       { key: Uint8Array.of(1, 2, 3, 4) },
     ]);
   });
 
-  test("no records are no message: a removal without elements would empty the set", () => {
+  test("a batch without records sends no message: a removal without elements would empty the set", () => {
     expect(messages([elements("delete", ref, "s", manyAddresses(0))])).toEqual([]);
     expect(messages([{ op: "flush", kind: "elements", ...ref, set: "s" }])[0].body).toEqual({ table: "t", set: "s" });
   });
 
-  test("many records are split below 64 KiB, none lost, none twice", () => {
+  test("many records are split below 64 KiB, without losing or repeating any", () => {
     const count = 20_000;
     const parts = messages([elements("add", ref, "s", manyAddresses(count)), addTable(ref)]);
     expect(parts.length).toBeGreaterThan(5);
@@ -316,7 +313,7 @@ describe("elements", () => {
     expect(keysOf("b").equals(b)).toBe(true);
   });
 
-  test("what a batch was made of may change as soon as it is made", () => {
+  test("the buffers of a batch may change as soon as it is encoded", () => {
     const batch = manyAddresses(10);
     const encoded = addon.encodeBatch([elements("add", ref, "s", batch)]);
     const copy = Uint8Array.from(encoded);

@@ -33,11 +33,11 @@ function failure(bytes: readonly number[]): NativeError {
   } catch (error) {
     return error as NativeError;
   }
-  throw new Error("was taken");
+  throw new Error("the message was accepted");
 }
 
 describe("entries", () => {
-  test("with everything that the kernel may tell", () => {
+  test("all values that the kernel may report are read", () => {
     const [entry] = entriesOf(decode(entryMessage(2, FULL)));
     expect(entry).toEqual({
       family: "ip",
@@ -68,7 +68,7 @@ describe("entries", () => {
     } satisfies ConntrackEntry);
   });
 
-  test("with the least: an offloaded one has no timeout and no state", () => {
+  test("an offloaded entry without a timeout and a state is read", () => {
     expect(entriesOf(decode(entryMessage(2, UDP)))).toEqual([
       {
         family: "ip",
@@ -94,14 +94,14 @@ describe("entries", () => {
     ]);
   });
 
-  test("an ICMP id is no port", () => {
+  test("an ICMP id is not a port", () => {
     const echo = [icmp4(1, "10.0.0.1", "10.0.0.2", 4242, 8), icmp4(2, "10.0.0.2", "10.0.0.1", 4242, 0)];
     const [entry] = entriesOf(decode(entryMessage(2, echo)));
     expect(entry.original).toMatchObject({ sourcePort: 0, destinationPort: 0, icmp: { id: 4242, type: 8, code: 0 } });
     expect(entry.reply.icmp).toEqual({ id: 4242, type: 0, code: 0 });
   });
 
-  test("states by name, one that has none yet by number", () => {
+  test("states are named, and unnamed ones are numbers", () => {
     const withState = (protocol: number, info: number, state: number): string | undefined => {
       const tuples = [1, 2].map((type) => tuple4(type, "10.0.0.1", "10.0.0.2", [1, 2], { protocol }));
       const attrs = [...tuples, nest(4, nest(info, attr(1, [state])))];
@@ -115,7 +115,7 @@ describe("entries", () => {
     expect(withState(6, 1, 255)).toBe("#254");
   });
 
-  test("all of a datagram, and those that match", () => {
+  test("all entries of a datagram are read, or only matching ones", () => {
     const some = Array.from({ length: 1000 }, (_, i) =>
       entryMessage(2, [
         tuple4(1, "10.0.0.7", "10.96.0.10", [1000 + i, 53]),
@@ -137,7 +137,7 @@ describe("entries", () => {
     expect(entriesOf(few)).toHaveLength(1);
   });
 
-  test("of other families are passed over", () => {
+  test("entries of other families are skipped", () => {
     const piece = decode([...entryMessage(7, UDP), ...entryMessage(2, UDP)]);
     expect(piece.seen).toBe(2);
     expect(entriesOf(piece)).toHaveLength(1);
@@ -147,19 +147,19 @@ describe("entries", () => {
 describe("dumps", () => {
   const one = entryMessage(2, UDP);
 
-  test("one that the kernel marks as interrupted is read to its end", () => {
+  test("a dump that the kernel marks as interrupted is read to its end", () => {
     const marked = entryMessage(2, UDP, { flags: 0x12 });
     expect(decode([...one, ...marked, ...one])).toMatchObject({ done: false, seen: 3, interrupted: true });
     expect(decode([...one, ...doneMessage(0, { flags: 0x12 })])).toMatchObject({ done: true, interrupted: true });
   });
 
-  test("nothing counts after the end, nor an answer to another request", () => {
+  test("messages after the end, and replies to other requests, are ignored", () => {
     const piece = decode([...entryMessage(2, UDP, { seq: 9 }), ...one, ...doneMessage(), ...one]);
     expect(piece).toMatchObject({ done: true, seen: 1 });
     expect(entriesOf(piece)).toHaveLength(1);
   });
 
-  test("one that fails is an error, wherever the kernel says so", () => {
+  test("a failed dump is an error, wherever the kernel reports it", () => {
     expect(failure([...one, ...doneMessage(-12)])).toMatchObject({ code: "system", errno: 12 });
     expect(failure([...one, ...doneMessage(-0x8000_0000)])).toMatchObject({ code: "system", errno: 0x7fff_ffff });
     expect(failure([...one, ...errorMessage(105)])).toMatchObject({ code: "system", errno: 105 });
@@ -189,10 +189,10 @@ describe("dumps", () => {
   });
 });
 
-describe("what opening fails with", () => {
+describe("errors of opening", () => {
   const openError = (errno: number): NativeError => addon.conntrackOpenError(Uint8Array.from(errorMessage(errno)));
 
-  test("a kernel without ctnetlink, or without the requests that it has had since 3.5", () => {
+  test("the kernel has no ctnetlink, or lacks the requests that exist since 3.5", () => {
     for (const errno of [22, 95]) {
       expect(openError(errno)).toMatchObject({ code: "no-conntrack", errno, action: "open" });
       expect(openError(errno).message).toMatch(/CONFIG_NF_CT_NETLINK.*modprobe nf_conntrack_netlink/);
@@ -200,7 +200,7 @@ describe("what opening fails with", () => {
     expect(openError(93)).toMatchObject({ code: "no-conntrack", errno: 93 });
   });
 
-  test("no rights, and everything else", () => {
+  test("the caller has no rights, or another error occurs", () => {
     expect(openError(1)).toMatchObject({ code: "no-permission", errno: 1 });
     expect(openError(1).message).toContain("CAP_NET_ADMIN");
     expect(openError(12)).toMatchObject({ code: "system", errno: 12 });
@@ -248,7 +248,7 @@ describe("requests", () => {
     };
   }
 
-  test("a deletion always names its entry: without a tuple it would empty the table", () => {
+  test("a deletion always names its entry, because without a tuple it would empty the table", () => {
     const entries = [
       flow(),
       flow({ client: "fd00::1", vip: "fd00::2" }),
@@ -310,7 +310,7 @@ describe("requests", () => {
     [{ state: "SYN_SENT", family: "ip" }, { original: PROTOCOL }],
   ];
   test.each(rows)(
-    "of %j the kernel is asked for what it can be asked for",
+    "the kernel applies as much of the filter %j as it can",
     (filter, { original = 0, reply = 0, others = [] }) => {
       expect(asked(filter)).toEqual({ original, reply, others });
     },

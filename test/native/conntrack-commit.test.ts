@@ -21,7 +21,7 @@ afterAll(async () => {
   await table.close();
 });
 
-test("a commit waits for none of the dumps that were asked for before it", async () => {
+test("a commit waits for none of the dumps that were requested before it", async () => {
   const { kernel } = lab();
   const ref = ip("beside");
   await kernel.commit([addTable(ref), addSet(ref, addresses("s"))]);

@@ -105,7 +105,7 @@ function randomBytes(length: number, random: Random): Uint8Array<ArrayBuffer> {
 }
 
 test(
-  "records and patterns of any bytes",
+  "records and patterns of arbitrary bytes",
   async () => {
     await many(INPUTS / 5, 1, (random) => {
       const list: Pattern[] = Array.from({ length: random.below(3) + 1 }, () => {
@@ -124,7 +124,7 @@ test(
 );
 
 test(
-  "a filter in the addon matches what it matches here",
+  "a filter matches the same entries in the addon as in TypeScript",
   async () => {
     let matched = 0;
     await many(INPUTS / 10, 2, (random) => {
@@ -166,7 +166,7 @@ const entries: readonly NewConntrackEntry[] = [
 ];
 
 test(
-  "filters and entries that are almost right",
+  "filters and entries that are almost valid",
   async () => {
     const outcomes = new Map<string, number>();
     const count = (what: string, good: boolean): void => {

@@ -18,7 +18,7 @@ const sanitized = process.env["NFT_PROXIER_ADDON"] !== undefined;
 const ENTRIES = sanitized ? 20_000 : atLength({ short: 20_000, usual: 200_000 });
 const ROUNDS = atLength({ short: 3, usual: 5 });
 
-test("many entries in order: a pass over them takes little more than a bare dump, and one VIP's stale ones go at once", async () => {
+test("many entries in order: a pass takes little longer than a bare dump, and one VIP's stale entries are deleted at once", async () => {
   const args = [buildHelper("conntrack"), String(ENTRIES), String(ROUNDS)];
   const measured = (await child("conntrack-reconcile.mjs", args, ["unshare", "--net"])) as Measured;
   const { entries, touched, grown, passes, one, left } = measured;

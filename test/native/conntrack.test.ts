@@ -137,7 +137,7 @@ describe("flows of real packets", () => {
     await setting("nf_conntrack_timestamp", 0);
   });
 
-  test("labels, as soon as a rule uses them", async () => {
+  test("labels are read once a rule uses them", async () => {
     await namespace.mustRun(["nft", "add chain ip t labels { type filter hook output priority 1; }"]);
     await namespace.mustRun(["nft", "add rule ip t labels udp dport 5353 ct label set 9"]);
     await namespace.agent().probe({
@@ -156,8 +156,8 @@ describe("flows of real packets", () => {
   });
 });
 
-describe("the kernel filters if it can", () => {
-  test("so that it sends little more than what matches", async () => {
+describe("a kernel that supports filters", () => {
+  test("sends little more than the matching entries", async () => {
     await table.deleteMatching({});
     for (let i = 0; i < 300; i++) {
       await table.create(flow({ vip: `10.96.1.${i % 10}`, clientPort: 1000 + i, protocol: i % 3 === 0 ? 6 : 17 }));
@@ -184,7 +184,7 @@ describe("the kernel filters if it can", () => {
 });
 
 describe("a kernel that refuses a filter", () => {
-  test("is no longer asked for filters; dumps and deletions have the same results", async () => {
+  test("receives no more filters; dumps and deletions have the same results", async () => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));
@@ -209,7 +209,7 @@ describe("a kernel that refuses a filter", () => {
 });
 
 describe("events", () => {
-  test("that the kernel had to drop are reported as lost, and the stream goes on", async () => {
+  test("events that the kernel had to drop are reported as lost, and later events still arrive", async () => {
     const small = await NetlinkConntrack.open({ netns, receiveBufferBytes: 1 });
     const received = { fresh: 0, lost: 0 };
     const stream = await small.events({
@@ -233,7 +233,7 @@ describe("events", () => {
     await table.deleteMatching({});
   });
 
-  test("many at once arrive in order, and the event loop is not blocked", async () => {
+  test("many events at once arrive in order, and the event loop is not blocked", async () => {
     const ports: number[] = [];
     const stream = await table.events({
       onNew: ({ original }) => void ports.push(original.sourcePort),
@@ -259,15 +259,19 @@ describe("a malformed prefilter", () => {
   };
 
   test.each<[string, Partial<typeof whole>, string]>([
-    ["of no family", { family: 7 }, "not a family"],
+    ["without a family", { family: 7 }, "not a family"],
     ["half a destination", { destinations: whole.destinations.subarray(1) }, "not a list of destinations"],
     ["half an endpoint", { endpoints: whole.endpoints.subarray(1) }, "not a list of endpoints"],
-    ["lists beyond the endpoints", { lists: Uint8Array.of(0, 0, 0, 0, 2, 0, 0, 0) }, "the lists are not the endpoints"],
-    ["lists that go back", { lists: Uint8Array.of(0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0) }, "the lists are not"],
-    ["no lists", { lists: new Uint8Array(0) }, "the lists are not the endpoints"],
-    ["a list that is not there", { destinations: whole.destinations.with(8, 1) }, "no such list"],
     [
-      "a list far away",
+      "lists that end after the endpoints",
+      { lists: Uint8Array.of(0, 0, 0, 0, 2, 0, 0, 0) },
+      "the lists are not the endpoints",
+    ],
+    ["lists in descending order", { lists: Uint8Array.of(0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0) }, "the lists are not"],
+    ["no lists", { lists: new Uint8Array(0) }, "the lists are not the endpoints"],
+    ["a missing list", { destinations: whole.destinations.with(8, 1) }, "no such list"],
+    [
+      "a list number out of range",
       { destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 255, 255, 255, 255) },
       "no such list",
     ],
@@ -285,7 +289,7 @@ describe("a malformed prefilter", () => {
 });
 
 describe("handles", () => {
-  test("cannot be mistaken for one another, nor used after close", async () => {
+  test("cannot be confused with one another, or used after close", async () => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const everything = new Uint8Array(208);
@@ -301,13 +305,13 @@ describe("handles", () => {
     expect((await addon.conntrackRead(dump)).done).toBe(true);
   });
 
-  test("worker threads use the table, end and are ended", async () => {
+  test("worker threads use the table, end and are terminated", async () => {
     const result = await child("conntrack-worker.mjs", [], ["unshare", "--net"]);
     expect(result).toEqual({ codes: [0, 0, 1, 1], again: [0, 1, 0] });
   });
 });
 
-describe("what opening needs", () => {
+describe("requirements of opening", () => {
   test("without CAP_NET_ADMIN it fails and says so", async () => {
     const powerless = ["unshare", "--net", "setpriv", "--bounding-set", "-net_admin", "--"];
     const error = (await child("conntrack-open.mjs", [], powerless)) as { code: string; message: string };
@@ -320,14 +324,14 @@ describe("what opening needs", () => {
     expect(result).toMatchObject({ code: "none" });
   });
 
-  test("a namespace that is not there", async () => {
+  test("a missing namespace is an error", async () => {
     const error = await refusal(NetlinkConntrack.open({ netns: "/run/netns/nowhere" }));
     expect(error).toMatchObject({ code: "system", errno: "ENOENT", details: { action: "open" } });
     expect(error.message).toContain("/run/netns/nowhere");
   });
 });
 
-test("an entry prints as what it is", async () => {
+test("an entry prints its contents", async () => {
   await table.create(flow());
   const entry = await table.lookup("ip", flow().original);
   expect(JSON.parse(JSON.stringify(entry))).toEqual(plainEntry(entry as ConntrackEntry));

@@ -61,7 +61,7 @@ const remove = (...of: readonly number[]): Op => {
   return { op: "delete", kind: "elements", ...table, set: "map", elements };
 };
 
-test("elements begin where they are told to; a dump tells so", async () => {
+test("elements start with the given counters, which a dump returns", async () => {
   const { kernel } = lab();
   await kernel.commit([
     addTable(table),
@@ -72,7 +72,7 @@ test("elements begin where they are told to; a dump tells so", async () => {
   expect(read(await kernel.elements(table, map))).toEqual([one, two, many]);
 });
 
-test("elements that carry on begin where those end whose places they take, and the others where they are told to", async () => {
+test("elements that carry counters over start where the replaced elements ended, and other elements at the given values", async () => {
   const { kernel } = lab();
   await kernel.commit([
     remove(2, 3),
@@ -89,7 +89,7 @@ test("elements that carry on begin where those end whose places they take, and t
   ]);
 });
 
-test("one whose key the kernel does not have begins where it is told to", async () => {
+test("an element whose key the kernel does not have starts at the given counters", async () => {
   const { kernel } = lab();
   const four: Counted = { key: 4, data: 40, packets: 4n, bytes: 44n };
   await kernel.commit([
@@ -107,7 +107,7 @@ test("one whose key the kernel does not have begins where it is told to", async 
 /** The average of the best of some rounds. */
 const MOST_GAP_MS = patience(0.2);
 
-test("only packets that come between the read and the commit are not counted", async () => {
+test("only packets that arrive between the read and the commit are not counted", async () => {
   const { kernel, netns } = lab();
   const base = { type: "filter", hook: Hook.output, priority: 0 } as const;
   await inside(netns, "ip link set lo up");
@@ -158,7 +158,7 @@ test("only packets that come between the read and the commit are not counted", a
   }
 });
 
-test("indices that are none, or counters that are not there, are refused", async () => {
+test("invalid indices, and missing counters, are refused", async () => {
   const { kernel } = lab();
   const elements = batch(one);
   await expect(kernel.commit([{ ...adding, elements, carry: new Uint32Array([1]) }])).rejects.toMatchObject({

@@ -20,7 +20,7 @@ import { atLength } from "../lab/length.ts";
 const lab = useLab();
 
 describe("objects", () => {
-  test("tables of all families, and of one", async () => {
+  test("tables of all families, or of one, are dumped", async () => {
     const { kernel } = lab();
     const userdata = Uint8Array.of(1, 2, 3);
     await kernel.commit([
@@ -46,7 +46,7 @@ describe("objects", () => {
     await kernel.commit([dropTable(ip("owned"))]);
   });
 
-  test("chains of one table", async () => {
+  test("chains of one table are dumped", async () => {
     const { kernel } = lab();
     const [a, b] = [ip("a"), ip("b")];
     const base = { type: "nat", hook: 4, priority: 100, policy: "accept" } as const;
@@ -66,7 +66,7 @@ describe("objects", () => {
     await kernel.commit([dropTable(a), dropTable(b)]);
   });
 
-  test("sets, anonymous ones too", async () => {
+  test("sets are dumped, also anonymous ones", async () => {
     const { kernel } = lab();
     const t = ip("sets");
     const named: SetInfo = addresses("named", {
@@ -113,17 +113,17 @@ describe("elements", () => {
   }
   const withoutTime = ({ expiration: _, ...row }: Record<string, unknown>): Record<string, unknown> => row;
 
-  test("no such set, no such table", async () => {
+  test("a missing set or a missing table is an error", async () => {
     const { kernel } = lab();
     const error = await kernelError(kernel.elements(t, addresses("s")));
     expect(error).toMatchObject({ code: "not-found", errno: "ENOENT", details: { action: "dump elements" } });
   });
 
-  test("an empty set", async () => {
+  test("an empty set has no elements", async () => {
     expect(await stored(addresses("s"), manyAddresses(0))).toMatchObject({ count: 0, keyLen: 4, dataLen: 0 });
   });
 
-  test("come in the order of their keys, whatever the kernel's", async () => {
+  test("elements arrive in the order of their keys, whatever the kernel's order", async () => {
     const found = await stored(addresses("s"), manyAddresses(5_000));
     expect(Buffer.from(found.bytes)).toEqual(Buffer.from(manyAddresses(5_000).bytes));
   });
@@ -142,7 +142,7 @@ describe("elements", () => {
     ]);
   });
 
-  test("timeouts: an element's own, or the set's default", async () => {
+  test("timeouts are an element's own or the set's default", async () => {
     const info = addresses("s", { flags: SetFlag.timeout, timeout: 60_000n });
     const found = await stored(
       info,
@@ -160,7 +160,7 @@ describe("elements", () => {
     }
   });
 
-  test("intervals come as start and end", async () => {
+  test("intervals are returned as start and end", async () => {
     const info = addresses("s", { flags: SetFlag.interval });
     const found = await stored(
       info,
@@ -217,7 +217,7 @@ describe("elements", () => {
   });
 });
 
-test("dumps that are interrupted by commits are read again, and what they give is whole", async () => {
+test("dumps that are interrupted by commits are read again, and their result is complete", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const t = ip("busy");
@@ -274,7 +274,7 @@ test("elements() of a set that the kernel is resizing returns every element once
   expect(counts).toEqual(counts.map(() => whole));
 });
 
-test("addresses of the namespace's interfaces", async () => {
+test("addresses of the namespace's interfaces are dumped", async () => {
   const { kernel, netns } = lab();
   const { execFileSync } = await import("node:child_process");
   const run = (...args: string[]): string =>

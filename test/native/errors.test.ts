@@ -20,7 +20,7 @@ import {
 const lab = useLab();
 
 describe("faults", () => {
-  test("several, each at its operation, in order", async () => {
+  test("several faults are reported at their operations, in order", async () => {
     const { kernel } = lab();
     const ref = ip("several");
     const ops: Op[] = [
@@ -42,7 +42,7 @@ describe("faults", () => {
     expect(await kernel.tables("ip")).toEqual([]);
   });
 
-  test("the element at fault in a batch of many messages", async () => {
+  test("the element at fault is found in a batch of many messages", async () => {
     const { kernel } = lab();
     const ref = ip("many");
     await kernel.commit([
@@ -59,7 +59,7 @@ describe("faults", () => {
     await kernel.commit([dropTable(ref)]);
   });
 
-  test("more than fit the message are still all in `faults`", async () => {
+  test("more faults than fit the message are all in `faults`", async () => {
     const { kernel } = lab();
     const ops = Array.from({ length: 200 }, (_, i): Op => ({ op: "delete", kind: "table", ...ip(`none-${i}`) }));
     const error = await kernelError(kernel.commit(ops));
@@ -67,7 +67,7 @@ describe("faults", () => {
     expect(error.message).toContain("and 195 more");
   });
 
-  test("a rule whose set is missing: the expression at fault is named, and what the rule uses", async () => {
+  test("a rule whose set is missing: the error names the expression at fault and the objects that the rule uses", async () => {
     const { kernel } = lab();
     const ref = ip("expression");
     const error = await kernelError(
@@ -86,7 +86,7 @@ describe("faults", () => {
     expect(error.message).toContain("payload lookup counter");
   });
 
-  test("an expression that no kernel has", async () => {
+  test("an expression that no kernel has is refused", async () => {
     const { kernel } = lab();
     const ref = ip("novel");
     const error = await kernelError(
@@ -100,7 +100,7 @@ describe("faults", () => {
     expect(error.message).toContain("at expression 0 (novel)");
   });
 
-  test("the kernel's own text comes along", async () => {
+  test("the error includes the kernel's own text", async () => {
     const { kernel } = lab();
     const ref = ip("text");
     await kernel.commit([
@@ -122,7 +122,7 @@ describe("faults", () => {
 });
 
 describe("generations", () => {
-  test("a dry run is checked like a commit and leaves the generation alone", async () => {
+  test("a dry run is checked like a commit and does not change the generation", async () => {
     const { kernel } = lab();
     const ref = ip("dry");
     const before = await kernel.generation();
@@ -136,7 +136,7 @@ describe("generations", () => {
     expect(await kernel.tables()).toEqual([]);
   });
 
-  test("a commit for another generation is stale, for the right one it is taken", async () => {
+  test("a commit for another generation is stale, and one for the right generation is accepted", async () => {
     const { kernel } = lab();
     const ref = ip("stale");
     const { id } = await kernel.generation();
@@ -161,7 +161,7 @@ describe("rights", () => {
     expect((error as { message: string }).message).toContain("CAP_NET_ADMIN");
   });
 
-  test("in a user namespace a batch beyond net.core.wmem_max is too large, and nothing of it is sent", async () => {
+  test("in a user namespace, a batch beyond net.core.wmem_max is too large, and no part of it is sent", async () => {
     const result = await child("too-large.mjs", [], ["unshare", "--user", "--map-root-user", "--net"]);
     expect(result).toMatchObject({ large: { code: "too-large" }, tables: 0, small: 3 });
     expect((result as { large: { message: string } }).large.message).toMatch(
@@ -170,7 +170,7 @@ describe("rights", () => {
   });
 });
 
-describe("a batch that is too large is refused before memory is filled with it", () => {
+describe("a batch that is too large is refused before it fills memory:", () => {
   interface Refused {
     readonly code: string;
     readonly message: string;
@@ -184,7 +184,7 @@ describe("a batch that is too large is refused before memory is filled with it",
     return result;
   };
 
-  test("if it cannot be sent over this socket", async () => {
+  test("it does not fit this socket", async () => {
     const { plain, withFlags } = await refused(["unshare", "--user", "--map-root-user", "--net"], "plain", "withFlags");
     // The elements are copied once, which is a quarter of their encoded size.
     expect(plain).toMatchObject({ code: "too-large" });
@@ -192,7 +192,7 @@ describe("a batch that is too large is refused before memory is filled with it",
     expect(withFlags).toMatchObject({ code: "too-large" });
   });
 
-  test("if it cannot be sent at all: more than 2 GiB", async () => {
+  test("it does not fit any socket: more than 2 GiB", async () => {
     const { huge } = await refused(["unshare", "--net"], "huge");
     expect(huge).toMatchObject({ code: "too-large" });
     expect(huge.message).toMatch(/more than the \d+ bytes that the kernel takes at once/);
@@ -201,20 +201,20 @@ describe("a batch that is too large is refused before memory is filled with it",
 });
 
 describe("namespaces", () => {
-  test("one that is not there", async () => {
+  test("a missing namespace is an error", async () => {
     const error = await kernelError(NftKernel.open({ netns: "/run/netns/no such namespace" }));
     expect(error).toMatchObject({ code: "system", errno: "ENOENT", details: { action: "open" } });
     expect(error.message).toContain("/run/netns/no such namespace");
   });
 
-  test("a file that is none", async () => {
+  test("a file that is not a namespace is an error", async () => {
     expect(await kernelError(NftKernel.open({ netns: "/proc/self/status" }))).toMatchObject({
       code: "system",
       errno: "EINVAL",
     });
   });
 
-  test("the calling thread stays in its own, every socket is in the other", async () => {
+  test("the calling thread stays in its own namespace, and every socket is in the other", async () => {
     const { netns, kernel } = lab();
     const own = await NftKernel.open();
     const ref = ip("namespaces");
@@ -229,7 +229,7 @@ describe("namespaces", () => {
   });
 });
 
-test("an operation's reader that throws passes through as it is", async () => {
+test("an exception from an operation's getter is passed on unchanged", async () => {
   const { kernel } = lab();
   const odd = {
     op: "add",

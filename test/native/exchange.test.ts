@@ -25,7 +25,7 @@ async function localRoutes(): Promise<string> {
   return (await Promise.all(["-4", "-6"].map(show))).map(({ stdout }) => stdout).join("");
 }
 
-test("an interface, its addresses and the source of its local routes: read, changed, removed, each twice", async () => {
+test("an interface, its addresses and the source of its local routes are read, changed and removed, each twice", async () => {
   const links = new LinkTable(lab().kernel.connection);
   await ip(
     "link set lo up",
@@ -68,7 +68,7 @@ test("an interface, its addresses and the source of its local routes: read, chan
   expect(await links.link("vips")).toBeUndefined();
 });
 
-test("anything but one whole request is rejected before it is sent", async () => {
+test("anything but one complete request is rejected before it is sent", async () => {
   const { connection } = lab().kernel;
   const invalid = expect.objectContaining({ code: "invalid" }) as unknown;
   const request = (length: number, flags: number): Uint8Array => {

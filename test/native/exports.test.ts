@@ -4,11 +4,11 @@ import { loadAddon } from "../../src/netlink/addon.js";
 import { addonCalls } from "../support/addon-calls.ts";
 import { testAddon } from "./test-addon.js";
 
-test("the shipped addon exports what the program calls, and nothing else", () => {
+test("the shipped addon exports only the functions that the program calls", () => {
   expect(Object.keys(loadAddon()).toSorted()).toEqual(addonCalls());
 });
 
-test("the tests' own addon exports nothing that the shipped one has", () => {
+test("the addon for tests exports nothing that the shipped one has", () => {
   const shipped = Object.keys(loadAddon());
   const own = Object.keys(testAddon);
   expect(own).toContain("encodeBatch");

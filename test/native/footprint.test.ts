@@ -40,7 +40,7 @@ async function program(...args: readonly string[]): Promise<string> {
 }
 
 test(
-  `preflight says what ${SERVICES} services of ${ENDPOINTS} endpoints take in the kernel, within a factor of 2`,
+  `preflight estimates the kernel memory of ${SERVICES} services with ${ENDPOINTS} endpoints within a factor of 2`,
   { timeout: patience(120_000) },
   async () => {
     const { findings } = JSON.parse(await program("preflight", "-o", "json")) as PreflightReport;

@@ -11,7 +11,7 @@ beforeAll(async () => {
 });
 
 describe.each(["Gone", "Reused"])("descriptors whose number is %s", (fate) => {
-  test("reads go on over other sockets, and close() leaves what has the number alone", () => {
+  test("reads continue over other sockets, and close() does not touch the new owner of the number", () => {
     expect(outcome[`reads${fate}`]).toEqual({ some: true, after: ["ok", "ok", "ok"], harmed: 0 });
   });
 
@@ -21,7 +21,7 @@ describe.each(["Gone", "Reused"])("descriptors whose number is %s", (fate) => {
   });
 });
 
-test("a socket of another connection that has the number is neither used nor closed", () => {
+test("another connection's socket that has the number is neither used nor closed", () => {
   expect(outcome["reusedByAnotherConnection"]).toEqual({ after: ["ok", "system", "ok"], others: ["ok", "ok"] });
 });
 
@@ -30,11 +30,11 @@ test("a namespace's descriptor whose number was reused is not mistaken for the p
   expect(outcome["namespace"]).toEqual({ after: [refused], harmed: 0 });
 });
 
-test("a commit that must raise the send buffer of a dead socket fails, and the next one goes through", () => {
+test("a commit that must raise the send buffer of a dead socket fails, and the next one succeeds", () => {
   expect(outcome["largeCommit"]).toEqual({ after: ["system", "ok"], harmed: 0 });
 });
 
-test("listeners say with the next event that they ended, and leave what has the number alone", () => {
+test("listeners report at the next event that they ended, and do not touch the new owner of the number", () => {
   const told = expect.arrayContaining(["conntrack system EBADF", "nf_tables system EBADF"]) as unknown;
   expect(outcome["listeners"]).toEqual({ told, stolen: 2, harmed: 0 });
 });

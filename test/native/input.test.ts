@@ -37,7 +37,7 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
   ],
   ["flags out of range", { ...addTable(ref), flags: 2 ** 32 }, "op 1: flags: expected an integer from 0 to 4294967295"],
   ["flags that are no integer", { ...addTable(ref), flags: 0.5 }, "op 1: flags: expected an integer"],
-  ["a handle that is a number", { op: "delete", kind: "table", ...ref, handle: 7 }, "op 1: handle: expected a bigint"],
+  ["a numeric handle", { op: "delete", kind: "table", ...ref, handle: 7 }, "op 1: handle: expected a bigint"],
   [
     "a negative handle",
     { op: "delete", kind: "table", ...ref, handle: -1n },
@@ -100,7 +100,7 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
     'op 1: exprs[1].data.verdict: unknown verdict "perhaps"',
   ],
   [
-    "a jump to nowhere",
+    "a jump without a chain",
     rule({ type: "immediate", dreg: 0, data: { verdict: "jump" } }),
     "op 1: exprs[1].data.chain: expected a string",
   ],
@@ -132,7 +132,7 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
     "op 1: keyLen: expected an integer from 1 to 64",
   ],
   [
-    "an id of ours",
+    "an id that is reserved",
     { op: "add", kind: "set", ...ref, ...addresses("s"), id: 2 ** 31 },
     "op 1: id: expected an integer from 0 to 2147483647",
   ],
@@ -163,7 +163,7 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
     "op 1: elements.dataLen: a verdict map has 4 bytes of data",
   ],
   [
-    "a verdict that is not there",
+    "a missing verdict",
     elements("add", ref, "s", {
       count: 2,
       keyLen: 4,
@@ -192,7 +192,7 @@ describe("an operation that cannot be encoded is refused with its number and its
   });
 });
 
-test("arguments of the other calls", async () => {
+test("invalid arguments of the other calls are refused", async () => {
   const { kernel } = lab();
   const calls: readonly (readonly [Promise<unknown>, string])[] = [
     [kernel.commit("ops" as never), "ops: expected an array"],
@@ -216,14 +216,14 @@ test("arguments of the other calls", async () => {
 });
 
 describe("buffers that change", () => {
-  test("a detached one has no bytes", async () => {
+  test("a detached buffer has no bytes", async () => {
     const batch = manyAddresses(4);
     detach(batch.bytes);
     const error = await kernelError(lab().kernel.commit([elements("add", ref, "s", batch)]));
     expect(error.message).toContain("elements.bytes: expected 4 records of 4 bytes, found 0 bytes");
   });
 
-  test("one that a getter of a later operation detaches is noticed", async () => {
+  test("a buffer that a getter of a later operation detaches is noticed", async () => {
     const batch = manyAddresses(4);
     const trap = {
       op: "add",
@@ -239,7 +239,7 @@ describe("buffers that change", () => {
     expect(error.message).toContain("op 0: elements.bytes: changed its length during the commit");
   });
 
-  test("one that is detached while the kernel works does no harm", async () => {
+  test("a buffer that is detached while the kernel works does no harm", async () => {
     const { kernel } = lab();
     const batch = manyAddresses(1000);
     const done = kernel.commit([

@@ -86,7 +86,7 @@ export const elements = (op: "add" | "create" | "delete", ref: TableRef, set: st
 /** Returns the KernelError of a promise that must be rejected with one. */
 export async function kernelError(promise: Promise<unknown>): Promise<KernelError> {
   const error: unknown = await promise.then(
-    () => new Error("was not rejected"),
+    () => new Error("the call was not rejected"),
     (reason: unknown) => reason,
   );
   if (error instanceof KernelError) return error;

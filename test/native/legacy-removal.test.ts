@@ -108,7 +108,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
     });
   });
 
-  describe("are refused when iptables would not have written them:", () => {
+  describe("are refused if iptables would not have written them:", () => {
     const whole = encodeTable(family, chains("filter", { "KUBE-SERVICES": [], MINE: [jump("KUBE-SERVICES")] }));
     const { hooks } = whole;
     const elsewhere = (offset: number): Buffer => {
@@ -124,7 +124,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
 
     test.each<[string, Partial<typeof whole>, RegExp]>([
       ["a hook between two entries", { hooks: { ...hooks, entry: hooks.entry.map((at) => at + 8) } }, /at no entry/],
-      ["a hook too few", { hooks: { ...hooks, valid: 0b0110 } }, /rules of no chain/],
+      ["one hook too few", { hooks: { ...hooks, valid: 0b0110 } }, /rules of no chain/],
       ["hooks that share a chain", { hooks: { ...hooks, entry: hooks.entry.map(() => 0) } }, /out of place/],
       ["a chain without a policy", { bytes: noPolicy }, /without a policy/],
       ["no end", { bytes: renamed }, /without an end/],
@@ -137,7 +137,7 @@ describe.each(FAMILIES)("the bytes of a table, %s", (family) => {
     });
   });
 
-  test("scribbled over, they are rebuilt or refused, and nothing else", () => {
+  test("bytes that are overwritten at random are rebuilt or refused, and do no harm", () => {
     const random = new Random(7);
     let rebuilt = 0;
     for (let i = 0; i < SCRIBBLED; i++) {
@@ -163,7 +163,7 @@ describe("in the kernel", () => {
     if (!present) context.skip("this kernel does not have the older iptables");
   };
 
-  test("without the older iptables it is only an error", async () => {
+  test("a kernel without the older iptables only returns an error", async () => {
     if (!present) expect(await kernelError(remove("ip", "nat"))).toMatchObject({ code: "system" });
     expect(await kernelError(lab().kernel.legacy.remove("ip", "x".repeat(40), ownChains("nat"), "/"))).toMatchObject({
       code: "invalid",
@@ -171,7 +171,7 @@ describe("in the kernel", () => {
   });
 
   test.for(FAMILIES)(
-    "at random, %s: other programs' rules are as they were, with what they counted",
+    "at random, %s: other programs' rules and their counters stay the same",
     async (family, context) => {
       needsLegacy(context);
       for (const table of IPTABLES_TABLES) {
@@ -188,7 +188,7 @@ describe("in the kernel", () => {
     },
   );
 
-  test("packets are counted on, and meet the remaining rules", async (context) => {
+  test("packets are still counted, and meet the remaining rules", async (context) => {
     needsLegacy(context);
     const before = chains("filter", {
       OUTPUT: [jump("KUBE-SERVICES"), jump("MINE")],
@@ -209,7 +209,7 @@ describe("in the kernel", () => {
     expect(mine?.rules[0].counters?.[0]).toBeGreaterThanOrEqual(8n);
   });
 
-  test("a table without them is not written", async (context) => {
+  test("a table without kube-proxy's chains is not written", async (context) => {
     needsLegacy(context);
     await put("ip", "nat", chains("nat", { OUTPUT: [jump("DOCKER")], DOCKER: [] }));
     const before = await get("ip", "nat");
@@ -217,7 +217,7 @@ describe("in the kernel", () => {
     expect(await get("ip", "nat")).toEqual(before);
   });
 
-  test("a table that there is no memory for is kept", async (context) => {
+  test("a table is kept if there is no memory to rewrite it", async (context) => {
     needsLegacy(context);
     const connection = await loadAddon().open({ netns: lab().netns });
     const options = { lockFile: lockFile(), mostBytes: 500 };
@@ -232,7 +232,7 @@ describe("in the kernel", () => {
   });
 
   describe("the lock of iptables", () => {
-    test("is waited for by the caller: meanwhile the table is unchanged", async (context) => {
+    test("the caller waits for it, and meanwhile the table is unchanged", async (context) => {
       needsLegacy(context);
       await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
       const lock = await holdLock(lockFile());
@@ -251,7 +251,7 @@ describe("in the kernel", () => {
       await (await holdLock(lockFile())).release();
     });
 
-    test("that there is not is no hindrance, and is said", async (context) => {
+    test("is reported if it is missing, and the removal continues", async (context) => {
       needsLegacy(context);
       await put("ip", "nat", chains("nat", { "KUBE-SVC-A": [] }));
       const file = join(directory, "none/xtables.lock");
@@ -262,7 +262,7 @@ describe("in the kernel", () => {
     });
   });
 
-  describe("a table that another process changes in between", () => {
+  describe("a table that another process changes", () => {
     const before = chains("nat", {
       PREROUTING: [jump("KUBE-SERVICES")],
       "KUBE-SERVICES": [],
@@ -301,13 +301,13 @@ describe("in the kernel", () => {
       }));
     const left = async (): Promise<unknown> => uncounted((await get("ip", "nat")) ?? []);
 
-    test("is read again: its rules stay", async (context) => {
+    test("the table is read again after a change during the removal, and that process's rules stay", async (context) => {
       needsLegacy(context);
       expect(await race(64, 1)).toMatchObject({ outcome: { chains: 2, jumps: 1, countersKept: true } });
       expect(await left()).toEqual(uncounted(withoutKubeProxy("nat", other).chains));
     });
 
-    test("again and again is left as the other one has it", async (context) => {
+    test("it stays as the other process left it if that process never stops", async (context) => {
       needsLegacy(context);
       expect(await race(64, 5, [other, before])).toMatchObject({
         code: "system",
@@ -316,7 +316,7 @@ describe("in the kernel", () => {
       expect(await left()).toEqual(uncounted(other));
     });
 
-    test("right afterwards: its counters are not mixed up, and the result says so", async (context) => {
+    test("a change right after the removal does not mix up counters, and the result says so", async (context) => {
       needsLegacy(context);
       expect(await race(65, 1)).toMatchObject({ outcome: { chains: 1, jumps: 1, countersKept: false } });
       const mine = (await get("ip", "nat"))?.find(({ name }) => name === "MINE");

@@ -40,7 +40,7 @@ const decode = (family: Family, ...entries: readonly Uint8Array[]): string[] =>
 describe.each(FAMILIES)("the entries of a table, %s", (family) => {
   const end = entry(family, { name: "ERROR" });
 
-  test("give the names of its chains, without the end's", () => {
+  test("give the names of its chains, without the final entry's", () => {
     const rule = entry(family, {});
     expect(decode(family)).toEqual([]);
     expect(decode(family, rule, end)).toEqual([]);
@@ -51,7 +51,7 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
     expect(decode(family, entry(family, { name: longest }), end)).toEqual([longest]);
   });
 
-  test("are counted by chain, without the return that ends it", () => {
+  test("are counted per chain, without the final return", () => {
     const rule = entry(family, {});
     const table = Buffer.concat([
       ...[rule, rule],
@@ -85,15 +85,15 @@ describe.each(FAMILIES)("the entries of a table, %s", (family) => {
   });
 
   test.each<[string, EntrySpec]>([
-    ["an entry that is longer than what there is", { nextOffset: 60_000 }],
-    ["an entry of no length", { nextOffset: 0 }],
+    ["an entry that exceeds the table", { nextOffset: 60_000 }],
+    ["an entry of zero length", { nextOffset: 0 }],
     ["a target that begins inside the match", { targetOffset: 8 }],
-    ["a target behind the entry", { targetOffset: 5000 }],
+    ["a target that begins after the entry", { targetOffset: 5000 }],
   ])("%s is refused", (_, spec) => {
     expect(() => decode(family, entry(family, spec))).toThrow(/iptables entry/);
   });
 
-  test("cut short or scribbled over, they are read or refused, and nothing else", () => {
+  test("truncated or randomly overwritten entries are read or refused, and do no harm", () => {
     const whole = Buffer.concat([entry(family, { name: "A" }), entry(family, {}), end]);
     for (let length = 0; length < whole.length; length++) {
       const cut = whole.subarray(0, length);
@@ -172,7 +172,7 @@ test.each(FAMILIES)("the layout of the kernel's own table, %s", async (family) =
   expect(await kernel.legacy.layout(family, "mangle")).not.toBe(layout);
 });
 
-test("a table that there is not is an error", async () => {
+test("a missing table is an error", async () => {
   await expect(lab().kernel.legacy.chains("ip", "no-such-table")).rejects.toMatchObject({ name: "KernelError" });
   await expect(lab().kernel.legacy.chains("ip", "n".repeat(40))).rejects.toMatchObject({ code: "invalid" });
 });

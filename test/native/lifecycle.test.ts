@@ -64,7 +64,7 @@ test("close() waits for running calls; later ones fail with `closed`", async () 
   for (const call of calls) expect(await kernelError(call)).toMatchObject({ code: "closed" });
 });
 
-test("memory is given back beside other work", async () => {
+test("memory is released alongside other work", async () => {
   const { kernel } = lab();
   const t = ip("memory");
   const written = kernel.commit([
@@ -77,7 +77,7 @@ test("memory is given back beside other work", async () => {
   await kernel.connection.releaseMemory();
 });
 
-test("the addon's own handles cannot be mistaken for one another, nor used after close", async () => {
+test("the addon's own handles cannot be confused with one another, or used after close", async () => {
   const addon = loadAddon();
   const connection = await addon.open();
   const batch = addon.createBatch([]);
@@ -92,7 +92,7 @@ test("the addon's own handles cannot be mistaken for one another, nor used after
   expect(() => addon.generation(connection)).toThrow("closed");
 });
 
-test("an inotify instance that is closed, or is none, is refused; what it is asked to watch is checked", async () => {
+test("a closed or invalid inotify instance is refused, and its arguments are checked", async () => {
   const addon = loadAddon();
   expect(() => addon.inotifyOpen(undefined as never)).toThrow("expected a function");
   const inotify = addon.inotifyOpen(() => undefined);
@@ -109,13 +109,13 @@ test("an inotify instance that is closed, or is none, is refused; what it is ask
   expect(() => addon.inotifyClose(inotify)).toThrow("closed");
 });
 
-test("worker threads load it, end and are ended", async () => {
+test("worker threads load the addon, end and are terminated", async () => {
   const result = await child("worker.mjs", [], ["unshare", "--net"]);
   // 1: terminated from outside, in the middle of a commit.
   expect(result).toEqual({ codes: [0, 0, 1, 1], again: [0, 1, 0] });
 });
 
-test("a load that fails says what is missing", () => {
+test("a failed load says what is missing", () => {
   const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-"));
   const failure = (file: string): KernelError => {
     try {

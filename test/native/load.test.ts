@@ -26,7 +26,7 @@ test("an operation with 50,000 distinct verdicts is read in slices", async () =>
   expect(Math.min(...rounds.map(({ longest, all }) => longest / all))).toBeLessThan(0.4);
 });
 
-test("half a million elements: at most 1.2 times their bytes of memory, never 20 ms of the event loop", async () => {
+test("half a million elements take at most 1.2 times their bytes of memory, and never block the event loop for 20 ms", async () => {
   const { bytes, rounds } = (await child("memory.mjs", [], ["unshare", "--net"])) as {
     readonly bytes: number;
     readonly rounds: readonly Measured[];

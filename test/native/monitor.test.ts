@@ -64,7 +64,7 @@ async function listen(kernel: NftKernel, options?: MonitorOptions): Promise<List
   return listener;
 }
 
-test("a commit by another process: every event, its process, and the generation after it", async () => {
+test("a commit by another process is reported with every event, its process, and the new generation", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);
@@ -115,7 +115,7 @@ test("a commit by another process: every event, its process, and the generation 
   await listener.monitor.close();
 });
 
-test("our own commits come without events, unless asked for", async () => {
+test("our own commits are reported without events, or with them on request", async () => {
   const { kernel } = lab();
   const quiet = await listen(kernel);
   const all = await listen(kernel, { skipOwn: false });
@@ -128,7 +128,7 @@ test("our own commits come without events, unless asked for", async () => {
   await all.monitor.close();
 });
 
-test("only the tables that were asked for", async () => {
+test("only the requested tables are reported", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const some = await listen(kernel, { tables: [ip("b"), { family: "ip6", table: "a" }] });
@@ -172,7 +172,7 @@ test("the elements of a large commit are one event", async () => {
   await listener.monitor.close();
 });
 
-test("of a large commit of our own only its end is reported; other processes' meanwhile are reported as lost", async () => {
+test("a large commit of our own is reported only at its end, and other processes' events meanwhile as lost", async () => {
   const { kernel, open } = lab();
   const other = await open();
   const listener = await listen(kernel);
@@ -260,7 +260,7 @@ test("a foreign change that is still being announced is not lost because of our 
   await listener.monitor.close();
 });
 
-test("events that the kernel had to drop are reported as lost, and the stream goes on", async () => {
+test("events that the kernel had to drop are reported as lost, and later events still arrive", async () => {
   const { kernel, netns } = lab();
   const path = fileURLToPath(new URL("child/listener.mjs", import.meta.url));
   const listener = fork(path, [netns, String(64 * 1024)]);

@@ -25,7 +25,7 @@ test("interrupted system calls change nothing", () => {
   });
 });
 
-test("a transaction, and a dump of many datagrams, look once whether their socket is still theirs", () => {
+test("a transaction, and a dump of many datagrams, check only once that they still own their socket", () => {
   expect(outcome["looks"]).toEqual({ read: 1, committed: 1 });
 });
 
@@ -40,13 +40,13 @@ describe("a transaction", () => {
   });
 
   test.each(["noMemoryToSend", "noBufferToSend", "socketDiesBeforeTheTransaction"])(
-    "that could not be sent has no effect, and goes out with the next try (%s)",
+    "a transaction that could not be sent has no effect, and is sent with the next try (%s)",
     (name) => {
       expect(outcome[name]).toEqual({ met: 1, code: "system", before: 300, after: 301 });
     },
   );
 
-  test("whose error is lost is not known to have failed", () => {
+  test("a transaction with a lost error has an unknown outcome", () => {
     expect(outcome["refusalLost"]).toMatchObject({ code: "unknown-outcome", same: true });
   });
 });
@@ -56,29 +56,29 @@ test.each([
   ["dumpLostInItsMiddle", "ENOBUFS"],
   ["dumpCutOff", "EMSGSIZE"],
   ["dumpSocketDies", "EBADF"],
-])("a dump is whole or an error, and nothing is written on half of it (%s)", (name, errno) => {
+])("a dump is complete or an error, and nothing is written on the basis of an incomplete one (%s)", (name, errno) => {
   const failed = { met: 1, code: "system", errno, first: "system" };
   expect(outcome[name]).toEqual({ ...failed, elements: 3000, transactions: 0 });
 });
 
-test("events that do not arrive are reported as lost, a dead socket as an error", () => {
+test("missing events are reported as lost, and a dead socket as an error", () => {
   // A kernel that had no room (ENOBUFS) is silent until the socket is empty: missing events are reported again then.
   const heard = ["batch", "lost", "batch", "lost", "lost", "batch", "system"];
   expect(outcome["events"]).toEqual({ met: [0, 1, 1, 1], heard, tables: 0 });
 });
 
 describe("connection tracking", () => {
-  test("a request whose answer is lost fails, and the next one gets its own", () => {
+  test("a request whose reply is lost fails, and the next one receives its own reply", () => {
     const lost = [1, "unknown-outcome", true, 9];
     expect(outcome["conntrackAnswers"]).toEqual([lost, lost, lost, [1, "system", true, 9]]);
   });
 
-  test("a deletion whose answer is lost is reported neither as done nor as failed", () => {
+  test("a deletion whose reply is lost is reported neither as done nor as failed", () => {
     const lost = [1, "unknown-outcome", 0];
     expect(outcome["conntrackDeletions"]).toEqual([lost, lost, lost]);
   });
 
-  test("a dump of which a part is lost is an error", () => {
+  test("an incomplete dump is an error", () => {
     const lost = [1, "unknown-outcome", 500];
     expect(outcome["conntrackDumps"]).toEqual([lost, lost, lost, lost]);
   });

@@ -62,7 +62,7 @@ const COMMANDS: readonly (readonly [string, ...string[]])[] = [
   ["gc", "--manifests", "DIRECTORY"],
 ];
 test.each(someOf(COMMANDS, 4))(
-  "conntrack %s: says what is missing and how to get it, and ends with 1",
+  "conntrack %s says what is missing and how to get it, and exits with 1",
   async (...words) => {
     const { told, ended } = start(["conntrack", ...words.map((word) => (word === "DIRECTORY" ? directory : word))]);
     expect([await ended, told.stdout]).toEqual([1, ""]);
@@ -70,7 +70,7 @@ test.each(someOf(COMMANDS, 4))(
   },
 );
 
-test("the daemon says so in one line, and serves", async () => {
+test("the daemon reports it in one line, and serves", async () => {
   const { child, told, ended } = start(["run", "--manifests", directory]);
   const lines = () =>
     told.stderr

@@ -103,7 +103,7 @@ test("an expression that the codec does not know is opaque, and can be sent back
   }
 });
 
-test("rules of a chain, and of all chains of a table, in order and with their userdata", async () => {
+test("rules of a chain, and of all chains of a table, are read in order and with their userdata", async () => {
   const { kernel } = lab();
   const t = ip("order");
   const userdata = Uint8Array.of(0, 2, 104, 0);

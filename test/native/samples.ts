@@ -185,7 +185,7 @@ export const kernelSamples: readonly KernelSample[] = [
   { title: "immediate jump", expr: { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "leaf" } } },
   { title: "immediate goto", expr: { type: "immediate", dreg: 0, data: { verdict: "goto", chain: "leaf" } } },
   { title: "counter", expr: { type: "counter" }, adds: { packets: 0n, bytes: 0n } },
-  { title: "counter that begins", expr: { type: "counter", packets: 7n, bytes: 700n } },
+  { title: "counter with a start value", expr: { type: "counter", packets: 7n, bytes: 700n } },
   { title: "limit", expr: { type: "limit", rate: 10n, unit: 60n, burst: 5 }, adds: { limitType: 0, flags: 0 } },
   { title: "limit of bytes", expr: { type: "limit", rate: 1000n, unit: 1n, burst: 100, limitType: 1, flags: 1 } },
   { title: "log", expr: { type: "log", prefix: "dropped: ", level: 4, flags: 0 }, drops: ["flags"] },

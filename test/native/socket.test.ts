@@ -24,11 +24,11 @@ function closeSocketOf(kernel: NftKernel, netns: string): void {
       return false;
     }
   });
-  if (fd === undefined) throw new Error(`${socket} is none of this process`);
+  if (fd === undefined) throw new Error(`${socket} is not a socket of this process`);
   closeSync(Number(fd));
 }
 
-test("the commit fails, nothing of it is in force, and the next one goes through another socket", async () => {
+test("the commit fails without any effect, and the next one uses another socket", async () => {
   const { open, netns } = lab();
   const kernel = await open();
   const t = ip("dead");
@@ -44,7 +44,7 @@ test("the commit fails, nothing of it is in force, and the next one goes through
   await kernel.commit([{ op: "delete", kind: "table", ...t }]);
 });
 
-test("what the socket owned has no owner, and can be claimed by the new one", async () => {
+test("the socket's objects have no owner, and the new socket can claim them", async () => {
   const { open, netns } = lab();
   const kernel = await open();
   const owned = { ...addTable(ip("owned")), flags: TableFlag.owner | TableFlag.persist };

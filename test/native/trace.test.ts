@@ -62,16 +62,16 @@ test("every attribute of a message is read", () => {
   });
 });
 
-test("what a message does not tell is absent", () => {
+test("a value that is not in the message is absent", () => {
   const none = { id: 0, type: 0, nfproto: 0, family: "inet", table: "", chain: "" };
   expect(decode([])).toEqual(none);
 });
 
 test.each([
-  ["a rule that goes on", 0xffffffff, { verdict: "continue" }],
+  ["a rule that continues", 0xffffffff, { verdict: "continue" }],
   ["a queue with its number", 0x00050003, { verdict: "queue" }],
   ["a drop with a reason", 0x00010000, { verdict: "drop" }],
-  ["a packet that was taken out", 2, { verdict: "?" }],
+  ["a stolen packet", 2, { verdict: "?" }],
 ])("verdicts: %s", (_, code, verdict) => {
   expect(decode([nest(5, attr(1, be(4, code)))])["verdict"]).toEqual(verdict);
 });
@@ -85,7 +85,7 @@ test.each([
   expect(() => decode([bytes])).toThrow(/malformed netlink message/);
 });
 
-test(`${INPUTS} spoilt messages: taken or refused, FUZZ_SEED=${seed}`, { timeout: 3_600_000 }, () => {
+test(`${INPUTS} corrupted messages are accepted or refused, FUZZ_SEED=${seed}`, { timeout: 3_600_000 }, () => {
   const random = new Random(seed);
   const whole = Uint8Array.from(entryMessage(NfProto.inet, full, { type }));
   let taken = 0;
@@ -169,7 +169,7 @@ test("a packet's rules are reported in order, with its headers and interfaces", 
   await kernel.commit([dropTable(ref)]);
 });
 
-test("messages without room are reported as lost, and later ones arrive", async () => {
+test("messages that exceed the buffer are reported as lost, and later ones arrive", async () => {
   const { open, netns } = lab();
   const kernel = await open({ receiveBufferBytes: 4096 });
   await kernel.commit(marking);

@@ -74,7 +74,7 @@ const recipes = readFileSync(path.join(root, "docs", "troubleshooting.md"), "utf
 
 beforeAll(async () => {
   if (process.env["NFT_PROXIER_LAB"] !== "1") {
-    throw new Error("this must run in a network namespace of its own: npm run test:nft");
+    throw new Error("this must run in its own network namespace. Run `npm run test:nft`.");
   }
   must("nft flush ruleset");
   must("ip link add uplink type veth peer name nowhere");
@@ -88,7 +88,7 @@ beforeAll(async () => {
   const config = path.join(examples, "config.yaml");
   const main = path.join(root, "dist", "main.js");
   const proxier = run([process.execPath, main, "run", "--manifests", manifests, "--config", config, "--once"]);
-  expect(proxier.stderr + proxier.stdout, "what run --once says").not.toContain('"level":"error"');
+  expect(proxier.stderr + proxier.stdout, "output of run --once").not.toContain('"level":"error"');
   expect(proxier.status).toBe(0);
   // The limits of demo/cache count them.
   for (const address of ["10.96.0.111", "fd00:10:96::111"]) connectAndLeave(address, 6379);
@@ -97,7 +97,7 @@ beforeAll(async () => {
 });
 
 describe.each(nfts)("nft of $name", ({ command, version }) => {
-  it("is the version that it is taken for", () => {
+  it("has the expected version", () => {
     expect(run([...command(), "--version"]).stdout).toContain(`nftables v${version ?? ""}`);
   });
 
@@ -117,7 +117,7 @@ describe.each(nfts)("nft of $name", ({ command, version }) => {
     if (words === "-j list") expect(JSON.parse(result.stdout)).toHaveProperty("nftables");
   });
 
-  it("answers the questions of docs/troubleshooting.md with what it says", () => {
+  it("the listing answers the questions of docs/troubleshooting.md", () => {
     const told = recipes.map(({ command: [, ...words] }) => run([...command(), ...words]));
     for (const { status, stderr } of told) expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
     const [list, endpoints, none, nodePorts] = told.map(({ stdout }) => stdout);

@@ -101,9 +101,9 @@ async function choices(to: Target, family: Family, protocol: Transport, connecti
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe("the first draw", () => {
+describe("the first selection", () => {
   // 24 clients on each way in, one connection each, three endpoints: 144 draws.
-  test("is of all endpoints alike", async () => {
+  test("chooses each endpoint equally often", async () => {
     const pods = (
       await Promise.all(
         FAMILIES.flatMap((family) =>
@@ -116,9 +116,9 @@ describe("the first draw", () => {
   });
 });
 
-describe("sticky", () => {
+describe("session affinity", () => {
   test.concurrent.for(COMBINATIONS)(
-    "one endpoint for each client, whichever way in: %s %s",
+    "each client has one endpoint, whatever address it uses: %s %s",
     async ([family, protocol]) => {
       const first = await choices(clusterIP(sticky), family, protocol);
       expect(new Set(first).size).toBeGreaterThan(1);
@@ -127,7 +127,7 @@ describe("sticky", () => {
     },
   );
 
-  test.concurrent.for(COMBINATIONS)("pods and the node are clients too: %s %s", async ([family, protocol]) => {
+  test.concurrent.for(COMBINATIONS)("pods and the node are clients, too: %s %s", async ([family, protocol]) => {
     for (const from of ["c", "node", "remoteNode"]) {
       const first = await answers(from, loadBalancer(sticky), family, protocol);
       expect(first.size).toBe(1);
@@ -135,9 +135,12 @@ describe("sticky", () => {
     }
   });
 
-  test.concurrent.for(COMBINATIONS)("a service without affinity is not: %s %s", async ([family, protocol]) => {
-    expect((await answers("client-0", clusterIP(free), family, protocol, 60)).size).toBe(3);
-  });
+  test.concurrent.for(COMBINATIONS)(
+    "a service without affinity uses all endpoints: %s %s",
+    async ([family, protocol]) => {
+      expect((await answers("client-0", clusterIP(free), family, protocol, 60)).size).toBe(3);
+    },
+  );
 
   test.concurrent.for(COMBINATIONS)("hairpin still works: %s %s", async ([family, protocol]) => {
     for (const way of everyWay(hairpin)) expect(await answers("a", way, family, protocol)).toEqual(new Set(["a"]));
@@ -168,13 +171,13 @@ async function renewThenExpire(family: Family, protocol: Transport, triesLeft = 
 
 describe("the timeout", () => {
   // All six run at once: the test sleeps most of its time.
-  test("every new connection renews it; it ends when none came", async () => {
+  test("every new connection renews it, and without one it ends", async () => {
     await Promise.all(COMBINATIONS.map(([family, protocol]) => renewThenExpire(family, protocol)));
   });
 });
 
-describe("policy Local beside it", () => {
-  test.concurrent.for(COMBINATIONS)("only endpoints of the list in use: %s %s", async ([family, protocol]) => {
+describe("with policy Local", () => {
+  test.concurrent.for(COMBINATIONS)("only endpoints of the active list are used: %s %s", async ([family, protocol]) => {
     const inCluster = await choices(clusterIP(edge), family, protocol);
     expect(inCluster).toEqual(expect.arrayContaining([expect.stringMatching(/^r/)]));
     for (const way of externals(edge)) {
@@ -187,17 +190,20 @@ describe("policy Local beside it", () => {
     }
   });
 
-  test.concurrent.for(COMBINATIONS)("from the local list to the cluster list: %s %s", async ([family, protocol]) => {
-    for (const from of ["clientSecond", "remoteNode"]) {
-      const here = await answers(from, loadBalancer(edge), family, protocol);
-      expect(here.size).toBe(1);
-      expect(await answers(from, clusterIP(edge), family, protocol)).toEqual(here);
-    }
-  });
+  test.concurrent.for(COMBINATIONS)(
+    "clients switch from the local list to the cluster list: %s %s",
+    async ([family, protocol]) => {
+      for (const from of ["clientSecond", "remoteNode"]) {
+        const here = await answers(from, loadBalancer(edge), family, protocol);
+        expect(here.size).toBe(1);
+        expect(await answers(from, clusterIP(edge), family, protocol)).toEqual(here);
+      }
+    },
+  );
 });
 
-describe("from run to run", () => {
-  test("kept by a run that changes nothing, and over other services' changes", async () => {
+describe("across runs of the proxier", () => {
+  test("affinity is kept by a run that changes nothing, and when other services change", async () => {
     const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(turning), f, p)));
     await apply(services);
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(turning), f, p)))).toEqual(before);
@@ -205,14 +211,14 @@ describe("from run to run", () => {
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(loadBalancer(turning), f, p)))).toEqual(before);
   });
 
-  test("kept when endpoints join", async () => {
+  test("affinity is kept when endpoints join", async () => {
     const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(growing), f, p)));
     const grown = { ...growing, endpoints: ["r2", "a", "b", "r1"] };
     await apply(services.map((service) => (service === growing ? grown : service)));
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(growing), f, p)))).toEqual(before);
   });
 
-  test("a removed endpoint loses its clients at once; the others keep theirs", async () => {
+  test("a removed endpoint loses its clients at once, and the others keep theirs", async () => {
     const before = await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
     const shrunk = { ...shrinking, endpoints: ["a", "b", "r2"] };
     await apply(services.map((service) => (service === shrinking ? shrunk : service)));
@@ -227,7 +233,7 @@ describe("from run to run", () => {
     expect(await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(shrinking), f, p)))).toEqual(after);
   });
 
-  test("an endpoint that went and came back has forgotten its clients, whether they came meanwhile or not", async () => {
+  test("an endpoint that was removed and added again has no clients from before", async () => {
     const before = (await Promise.all(COMBINATIONS.map(([f, p]) => choices(clusterIP(returning), f, p)))).flat();
     const without = { ...returning, endpoints: ["a", "b", "r2"] };
     await apply(services.map((service) => (service === returning ? without : service)));

@@ -124,7 +124,7 @@ test("a watch event reaches packets, and loses no connection", async () => {
   expect(connections).toBeGreaterThan(30);
 });
 
-test("the health and metrics ports answer as kube-proxy's", async () => {
+test("the health and metrics ports answer like kube-proxy's", async () => {
   const health = await get("http://127.0.0.1:10256/healthz");
   expect(health.status).toBe(200);
   expect(JSON.parse(health.body)).toMatchObject({ healthy: true, nodeEligible: true, status: { IPv4: {}, IPv6: {} } });
@@ -152,7 +152,7 @@ test("the metrics port shows the configuration, the flags, its paths and results
 });
 
 const SILENT = atLength({ short: 200, usual: 1000 });
-test(`${SILENT} connections that ask nothing, or half a request, keep no probe from an answer`, async () => {
+test(`${SILENT} connections that send nothing, or half a request, do not delay a probe's answer`, async () => {
   const script = `
     import { connect } from "node:net";
     const opened = Array.from({ length: ${SILENT} }, (_, n) => new Promise((resolve) => {
@@ -170,7 +170,7 @@ test(`${SILENT} connections that ask nothing, or half a request, keep no probe f
   expect(JSON.parse(answers)).toEqual(["OPTIONS 200", "GET 200", "POST 200"]);
 });
 
-test("repairs are counted by cause, and how full the connection tracking table is can be seen", async () => {
+test("repairs are counted by cause, and the fill level of the connection tracking table is reported", async () => {
   const value = async (series: string): Promise<string | undefined> => {
     const lines = (await get("http://127.0.0.1:10249/metrics")).body.split("\n");
     return lines.find((line) => line.startsWith(`${series} `))?.slice(series.length + 1);
@@ -188,7 +188,7 @@ test("repairs are counted by cause, and how full the connection tracking table i
   expect(Number(await value("nftproxier_conntrack_pressure"))).toBeLessThan(1);
 });
 
-test("each event of a Service is counted once per family, of a slice once, whether it changes rules or not", async () => {
+test("each event of a Service is counted once per family, and of a slice once, whether it changes rules or not", async () => {
   const total = async (kind: "service" | "endpoint"): Promise<number> => {
     const { body } = await get("http://127.0.0.1:10249/metrics");
     const found = new RegExp(`^kubeproxy_sync_proxy_rules_${kind}_changes_total (\\d+)`, "m").exec(body);
@@ -266,7 +266,7 @@ test("a Node object that is deleted changes nothing: its last state is kept", as
   await put(nodeObject());
 });
 
-test("a watch that breaks off in the middle of a line is taken up again", async () => {
+test("a watch that breaks off in the middle of a line is resumed", async () => {
   await api.call("watching", "endpointslices");
   await api.call("cut", "endpointslices");
   await put(...objects({ ...late, endpoints: ["a", "r1"] }));
@@ -275,7 +275,7 @@ test("a watch that breaks off in the middle of a line is taken up again", async 
   await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } });
 });
 
-test("without the API server nothing changes; what changed meanwhile is caught up with", async () => {
+test("without the API server nothing changes, and later changes are caught up with", async () => {
   await api.call("down");
   await sleep(atLength({ short: 500, usual: 2_000 }));
   const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
@@ -292,13 +292,13 @@ test("without the API server nothing changes; what changed meanwhile is caught u
   await becomes({ rule: "", from: ["c", "client"], to: clusterIP(web), expect: "drop" });
 });
 
-test("its Events tell that it started", async () => {
+test("an Event reports the start", async () => {
   await expect
     .poll(async () => (await api.call("events")).map((event) => [event["reason"], event["action"]]))
     .toContainEqual(["Starting", "StartKubeProxy"]);
 });
 
-test("a change of the configuration file ends it with 1, and the rules stay", async () => {
+test("a change of the configuration file ends the program with 1, and the rules stay", async () => {
   const ended = new Promise<number | null>((resolve) => daemon.once("exit", resolve));
   const file = join(directory, "config.conf");
   await writeFile(file, "mode: [");

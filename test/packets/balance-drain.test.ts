@@ -87,27 +87,30 @@ const all = (connections: Connections, answer: string): string[] => connections.
 const until = (at: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, at - performance.now()));
 
 describe("TCP", () => {
-  test.each(someOf([true, false], 2))("goes on for so long, and is then reset; serving: %s", async (serving) => {
-    await apply(["a"]);
-    const connections = await connect();
-    expect(await say(connections, "before")).toEqual(all(connections, "before"));
-    const began = await apply([terminating(serving), "r1"]);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
-    await until(began + DRAIN_SECONDS * 500);
-    // Another change of the service does not restart the drain time.
-    await apply([terminating(serving), "r1", "b"]);
-    const half = await say(connections, "half");
-    // Skip the check if the machine stood still: the test itself is then late.
-    if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(all(connections, "half"));
-    await until(began + DRAIN_SECONDS * 1000);
-    await eventually(async () =>
-      expect(await tracked.entries({ family: "ip", original: { destinationPort: 80 } })).toEqual([]),
-    );
-    await tracked.conntrack.settled(patience(10_000));
-    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
-  });
+  test.each(someOf([true, false], 2))(
+    "a connection continues for the drain time, and is then reset; serving: %s",
+    async (serving) => {
+      await apply(["a"]);
+      const connections = await connect();
+      expect(await say(connections, "before")).toEqual(all(connections, "before"));
+      const began = await apply([terminating(serving), "r1"]);
+      expect(await say(connections, "still")).toEqual(all(connections, "still"));
+      await until(began + DRAIN_SECONDS * 500);
+      // Another change of the service does not restart the drain time.
+      await apply([terminating(serving), "r1", "b"]);
+      const half = await say(connections, "half");
+      // Skip the check if the machine stood still: the test itself is then late.
+      if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(all(connections, "half"));
+      await until(began + DRAIN_SECONDS * 1000);
+      await eventually(async () =>
+        expect(await tracked.entries({ family: "ip", original: { destinationPort: 80 } })).toEqual([]),
+      );
+      await tracked.conntrack.settled(patience(10_000));
+      expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+    },
+  );
 
-  test("is reset at once if the endpoint is deleted earlier", async () => {
+  test("a connection is reset at once if the endpoint is deleted earlier", async () => {
     await apply(["a"]);
     const connections = await connect();
     await apply([terminating(true), "r1"]);
@@ -116,7 +119,7 @@ describe("TCP", () => {
     expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
   });
 
-  test("continues when the endpoint is back, and while it is the last one that serves", async () => {
+  test("a connection continues when the endpoint is back, and while it is the last one that serves", async () => {
     await apply(["a"]);
     const connections = await connect();
     const began = await apply([terminating(true), "r1"]);
@@ -127,7 +130,7 @@ describe("TCP", () => {
     expect(await say(connections, "still")).toEqual(all(connections, "still"));
   });
 
-  longTest("continues if the service does not request it", async () => {
+  longTest("a connection continues if the service does not request draining", async () => {
     await apply(["a"], { metadata: {} });
     const connections = await connect();
     const began = await apply([terminating(false), "r1"], { metadata: {} });
@@ -137,7 +140,7 @@ describe("TCP", () => {
 });
 
 test.each(someOf([true, false], 2))(
-  "flows of UDP and SCTP are kept for so long, and then removed; serving: %s",
+  "flows of UDP and SCTP are kept for the drain time, and then removed; serving: %s",
   async (serving) => {
     const put = async (endpoints: ServiceSpec["endpoints"]): Promise<void> => {
       await tracked.apply(serviceObjects(cluster.lab, spec(endpoints)));

@@ -108,7 +108,7 @@ const total = ({ others }: Tally): number => Object.values(others).reduce((sum, 
 
 describe("max-connections", () => {
   test.for(COMBINATIONS)(
-    "just as many, whichever way they come, the others refused: %s %s",
+    "connections up to the limit are accepted on all addresses together, and the others refused: %s %s",
     async ([family, protocol]) => {
       const found = await tally(everyWay(few), 5, from(family, protocol));
       expect(found.served).toBe(7);
@@ -118,7 +118,7 @@ describe("max-connections", () => {
   );
 
   test.for(someOf(COMBINATIONS, 3))(
-    "of each service for itself, though their limits are the same: %s %s",
+    "each service has its own limit, even if the limits are equal: %s %s",
     async ([family, protocol]) => {
       const found = await tally([clusterIP(fewToo)], 20, from(family, protocol));
       expect(found.served).toBe(7);
@@ -127,17 +127,20 @@ describe("max-connections", () => {
     },
   );
 
-  test.for(someOf(FAMILIES, 2))("the others dropped, where it says so: %s", async (family) => {
-    const found = await tally([loadBalancer(fewDropped)], 12, { ...from(family, "udp"), timeoutMs: patience(1500) });
-    expect(found).toEqual({ served: 7, others: { timeout: 5 } });
-  });
+  test.for(someOf(FAMILIES, 2))(
+    "connections over the limit are dropped if the annotation says so: %s",
+    async (family) => {
+      const found = await tally([loadBalancer(fewDropped)], 12, { ...from(family, "udp"), timeoutMs: patience(1500) });
+      expect(found).toEqual({ served: 7, others: { timeout: 5 } });
+    },
+  );
 
-  test.for(FAMILIES)("also with policies Local: %s", async (family) => {
+  test.for(FAMILIES)("the limit also applies with policies Local: %s", async (family) => {
     const found = await tally(everyWay(local), 3, from(family, "udp"));
     expect(found.served).toBe(4);
   });
 
-  test.for(FAMILIES)("of TCP those that are open: %s", async (family) => {
+  test.for(FAMILIES)("only open TCP connections count: %s", async (family) => {
     const to = clusterIP(chat);
     const connect = async (): Promise<void> => {
       open.push(await Conversation.open(cluster.lab.client, to.address[family], to.port));
@@ -154,7 +157,7 @@ describe("max-connections", () => {
 });
 
 describe("max-connections-per-client", () => {
-  test.for(someOf(COMBINATIONS, 3))("just as many of each: %s %s", async ([family, protocol]) => {
+  test.for(someOf(COMBINATIONS, 3))("each client is accepted up to the limit: %s %s", async ([family, protocol]) => {
     for (const source of [PLAN.client, PLAN.clientSecond]) {
       const found = await tally([clusterIP(each), loadBalancer(each)], 9, from(family, protocol, source));
       expect(found.served).toBe(5);
@@ -162,16 +165,19 @@ describe("max-connections-per-client", () => {
     }
   });
 
-  test.for(FAMILIES)("beside max-connections: what a client is refused does not count for all: %s", async (family) => {
-    const first = await tally([clusterIP(both)], 20, from(family, "udp"));
-    const second = await tally([clusterIP(both)], 20, from(family, "udp", PLAN.clientSecond));
-    expect([first.served, second.served]).toEqual([5, 3]);
-  });
+  test.for(FAMILIES)(
+    "together with max-connections: a connection that is refused for its client does not count for all: %s",
+    async (family) => {
+      const first = await tally([clusterIP(both)], 20, from(family, "udp"));
+      const second = await tally([clusterIP(both)], 20, from(family, "udp", PLAN.clientSecond));
+      expect([first.served, second.served]).toEqual([5, 3]);
+    },
+  );
 });
 
 describe("rate-per-client", () => {
   test.for(FAMILIES.flatMap((family) => (["tcp", "udp", "sctp"] as const).map((p) => [family, p] as const)))(
-    "the burst, and then none until time has passed: %s %s",
+    "the burst is accepted, and then nothing until time has passed: %s %s",
     async ([family, protocol]) => {
       for (const source of [PLAN.client, PLAN.clientSecond]) {
         const found = await tally(everyWay(slow), 4, from(family, protocol, source));
@@ -181,7 +187,7 @@ describe("rate-per-client", () => {
     },
   );
 
-  test.for(someOf(FAMILIES, 2))("more once time has passed: %s", async (family) => {
+  test.for(someOf(FAMILIES, 2))("more connections are accepted after some time: %s", async (family) => {
     const first = await tally([clusterIP(again)], 30, from(family, "tcp"));
     expect(first.served).toBeGreaterThanOrEqual(2);
     expect(first.served).toBeLessThan(30);
@@ -191,32 +197,38 @@ describe("rate-per-client", () => {
   });
 });
 
-test.for(someOf(FAMILIES, 2))("a rate counts a packet once that no endpoint here is to get: %s", async (family) => {
-  const away = await tally([loadBalancer(far)], 4, { ...from(family, "udp"), timeoutMs: 300 });
-  expect(away).toEqual({ served: 0, others: { timeout: 4 } });
-  await apply([...services.filter((service) => service !== far), { ...far, endpoints: PODS }]);
-  const here = await tally([loadBalancer(far)], 4, from(family, "udp"));
-  await apply(services);
-  expect(here.served).toBe(2);
-});
+test.for(someOf(FAMILIES, 2))(
+  "a rate counts a packet once even if no endpoint here may receive it: %s",
+  async (family) => {
+    const away = await tally([loadBalancer(far)], 4, { ...from(family, "udp"), timeoutMs: 300 });
+    expect(away).toEqual({ served: 0, others: { timeout: 4 } });
+    await apply([...services.filter((service) => service !== far), { ...far, endpoints: PODS }]);
+    const here = await tally([loadBalancer(far)], 4, from(family, "udp"));
+    await apply(services);
+    expect(here.served).toBe(2);
+  },
+);
 
-test.for(someOf(FAMILIES, 2))("a rate does not count what is refused for want of endpoints: %s", async (family) => {
-  for (const to of everyWay(none)) {
-    const refused = await tally([to], 8, from(family, "udp"));
-    expect([refused.served, total(refused)]).toEqual([0, 8]);
-  }
-  await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
-  const found = await tally([clusterIP(none)], 8, from(family, "udp"));
-  await apply(services);
-  expect(found.served).toBe(6);
-  // The count is kept while the endpoints are away.
-  await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
-  const again = await tally([loadBalancer(none)], 4, from(family, "udp"));
-  await apply(services);
-  expect(again.served).toBe(0);
-});
+test.for(someOf(FAMILIES, 2))(
+  "a rate does not count packets that are refused for lack of endpoints: %s",
+  async (family) => {
+    for (const to of everyWay(none)) {
+      const refused = await tally([to], 8, from(family, "udp"));
+      expect([refused.served, total(refused)]).toEqual([0, 8]);
+    }
+    await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
+    const found = await tally([clusterIP(none)], 8, from(family, "udp"));
+    await apply(services);
+    expect(found.served).toBe(6);
+    // The count is kept while the endpoints are away.
+    await apply([...services.filter((service) => service !== none), { ...none, endpoints: PODS }]);
+    const again = await tally([loadBalancer(none)], 4, from(family, "udp"));
+    await apply(services);
+    expect(again.served).toBe(0);
+  },
+);
 
-test("turned on while it serves, and off again", async () => {
+test("a limit can be turned on and off while the service serves", async () => {
   const serve = (): Promise<Tally> => tally([clusterIP(later)], 12, from("ip", "udp"));
   expect((await serve()).served).toBe(12);
   const { metadata } = few;
@@ -228,7 +240,7 @@ test("turned on while it serves, and off again", async () => {
   expect((await serve()).served).toBe(12);
 });
 
-test("`explain` says that limits are taken to be kept, and where a connection goes then", async () => {
+test("`explain` assumes that limits are not exceeded, and says where a connection goes then", async () => {
   const { stdout, code } = await cluster.command([
     "explain",
     "udp",

@@ -54,8 +54,12 @@ afterAll(async () => {
 const cases: readonly (readonly [string, () => Target, Readonly<Record<string, number>>])[] = [
   ["zones of 3 and 1, ClusterIP", () => clusterIP(services.zonal), { a: 3, b: 3, c: 1, r1: 1, r2: 1 }],
   ["zones of 3 and 1, node port", () => nodePort(services.zonal), { a: 3, b: 3, c: 1, r1: 1, r2: 1 }],
-  ["a zone of 0 but for one address of 5", () => loadBalancer(services.single), { a: 1, b: 1, c: 1, r1: 5 }],
-  ["the local ones, policy Local", () => loadBalancer(services.local), { a: 4, b: 4, c: 1 }],
+  [
+    "a zone with weight 0 except one address with weight 5",
+    () => loadBalancer(services.single),
+    { a: 1, b: 1, c: 1, r1: 5 },
+  ],
+  ["only local endpoints, policy Local", () => loadBalancer(services.local), { a: 4, b: 4, c: 1 }],
 ];
 
 for (const [what, to, weights] of cases) {
@@ -85,7 +89,7 @@ for (const [what, to, weights] of cases) {
 }
 
 test.for(FAMILIES)(
-  "beside consistent: a zone of 0 has no clients, and each client one endpoint: %s",
+  "together with consistent: a zone with weight 0 has no clients, and each client has one endpoint: %s",
   async (family) => {
     const pods = await inParallel(CLIENTS, 16, async (source) => {
       const counts = await Promise.all(
@@ -97,7 +101,7 @@ test.for(FAMILIES)(
   },
 );
 
-test("`explain` tells the shares", async () => {
+test("`explain` shows each endpoint's share", async () => {
   const { stdout } = await cluster.command([
     "explain",
     "tcp",

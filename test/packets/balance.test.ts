@@ -80,19 +80,25 @@ async function choices(to: Target, family: Family, protocol: Transport, on = clu
   });
 }
 
-describe("consistent", () => {
-  test.for(COMBINATIONS)("one endpoint for each client, by every way in: %s %s", async ([family, protocol]) => {
-    const first = await choices(clusterIP(steady), family, protocol);
-    expect([...new Set(first)].sort()).toEqual(ALL);
-    for (const way of externals(steady)) expect(await choices(way, family, protocol)).toEqual(first);
-  });
+describe("balance: consistent", () => {
+  test.for(COMBINATIONS)(
+    "each client has one endpoint, whatever address it uses: %s %s",
+    async ([family, protocol]) => {
+      const first = await choices(clusterIP(steady), family, protocol);
+      expect([...new Set(first)].sort()).toEqual(ALL);
+      for (const way of externals(steady)) expect(await choices(way, family, protocol)).toEqual(first);
+    },
+  );
 
-  test.for(FAMILIES)("the same for all protocols, as their endpoints are the same: %s", async (family) => {
-    const [tcp, ...others] = await Promise.all(TRANSPORTS.map((t) => choices(clusterIP(steady), family, t)));
-    for (const other of others) expect(other).toEqual(tcp);
-  });
+  test.for(FAMILIES)(
+    "all protocols choose the same endpoint, because they have the same endpoints: %s",
+    async (family) => {
+      const [tcp, ...others] = await Promise.all(TRANSPORTS.map((t) => choices(clusterIP(steady), family, t)));
+      for (const other of others) expect(other).toEqual(tcp);
+    },
+  );
 
-  test.for(SOME)("with policy Local of the endpoints here: %s %s", async ([family, protocol]) => {
+  test.for(SOME)("policy Local chooses among the endpoints on this node: %s %s", async ([family, protocol]) => {
     const here = await choices(loadBalancer(edge), family, protocol);
     expect([...new Set(here)].sort()).toEqual(["a", "b", "c"]);
     for (const way of externals(edge)) expect(await choices(way, family, protocol)).toEqual(here);
@@ -102,7 +108,7 @@ describe("consistent", () => {
     );
   });
 
-  test("a removed endpoint loses its clients, the others keep theirs, and it gets them back", async () => {
+  test("a removed endpoint loses its clients, the others keep theirs, and it gets them back when it returns", async () => {
     const all = (): Promise<string[][]> => Promise.all(SOME.map(([f, p]) => choices(clusterIP(shrinking), f, p)));
     const before = (await all()).flat();
     await apply(cluster, changed(shrinking, { endpoints: ALL.filter((pod) => pod !== "r1") }));
@@ -116,7 +122,7 @@ describe("consistent", () => {
     expect((await all()).flat()).toEqual(before);
   });
 
-  test("by source port as well: a client's connections are spread", async () => {
+  test("hashing the source port as well spreads one client's connections", async () => {
     const counts = await answers(cluster, {
       to: clusterIP(byPort),
       family: "ip",
@@ -127,7 +133,7 @@ describe("consistent", () => {
     expect([...counts.keys()].sort()).toEqual(ALL);
   });
 
-  longTest("turned on and off again while it serves", async () => {
+  longTest("it can be turned on and off while the service serves", async () => {
     await apply(cluster, changed(turning, consistent()));
     const sticky = await choices(clusterIP(turning), "ip", "tcp");
     expect(sticky).toEqual(await choices(clusterIP(steady), "ip", "tcp"));
@@ -142,7 +148,7 @@ describe("consistent", () => {
     expect([...counts.keys()].sort()).toEqual(ALL);
   });
 
-  longTest("a value that means nothing is named, and the service served by chance", async () => {
+  longTest("an invalid value is reported, and endpoints are then chosen at random", async () => {
     const objects = [...services, wrong].flatMap((service) => serviceObjects(cluster.lab, service));
     const { code, stderr } = await cluster.command([
       "run",

@@ -35,7 +35,7 @@ function container(): readonly string[] {
   return ["unshare", "--mount", "sh", "-c", script, "sh", ...rights];
 }
 
-test("the container is as its manifest says", async () => {
+test("the container has the capabilities of its manifest", async () => {
   expect([capabilities?.drop, capabilities?.add, readOnlyRootFilesystem]).toEqual([["ALL"], ["NET_ADMIN"], true]);
   const { node } = cluster.lab;
   const CAP_NET_ADMIN = 12;
@@ -44,7 +44,7 @@ test("the container is as its manifest says", async () => {
   expect((await node.run([...container(), "touch", "/somewhere"])).stderr).toContain("Read-only file system");
 });
 
-test("preflight looks at the node in it, and tries the rules", async () => {
+test("preflight inspects the node in the container, and tries the rules", async () => {
   const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
   const { code, stdout } = await cluster.commandThrough(container(), ["preflight", ...(await cluster.write(objects))]);
   expect({ code, stdout }).toMatchObject({
@@ -54,7 +54,7 @@ test("preflight looks at the node in it, and tries the rules", async () => {
   expect(stdout).toMatch(/takes the rules with the cluster's services|the rules were not tried/);
 });
 
-test("the program serves in it", async () => {
+test("the program serves in the container", async () => {
   const objects = [web, sticky].flatMap((service) => serviceObjects(cluster.lab, service));
   const done = await cluster.commandThrough(container(), ["run", ...(await cluster.write(objects)), "--once"]);
   expect(done).toMatchObject({ code: 0 });
@@ -65,7 +65,7 @@ test("the program serves in it", async () => {
   expect(wrong.flat()).toEqual([]);
 });
 
-test("and cleans up in it", async () => {
+test("cleanup works in the container", async () => {
   expect(await cluster.commandThrough(container(), ["cleanup"])).toMatchObject({ code: 0 });
   expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).not.toContain("kube-proxy");
 });

@@ -80,7 +80,7 @@ async function nftablesModeStarts(): Promise<void> {
   await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
 }
 
-test("in from kube-proxy's nftables mode, and back: no connection is lost", async () => {
+test("the way from kube-proxy's nftables mode and back loses no connection", async () => {
   await nftablesModeStarts();
   await expectNoFailure(cluster, start);
   await expectNoFailure(cluster, async () => {
@@ -89,7 +89,7 @@ test("in from kube-proxy's nftables mode, and back: no connection is lost", asyn
   });
 });
 
-test("from kube-proxy's iptables mode, and back after a handover: no connection is lost", async () => {
+test("the way from kube-proxy's iptables mode and back after a handover loses no connection", async () => {
   await nft(iptables(SERVICES));
   await expectNoFailure(cluster, async () => {
     await start();
@@ -102,7 +102,7 @@ test("from kube-proxy's iptables mode, and back after a handover: no connection 
   });
 });
 
-test("back to kube-proxy's iptables mode without a handover: new connections fail, open ones stay", async () => {
+test("back to kube-proxy's iptables mode without a handover: new connections fail, and open ones stay", async () => {
   await nft(iptables());
   await start();
   const { failures } = await changeOver(cluster, async () => {
@@ -112,7 +112,7 @@ test("back to kube-proxy's iptables mode without a handover: new connections fai
   expect(failures.length).toBeGreaterThan(0);
 });
 
-test("an upgrade, with a handover that nothing needs, and kill -9: no connection is lost", async () => {
+test("an upgrade with an unnecessary handover and kill -9: no connection is lost", async () => {
   await start();
   await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);

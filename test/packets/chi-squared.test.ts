@@ -18,7 +18,7 @@ test.for([
   expect(chiSquaredTail(statistic, degrees) / expected).toBeCloseTo(1, 4);
 });
 
-test("an even spread is likely, a lopsided one is not", () => {
+test("an even spread is likely, and a lopsided one is not", () => {
   expect(evenSpreadProbability([400, 400, 400])).toBe(1);
   expect(evenSpreadProbability([91, 108, 101])).toBeGreaterThan(0.1);
   expect(evenSpreadProbability([500, 400, 300])).toBeLessThan(1e-6);

@@ -113,7 +113,7 @@ const green = (endpoints: readonly string[], rest: Partial<ServiceSpec> = {}): S
   claimant("green", 52, { endpoints, metadata: { creationTimestamp: CREATED.green }, ...rest });
 
 describe("blue/green", () => {
-  test("an older service without endpoints does not shadow a younger one that has some; each handover is one transaction, and reported once", async () => {
+  test("an older service without endpoints does not hide a younger one with endpoints; each switch is one transaction, reported once", async () => {
     await put("blue", blue([]));
     await put("green", green(["b"]));
     await start();
@@ -152,7 +152,7 @@ describe("blue/green", () => {
     expect(clashes()).toHaveLength(1);
   });
 
-  test("policy Local with endpoints only elsewhere keeps its address: all nodes decide the same", async () => {
+  test("a service with policy Local and endpoints only elsewhere keeps its address: all nodes decide the same", async () => {
     await put("both", blue(["r1"], { external: "Local" }), green(["b"], { external: "Local" }));
     await start();
     await becomes("client", SHARED, "drop");
@@ -160,8 +160,8 @@ describe("blue/green", () => {
   });
 });
 
-describe("source ranges of any claimant guard the address", () => {
-  test("those of a younger service guard what an older one without any has", async () => {
+describe("source ranges of any claimant protect the address", () => {
+  test("the ranges of a younger service protect the address of an older service without any", async () => {
     await put("both", blue(["a"]), green(["b"], { ranges: RANGES }));
     await start();
     await becomes("client", SHARED, TO_A);
@@ -170,7 +170,7 @@ describe("source ranges of any claimant guard the address", () => {
     await becomes(["c", "node"], loadBalancer(green([])), "drop");
   });
 
-  test("each claimant must let a packet in, and one that goes takes its ranges along", async () => {
+  test("a packet must match every claimant's ranges, and a removed claimant's ranges no longer count", async () => {
     await put("blue", blue(["a"], { ranges: ["10.0.0.0/8", "fd00::/8", ...RANGES] }));
     await put("green", green([], { ranges: RANGES }));
     await start();
@@ -183,7 +183,7 @@ describe("source ranges of any claimant guard the address", () => {
   });
 });
 
-test("without creation times a new file takes nothing, whatever its name; a claim that passes on is reported once", async () => {
+test("without creation times a new file claims no used address, whatever its name; a change of owner is reported once", async () => {
   const middle = claimant("middle", 53, { endpoints: ["a"] });
   const first = claimant("a-first", 54, { endpoints: ["b"] });
   await put("middle", middle);

@@ -101,14 +101,14 @@ describe.each([
   ["--config", () => at("config.json")],
   ["--kubeconfig", () => at("kubeconfig")],
 ])("%s", (option, file) => {
-  test("list shows a service's entries, its port's name and the pods behind it", async () => {
+  test("list shows a service's entries, its port's name and the pods that serve it", async () => {
     const words = ["list", "-o", "json", "--service", "default/web", "-d", clusterIP(web).address.ip];
     const { code, stderr, lines } = await conntrack(...words, option, file());
     expect([code, stderr, lines.length]).toEqual([0, "", 1]);
     expect(JSON.parse(lines[0] ?? "")).toMatchObject({ service: "default/web:udp", pod: "default/web-0" });
   });
 
-  test("a service that there is not: an error with the nearest name, and nothing is shown or deleted", async () => {
+  test("an unknown service is an error with the nearest name, and nothing is shown or deleted", async () => {
     const before = await left();
     for (const verb of ["list", "count", "watch"]) {
       const { code, stderr, lines } = await conntrack(verb, "--service", "default/wep", option, file());
@@ -121,16 +121,16 @@ describe.each([
   });
 });
 
-test("with --config, entries to node ports have names too", async () => {
+test("with --config, entries to node ports have names, too", async () => {
   const { code, stderr, lines } = await conntrack("count", "--service", "default/dns", "--config", at("config.json"));
   expect([code, stderr, lines]).toEqual([0, "", [String(entries / 2)]]);
 });
 
 describe("gc", () => {
   test.each<[string, () => string, RegExp]>([
-    ["a server that does not know the token", () => kubeconfig("another"), /^nft-proxier: the API server .*401.*token/],
-    ["a kubeconfig that is none", () => "{", /kubeconfig/],
-  ])("at %s says so at once, and deletes nothing", async (_name, content, message) => {
+    ["a server that rejects the token", () => kubeconfig("another"), /^nft-proxier: the API server .*401.*token/],
+    ["an invalid kubeconfig", () => "{", /kubeconfig/],
+  ])("with %s, it reports the error at once and deletes nothing", async (_name, content, message) => {
     await writeFile(at("wrong"), content());
     const before = await left();
     const { code, stderr, lines } = await conntrack("gc", "--orphans", "--kubeconfig", at("wrong"));
@@ -139,7 +139,7 @@ describe("gc", () => {
     expect(await left()).toBe(before);
   });
 
-  test("deletes what the API server's services have lost, and nothing else", async () => {
+  test("entries of endpoints that the API server's services no longer have are deleted, and no others", async () => {
     await put(...objects({ ...dns, endpoints: ["r1"] }));
     const dry = await conntrack("gc", "--dry-run", "--no-headers", "--config", at("config.json"));
     expect([dry.code, dry.lines.length, await left()]).toEqual([0, entries / 2, entries]);

@@ -56,7 +56,7 @@ function reconciler() {
   return { one, model, former };
 }
 
-test("a pass over everything leaves the entries that the decision keeps, and no other", async () => {
+test("a full pass leaves only the entries that the decision keeps", async () => {
   await fill();
   const { one } = reconciler();
   for (const family of FAMILIES) one.requestAll(family);
@@ -65,7 +65,7 @@ test("a pass over everything leaves the entries that the decision keeps, and no 
   expect(await left()).toEqual(KEPT);
 });
 
-test("so do passes over one service, one former address after the other, filtered in the kernel", async () => {
+test("passes over one service, one former address after the other and filtered in the kernel, do the same", async () => {
   await fill();
   const { one, model, former } = reconciler();
   for (const family of FAMILIES) {

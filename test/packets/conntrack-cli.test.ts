@@ -78,7 +78,7 @@ async function fine(...words: readonly string[]): Promise<string[]> {
 const columns = (line: string): string[] => line.trimEnd().split(/ {2,}/);
 
 describe("list", () => {
-  test("prints only the matching entries, with titles", async () => {
+  test("the output has only the matching entries, under a header", async () => {
     const [head, ...rest] = await fine("list", "-f", "ip", "-d", clusterIP(web).address.ip);
     expect(columns(head ?? "")).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT"]);
     expect(rest.map(columns)).toEqual([
@@ -93,7 +93,7 @@ describe("list", () => {
     ]);
   });
 
-  test("with manifests shows a service's entries over every way to it, with their service", async () => {
+  test("with manifests it shows a service's entries on all its addresses, with the service's name", async () => {
     const [, ...rest] = await fine("list", "--service", "default/web", ...args);
     const expected = everyWay(web).flatMap(({ address, port }) => [
       `${address.ip}:${port}`,
@@ -105,7 +105,7 @@ describe("list", () => {
     );
   });
 
-  test("as JSON is one object per line", async () => {
+  test("JSON output has one object per line", async () => {
     const lines = await fine("list", "-o", "json", "--dport", String(nodePort(dns).port), ...args);
     const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
     const shown = entries.map(({ family, protocol, service, pod }) => [family, protocol, service, pod].join(" "));
@@ -115,7 +115,7 @@ describe("list", () => {
     ]);
   });
 
-  test("a reader that has seen enough is no failure", async () => {
+  test("a reader that stops early is not an error", async () => {
     const { main, node } = cluster;
     const script = `set -o pipefail; "${process.execPath}" "${main}" conntrack list | head -n 1`;
     const done = await node.run(["bash", "-c", script]);
@@ -131,7 +131,7 @@ test("get finds one entry by its original tuple, and exits with 1 if there is no
   expect([none.code, none.lines, none.stderr]).toEqual([1, [], "nft-proxier: there is no such entry\n"]);
 });
 
-test("count is a number; wide also says how full the table is", async () => {
+test("count prints a number; wide output also says how full the table is", async () => {
   const [all] = await fine("count");
   const [some] = await fine("count", "--service", "default/dns", "-f", "ip6", ...args);
   expect([Number(all) >= 16, some]).toEqual([true, "4"]);
@@ -164,7 +164,7 @@ test("count --by lists numbers per key, highest first", async () => {
   expect(json.reduce((sum, { entries }) => sum + entries, 0)).toBe(4);
 });
 
-test("beside a daemon, list --service, count --by service and gc ask it", async () => {
+test("list --service, count --by service and gc ask a running daemon", async () => {
   const directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
   const socket = join(directory, "daemon.sock");
   const daemon = cluster.start(["run", ...args, "--control-socket", socket, "--conntrack-gc-interval", "0"]);
@@ -203,7 +203,7 @@ test("beside a daemon, list --service, count --by service and gc ask it", async 
 describe("gc", () => {
   const moved: ServiceSpec = { ...dns, endpoints: ["r2"] };
 
-  test("dry, shows which entries would be deleted and why; then deletes these, and nothing else", async () => {
+  test("a dry run shows which entries would be deleted and why; a real run deletes only these", async () => {
     const before = Number((await fine("count"))[0]);
     const manifests = objects([web, moved]);
     args = await cluster.write(manifests);
@@ -225,7 +225,7 @@ describe("gc", () => {
     expect((await fine("list", "--no-headers", "--service", "default/web", ...args)).length).toBe(8);
   });
 
-  test("with a manifest that is not understood deletes nothing: its endpoints are unknown", async () => {
+  test("a manifest that is not understood prevents deletions, because its endpoints are unknown", async () => {
     const before = Number((await fine("count"))[0]);
     const broken = await mkdtemp(join(tmpdir(), "nft-proxier-gc-"));
     const items = objects([web, moved]).filter(({ kind }) => kind === "Service");
@@ -238,7 +238,7 @@ describe("gc", () => {
     await rm(broken, { recursive: true });
   });
 
-  test("with a filter touches nothing outside it", async () => {
+  test("a filter protects all other entries", async () => {
     const gone = serviceObjects(cluster.lab, web).map((object) =>
       object["kind"] === "Service"
         ? object

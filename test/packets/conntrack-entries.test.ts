@@ -117,7 +117,7 @@ describe("gc", () => {
     [["-p", "sctp", "--orphans"], ["sctp"], [], []],
   ];
   test.each(RUNS)(
-    "%j names each entry that goes, and each orphan that stays, as the kernel has it",
+    "%j names each deleted entry, and each orphan that stays, as the kernel has it",
     async (words, stale, go, stay) => {
       for (const dry of [true, false]) {
         const outcome = dry ? "would-go" : "deleted";
@@ -146,7 +146,7 @@ describe("gc", () => {
     },
   );
 
-  test("as text has a line for each, under titles", async () => {
+  test("text output has a line for each entry, under a header", async () => {
     const { code, lines } = await conntrack("gc", "--orphans", "-f", "ip", ...args);
     expect([code, lines[0]?.split(/ {2,}/).slice(0, 4)]).toEqual([0, ["OUTCOME", "REASON", "PROTO", "STATE"]]);
     expect(lines.length).toBe(1 + 2 + STATES.length);
@@ -160,7 +160,7 @@ describe("delete", () => {
     [["-p", "udp", "--service", "default/web", "-f", "ip"], "udp", [LIVE, STALE]],
     [["--address", GONE.ip, "-p", "sctp"], "sctp", [OTHERS, STALE]],
     [["--address", `${FOREIGN.ip},${FOREIGN.ip6}`, "-p", "udp", "-f", "ip"], "udp", [OTHERS]],
-  ])("%j deletes what it has printed, and nothing else", async (words, protocol, ports) => {
+  ])("%j deletes only the entries that it has printed", async (words, protocol, ports) => {
     const before = await left(protocol);
     const dry = await conntrack("delete", "-o", "json", "--dry-run", ...words, ...args);
     expect([dry.code, dry.stderr]).toEqual([0, `nft-proxier: ${ports.length} would be deleted\n`]);
@@ -175,7 +175,7 @@ describe("delete", () => {
     expect((await left(protocol, "ip6")).length).toBe(before.length);
   });
 
-  test("without a filter refuses, and touches nothing; --all is every entry", async () => {
+  test("delete without a filter is refused, and deletes nothing; --all means every entry", async () => {
     const before = await table.count();
     expect([(await conntrack("delete")).code, await table.count()]).toEqual([2, before]);
     const { code, lines } = await conntrack("delete", "--all");
@@ -185,7 +185,7 @@ describe("delete", () => {
 });
 
 describe("list, get and count", () => {
-  test.each(["tcp", "udp", "sctp"] as const)("show the kernel's entries of %s whole", async (protocol) => {
+  test.each(["tcp", "udp", "sctp"] as const)("show every field of the kernel's entries of %s", async (protocol) => {
     const state = protocol === "udp" ? undefined : "ESTABLISHED";
     const pod = cluster.lab.pod("a").address.ip;
     const vip = clusterAddress(1).ip;
@@ -213,7 +213,7 @@ describe("list, get and count", () => {
     expect((await conntrack("count", ...named, "-o", "json")).lines).toEqual(['{"entries":1}']);
   });
 
-  test("on a terminal no line is longer than it is wide; into a pipe lines go whole", async () => {
+  test("lines are cut to a terminal's width, and complete in a pipe", async () => {
     const { main, node } = cluster;
     const command = `stty cols 80 && "${process.execPath}" "${main}" conntrack list`;
     const { code, stdout } = await node.run(["script", "-qec", command, "/dev/null"]);
@@ -225,7 +225,7 @@ describe("list, get and count", () => {
     expect(piped.lines[1]).toContain(`[${PLAN.client.ip6}]:${orphansIn(["SYN_RECV"])[0]}`);
   });
 
-  test("wide says, once and on stderr, why packets, bytes and the beginning are not there", async () => {
+  test("wide output says, once and on stderr, why packets, bytes and the start time are missing", async () => {
     const why = async () => (await conntrack("list", "-o", "wide", "-p", "udp")).stderr;
     const names = ["nf_conntrack_acct", "nf_conntrack_timestamp"].map((name) => `net.netfilter.${name}`);
     await cluster.node.sysctl({ [names[0]]: 0, [names[1]]: 1 });
@@ -238,7 +238,7 @@ describe("list, get and count", () => {
   });
 });
 
-describe("of a service that is gone", () => {
+describe("entries of a deleted service", () => {
   const old: ServiceSpec = { name: "old", n: 2, endpoints: ["a"], protocols: ["udp"] };
   const PORTS = [24_000, 24_001];
 
@@ -257,7 +257,7 @@ describe("of a service that is gone", () => {
     }
   }
 
-  test("gc finds the entries by what the kernel's tables still name", async () => {
+  test("gc finds the entries by the names that the kernel's tables still have", async () => {
     await flows();
     const gone = await cluster.write(serviceObjects(cluster.lab, web));
     const { code, lines } = await conntrack("gc", "-o", "json", "--dport", String(SERVICE_PORT), ...gone);
@@ -269,7 +269,7 @@ describe("of a service that is gone", () => {
     for (const family of FAMILIES) expect(await left("udp", family)).toEqual([LIVE, OTHERS]);
   });
 
-  test("run --once has deleted them, and what else is stale, when it ends", async () => {
+  test("run --once has deleted them, and other stale entries, when it exits", async () => {
     await flows();
     await cluster.apply(serviceObjects(cluster.lab, web));
     for (const family of FAMILIES) {
@@ -312,7 +312,7 @@ describe("in the background", () => {
     await namespace.agent().probe({ protocol: "tcp", ...ends, timeoutMs: 500 });
   }
 
-  test("a failed insertion starts a collection that makes room; each deletion is reported, and counted", async () => {
+  test("a failed insertion starts a collection that frees space, and each deletion is reported and counted", async () => {
     const registry = new Registry();
     const events: string[] = [];
     const distress = Promise.withResolvers<string>();
@@ -366,7 +366,7 @@ describe("in the background", () => {
     }
   });
 
-  test("a periodic run keeps half-closed entries; switched off, there is none", async () => {
+  test("a periodic run keeps half-closed entries, and does not happen if it is switched off", async () => {
     const collected = Promise.withResolvers<void>();
     const spec = { observers: [{ collected: () => collected.resolve() }], gcInterval: 1000 };
     tracked = await Tracked.start(cluster, {}, spec);

@@ -29,7 +29,7 @@ afterAll(async () => {
 const entriesTo = async (destination: string) =>
   (await tracked.entries({ original: { destination, destinationPort: port } })).map(({ id }) => id);
 
-test("an entry to a node port's number on loopback stays when the endpoint is replaced, one to the node's address is deleted", async () => {
+test("an entry to a node port's number on loopback stays when the endpoint is replaced, and one to the node's address is deleted", async () => {
   await tracked.apply(serviceObjects(cluster.lab, moving("a")));
   const { namespace, address } = cluster.source("client");
   for (const family of FAMILIES) {
@@ -55,7 +55,7 @@ test("an entry to a node port's number on loopback stays when the endpoint is re
   expect(await Promise.all(FAMILIES.map((family) => entriesTo(LOOPBACK[family])))).toEqual(before);
 });
 
-test("if node ports answer on loopback, entries there are deleted with their endpoint as well", async () => {
+test("if node ports answer on loopback, entries there are also deleted with their endpoint", async () => {
   await tracked.stop();
   tracked = await Tracked.start(cluster, { nodePortAddresses: ["primary", "localhost"] });
   await tracked.apply(serviceObjects(cluster.lab, moving("a")));

@@ -63,7 +63,7 @@ function send(from: string, to: Target, protocol: "udp" | "sctp", family: Family
 const identity = ({ id, original, reply }: { id: number; original: object; reply: object }): string =>
   JSON.stringify([id, original, reply]);
 
-test(`of ${UNRELATED} other flows each one keeps its entry, while senders follow the replaced endpoint`, async () => {
+test(`each of ${UNRELATED} other flows keeps its entry while senders follow the replaced endpoint`, async () => {
   await tracked.apply(objects(moving("a"), steady));
   await makeUnrelated();
   const standstill = watchWithoutCore();

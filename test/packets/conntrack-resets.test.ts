@@ -107,7 +107,7 @@ describe.each(someOf(["Cluster", "Local"] as const, 2))("externalTrafficPolicy %
   test.each<[string, ServiceSpec["endpoints"]]>([
     ["and another endpoint takes over", ["r1"]],
     ["and no endpoint is left", []],
-  ])("a client's next packet is answered with a reset: its endpoint is gone %s", async (_name, left) => {
+  ])("a client's next packet is answered with a reset when its endpoint was removed %s", async (_name, left) => {
     await apply(["a"], { external });
     const connections = await connect();
     expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
@@ -117,17 +117,17 @@ describe.each(someOf(["Cluster", "Local"] as const, 2))("externalTrafficPolicy %
 });
 
 test.each<[string, EndpointSpec]>([
-  ["terminating, and serves", { pod: "a", ready: false, serving: true, terminating: true }],
-  ["terminating, and serves no more", { pod: "a", ready: false, serving: false, terminating: true }],
+  ["terminating, and serving", { pod: "a", ready: false, serving: true, terminating: true }],
+  ["terminating, and no longer serving", { pod: "a", ready: false, serving: false, terminating: true }],
   ["not ready", { pod: "a", ready: false, serving: false }],
-])("a connection goes on while its endpoint is %s", async (_name, endpoint) => {
+])("a connection continues while its endpoint is %s", async (_name, endpoint) => {
   await apply(["a"]);
   const connections = await connect(undefined, ["client"]);
   await apply([endpoint, "r1"]);
   expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
 });
 
-test("connections to endpoints that stay are not touched", async () => {
+test("connections to remaining endpoints are not touched", async () => {
   await apply(["b"]);
   const connections = await connect([clusterIP(spec(["b"]))], ["client", "node"]);
   await apply(["a", "b"]);
@@ -144,7 +144,7 @@ test("a service that requests no resets keeps its connections to a deleted endpo
   expect(await answers(connections, "still there", RESET_MS)).toEqual(all(connections, "still there"));
 });
 
-test("new connections are opened and refused as ever", async () => {
+test("new connections are opened and refused as usual", async () => {
   await apply(["a"]);
   const { namespace, address } = cluster.source("client");
   const to = clusterIP(spec(["a"]));
@@ -161,7 +161,7 @@ describe("with nf_conntrack_tcp_loose=0, which leaves the middle of a connection
   beforeAll(() => cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_tcp_loose": 0 }));
   afterAll(() => cluster.lab.node.sysctl({ "net.netfilter.nf_conntrack_tcp_loose": 1 }));
 
-  test("connections that nothing happens to go on, and the program says why there are no resets", async () => {
+  test("other connections continue, and the program says why there are no resets", async () => {
     await apply(["a"]);
     const connections = await connect([clusterIP(spec(["a"]))], ["client"]);
     expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
@@ -183,5 +183,5 @@ async function lineWith(program: ChildProcess, text: string): Promise<string> {
     if (line.includes(text)) return line;
     lines.push(line);
   }
-  throw new Error(`it ended without a word of ${text}:\n${lines.join("\n")}`);
+  throw new Error(`it ended without the line ${text}:\n${lines.join("\n")}`);
 }

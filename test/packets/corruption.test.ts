@@ -78,7 +78,7 @@ async function settled(): Promise<string> {
     await sleep(patience(1000));
     const now = await listing();
     if (now === before) return now;
-    if (performance.now() - began > EVENTUALLY_MS) throw new Error("the tables go on changing");
+    if (performance.now() - began > EVENTUALLY_MS) throw new Error("the tables keep changing");
     before = now;
   }
 }
@@ -184,7 +184,7 @@ const DORMANT = [
   "add table ip kube-proxy { flags dormant; }",
 ];
 
-describe("a fault that the kernel does not let us undo in the usual way", () => {
+describe("a fault that the kernel does not let us repair in the usual way", () => {
   for (const [what, scripts] of [
     ["a rule with a bound chain", [BOUND]],
     ["a dormant table that lacks a base chain", DORMANT],
@@ -207,7 +207,7 @@ describe("a fault that the kernel does not let us undo in the usual way", () => 
   }
 });
 
-test("a fault that the planner does not know has the table written from scratch, also at a start and with --once", async () => {
+test("after a fault that the planner does not know, the table is written from scratch, also at a start and with --once", async () => {
   // Without the flag, the program takes bound chains for ordinary ones, and the kernel refuses to delete them.
   const kernel = pathToFileURL(join(dirname(UNBUNDLED_MAIN), "netlink/nft-kernel.js")).href;
   const blind = `import { NftKernel } from ${JSON.stringify(kernel)};
@@ -254,7 +254,7 @@ test("a fault that the planner does not know has the table written from scratch,
 });
 
 test(
-  `${CORRUPTIONS} corruptions at random (CORRUPTION_SEED=${SEED}) are each repaired within two seconds`,
+  `each of ${CORRUPTIONS} random corruptions (CORRUPTION_SEED=${SEED}) is repaired within two seconds`,
   { timeout: patience(CORRUPTIONS * 5000 + 60_000) },
   async () => {
     await start();
@@ -301,7 +301,7 @@ test(
   },
 );
 
-longTest("the ruleset flushed every two seconds is away for a small share of the time", async () => {
+longTest("a ruleset that is flushed every two seconds is missing only briefly", async () => {
   await start();
   const wanted = await settled();
   let [flushes, asked, away] = [0, 0, 0];

@@ -169,7 +169,7 @@ test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through 
   opened = counts;
 });
 
-test("what policy Local drops for want of an endpoint is not counted", async () => {
+test("packets that policy Local drops for lack of an endpoint are not counted", async () => {
   const { address, port } = loadBalancer(far);
   const outcomes = await cluster
     .source("client")
@@ -179,7 +179,7 @@ test("what policy Local drops for want of an endpoint is not counted", async () 
   await eventually(async () => expect(await counted()).toEqual(opened));
 });
 
-test("a table that another process deletes comes back with what had been counted when it was last read", async () => {
+test("a table that another process deletes is restored with the counters that were read last", async () => {
   await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   // The daemon reports the counts that it knows while the table is away.
   await eventually(async () => {
@@ -191,7 +191,7 @@ test("a table that another process deletes comes back with what had been counted
   await eventually(async () => expect(await counted()).toEqual(opened));
 });
 
-test("services NS/NAME shows open connections of each endpoint, top shows services that get connections", async () => {
+test("services NS/NAME shows each endpoint's open connections, and top shows services that receive connections", async () => {
   const { namespace } = cluster.source("client");
   const { address, port } = clusterIP(services[0]);
   const keep = await namespace
@@ -207,18 +207,21 @@ test("services NS/NAME shows open connections of each endpoint, top shows servic
   expect(top.stdout).not.toContain("\x1b");
 });
 
-longTest("--service-counters=off and back: one transaction each, no connection fails", async () => {
-  for (const what of ["off", "endpoint", "service"] as const) {
-    await end("SIGTERM");
-    const during = connect(1);
-    await start("--service-counters", what);
-    expect(firstWrite("ip")).toMatchObject({ msg: "synced", transactions: 1 });
-    await during;
-    const counts = Object.values(await counted());
-    if (what === "off") expect(counts.every((count) => count === undefined)).toBe(true);
-    else expect(counts.every((count) => count !== undefined)).toBe(true);
-  }
-});
+longTest(
+  "--service-counters can be switched off and on, with one transaction each, and no connection fails",
+  async () => {
+    for (const what of ["off", "endpoint", "service"] as const) {
+      await end("SIGTERM");
+      const during = connect(1);
+      await start("--service-counters", what);
+      expect(firstWrite("ip")).toMatchObject({ msg: "synced", transactions: 1 });
+      await during;
+      const counts = Object.values(await counted());
+      if (what === "off") expect(counts.every((count) => count === undefined)).toBe(true);
+      else expect(counts.every((count) => count !== undefined)).toBe(true);
+    }
+  },
+);
 
 /** Returns the log line of a family's first transactions. */
 function firstWrite(family: string): unknown {

@@ -97,7 +97,7 @@ longDescribe("no detector, masqueradeAll", () => {
   );
 });
 
-describe("by cluster CIDR, masqueradeAll", () => {
+describe("cluster CIDR, masqueradeAll", () => {
   beforeAll(() => apply({ nftables: { masqueradeAll: true } }));
   testRows(
     () => cluster,
@@ -109,7 +109,7 @@ describe("by cluster CIDR, masqueradeAll", () => {
   );
 });
 
-describe("by cluster CIDR of one family: the other has no detector", () => {
+describe("cluster CIDR of one family: the other has no detector", () => {
   beforeAll(() => apply({ clusterCIDR: "10.244.0.0/16" }));
   const ip = { families: ["ip"] } as const;
   const ip6 = { families: ["ip6"] } as const;
@@ -124,15 +124,15 @@ describe("by cluster CIDR of one family: the other has no detector", () => {
   );
 });
 
-describe("by the node's own pod CIDR", () => {
+describe("the node's own pod CIDR", () => {
   beforeAll(() => apply({ detectLocalMode: "NodeCIDR", clusterCIDR: "" }));
   testRows(
     () => cluster,
     [
       toWeb("pods of this node are local", ["b", "c"], false),
-      toWeb("others are not", ["node", "client"], true),
+      toWeb("others are not local", ["node", "client"], true),
       {
-        rule: "pods of other nodes are not",
+        rule: "pods of other nodes are not local",
         from: "r1",
         to: clusterIP(here),
         expect: { pods: ["a", "c"], masq: true },
@@ -144,15 +144,15 @@ describe("by the node's own pod CIDR", () => {
   );
 });
 
-describe("by bridge interface", () => {
+describe("bridge interface", () => {
   beforeAll(() =>
     apply({ detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "cbr0" }, clusterCIDR: "" }),
   );
   testRows(
     () => cluster,
     [
-      toWeb("what comes over the bridge is local", "c", false),
-      toWeb("what comes otherwise is not, the node's own packets never", ["b", "node", "client"], true),
+      toWeb("packets over the bridge are local", "c", false),
+      toWeb("other packets are not local, and the node's own never", ["b", "node", "client"], true),
       toEdge("policy Local, over the bridge", "c", ["a", "r1"], false),
       toEdge("policy Local, over another interface", "b", ["a"], false),
       { rule: "hairpin", from: "c", to: clusterIP(here), expect: { pods: ["a", "c"], masq: ["c"] } },
@@ -161,15 +161,15 @@ describe("by bridge interface", () => {
   );
 });
 
-describe("by interface name prefix", () => {
+describe("interface name prefix", () => {
   beforeAll(() =>
     apply({ detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "pod" }, clusterCIDR: "" }),
   );
   testRows(
     () => cluster,
     [
-      toWeb("what comes over such an interface is local", "b", false),
-      toWeb("what comes otherwise is not, the node's own packets never", ["c", "node", "client"], true),
+      toWeb("packets over such an interface are local", "b", false),
+      toWeb("other packets are not local, and the node's own never", ["c", "node", "client"], true),
       toEdge("policy Local, over such an interface", "b", ["a", "r1"], false),
       toEdge("policy Local, over another interface", "c", ["a"], false),
       ...ALWAYS,
@@ -199,7 +199,7 @@ describe("another masquerade bit", () => {
   beforeAll(() => apply({ nftables: { masqueradeBit: 20 } }));
   testRows(() => cluster, [toWeb("pods", "b", false), toWeb("others", ["node", "client"], true), ...ALWAYS]);
 
-  test("the mark is that bit, is gone after postrouting, and other bits stay", async () => {
+  test("the mark has only that bit, is cleared after postrouting, and other bits stay", async () => {
     const { node } = cluster.lab;
     await node.mustRun(["nft", "-f", "-"], { input: MARKS });
     expect(await checkRow(cluster, toWeb("", "client", true))).toEqual([]);
@@ -215,7 +215,7 @@ describe("another masquerade bit", () => {
     expect(packets("other")).toBeGreaterThan(0);
   });
 
-  test("every way in still works", async () => {
+  test("every address of a service still works", async () => {
     const row: Row = { rule: "", from: "client", to: everyWay(web), expect: { pods: ["a", "r1"], masq: true } };
     expect(await checkRow(cluster, row)).toEqual([]);
   });

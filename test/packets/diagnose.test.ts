@@ -36,7 +36,7 @@ async function unpacked(archive: string): Promise<ReadonlyMap<string, string>> {
   );
 }
 
-test("with a daemon in a cluster: all of it, and no secret", async () => {
+test("with a daemon in a cluster, the archive has everything except secrets", async () => {
   const api = await Api.start(cluster.lab.node, { tokens: [SECRET] });
   const objects = [
     nodeObject(),
@@ -104,7 +104,7 @@ test("with a daemon in a cluster: all of it, and no secret", async () => {
   await once(daemon, "exit");
 });
 
-test("without a daemon: the kernel's contents, and the names of missing parts", async () => {
+test("without a daemon, the archive has the kernel's contents and the names of missing parts", async () => {
   const archive = join(directory, "alone.tar.gz");
   const { code, stderr } = await cluster.command(["diagnose", "-o", archive]);
   expect(code).toBe(0);

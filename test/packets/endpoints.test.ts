@@ -297,13 +297,13 @@ describe("conditions", () => {
   );
 });
 
-describe("terminating fall-backs", () => {
+describe("terminating endpoints as fall-back", () => {
   testRows(
     () => cluster,
     [
       clusterList("all terminating: those that serve; serving unset means true", allLeaving, ["a", "r1"]),
       {
-        rule: "all terminating: from outside too",
+        rule: "all terminating: they also serve from outside",
         from: "client",
         to: externals(allLeaving),
         expect: { pods: ["a", "r1"], masq: true },
@@ -312,13 +312,13 @@ describe("terminating fall-backs", () => {
       clusterList("one ready on any node: no terminating one", oneReady, ["r1"]),
       localList("ready beats terminating separately: none ready here", localLeaving, ["a"]),
       {
-        rule: "ready beats terminating separately: the cluster list beside it",
+        rule: "ready beats terminating separately: the cluster list",
         from: "b",
         to: externals(localLeaving),
         expect: { pods: ["r1"], masq: false },
       },
       {
-        rule: "the ClusterIP with policy Local falls back too",
+        rule: "the ClusterIP with policy Local falls back, too",
         from: "b",
         to: clusterIP(localLeaving),
         expect: { pods: ["a"], masq: false },
@@ -332,7 +332,7 @@ describe("terminating fall-backs", () => {
       },
       localList("both lists fall back: the local list", localAllLeaving, ["a"]),
       {
-        rule: "both lists fall back: the cluster list",
+        rule: "both lists fall back to terminating endpoints: the cluster list",
         from: "b",
         to: externals(localAllLeaving),
         expect: { pods: ["a", "r1"], masq: false },
@@ -362,7 +362,7 @@ describe("topology hints", () => {
       clusterList("forZones never names this zone: no narrowing", byZoneElsewhere, ["a", "r1"]),
       localList("hints never narrow the local list", hintsAndLocal, ["a", "b"]),
       {
-        rule: "hints narrow the cluster list beside it",
+        rule: "hints narrow the cluster list as well",
         from: "c",
         to: externals(hintsAndLocal),
         expect: { pods: ["a"], masq: false },

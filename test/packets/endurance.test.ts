@@ -64,7 +64,7 @@ const said = (text: string, from: number): number => log.slice(from).split(text)
 
 async function until(what: string, look: () => boolean, limitMs = 60_000): Promise<void> {
   for (const start = performance.now(); !look(); await sleep(2)) {
-    if (performance.now() - start > patience(limitMs)) throw new Error(`not ${what} in time:\n${log.slice(-4000)}`);
+    if (performance.now() - start > patience(limitMs)) throw new Error(`not in time: ${what}\n${log.slice(-4000)}`);
   }
 }
 
@@ -135,7 +135,7 @@ async function loaded(what: string, work: () => Promise<void>): Promise<readonly
 
 const LIMIT = { timeout: patience(SECONDS * 2000 + 300_000) };
 
-test(`${SECONDS} s of changes: no connection fails`, LIMIT, async () => {
+test(`no connection fails during ${SECONDS} s of changes`, LIMIT, async () => {
   expect(await loaded("changes", () => sleep(SECONDS * 1000))).toEqual([]);
 });
 
@@ -143,7 +143,7 @@ for (const [signal, count] of [
   ["SIGTERM", RESTARTS],
   ["SIGKILL", KILLS],
 ] as const) {
-  test(`${count} times ${signal} and a new start: no connection fails`, LIMIT, async () => {
+  test(`no connection fails when the program ends with ${signal} and starts again, ${count} times`, LIMIT, async () => {
     const failures = await loaded(signal, async () => {
       for (let i = 0; i < count; i++) {
         await sleep(300);
@@ -159,7 +159,7 @@ for (const [signal, count] of [
   });
 }
 
-test(`${FLUSHES} times nft flush ruleset: repaired, and no connection fails from then on`, LIMIT, async () => {
+test(`${FLUSHES} times nft flush ruleset: repaired, and no connection fails after each repair`, LIMIT, async () => {
   for (let i = 0; i < FLUSHES; i++) {
     const offset = log.length;
     let repairMs = 0;

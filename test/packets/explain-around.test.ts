@@ -54,7 +54,7 @@ async function explain(...words: readonly string[]): Promise<Told> {
 
 const notesOf = async (...words: readonly string[]): Promise<readonly string[]> => (await explain(...words)).notes;
 
-test("if all is well, the only note is that open connections stay", async () => {
+test("if everything works, the only note is that open connections stay", async () => {
   const { verdict, notes, steps } = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
   expect(verdict).toBe("endpoint");
   // A chain's rules may repeat a check; it is reported once.
@@ -62,7 +62,7 @@ test("if all is well, the only note is that open connections stay", async () => 
   expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
 });
 
-test("an unknown address: the nearest service; a wrong port: the existing ones", async () => {
+test("an unknown address gets the nearest service, and a wrong port the existing ones", async () => {
   expect(await notesOf("tcp", "10.96.1.9:80")).toContainEqual(
     expect.stringMatching(/^no service has this address; the nearest is 10\.96\.1\.2:80\/\w+ of default\/empty$/),
   );
@@ -74,14 +74,14 @@ test("an unknown address: the nearest service; a wrong port: the existing ones",
   );
 });
 
-test("a node port at an address on which node ports do not answer", async () => {
+test("a node port on an address without node ports is explained", async () => {
   const notes = await notesOf("tcp", PLAN.client.ip, `${PLAN.nodeSecond.ip}:${nodePortOf(web.n)}`);
   expect(notes).toContain(
     `node port ${nodePortOf(web.n)} is default/web's, but node ports answer on ${PLAN.node.ip}, not on ${PLAN.nodeSecond.ip}`,
   );
 });
 
-test("connections that are open decide instead of the rules", async () => {
+test("open connections are decided by connection tracking instead of the rules", async () => {
   const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   try {
     const shared = { family: "ip", protocol: "tcp", destination: VIP, port: 80, state: "ESTABLISHED" } as const;
@@ -106,7 +106,7 @@ test("connections that are open decide instead of the rules", async () => {
   }
 });
 
-test("no route, no forwarding, a strict rp_filter", async () => {
+test("a missing route, disabled forwarding and a strict rp_filter are reported", async () => {
   const a = cluster.lab.pod("a").address.ip;
   // Unset the preloaded sanitizer: it would find the faults of `ip route show` and end it.
   const show = ["env", "-u", "LD_PRELOAD", "ip", "route", "show", `${a}/32`];
@@ -132,7 +132,7 @@ test("no route, no forwarding, a strict rp_filter", async () => {
   }
 });
 
-test("no route to where it is addressed, if no rule touches it", async () => {
+test("a missing route to an address that no rule touches is reported", async () => {
   const nowhere = "198.18.7.7";
   await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${nowhere}/32`]);
   try {
@@ -146,7 +146,7 @@ test("no route to where it is addressed, if no rule touches it", async () => {
   expect(await explain("tcp", PLAN.client.ip, `${PLAN.node.ip}:9`)).toMatchObject({ verdict: "untouched" });
 });
 
-test("another program's chain that drops is the step at which it ends", async () => {
+test("another program's chain that drops is the final step", async () => {
   const wall = "table inet wall { chain pass { type filter hook forward priority 5; policy drop; }; }";
   await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: wall });
   try {
@@ -158,7 +158,7 @@ test("another program's chain that drops is the step at which it ends", async ()
   }
 });
 
-test("an ICMP error is one that the kernel limits", async () => {
+test("ICMP errors are reported as rate-limited by the kernel", async () => {
   await cluster.node.sysctl({ "net.ipv4.icmp_ratelimit": 1000, "net.ipv4.icmp_ratemask": 6168 });
   const { verdict, notes } = await explain("udp", PLAN.client.ip, `${clusterAddress(empty.n).ip}:80`);
   expect(verdict).toBe("rejected");

@@ -125,7 +125,7 @@ describe("every expression at forward, before a drop, and before an accept that 
     }
   });
 
-  test("what cannot be judged decides over nothing where both ways end alike", async () => {
+  test("a rule that cannot be judged decides nothing if both outcomes are the same", async () => {
     const rows = [
       `ip ttl 63 accept`,
       `limit rate 5/second counter`,
@@ -150,22 +150,22 @@ describe("rules at other hooks", () => {
       rules: table("foreign", chain(pre(-300), `ip daddr ${VIP} notrack`)),
     },
     {
-      ...{ name: "notrack behind the connection tracker", from: "b", to: "ClusterIP" },
+      ...{ name: "notrack after the connection tracker", from: "b", to: "ClusterIP" },
       rules: table("foreign", chain(pre(-150), `ip daddr ${VIP} notrack`)),
     },
     {
-      ...{ name: "ct state of what is not tracked yet", from: "b", to: "ClusterIP" },
+      ...{ name: "ct state of an untracked packet", from: "b", to: "ClusterIP" },
       rules: table("foreign", chain(pre(-300), "ct state new drop")),
     },
     {
-      ...{ name: "redirect ahead of our rules", from: "client", to: "node port" },
+      ...{ name: "redirect before our rules", from: "client", to: "node port" },
       rules: table(
         "foreign",
         chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
       ),
     },
     {
-      ...{ name: "redirect behind our rules", from: "client", to: "node port" },
+      ...{ name: "redirect after our rules", from: "client", to: "node port" },
       rules: table(
         "foreign",
         chain("nat hook prerouting priority -90", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`),
@@ -179,7 +179,7 @@ describe("rules at other hooks", () => {
       ),
     },
     {
-      ...{ name: "a filter behind a NAT chain's own priority, and ahead of NAT", from: "client", to: "node port" },
+      ...{ name: "a filter between a NAT chain's own priority and NAT", from: "client", to: "node port" },
       rules:
         table("nats", chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} redirect to :${OTHER_PORT}`)) +
         table("foreign", chain(pre(-105), `tcp dport ${OTHER_PORT} drop`)),
@@ -199,13 +199,13 @@ describe("rules at other hooks", () => {
         table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
     },
     {
-      ...{ name: "ct mark set ahead of the connection tracker", from: "client", to: "node port" },
+      ...{ name: "ct mark set before the connection tracker", from: "client", to: "node port" },
       rules:
         table("first", chain(pre(-300), "ct mark set 5")) +
         table("foreign", chain("filter hook forward priority -5", "ct mark 5 drop")),
     },
     {
-      ...{ name: "a mark that chance sets, then matched", from: "client", to: "node port", judgeable: "open" },
+      ...{ name: "a mark set at random, then matched", from: "client", to: "node port", judgeable: "open" },
       rules:
         table("first", chain(pre(-150), "meta mark set numgen random mod 2")) +
         table("foreign", chain("filter hook forward priority -5", "meta mark 1 drop")),
@@ -223,7 +223,7 @@ describe("rules at other hooks", () => {
       ),
     },
     {
-      ...{ name: "a policy behind a rule that cannot be judged", from: "client", to: "node port", judgeable: "open" },
+      ...{ name: "a policy after a rule that cannot be judged", from: "client", to: "node port", judgeable: "open" },
       rules: table("foreign", chain("filter hook forward priority -5; policy drop;", "limit rate 5/second accept")),
     },
     {
@@ -235,19 +235,19 @@ describe("rules at other hooks", () => {
       rules: table("foreign", chain("filter hook forward priority -5", "meta mark & 0x4000 == 0x4000 accept", "drop")),
     },
     {
-      ...{ name: "postrouting behind masquerading", from: "client", to: "node port" },
+      ...{ name: "postrouting after masquerading", from: "client", to: "node port" },
       rules: table("foreign", chain("filter hook postrouting priority 150", `ip saddr ${PLAN.client.ip} drop`)),
       judgeable: "open",
     },
     {
-      ...{ name: "UDP: its own expressions", from: "b", to: "ClusterIP", protocol: "udp" },
+      ...{ name: "UDP expressions", from: "b", to: "ClusterIP", protocol: "udp" },
       rules: table(
         "foreign",
         chain("filter hook forward priority -5", "tcp dport 8080 drop", "udp dport 8080 accept", "drop"),
       ),
     },
     {
-      ...{ name: "UDP: its length", from: "b", to: "ClusterIP", protocol: "udp", judgeable: "open" },
+      ...{ name: "UDP length", from: "b", to: "ClusterIP", protocol: "udp", judgeable: "open" },
       rules: table("foreign", chain("filter hook forward priority -5", "udp length > 8 drop")),
     },
   ];
@@ -289,11 +289,11 @@ function connectionStates(mask: number, inverted = false): Uint8Array {
 }
 const MATCHES: readonly (readonly [name: string, ...exprs: Expr[]])[] = [
   ["a comment", xt("match", "comment", 0, Buffer.alloc(256))],
-  ["a mark that it has", xt("match", "mark", 1, words(0, 0xff, 0))],
-  ["a mark that it has not", xt("match", "mark", 1, words(0x8000, 0x8000, 0))],
-  ["not a mark", xt("match", "mark", 1, words(0x8000, 0x8000, 1))],
+  ["a mark that the packet has", xt("match", "mark", 1, words(0, 0xff, 0))],
+  ["a mark that the packet does not have", xt("match", "mark", 1, words(0x8000, 0x8000, 0))],
+  ["an inverted mark", xt("match", "mark", 1, words(0x8000, 0x8000, 1))],
   [
-    "a mark that it is given",
+    "a mark that the packet is given",
     xt("target", "MARK", 2, words(0x8000, 0x8000)),
     xt("match", "mark", 1, words(0x8000, 0x8000, 0)),
   ],
@@ -301,10 +301,10 @@ const MATCHES: readonly (readonly [name: string, ...exprs: Expr[]])[] = [
   ["RELATED,ESTABLISHED", xt("match", "conntrack", 3, connectionStates(6))],
   ["DNAT", xt("match", "conntrack", 3, connectionStates(128))],
   ["! DNAT", xt("match", "conntrack", 3, connectionStates(128, true))],
-  ["NEW, of the older match", xt("match", "state", 0, words(8))],
+  ["NEW, with the older match", xt("match", "state", 0, words(8))],
 ];
 
-test.for(MATCHES)("a match of iptables-nft: %s", async ([, ...exprs]) => {
+test.for(MATCHES)("the match of iptables-nft is understood: %s", async ([, ...exprs]) => {
   const sent: Sent = { from: "client", to: "node port" };
   await cluster.lab.node.mustRun(["nft", "-f", "-"], {
     input: `table ip filter {\n${chain("filter hook forward priority 0")}\n}\n`,
@@ -324,7 +324,7 @@ test.for(MATCHES)("a match of iptables-nft: %s", async ([, ...exprs]) => {
   }
 });
 
-test("the headline says what it depends on, and what comes of it otherwise", async () => {
+test("the headline says what the outcome depends on, and what happens otherwise", async () => {
   const quota =
     'table inet a {\nquota q { over 25 mbytes }\nchain f {\ntype filter hook forward priority -5\nquota name "q" drop\n}\n}\n';
   await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: quota });
@@ -338,7 +338,7 @@ test("the headline says what it depends on, and what comes of it otherwise", asy
   }
 });
 
-test("a source that was not given is shown as assumed", async () => {
+test("an assumed source is marked as assumed", async () => {
   const { stdout } = await cluster.command(["explain", `${VIP}:${SERVICE_PORT}`]);
   expect(stdout).toMatch(/^tcp 192\.0\.2\.1 \(assumed\) → /);
   expect(stdout).toContain(
@@ -363,7 +363,7 @@ test("rules of iptables-legacy cannot be read, and explain says so", async (cont
   expect((await explained({ from: "b", to: "ClusterIP" })).verdict).toBe("endpoint");
 });
 
-test("without a table of ours the headline says so", async () => {
+test("without a table of ours, the headline says so", async () => {
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:${SERVICE_PORT}`]);
   expect(stdout.split("\n")[0]).toContain("meets no rules of nft-proxier, as the kernel has none");

@@ -87,7 +87,7 @@ function expectedOf({ verdict, endpoints }: Explanation, family: Family): Expect
     default: {
       const pods = endpoints.map(({ address, masqueraded }) => {
         const pod = cluster.lab.pods.find((each) => parseAddress(each.address[family]) === address);
-        if (pod === undefined) throw new Error(`${address} is no pod`);
+        if (pod === undefined) throw new Error(`no pod has the address ${address}`);
         return { name: pod.name, masqueraded };
       });
       const masq = pods.filter(({ masqueraded }) => masqueraded).map(({ name }) => name);
@@ -98,9 +98,9 @@ function expectedOf({ verdict, endpoints }: Explanation, family: Family): Expect
 
 const targets = (): readonly Target[] => [
   ...SERVICES.flatMap(everyWay),
-  { ...clusterIP(SERVICES[0]), name: "a port that plain has not", port: 81 },
-  target("a load balancer's IP of nobody", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa" }, 80),
-  target("a port of the node that is no node port", PLAN.node, 4321),
+  { ...clusterIP(SERVICES[0]), name: "a port that plain does not have", port: 81 },
+  target("an unused load balancer's IP", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa" }, 80),
+  target("a port of the node that is not a node port", PLAN.node, 4321),
   target("an unallocated ClusterIP", { ip: "10.96.200.200", ip6: "fd00:10:96::c8c8" }, 80),
 ];
 
@@ -109,7 +109,7 @@ const onLoopback = (): readonly Target[] => {
   const second = { ip: "127.0.0.2", ip6: "::1" };
   return [
     ...SERVICES.flatMap((service) => [nodePort(service, LOOPBACK), nodePort(service, second)]),
-    target("a port of loopback that is no node port", LOOPBACK, 4321),
+    target("a loopback port that is not a node port", LOOPBACK, 4321),
   ];
 };
 
@@ -147,7 +147,7 @@ async function compare(from: string, family: Family, to: readonly Target[]): Pro
 describe.each(someOf(SOURCES, 3))("from %s", (from) => {
   // A short run tests one family for each source, in turns.
   test.for(isShort ? [FAMILIES[SOURCES.indexOf(from) % 2]] : FAMILIES)(
-    "%s: every service in every way, as the wire shows it",
+    "%s: every service on every address, as seen on the wire",
     async (family) => {
       expect(targets().length).toBeGreaterThan(20);
       expect(await compare(from, family, targets())).toEqual([]);
@@ -156,18 +156,18 @@ describe.each(someOf(SOURCES, 3))("from %s", (from) => {
 });
 
 describe.each(["loopback", "node"])("from %s to loopback", (from) => {
-  test.for(someOf(FAMILIES, 2))("%s: every service's node port, as the wire shows it", async (family) => {
+  test.for(someOf(FAMILIES, 2))("%s: every service's node port, as seen on the wire", async (family) => {
     expect(await compare(from, family, onLoopback())).toEqual([]);
   });
 });
 
-test("every verdict came up, many times", () => {
+test("every verdict occurred many times", () => {
   const kinds = ["endpoint", "endpoint, masqueraded", "rejected", "dropped", "untouched"];
   expect([...seen.keys()].sort()).toEqual(kinds.sort());
   for (const [kind, count] of seen) expect([kind, count > 20]).toEqual([kind, true]);
 });
 
-test("the command explains it in words, names the service if a daemon answers, and says what is wrong with a bad address", async () => {
+test("the command explains in words, names the service if a daemon answers, and reports a malformed address", async () => {
   const said = await cluster.command(["explain", "tcp", "198.51.100.10", `${clusterIP(SERVICES[0]).address.ip}:80`]);
   expect(said.code).toBe(0);
   expect(said.stdout).toContain("goes to an endpoint");

@@ -151,7 +151,7 @@ where(`with a flowtable${because}`, () => {
     return connections;
   };
 
-  test("nft prints it, with the interfaces that there are", async () => {
+  test("nft prints it, with the existing interfaces", async () => {
     expect(flowtable.devices.toSorted()).toEqual(["cbr0", "eth0", "eth1", "pod0", "pod1", "pod2"]);
     const text = await table();
     expect(text).toContain("devices = { cbr0, eth0, eth1, pod0, pod1, pod2 }");
@@ -162,7 +162,7 @@ where(`with a flowtable${because}`, () => {
     expect(text).toContain('oifname "eth0" goto offload');
   });
 
-  test.each(["a", "c"])("data of both directions arrives as it was sent, and is counted: endpoint %s", async (pod) => {
+  test.each(["a", "c"])("data of both directions arrives unchanged, and is counted: endpoint %s", async (pod) => {
     await apply([pod]);
     const connections = await connectOffloaded();
     const word = randomBytes(128 << 10).toString("hex");
@@ -175,7 +175,7 @@ where(`with a flowtable${because}`, () => {
     }
   });
 
-  test("a few packets are not offloaded, nor connections past services or by other interfaces", async () => {
+  test("short connections, connections that use no service, and those over other interfaces are not offloaded", async () => {
     await apply(["a"]);
     const [first] = await connect(["client"], WAYS.slice(0, 1));
     await first.conversation.say("hello");
@@ -194,7 +194,7 @@ where(`with a flowtable${because}`, () => {
     await eventually(() => expect(flowtable.devices).toContain("pod1"));
   });
 
-  test("a removed endpoint's connections are reset if the service requests it, with another endpoint or none left", async () => {
+  test("a removed endpoint's connections are reset if the service requests it, whether or not another endpoint is left", async () => {
     for (const left of [["r1"], []]) {
       await apply(["a"]);
       const connections = await connectOffloaded();
@@ -204,7 +204,7 @@ where(`with a flowtable${because}`, () => {
     }
   });
 
-  test("connections continue if the service does not request resets, and to endpoints that stay", async () => {
+  test("connections continue if the service does not request resets, or if their endpoint remains", async () => {
     await apply(["a"], {});
     const connections = await connectOffloaded();
     await apply(["r1"], {});
@@ -214,7 +214,7 @@ where(`with a flowtable${because}`, () => {
     expect(await offloaded()).toHaveLength(connections.length);
   });
 
-  test("connections to an endpoint that terminates are reset when their time is over", async () => {
+  test("connections to a terminating endpoint are reset when their drain time is over", async () => {
     const seconds = patience(2);
     const annotations = { "nft-proxier.dev/drain-seconds": String(seconds) };
     const terminating: EndpointSpec = { pod: "a", ready: false, serving: true, terminating: true };
@@ -245,7 +245,7 @@ where(`with a flowtable${because}`, () => {
     }
   });
 
-  test("no write fails while interfaces come and go, and new ones are in the flowtable", async () => {
+  test("no write fails while interfaces are added and removed, and new ones are in the flowtable", async () => {
     await apply(["a"]);
     const connections = await connectOffloaded(["client"]);
     for (let i = 0; i < 20; i++) {
@@ -266,7 +266,7 @@ where(`with a flowtable${because}`, () => {
     lines.splice(0);
   });
 
-  test("more interfaces than one message takes", async () => {
+  test("more interfaces than fit one message are accepted", async () => {
     const names = Array.from({ length: 600 }, (_, i) => `podmany${i}`);
     await cluster.node.ip(names.map((name) => `link add ${name} type dummy`));
     await eventually(() => expect(flowtable.devices).toHaveLength(6 + names.length));
@@ -276,7 +276,7 @@ where(`with a flowtable${because}`, () => {
     lines.splice(0);
   });
 
-  test("interfaces that another process takes out of it end no connection", async () => {
+  test("a removal of interfaces by another process ends no connection", async () => {
     await apply(["a"]);
     const connections = await connectOffloaded(["client"]);
     const devices = ["eth1", "pod0"];
@@ -288,7 +288,7 @@ where(`with a flowtable${because}`, () => {
     expect(await offloaded()).toHaveLength(connections.length);
   });
 
-  test("is made again when another process removed it, and connections go on", async () => {
+  test("it is created again after another process removed it, and connections continue", async () => {
     await apply(["a"]);
     const connections = await connectOffloaded(["client"]);
     await cluster.node.mustRun(["nft", "delete", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
@@ -315,7 +315,7 @@ describe("the program", () => {
     expect(await ended).toBe(0);
   };
 
-  test("without the flag leaves no trace, and removes the leftovers of an earlier run", async () => {
+  test("leaves no trace without the flag, and removes the leftovers of an earlier run", async () => {
     if (supported) {
       await begin("--flowtable", INTERFACES);
       await eventually(async () => expect(await table()).toContain("pod2"));
@@ -333,14 +333,14 @@ describe("the program", () => {
     await end();
   });
 
-  test("cleanup removes it", async () => {
+  test("removes it at cleanup", async () => {
     await cluster.node.mustRun(["nft", "add", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
     expect((await cluster.command(["cleanup"])).code).toBe(0);
     expect(await table()).toBe("");
   });
 
   if (!supported)
-    test("says once that the kernel has none, and serves", async () => {
+    test("reports once that the kernel has no flowtables, and serves", async () => {
       await begin("--flowtable", INTERFACES);
       await eventually(() => expect(log).toContain("no flowtable; connections stay in the rules"));
       const connections = await connect(["client"]);

@@ -106,7 +106,7 @@ function served(rule: string): readonly Row[] {
 }
 
 describe("without a table of ours", () => {
-  test("handover says so, and ends with 1", async () => {
+  test("handover says so, and exits with 1", async () => {
     const { code, stderr } = await handover();
     expect({ code, stderr }).toMatchObject({
       code: 1,
@@ -115,7 +115,7 @@ describe("without a table of ours", () => {
     expect(stderr).not.toContain("    at ");
   });
 
-  test("handover does not take another program's table for ours", async () => {
+  test("handover does not use another program's table", async () => {
     const input = `table ip kube-proxy { chain services { }; chain nat-prerouting { type nat hook prerouting priority -100; }; }\n`;
     await cluster.node.mustRun(["nft", "-f", "-"], { input });
     expect((await handover()).code).toBe(1);
@@ -124,7 +124,7 @@ describe("without a table of ours", () => {
   });
 });
 
-describe("the copy by itself", () => {
+describe("the copy alone", () => {
   beforeAll(async () => {
     await oursAgain();
     const before = await remembered();
@@ -143,7 +143,7 @@ describe("the copy by itself", () => {
     ],
   );
 
-  test("a second handover finds nothing to copy, and keeps the first", async () => {
+  test("a second handover finds nothing to copy, and keeps the first copy", async () => {
     expect((await handover()).code).toBe(1);
     expect(await tables()).toContain("nft-proxier-handover");
   });
@@ -169,11 +169,11 @@ async function remembered(): Promise<readonly string[]> {
   return Promise.all(found);
 }
 
-describe("beside rules that translate", () => {
+describe("together with rules that translate", () => {
   const elsewhere = { ...web, endpoints: ["b"] };
   const row = (expect: Row["expect"]): Row => ({ rule: "", from: "client", to: clusterIP(web), expect });
 
-  test("kube-proxy's rules decide, whichever came first, and masquerade by the same mark", async () => {
+  test("kube-proxy's rules decide, whichever were written first, and masquerade with the same mark", async () => {
     await oursAgain();
     await handover();
     await removeTables();
@@ -191,7 +191,7 @@ describe("beside rules that translate", () => {
 });
 
 describe("the end of the copy", () => {
-  test("the next start removes it, once its own rules are in force", async () => {
+  test("the next start removes it after its own rules are active", async () => {
     await oursAgain();
     await handover();
     expect(await tables()).toContain("nft-proxier-handover");
@@ -202,7 +202,7 @@ describe("the end of the copy", () => {
   });
 
   test(
-    `${STARTS} starts leave every copy that is made while they are under way`,
+    `${STARTS} starts keep every copy that is made while they run`,
     { timeout: patience(STARTS * 30_000) },
     async () => {
       await oursAgain();
@@ -248,7 +248,7 @@ describe("the end of the copy", () => {
     expect(await checkRow(cluster, other)).toEqual([]);
   });
 
-  longTest("its time limit: then it translates nothing, and status says so", async () => {
+  longTest("after its time limit it translates nothing, and status says so", async () => {
     const row: Row = { rule: "", from: "b", to: everyWay(web), expect: "untouched" };
     const activeRow: Row = { ...row, to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } };
     /** Checks an active copy. Returns for how long it has been active, ms. */
@@ -274,14 +274,14 @@ describe("the end of the copy", () => {
   });
 });
 
-test("handover needs no right but CAP_NET_ADMIN", async () => {
+test("handover needs only CAP_NET_ADMIN", async () => {
   await oursAgain();
   const rights = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs"];
   const done = await cluster.commandThrough(rights, ["handover"]);
   expect({ code: done.code, stderr: done.stderr }).toMatchObject({ code: 0 });
 });
 
-test("node ports on loopback go on, and their open connections", async () => {
+test("node ports on loopback keep working, and their open connections continue", async () => {
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
   const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
   await cluster.apply(objects, configuration({ nodePortAddresses: ["primary", "localhost"] }));

@@ -64,7 +64,7 @@ let log = "";
 
 // Two lists of tests instead of one with skipped tests: a kernel without IPVS has nothing to show.
 if (HAS_IPVS) describe("a node that ran kube-proxy's IPVS mode", onIpvs);
-else test.skip("this kernel has no IPVS: guests of test/kernels do", () => undefined);
+else test.skip("this kernel has no IPVS, but guests of test/kernels have it", () => undefined);
 
 function objects(): Manifest[] {
   return [
@@ -310,7 +310,7 @@ function onIpvs(): void {
   });
 
   test(
-    "cleanup removes all at once; a set that is in use is named, and stays",
+    "cleanup removes everything at once; a set that is in use is named, and stays",
     { timeout: patience(120_000) },
     async () => {
       expect((await cluster.command(["cleanup"])).code).toBe(0);

@@ -98,12 +98,12 @@ async function checkAll(rows: readonly Row[]): Promise<void> {
   for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
 }
 
-test("kube-proxy's rules serve, by themselves", async (context) => {
+test("kube-proxy's rules serve alone", async (context) => {
   needsLegacy(context);
   await checkAll(ROWS);
 });
 
-describe("moving in", () => {
+describe("taking over", () => {
   const streams = [
     { from: "client", to: clusterIP(web), protocol: "tcp" },
     { from: "b", to: clusterIP(web), protocol: "udp" },
@@ -114,7 +114,7 @@ describe("moving in", () => {
   ] as const;
   let running: Running;
 
-  test("under load: no connection is lost, neither when our rules come nor when kube-proxy's go", async (context) => {
+  test("under load: no connection is lost, either when our rules are written or when kube-proxy's are removed", async (context) => {
     needsLegacy(context);
     const lock = await holdLock(lockFile());
     const { connections, failures } = await underLoad(cluster, streams, async () => {
@@ -135,7 +135,7 @@ describe("moving in", () => {
     expect(said).toEqual([]);
   });
 
-  test("what others have is as it was, and nothing else is left", async (context) => {
+  test("other programs' rules are unchanged, and nothing else is left", async (context) => {
     needsLegacy(context);
     expect(await tables()).toEqual(others);
   });
@@ -146,7 +146,7 @@ describe("moving in", () => {
     await stop(running);
   });
 
-  test("a second time there is nothing to do", async (context) => {
+  test("a second run has nothing to do", async (context) => {
     needsLegacy(context);
     const again = await start();
     await expect
@@ -164,7 +164,7 @@ describe("cleanup", () => {
     return { code, log: stdout + stderr };
   };
 
-  test("removes our tables and what the iptables mode left", async (context) => {
+  test("deletes our tables and the leftovers of the iptables mode", async (context) => {
     needsLegacy(context);
     for (const family of FAMILIES) await enterLegacyMode(cluster.lab, family, SERVICES);
     expect(await cleanup()).toMatchObject({ code: 0 });
@@ -173,7 +173,7 @@ describe("cleanup", () => {
     expect(await checkRow(cluster, row)).toEqual([]);
   });
 
-  test("ends with 1 while another program's rule jumps to a chain, and names both", async (context) => {
+  test("exits with 1 while another program's rule jumps to a chain, and names both", async (context) => {
     needsLegacy(context);
     const { prefix } = cluster.lab.node;
     const nat = (await getLegacyTable(prefix, "ip", "nat")) ?? [];
@@ -191,7 +191,7 @@ describe("cleanup", () => {
     await enterLegacyMode(cluster.lab, "ip");
   });
 
-  test("ends with 1 while another process keeps the tables locked, and says what to run", async (context) => {
+  test("exits with 1 while another process keeps the tables locked, and says what to run", async (context) => {
     needsLegacy(context);
     const { prefix } = cluster.lab.node;
     await addLegacyChains(prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);

@@ -82,11 +82,11 @@ beforeAll(async () => {
   await nft(`flush ruleset\n${kubeProxy()}`);
 });
 
-describe("kube-proxy's iptables mode, by itself", () => {
+describe("kube-proxy's iptables mode alone", () => {
   testRows(() => cluster, rows("kube-proxy's"));
 });
 
-describe("moving in", () => {
+describe("taking over", () => {
   const streams = [
     { from: "client", to: clusterIP(web), protocol: "tcp" },
     { from: "b", to: clusterIP(web), protocol: "udp" },
@@ -96,7 +96,7 @@ describe("moving in", () => {
     { from: "client", to: nodePort(many[1]), protocol: "tcp" },
   ] as const;
 
-  test("under load: no connection is lost, neither when our rules come nor when kube-proxy's go", async () => {
+  test("under load: no connection is lost, either when our rules are written or when kube-proxy's are removed", async () => {
     const { connections, failures } = await underLoad(cluster, streams, async () => {
       await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
       expect(await leftovers()).toBe(true);
@@ -105,21 +105,21 @@ describe("moving in", () => {
     expect(connections).toBeGreaterThan(50);
   });
 
-  test("what others have is as it was, and nothing else is left", async () => {
+  test("other programs' rules are unchanged, and nothing else is left", async () => {
     expect(await tables()).toBe(others);
   });
 
   testRows(() => cluster, rows("ours"));
 
-  test("a second time there is nothing to do", async () => {
+  test("a second run has nothing to do", async () => {
     const before = await kernel.generation();
     expect(await leftovers()).toBe(true);
     expect((await kernel.generation()).id).toBe(before.id);
   });
 });
 
-describe("what a kube-proxy before 1.24 left", () => {
-  test("goes as well: its KUBE-XLB- chains hold nothing back", async () => {
+describe("leftovers of a kube-proxy before 1.24", () => {
+  test("are removed as well: KUBE-XLB- chains do not prevent it", async () => {
     const svc = /jump (KUBE-SVC-\S+)/.exec(kubeProxy())?.[1] ?? "";
     await nft(`flush ruleset\n${kubeProxy()}
       add chain ip nat KUBE-XLB-AAAAAAAAAAAAAAAA
@@ -140,7 +140,7 @@ describe("a chain that another process's rule jumps to", () => {
     `);
   });
 
-  test("stays, and is named; the rest goes", async () => {
+  test("stays, and is named; the rest is removed", async () => {
     const lines: string[] = [];
     const log = pino(loggerOptions("info"), { write: (line: string) => void lines.push(line) });
     expect(await removeLeftovers({ kernel, log, families: FAMILIES, root: "/nowhere" })).toBe(false);
@@ -161,7 +161,7 @@ describe("cleanup", () => {
     return { code, log: stdout + stderr };
   };
 
-  test("removes our tables and what the iptables mode left", async () => {
+  test("deletes our tables and the leftovers of the iptables mode", async () => {
     await nft(`flush ruleset\n${kubeProxy()}`);
     await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
     expect(await cleanup()).toMatchObject({ code: 0 });
@@ -175,7 +175,7 @@ describe("cleanup", () => {
 describe("a firewall that drops by default, if kube-proxy's iptables mode accepted its own packets", () => {
   const client = { rule: "", from: "client", to: nodePort(web), families: ["ip"] } as const;
 
-  test("is named when the program starts; the command that is named lets services through", async () => {
+  test("is reported when the program starts; the command in the message lets services through", async () => {
     await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
     await nft(`
       add table ip firewall

@@ -84,7 +84,7 @@ add element ${family} kube-proxy service-ips { ${vip} . tcp . 80 : goto service-
 `;
 }
 
-describe("starting with another table of this name", () => {
+describe("starting on another table of this name", () => {
   beforeAll(async () => {
     await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: STRANGER });
     await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: FAMILIES.map(foreignTable).join("") });
@@ -106,7 +106,7 @@ describe("starting with another table of this name", () => {
     ],
   );
 
-  test("nothing of it is left", async () => {
+  test("nothing of the former table is left", async () => {
     for (const family of FAMILIES) {
       const text = await cluster.lab.node.mustRun(["nft", "list", "table", family, "kube-proxy"]);
       expect(text).not.toContain("ABCDEFGH");
@@ -130,7 +130,7 @@ describe("from one run to the next", () => {
     );
   });
 
-  describe("to none, and to policy Local with none here", () => {
+  describe("switching to no endpoints, and to policy Local without local endpoints", () => {
     beforeAll(() => applyServices({ ...web, endpoints: [] }, { ...edge, endpoints: ["r1"] }));
     testRows(
       () => cluster,
@@ -141,7 +141,7 @@ describe("from one run to the next", () => {
     );
   });
 
-  describe("and back, with the policy changed", () => {
+  describe("switching back, with the policy changed", () => {
     beforeAll(() => applyServices({ ...web, external: "Local" }, { ...edge, external: "Cluster" }));
     testRows(
       () => cluster,
@@ -152,7 +152,7 @@ describe("from one run to the next", () => {
     );
   });
 
-  describe("a service goes", () => {
+  describe("deleting a service", () => {
     beforeAll(() => applyServices(edge));
     testRows(
       () => cluster,
@@ -170,7 +170,7 @@ describe("under load", () => {
   const busyWeb: ServiceSpec = { ...web, name: "busy-web", n: 21 };
   const busyEdge: ServiceSpec = { ...edge, name: "busy-edge", n: 22 };
 
-  test("no connection is lost while endpoints come and go", async () => {
+  test("no connection is lost while endpoints are added and removed", async () => {
     const lists = [
       ["a", "b", "r1", "r2"],
       ["a", "b", "r1"],
@@ -211,8 +211,8 @@ describe("under load", () => {
   });
 });
 
-describe("a connection that is open", () => {
-  test.for(someOf(FAMILIES, 2))("outlives its endpoint's removal and its service's: %s", async (family) => {
+describe("an open connection", () => {
+  test.for(someOf(FAMILIES, 2))("outlives the removal of its endpoint and of its service: %s", async (family) => {
     const { lab } = cluster;
     const port = 9000;
     const chat: ServiceSpec = { name: "chat", n: 5, endpoints: ["a"], protocols: ["tcp"] };
@@ -253,7 +253,7 @@ describe("cleanup", () => {
   });
   testRows(
     () => cluster,
-    [{ rule: "every way in is nobody's", from: ["b", "node", "client"], to: everyWay(web), expect: "untouched" }],
+    [{ rule: "every address is unused", from: ["b", "node", "client"], to: everyWay(web), expect: "untouched" }],
   );
 
   test("only other programs' tables are left, unchanged", async () => {
@@ -266,11 +266,11 @@ describe("cleanup", () => {
     expect(chain.match(/elements = \{ 80, 443 \}/g)).toHaveLength(2);
   });
 
-  test("a second time is no error", async () => {
+  test("a second run is not an error", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
   });
 
-  test("while the daemon runs, which restores its tables at once, cleanup says so and exits with 1", async () => {
+  test("a running daemon restores its tables at once, so cleanup says so and exits with 1", async () => {
     const daemon = cluster.start(["run", ...(await cluster.write(serviceObjects(cluster.lab, web)))]);
     const ended = new Promise((resolve) => daemon.once("exit", resolve));
     const tables = async (): Promise<string> => cluster.node.mustRun(["nft", "list", "tables"]);

@@ -99,12 +99,12 @@ longDescribe("all and localhost", () => {
   testRows(() => cluster, [...servedAt(LOOPBACK), ...servedAt(PLAN.nodeOutside, { from: "node" })]);
 });
 
-describe("one address of loopback", () => {
+describe("one loopback address", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary", "127.0.0.2/32"] }));
   testRows(() => cluster, [...servedAt(SECOND, { from: "nodeItself", families: ["ip"] }), untouchedAt(LOOPBACK)]);
 });
 
-describe("a configuration of the iptables mode that asks for them", () => {
+describe("a configuration of the iptables mode that requests them", () => {
   beforeAll(() => apply({ mode: "", iptables: { localhostNodePorts: true } }));
   testRows(
     () => cluster,
@@ -119,17 +119,17 @@ describe("a configuration of the iptables mode that asks for them", () => {
 const PODS_KNOWN_BY: readonly [string, Manifest][] = [
   ["the node's addresses are among the pods'", { clusterCIDR: "192.0.2.0/24,2001:db8:1::/64" }],
   [
-    "pods are known by their interfaces",
+    "pods are identified by their interfaces",
     { detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "pod" } },
   ],
-  ["nothing tells pods", { clusterCIDR: "" }],
+  ["pods are not identified", { clusterCIDR: "" }],
 ];
-describe.each(someOf(PODS_KNOWN_BY, 3))("masqueraded all the same: %s", (_, settings) => {
+describe.each(someOf(PODS_KNOWN_BY, 3))("connections are masqueraded in every case: %s", (_, settings) => {
   beforeAll(() => apply({ ...LOCALHOST, ...settings }));
   testRows(() => cluster, servedAt(LOOPBACK));
 });
 
-describe("not asked for", () => {
+describe("not requested", () => {
   const rulesets = () => Promise.all(FAMILIES.map((family) => listed(family)));
 
   async function listed(family: Family): Promise<string> {
@@ -137,7 +137,7 @@ describe("not asked for", () => {
     return stdout.replaceAll(/ (packets|bytes) \d+/g, "").replaceAll(/ expires \S+/g, "");
   }
 
-  test("leaves none of its rules, even after it was requested once", async () => {
+  test("leaves none of its rules, even if it was requested before", async () => {
     await apply({});
     const before = await rulesets();
     await apply(LOCALHOST);
@@ -150,7 +150,7 @@ describe("not asked for", () => {
     }
   });
 
-  longTest("of a gate that is false", async () => {
+  longTest("a disabled feature gate leaves none of its rules", async () => {
     await apply({ ...LOCALHOST, featureGates: { KubeProxyNFTablesLocalhostNodePorts: false } });
     expect(await checkRow(cluster, untouchedAt(LOOPBACK))).toEqual([]);
     for (const text of await rulesets()) expect(text).not.toMatch(/localhost|addr set/);
@@ -222,7 +222,7 @@ describe("connections", () => {
     }
   });
 
-  test.each(someOf(FAMILIES, 2))("%s: megabytes each way, and an end of one direction alone", async (family) => {
+  test.each(someOf(FAMILIES, 2))("%s: megabytes pass each way, and one direction can end alone", async (family) => {
     await offer();
     const script = `
       const socket = require("node:net").connect({ port: ${nodePortOf(echo.n)}, host: "${LOOPBACK[family]}", allowHalfOpen: true });
@@ -234,7 +234,7 @@ describe("connections", () => {
     expect([stdout.trim(), stderr]).toEqual([`${8 << 20} ${LOOPBACK[family]}`, ""]);
   });
 
-  test.each(someOf(FAMILIES, 2))("%s: go on when their service goes", async (family) => {
+  test.each(someOf(FAMILIES, 2))("%s: connections continue when their service is deleted", async (family) => {
     await offer();
     const conversation = await talk(LOOPBACK[family], nodePortOf(echo.n));
     expect(await conversation.say("one")).toBe("one");
@@ -243,7 +243,7 @@ describe("connections", () => {
   });
 
   test.each(someOf(FAMILIES, 2))(
-    "%s: of a local program with such a port are its own, before a service has it and after",
+    "%s: a local program's own connections with such a port are left alone, before a service has it and after",
     async (family) => {
       await withdraw({});
       const port = nodePortOf(echo.n);
@@ -256,7 +256,7 @@ describe("connections", () => {
   );
 
   test.each(someOf(FAMILIES, 2))(
-    "%s: that another program leads from one loopback port to another are left to it",
+    "%s: connections that another program translates from one loopback port to another are left alone",
     async (family) => {
       await offer();
       const [from, to] = [6001, 6002];
@@ -293,7 +293,7 @@ describe("connections", () => {
     expect(await checkRow(cluster, row)).toEqual([]);
   });
 
-  test("cleanup leaves nothing of it", async () => {
+  test("cleanup removes all of it", async () => {
     const settings = ["all", "lo", "eth0"].map((name) => `/proc/sys/net/ipv4/conf/${name}/route_localnet`);
     await withdraw(LOCALHOST);
     expect((await cluster.node.run(["cat", ...settings])).stdout).toBe("0\n0\n0\n");
@@ -304,7 +304,7 @@ describe("connections", () => {
 });
 
 /** CVE-2020-8558, on a node where kube-proxy's iptables mode has left `route_localnet` on. */
-describe("from the wire, with route_localnet on", () => {
+describe("from the network, with route_localnet on", () => {
   const SPOOFED = "127.0.0.9";
   const LOCAL_PORT = 4321;
 
@@ -331,13 +331,13 @@ describe("from the wire, with route_localnet on", () => {
     return outcome.result === "ok" ? outcome.name : outcome.result;
   };
 
-  test("programs on the node's loopback are reached without the option: the test sees what it looks for", async () => {
+  test("without the option, programs on the node's loopback are reachable, so the test works", async () => {
     await apply({});
     expect(await knock(PLAN.client.ip, "127.0.0.1", LOCAL_PORT, EVENTUALLY_MS)).toBe("node");
     expect(["a", "c", "r1"]).toContain(await knock(SPOOFED, PLAN.node.ip, nodePortOf(web.n), EVENTUALLY_MS));
   });
 
-  test("neither they nor node ports are with it, and nothing comes from a loopback address", async () => {
+  test("with the option, neither programs nor node ports on loopback are reachable, and packets from loopback addresses are dropped", async () => {
     await apply(LOCALHOST);
     expect(await knock(PLAN.client.ip, "127.0.0.1", LOCAL_PORT)).toBe("timeout");
     expect(await knock(PLAN.client.ip, "127.0.0.1", nodePortOf(web.n))).toBe("timeout");
@@ -345,7 +345,7 @@ describe("from the wire, with route_localnet on", () => {
     expect(["a", "c", "r1"]).toContain(await knock(PLAN.client.ip, PLAN.node.ip, nodePortOf(web.n), EVENTUALLY_MS));
   });
 
-  test("the node's own node ports on loopback work as ever", async () => {
+  test("the node's own node ports on loopback still work", async () => {
     for (const row of servedAt(LOOPBACK)) expect(await checkRow(cluster, row)).toEqual([]);
   });
 });

@@ -116,8 +116,8 @@ const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, 
     () => ({ ...complete(), "shop.yaml": "kind: Service\n  clusterIP: [" }),
     { files: ["shop.yaml"] },
   ],
-  "a file that was cut off at its beginning": [() => ({ ...complete(), "shop.yaml": "" }), { files: ["shop.yaml"] }],
-  "a Service with an address that is none": [
+  "a file without its first part": [() => ({ ...complete(), "shop.yaml": "" }), { files: ["shop.yaml"] }],
+  "a Service with an invalid address": [
     () => ({
       ...complete(),
       "shop.yaml": yaml(serviceObject({ ...shop, spec: { clusterIP: "10.96.0.300", clusterIPs: undefined } })),
@@ -128,7 +128,7 @@ const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, 
     () => ({ ...complete(), "shop.yaml": complete()["shop.yaml"].replaceAll('"ready":true', '"ready":"maybe"') }),
     { objects: expect.arrayContaining([expect.stringContaining("endpoints[0].conditions.ready")]) },
   ],
-  "an object of an API version that is not read": [
+  "an object of an unsupported API version": [
     () => ({ ...complete(), "shop.yaml": yaml({ ...serviceObject(shop), apiVersion: "v2" }) }),
     { files: ["shop.yaml"] },
   ],
@@ -137,7 +137,7 @@ const INCOMPLETE: Readonly<Record<string, readonly [files: () => Record<string, 
 
 describe("run --once with active tables", () => {
   test.each(someOf(Object.entries(INCOMPLETE), 6))(
-    "%s: writes nothing and says so; exit 1",
+    "%s: it writes nothing, says so, and exits with 1",
     async (_what, [files, named]) => {
       await put(complete());
       expect((await run()).code).toBe(0);
@@ -155,26 +155,29 @@ describe("run --once with active tables", () => {
     },
   );
 
-  longTest("objects skipped by rule are not missing: other kinds, ExternalName, headless; exit 0", async () => {
-    await put(complete());
-    expect((await run()).code).toBe(0);
-    const skipped = [
-      { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "settings" } },
-      serviceObject({ ...web, name: "elsewhere", n: 3, spec: { type: "ExternalName", externalName: "example.org" } }),
-      serviceObject({ ...web, name: "headless", n: 4, spec: { clusterIP: "None", clusterIPs: ["None"] } }),
-    ];
-    await put({ ...complete(), "other.yaml": yaml(...skipped) });
-    const done = await run();
-    expect(lastLine(done)).toMatchObject({
-      msg: "rules in force",
-      ip: { services: 2, endpoints: 2 },
-      ip6: { services: 2, endpoints: 2 },
-      ignored: 0,
-    });
-    expect(done.code).toBe(0);
-  });
+  longTest(
+    "objects that are skipped by design are not missing: other kinds, ExternalName, headless; it exits with 0",
+    async () => {
+      await put(complete());
+      expect((await run()).code).toBe(0);
+      const skipped = [
+        { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "settings" } },
+        serviceObject({ ...web, name: "elsewhere", n: 3, spec: { type: "ExternalName", externalName: "example.org" } }),
+        serviceObject({ ...web, name: "headless", n: 4, spec: { clusterIP: "None", clusterIPs: ["None"] } }),
+      ];
+      await put({ ...complete(), "other.yaml": yaml(...skipped) });
+      const done = await run();
+      expect(lastLine(done)).toMatchObject({
+        msg: "rules in force",
+        ip: { services: 2, endpoints: 2 },
+        ip6: { services: 2, endpoints: 2 },
+        ignored: 0,
+      });
+      expect(done.code).toBe(0);
+    },
+  );
 
-  longTest("a misspelt field: written without it, and a warning names it and the nearest; exit 1", async () => {
+  longTest("a misspelt field is ignored, and a warning names it and the nearest one; it exits with 1", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const misspelt = { ...shop, spec: { loadBalancerSourceRange: ["192.0.2.0/24"] } };
@@ -196,7 +199,7 @@ describe("run --once with active tables", () => {
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
 
-  longTest("an address that none can have: written without it, and counted as ignored; exit 1", async () => {
+  longTest("an impossible address is ignored and counted as ignored; it exits with 1", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     const odd = {
@@ -211,27 +214,24 @@ describe("run --once with active tables", () => {
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
 
-  longTest(
-    "two services with one address: written, as one of them has it; exit 1, and the loss is counted",
-    async () => {
-      await put(complete());
-      expect((await run()).code).toBe(0);
-      const twin = serviceObjects(cluster.lab, {
-        ...shop,
-        name: "twin",
-        n: 5,
-        spec: { externalIPs: ["203.0.113.101"] },
-      });
-      await put({ ...complete(), "twin.yaml": yaml(...twin) });
-      const done = await run();
-      expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
-      expect(done.code).toBe(1);
-      expect((await run("--allow-incomplete")).code).toBe(0);
-    },
-  );
+  longTest("two services with one address are written, the loss of one is counted, and it exits with 1", async () => {
+    await put(complete());
+    expect((await run()).code).toBe(0);
+    const twin = serviceObjects(cluster.lab, {
+      ...shop,
+      name: "twin",
+      n: 5,
+      spec: { externalIPs: ["203.0.113.101"] },
+    });
+    await put({ ...complete(), "twin.yaml": yaml(...twin) });
+    const done = await run();
+    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
+    expect(done.code).toBe(1);
+    expect((await run("--allow-incomplete")).code).toBe(0);
+  });
 });
 
-describe("without a table in force", () => {
+describe("without an active table", () => {
   test("run --once writes readable objects, counts ignored ones, and exits with 1", async () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     const done = await run();
@@ -240,15 +240,15 @@ describe("without a table in force", () => {
     await goes(web, { pods: ["a"], masq: false });
   });
 
-  longTest("run serves what can be read, and warns", async () => {
+  longTest("run serves the readable objects, and warns", async () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     start();
     await goes(web, { pods: ["a"], masq: false });
     expect(said("incomplete")).toMatchObject({ level: "warn", files: ["shop.yaml"] });
   });
 
-  test("render prints nothing of an incomplete reading and exits with 1; all that it can with --allow-incomplete", async () => {
-    await put(INCOMPLETE["a Service with an address that is none"][0]());
+  test("render prints nothing if a file cannot be read and exits with 1; with --allow-incomplete it prints the rest", async () => {
+    await put(INCOMPLETE["a Service with an invalid address"][0]());
     const done = await cluster.command(["render", "--manifests", directory]);
     expect(done).toMatchObject({ code: 1, stdout: "" });
     expect(lastLine(done)).toMatchObject({ msg: expect.stringContaining("nothing printed"), ignored: 1 });
@@ -259,8 +259,8 @@ describe("without a table in force", () => {
 });
 
 describe("run with active tables", () => {
-  test.each(someOf(["a file that does not parse", "a Service with an address that is none", "an empty directory"], 3))(
-    "%s: they stay until the reading is complete, which is then written",
+  test.each(someOf(["a file that does not parse", "a Service with an invalid address", "an empty directory"], 3))(
+    "%s: the tables stay until all files can be read, which are then written",
     async (what) => {
       await put(complete());
       expect((await run()).code).toBe(0);
@@ -284,7 +284,7 @@ describe("run with active tables", () => {
     },
   );
 
-  longTest("a bad file that is removed ends the waiting", async () => {
+  longTest("removing the bad file ends the waiting", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
@@ -294,7 +294,7 @@ describe("run with active tables", () => {
     await eventually(() => expect(said("manifests completed")).toBeDefined());
   });
 
-  test("tables that another process deletes meanwhile end the waiting: what can be read is served", async () => {
+  test("tables that another process deletes meanwhile end the waiting: readable objects are served", async () => {
     await put(complete());
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
@@ -338,7 +338,7 @@ describe("conditions of endpoints in YAML", () => {
 });
 
 longTest(
-  "files that are copied in while the program stands still are all served, however many events the kernel dropped",
+  "files that are copied while the program is stopped are all served, however many events the kernel dropped",
   async () => {
     const COUNT = 12_000;
     await put(complete());
@@ -375,9 +375,9 @@ longDescribe("files that are too large", () => {
 
   test.each([
     ["YAML", "big.yaml", () => `a: ${"x".repeat(SCALAR)}`, "as JSON"],
-    ["YAML below the limit of a file, as one document", "big.yaml", () => `a: ${"x".repeat(SCALAR >> 2)}`, "---"],
+    ["YAML below the maximum file size, as one document", "big.yaml", () => `a: ${"x".repeat(SCALAR >> 2)}`, "---"],
     ["JSON", "big.json", () => JSON.stringify({ a: "x".repeat(SCALAR) }), "List of objects"],
-  ])("one scalar of %s: named with what to do, and the rest is served", async (_what, file, text, remedy) => {
+  ])("one scalar of %s is reported with advice, and the rest is served", async (_what, file, text, remedy) => {
     await put({ ...complete(), [file]: text() });
     const { child } = start();
     await goes(web, { pods: ["a"], masq: false });
@@ -389,7 +389,7 @@ longDescribe("files that are too large", () => {
   });
 
   test(
-    "a List of 50,000 services in JSON is none of them",
+    "a JSON List of 50,000 services is not too large",
     async () => {
       const items = Array.from({ length: 50_000 }, (_, i) => ({
         apiVersion: "v1",

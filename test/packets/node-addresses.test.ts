@@ -73,7 +73,7 @@ async function becomes(address: AddressPair, expected: Expected, log: () => stri
   }
 }
 
-describe("CIDRs", () => {
+describe("nodePortAddresses: CIDRs", () => {
   let daemon: Daemon;
   beforeAll(async () => {
     daemon = await start({
@@ -83,7 +83,7 @@ describe("CIDRs", () => {
   });
   afterAll(() => end(daemon));
 
-  test("an address added to an interface is served, until it is removed", async () => {
+  test("an address added to an interface is served until it is removed", async () => {
     await becomes(LATE, "untouched", daemon.log);
     for (const device of ["eth0", "lo"]) {
       await change("add", LATE, device);
@@ -93,7 +93,7 @@ describe("CIDRs", () => {
     }
   });
 
-  test("an address outside the CIDRs stays untouched", async () => {
+  test("an address outside the CIDRs is not served", async () => {
     await change("add", OUTSIDE, "eth1");
     await change("add", LATE, "eth0");
     await becomes(LATE, SERVED, daemon.log);
@@ -103,7 +103,7 @@ describe("CIDRs", () => {
     await change("delete", LATE, "eth0");
   });
 
-  test("the addresses of a link go with the link", async () => {
+  test("the addresses of a link disappear with the link", async () => {
     await cluster.lab.node.ip(["link add late0 type veth peer name late1", "link set late0 up", "link set late1 up"]);
     await change("add", LATE, "late0");
     await becomes(LATE, SERVED, daemon.log);
@@ -112,8 +112,8 @@ describe("CIDRs", () => {
   });
 });
 
-describe("primary", () => {
-  test("the node's own IPs are served from when an interface has them", async () => {
+describe("nodePortAddresses: primary", () => {
+  test("the node's own IPs are served once an interface has them", async () => {
     const daemon = await start({}, nodeObject({ addresses: FAMILIES.map((family) => LATE[family]) }));
     try {
       await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("node ports answer on no IPv6 address");

@@ -64,7 +64,7 @@ describe("manifests", () => {
   }
   const withoutIPv6 = (): Promise<void> => namespace.sysctl({ "net.ipv6.conf.all.disable_ipv6": 1 });
 
-  test("both families if the kernel has both, whatever the Node has, and without any Node", async () => {
+  test("both families are served if the kernel has both, whatever the Node has, and also without a Node", async () => {
     const four = await once({}, nodeObject({ addresses: [PLAN.node.ip] }));
     expect([four.code, await tables()]).toEqual([0, BOTH]);
     const six = await once({}, nodeObject({ addresses: [PLAN.node.ip6] }));
@@ -74,7 +74,7 @@ describe("manifests", () => {
     expect(none.stderr).toContain("node IP missing; using loopback");
   });
 
-  test("IPv4 alone if IPv6 is disabled, and the log says why", async () => {
+  test("only IPv4 is served if IPv6 is disabled, and the log says why", async () => {
     await withoutIPv6();
     const done = await once({}, nodeObject());
     expect([done.code, await tables()]).toEqual([0, ["ip kube-proxy"]]);
@@ -88,14 +88,9 @@ describe("manifests", () => {
       { addresses: [PLAN.node.ip6, PLAN.node.ip] },
       "primary address family is IPv6",
     ],
-    [
-      "bindAddress is of a family that is disabled",
-      { bindAddress: PLAN.node.ip6 },
-      {},
-      "primary address family is IPv6",
-    ],
-    ["clusterCIDR has the other family alone", { clusterCIDR: PLAN.clusterCIDR.ip6 }, {}, "clusterCIDR has only IPv6"],
-  ])("exits 1 with the reason and writes nothing when %s", async (_, settings, node, reason) => {
+    ["bindAddress has a disabled family", { bindAddress: PLAN.node.ip6 }, {}, "primary address family is IPv6"],
+    ["clusterCIDR has only the other family", { clusterCIDR: PLAN.clusterCIDR.ip6 }, {}, "clusterCIDR has only IPv6"],
+  ])("exits with 1 and the reason, and writes nothing, if %s", async (_, settings, node, reason) => {
     await withoutIPv6();
     const done = await once(settings, nodeObject(node));
     expect(done.code).toBe(1);
@@ -103,7 +98,7 @@ describe("manifests", () => {
     expect(await tables()).toEqual([]);
   });
 
-  test("exits 1 when detectLocalMode NodeCIDR finds podCIDRs of the other family alone", async () => {
+  test("exits with 1 if detectLocalMode NodeCIDR finds only podCIDRs of the other family", async () => {
     const spec = { podCIDRs: [PLAN.podCIDR.ip6] };
     const done = await once({ detectLocalMode: "NodeCIDR" }, { ...nodeObject(), spec });
     expect(done.code).toBe(1);
@@ -137,7 +132,7 @@ describe("a cluster", () => {
   const written = (): Promise<void> => expect.poll(tables).toEqual(BOTH);
   const withPodCIDRs = (...podCIDRs: readonly string[]): Manifest => ({ ...nodeObject(), spec: { podCIDRs } });
 
-  test("nothing is written before the Node is there and has IPs", async () => {
+  test("nothing is written before the Node exists and has IPs", async () => {
     await start({});
     await says('"missing":"addresses"');
     await put(nodeObject({ addresses: [] }));
@@ -147,7 +142,7 @@ describe("a cluster", () => {
     await written();
   });
 
-  test("NodeCIDR: nothing is written before there are podCIDRs; others later end it with 1, and the tables stay", async () => {
+  test("NodeCIDR: nothing is written before podCIDRs exist; a later change of them ends it with 1, and the tables stay", async () => {
     await start({ detectLocalMode: "NodeCIDR" }, withPodCIDRs());
     await says('"missing":"podCIDRs"');
     expect(await tables()).toEqual([]);
@@ -180,7 +175,7 @@ describe("a cluster", () => {
       ["is forbidden", { status: 403 }],
     ];
     test.each(someOf(FAULTS, 3))(
-      "that %s does not hold up the start; a new start keeps what is in force until it comes",
+      "a list that %s does not delay the start; a restart keeps the active rules until it arrives",
       async (_, effect) => {
         api = await Api.start(namespace);
         await put(nodeObject(), serviceCIDRObject(), serviceObject({ name: "web", n: 1, endpoints: [] }));
@@ -203,7 +198,7 @@ describe("a cluster", () => {
       },
     );
 
-    test("that fails at first is served once it succeeds", async () => {
+    test("a list that fails at first is served once it succeeds", async () => {
       api = await Api.start(namespace);
       await put(nodeObject(), serviceCIDRObject());
       await api.call("fail", { resource: "servicecidrs" }, { status: 500 });
@@ -214,7 +209,7 @@ describe("a cluster", () => {
       await expectActive();
     });
 
-    longTest("of a server that has none removes what was in force", async () => {
+    longTest("a list that the server does not support removes the rules that were active", async () => {
       await start({}, nodeObject(), serviceCIDRObject());
       await expectActive();
       await stop();
@@ -225,7 +220,7 @@ describe("a cluster", () => {
     });
   });
 
-  test("a Node that is deleted, or given other IPs, ends nothing", async () => {
+  test("deleting the Node, or changing its IPs, ends nothing", async () => {
     await start({}, nodeObject());
     await written();
     await api.call("delete", "Node", "node-1");

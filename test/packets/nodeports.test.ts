@@ -72,7 +72,7 @@ function answersAt(served: readonly AddressName[], only: Pick<Row, "families"> =
           } satisfies Row,
         ]),
     {
-      rule: "loopback, which nothing asks for, is not served",
+      rule: "loopback is not served unless requested",
       from: "nodeItself",
       to: [web, edge, empty].map((service) => nodePort(service, LOOPBACK)),
       expect: "untouched",
@@ -91,7 +91,7 @@ longDescribe("primary, written out", () => {
   testRows(() => cluster, answersAt(["node"]));
 });
 
-describe("primary beside CIDRs", () => {
+describe("primary together with CIDRs", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary", "198.51.100.0/24", "2001:db8:2::/64"] }));
   testRows(() => cluster, answersAt(["node", "nodeOutside"]));
 });
@@ -105,7 +105,7 @@ describe("primary, from bindAddress without a Node object", () => {
   testRows(() => cluster, answersAt(["nodeSecond"], { families: ["ip"] }));
 });
 
-describe("primary finds no node IP of one family: that family gets all its addresses", () => {
+describe("primary finds no node IP of one family: that family uses all its addresses", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary"] }, nodeObject({ addresses: [PLAN.node.ip] })));
   testRows(
     () => cluster,
@@ -120,12 +120,12 @@ describe("CIDRs of both families", () => {
   testRows(() => cluster, answersAt(["nodeOutside", "nodeSecond"]));
 });
 
-describe("CIDRs that hold an address of the loopback interface", () => {
+describe("CIDRs that contain an address of the loopback interface", () => {
   beforeAll(() => apply({ nodePortAddresses: ["192.0.2.64/26", "2001:db8:77::/64"] }));
   testRows(() => cluster, answersAt(["nodeOnLoopback"]));
 });
 
-describe("CIDRs of one family: the other gets all its addresses", () => {
+describe("CIDRs of one family: the other uses all its addresses", () => {
   beforeAll(() => apply({ nodePortAddresses: ["198.51.100.0/24"] }));
   testRows(
     () => cluster,
@@ -153,7 +153,7 @@ describe("0.0.0.0/0 and ::/0: every local address", () => {
     ],
   );
 
-  test("an address that the node gets later is served at once", async () => {
+  test("an address that the node receives later is served at once", async () => {
     await cluster.lab.node.ip(["address add 192.0.2.99/32 dev eth0", "address add 2001:db8:1::99/128 dev eth0 nodad"]);
     const late: AddressPair = { ip: "192.0.2.99", ip6: "2001:db8:1::99" };
     const row: Row = { rule: "", from: "client", to: nodePort(web, late), expect: { pods: ["a", "r1"], masq: true } };

@@ -209,7 +209,7 @@ function objects(without: readonly ServiceSpec[] = []): Manifest[] {
   return [...HOPELESS, ...left.flatMap((service) => serviceObjects(cluster.lab, service)), ...plainObjects(cluster)];
 }
 
-describe("as given", () => {
+describe("unchanged objects", () => {
   let output = "";
   beforeAll(async () => {
     const done = await cluster.apply(objects(), ...IN_PART);
@@ -227,7 +227,7 @@ describe("as given", () => {
       { rule: "the rest works", from: EVERYONE, to: externals(good), expect: TO_A },
       { rule: "another proxy's service: its VIPs", from: EVERYONE, to: externals(otherProxy), expect: "untouched" },
       {
-        rule: "another proxy's, headless, ExternalName or without a ClusterIP: nobody's address in the ServiceCIDR",
+        rule: "another proxy's, headless, ExternalName or without a ClusterIP: its address in the ServiceCIDR is unused",
         from: EVERYONE,
         to: [otherProxy, headless, external, unallocated].map((service) => clusterIP(service)),
         expect: "drop",
@@ -239,20 +239,20 @@ describe("as given", () => {
         expect: "untouched",
       },
       { rule: "IPv4 only", from: EVERYONE, to: externals(v4), families: ["ip"], expect: TO_A },
-      { rule: "IPv4 only, by IPv6", from: EVERYONE, to: externals(v4), families: ["ip6"], expect: "untouched" },
+      { rule: "IPv4 only, over IPv6", from: EVERYONE, to: externals(v4), families: ["ip6"], expect: "untouched" },
       { rule: "IPv6 only", from: EVERYONE, to: externals(v6), families: ["ip6"], expect: TO_A },
-      { rule: "IPv6 only, by IPv4", from: EVERYONE, to: externals(v6), families: ["ip"], expect: "untouched" },
+      { rule: "IPv6 only, over IPv4", from: EVERYONE, to: externals(v6), families: ["ip"], expect: "untouched" },
       { rule: "both, IPv6 first", from: EVERYONE, to: externals(v6First), expect: TO_A },
       { rule: "both, IPv6 first, ClusterIPs", from: "client", to: clusterIP(v6First), expect: TO_A },
       {
-        rule: "addresses of both, ClusterIP of one",
+        rule: "addresses of both families, ClusterIP of one",
         from: EVERYONE,
         to: externals(v4Mixed),
         families: ["ip"],
         expect: TO_A,
       },
       {
-        rule: "addresses of both, ClusterIP of one: the other family gets nothing",
+        rule: "addresses of both families, ClusterIP of one: the other family is not served",
         from: EVERYONE,
         to: externals(v4Mixed),
         families: ["ip6"],
@@ -260,7 +260,7 @@ describe("as given", () => {
       },
       { rule: "defaults", from: "client", to: clusterIP(plain), families: ["ip"], protocols: ["tcp"], expect: TO_A },
       {
-        rule: "defaults: TCP alone",
+        rule: "defaults: only TCP",
         from: "client",
         to: clusterIP(plain),
         families: ["ip"],
@@ -283,8 +283,8 @@ describe("as given", () => {
         ],
         expect: TO_A,
       },
-      { rule: "bad addresses beside good ones", from: "client", to: everyWay(partlyBad), expect: TO_A },
-      { rule: "bad ranges beside good ones", from: ["b", "node"], to: loadBalancer(partlyBad), expect: "drop" },
+      { rule: "invalid addresses next to valid ones", from: "client", to: everyWay(partlyBad), expect: TO_A },
+      { rule: "invalid ranges next to valid ones", from: ["b", "node"], to: loadBalancer(partlyBad), expect: "drop" },
     ],
   );
 });
@@ -293,13 +293,13 @@ describe("two services claim one address and port", () => {
   const shared = target("the shared external IP", externalAddress(39), 80);
   const tied = loadBalancer(third);
 
-  describe("both there", () => {
+  describe("both services", () => {
     beforeAll(() => cluster.apply(objects(), ...IN_PART));
     testRows(
       () => cluster,
       [
-        { rule: "the older has it", from: EVERYONE, to: shared, expect: TO_A },
-        { rule: "the name decides between equals", from: EVERYONE, to: tied, expect: TO_A },
+        { rule: "the older service has the address", from: EVERYONE, to: shared, expect: TO_A },
+        { rule: "the name decides between services of equal age", from: EVERYONE, to: tied, expect: TO_A },
         {
           rule: "the loser's other addresses work",
           from: EVERYONE,
@@ -307,7 +307,7 @@ describe("two services claim one address and port", () => {
           expect: { pods: ["r1"], masq: true },
         },
         {
-          rule: "another port of the address is no clash",
+          rule: "another port of the address is no conflict",
           from: EVERYONE,
           to: target("the shared external IP, port 81", externalAddress(39), 81),
           protocols: ["tcp"],
@@ -325,9 +325,9 @@ describe("two services claim one address and port", () => {
     );
   });
 
-  describe("and back", () => {
+  describe("with the winners again", () => {
     beforeAll(() => cluster.apply(objects(), ...IN_PART));
-    testRows(() => cluster, [{ rule: "they have it again", from: EVERYONE, to: [shared, tied], expect: TO_A }]);
+    testRows(() => cluster, [{ rule: "the winners have it again", from: EVERYONE, to: [shared, tied], expect: TO_A }]);
   });
 });
 
@@ -352,7 +352,7 @@ describe("without a ServiceCIDR object", () => {
     () => cluster,
     [
       {
-        rule: "an unallocated address is nobody's VIP",
+        rule: "an unallocated address is not a VIP",
         from: EVERYONE,
         to: target("10.96.200.1", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
         expect: "untouched",

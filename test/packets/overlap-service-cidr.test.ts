@@ -74,7 +74,7 @@ test("the log warns once, and names each network", async () => {
   ]);
 });
 
-test("status has a problem for each, which says what happens; new addresses and routes show at once", async () => {
+test("status reports each as a problem and says what happens; new addresses and routes appear at once", async () => {
   const what = await overlapsOf(ask("status", "-o", "json"));
   expect(what.map((text) => text.split(":").slice(0, -1).join(":"))).toEqual(EXPECTED);
   expect(what[0]).toContain("drop new connections to these addresses in forward and output, unless a service has");
@@ -84,7 +84,7 @@ test("status has a problem for each, which says what happens; new addresses and 
   await cluster.node.ip(["route del 10.96.78.0/24 dev out0", "address del 10.96.88.2/32 dev lo"]);
 });
 
-test("preflight has a PROBLEM for each, and for services with such endpoints", async () => {
+test("preflight reports each, and services with such endpoints, as a PROBLEM", async () => {
   const moved = serviceObjects(cluster.lab, { ...web, name: "moved", n: 3 }).map((object): Manifest => {
     if (object["addressType"] !== "IPv4") return object;
     return { ...object, endpoints: [{ addresses: ["10.96.99.1"] }] };
@@ -101,7 +101,7 @@ test("preflight has a PROBLEM for each, and for services with such endpoints", a
   expect(code).toBe(1);
 });
 
-test("pods inside by clusterCIDR: run --once warns, and validate has an error for each object", async () => {
+test("pod networks in clusterCIDR: run --once warns, and validate has an error for each object", async () => {
   const file = join(directory, "config.json");
   await writeFile(file, JSON.stringify(configuration({ clusterCIDR: "10.96.64.0/18" })));
   const manifests = args[args.indexOf("--manifests") + 1] ?? "";

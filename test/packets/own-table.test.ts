@@ -92,7 +92,7 @@ if (factsOf(release()).persist) describe("a kernel with tables that outlive thei
 else describe("a kernel without tables that outlive their owner", onOlder);
 
 function onOlder(): void {
-  test("one line says so, and what others break is repaired", async () => {
+  test("one line reports it, and other processes' changes are repaired", async () => {
     const daemon = await start("--own-table");
     expect(log.match(/this kernel knows no tables that outlive their owner/g)).toHaveLength(1);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
@@ -111,7 +111,7 @@ function onOlder(): void {
 }
 
 function onNewer(): void {
-  test("others cannot change the tables while it runs; they stay when it ends, and the next start takes them as they are", async () => {
+  test("others cannot change the tables while it runs; the tables outlive it, and the next start uses them unchanged", async () => {
     const first = await start("--own-table");
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     await nft("flush", "ruleset");
@@ -139,7 +139,7 @@ function onNewer(): void {
   });
 
   longTest(
-    "who is started before the owner has ended waits for that, says so once, tries less and less often, and then has the tables",
+    "a process started before the owner ended waits, reports it once, retries with backoff, and then gets the tables",
     async () => {
       // `run` listens on nothing, so the ports are free for the successor.
       const owner = launch("run", "--own-table");
@@ -172,7 +172,7 @@ function onNewer(): void {
     },
   );
 
-  test("another program's table that its owner or the owner's end deletes is soon replaced by ours", async () => {
+  test("another program's table is soon replaced by ours after its owner deletes it or ends", async () => {
     expect((await cluster.command(["cleanup"])).code).toBe(0);
     for (const goes of someOf(["with its owner", "by its owner's hand"], 2)) {
       const owner = cluster.lab.node.spawn(["nft", "-i"], { stdio: ["pipe", "ignore", "inherit"] });
@@ -204,7 +204,7 @@ function onNewer(): void {
     expect(stdout).not.toContain("kube-proxy");
   });
 
-  test("without the option a table that was owned is recreated, and any process may change it again", async () => {
+  test("without the option an owned table is recreated, and any process may change it again", async () => {
     const owner = await start("--own-table");
     await end(owner);
     const plain = await start();
@@ -215,7 +215,7 @@ function onNewer(): void {
     await end(plain);
   });
 
-  test("a table that any process may change is recreated to own it, in one transaction, and no connection that finds all sets fails", async () => {
+  test("an unowned table is recreated as an owned one, in one transaction, and no new connection fails", async () => {
     const plain = await start();
     await end(plain);
     let owner = plain;
@@ -236,7 +236,7 @@ function onNewer(): void {
     await end(owner);
   });
 
-  test("kube-proxy cannot start on it before cleanup, and then can", async () => {
+  test("kube-proxy cannot start on it before cleanup, but can afterwards", async () => {
     const owner = await start("--own-table");
     const starts = () => Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync([web])));
     await expect(starts()).rejects.toThrow("Operation not permitted");

@@ -141,50 +141,53 @@ async function becomes(row: Row, { process: { pid } }: Proxier, limitMs: number)
 const CONTENDED = "tables contended by another process";
 const OVER = "contention ended";
 
-longTest("two `run`s with different manifests say once that the other runs; the one that stays serves", async () => {
-  const first = await start("first", web);
-  const second = await start("second", mail);
-  const both = [first, second];
-  await expect.poll(() => both.map((one) => one.count(CONTENDED)), BOTH).toEqual([1, 1]);
-  for (const [one, other] of [both, both.toReversed()]) {
-    expect(one.errors).toMatchObject([{ msg: CONTENDED, by: [`nft-proxier (pid ${other.process.pid})`] }]);
-  }
+longTest(
+  "two `run` processes with different manifests report each other once, and the remaining one serves",
+  async () => {
+    const first = await start("first", web);
+    const second = await start("second", mail);
+    const both = [first, second];
+    await expect.poll(() => both.map((one) => one.count(CONTENDED)), BOTH).toEqual([1, 1]);
+    for (const [one, other] of [both, both.toReversed()]) {
+      expect(one.errors).toMatchObject([{ msg: CONTENDED, by: [`nft-proxier (pid ${other.process.pid})`] }]);
+    }
 
-  // A change of a service is written even if a repair is waiting, with everything that only it needs. The other proxier is stopped
-  // meanwhile: its next repair would undo the change, possibly before packets have shown it.
-  const before = first.repairs;
-  second.process.kill("SIGSTOP");
-  await write("first", "news", ...serviceObjects(cluster.lab, news));
-  await becomes(serves(news, "a", "b"), first, patience(4000));
-  second.process.kill("SIGCONT");
-  expect(first.repairs - before).toBeLessThanOrEqual(2);
+    // A change of a service is written even if a repair is waiting, with everything that only it needs. The other proxier is stopped
+    // meanwhile: its next repair would undo the change, possibly before packets have shown it.
+    const before = first.repairs;
+    second.process.kill("SIGSTOP");
+    await write("first", "news", ...serviceObjects(cluster.lab, news));
+    await becomes(serves(news, "a", "b"), first, patience(4000));
+    second.process.kill("SIGCONT");
+    expect(first.repairs - before).toBeLessThanOrEqual(2);
 
-  const until = performance.now() + 10_000;
-  await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
-  for (const one of both) {
-    expect(one.repairs).toBeGreaterThan(1);
-    // The sum of both families: repairs are not logged after the contention is.
-    expect(one.repairs).toBeLessThanOrEqual(10);
-    expect(one.errors).toHaveLength(1);
-  }
+    const until = performance.now() + 10_000;
+    await expect.poll(() => performance.now(), { timeout: 15_000, interval: 250 }).toBeGreaterThan(until);
+    for (const one of both) {
+      expect(one.repairs).toBeGreaterThan(1);
+      // The sum of both families: repairs are not logged after the contention is.
+      expect(one.repairs).toBeLessThanOrEqual(10);
+      expect(one.errors).toHaveLength(1);
+    }
 
-  await second.ended("SIGTERM");
-  await becomes(serves(web, "a"), first, patience(5000));
-  await expect.poll(() => first.count(OVER), BOTH).toBe(1);
-  expect(first.errors).toHaveLength(1);
-  // From here on repairs are logged again. Selected by cause: the last repairs of the contention may still arrive while nft starts.
-  const repairedFamilies = () => {
-    const repaired = first.lines.filter(({ msg, cause }) => msg.includes("repaired") && cause === "table-deleted");
-    return new Set(repaired.map(({ family }) => family));
-  };
-  expect(repairedFamilies()).toEqual(new Set());
-  await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
-  await expect.poll(repairedFamilies, BOTH).toEqual(new Set(["ip", "ip6"]));
-  expect(await checkRow(cluster, serves(web, "a"))).toEqual([]);
-  expect(await checkRow(cluster, serves(news, "a", "b"))).toEqual([]);
-});
+    await second.ended("SIGTERM");
+    await becomes(serves(web, "a"), first, patience(5000));
+    await expect.poll(() => first.count(OVER), BOTH).toBe(1);
+    expect(first.errors).toHaveLength(1);
+    // From here on repairs are logged again. Selected by cause: the last repairs of the contention may still arrive while nft starts.
+    const repairedFamilies = () => {
+      const repaired = first.lines.filter(({ msg, cause }) => msg.includes("repaired") && cause === "table-deleted");
+      return new Set(repaired.map(({ family }) => family));
+    };
+    expect(repairedFamilies()).toEqual(new Set());
+    await cluster.lab.node.mustRun(["nft", "flush", "ruleset"]);
+    await expect.poll(repairedFamilies, BOTH).toEqual(new Set(["ip", "ip6"]));
+    expect(await checkRow(cluster, serves(web, "a"))).toEqual([]);
+    expect(await checkRow(cluster, serves(news, "a", "b"))).toEqual([]);
+  },
+);
 
-test("in a cluster the Node gets one Event, a metric shows it while it lasts, and /livez stays 200", async () => {
+test("in a cluster the Node gets one Event, a metric shows the conflict while it lasts, and /livez stays 200", async () => {
   const api = await Api.start(cluster.lab.node);
   const put = (...objects: readonly Manifest[]) => api.call("put", objects as unknown as readonly KubeJson[]);
   await put(nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web));

@@ -53,7 +53,7 @@ describe("ClusterIP", () => {
         expect: { pods: ["a", "r1"], masq: true },
       },
       {
-        rule: "a pod of another node is local traffic by cluster CIDR",
+        rule: "a pod of another node is local traffic with a cluster CIDR",
         from: "r1",
         to: clusterIP(alone),
         expect: { pods: ["a"], masq: false },
@@ -153,7 +153,7 @@ describe("external addresses and node ports, policy Local", () => {
         expect: { pods: ["r1", "r2"], masq: true },
       },
       {
-        rule: "both policies Local, endpoints only elsewhere: pods and node still get there from outside addresses",
+        rule: "both policies Local, endpoints only elsewhere: pods and node still reach them through external addresses",
         from: "b",
         to: externals(bothFar),
         expect: { pods: ["r1"], masq: false },
@@ -162,13 +162,13 @@ describe("external addresses and node ports, policy Local", () => {
   );
 });
 
-describe("hairpin: the endpoint drawn is the sender", () => {
+describe("hairpin: the chosen endpoint is the sender", () => {
   testRows(
     () => cluster,
     [
       { rule: "ClusterIP", from: "a", to: clusterIP(alone), expect: { pods: ["a"], masq: true } },
       {
-        rule: "ClusterIP, only the draws of itself",
+        rule: "ClusterIP, only connections to itself",
         from: "a",
         to: [clusterIP(web), clusterIP(edge)],
         expect: { pods: ["a", "r1"], masq: ["a"] },
@@ -177,19 +177,19 @@ describe("hairpin: the endpoint drawn is the sender", () => {
       { rule: "external, policy Cluster", from: "a", to: externals(alone), expect: { pods: ["a"], masq: true } },
       { rule: "external, policy Local", from: "a", to: externals(aloneEdge), expect: { pods: ["a"], masq: true } },
       {
-        rule: "external, policy Local, only the draws of itself",
+        rule: "external, policy Local, only connections to itself",
         from: "a",
         to: [loadBalancer(edge), externalIP(edge), nodePort(edge)],
         expect: { pods: ["a", "r1"], masq: ["a"] },
       },
       {
-        rule: "a pod of another node, policy Local, only the draws of itself",
+        rule: "a pod of another node, policy Local, only connections to itself",
         from: "r1",
         to: [clusterIP(edge), ...externals(edge)],
         expect: { pods: ["a", "r1"], masq: ["r1"] },
       },
       {
-        rule: "another pod's connections are not taken for hairpin",
+        rule: "another pod's connections are not treated as hairpin",
         from: "b",
         to: [clusterIP(alone), ...externals(aloneEdge)],
         expect: { pods: ["a"], masq: false },
@@ -198,7 +198,7 @@ describe("hairpin: the endpoint drawn is the sender", () => {
   );
 });
 
-describe("every way in at once", () => {
+describe("every address of a service at once", () => {
   testRows(
     () => cluster,
     [{ rule: "from outside", from: "client", to: everyWay(alone), expect: { pods: ["a"], masq: true } }],

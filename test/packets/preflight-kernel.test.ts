@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => cluster.destroy());
 
-test("an inspection makes the kernel load no module; if it would, the output says what was not inspected", async () => {
+test("an inspection makes the kernel load no module, and the output says what was therefore not inspected", async () => {
   const before = await modules();
   const { stdout } = await cluster.command(["preflight", ...given]);
   expect(await modules()).toBe(before);
@@ -34,7 +34,7 @@ test("an inspection makes the kernel load no module; if it would, the output say
   if (before === "") expect(tried).toBe(true);
 });
 
-test("the rules are a problem exactly if the first write fails", async () => {
+test("the rules are reported as a problem only if the first write fails", async () => {
   const { stdout, stderr } = await cluster.command(["preflight", ...given, "--load-modules", "-o", "json"]);
   if (stdout === "") throw new Error(stderr);
   const { findings } = JSON.parse(stdout) as PreflightReport;

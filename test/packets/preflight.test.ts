@@ -101,7 +101,7 @@ const saying = (findings: readonly Finding[], level: Finding["level"], check?: s
 /** kube-proxy's configuration with these nodePortAddresses. */
 const written = (nodePortAddresses: readonly string[]): Manifest => ({ ...configuration(), nodePortAddresses });
 
-test("an empty network namespace: no problem found, exit code 0, and nothing is touched", async () => {
+test("an empty network namespace: no problem is found, the exit code is 0, and nothing is changed", async () => {
   const empty = await Namespace.create(`preflight-${process.pid}`);
   try {
     const still = await stateOf(empty);
@@ -119,7 +119,7 @@ test("an empty network namespace: no problem found, exit code 0, and nothing is 
 });
 
 describe("kube-proxy's modes", () => {
-  test("nftables: its tables are taken over, and nothing is in the way", async () => {
+  test("nftables: its tables are taken over, and there are no obstacles", async () => {
     const options = { nodeAddresses: "all", serviceCIDR: PLAN.serviceCIDR } as const;
     const lines = FAMILIES.flatMap((family) =>
       setUp(family, { ...options, serviceCIDR: options.serviceCIDR[family], clusterCIDR: PLAN.clusterCIDR[family] }),
@@ -139,7 +139,7 @@ describe("kube-proxy's modes", () => {
     beforeEach(() => nft(FAMILIES.map((family) => iptablesTables(cluster.lab, family, [web])).join("")));
     afterEach(() => cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 0 }));
 
-    test("its chains are counted, and what others have beside them is none of them", async () => {
+    test("its chains are counted, without other programs' chains", async () => {
       const { code, findings } = await runPreflight([], written(["primary"]));
       expect(saying(findings, "problem")).toEqual([]);
       expect(code).toBe(0);
@@ -153,7 +153,7 @@ describe("kube-proxy's modes", () => {
       );
     });
 
-    test("node ports that would be lost are a problem, until nodePortAddresses is written out", async () => {
+    test("node ports that would be lost are a problem until nodePortAddresses is set", async () => {
       const { code, findings } = await runPreflight(["--manifests", await manifests([])], {
         ...configuration(),
         nodePortAddresses: [],
@@ -168,7 +168,7 @@ describe("kube-proxy's modes", () => {
       expect((await runPreflight([], written(["all"]))).code).toBe(0);
     });
 
-    test("node ports on 127.0.0.1 as well, if the kernel routes them", async () => {
+    test("node ports on 127.0.0.1 are also a problem if the kernel routes them", async () => {
       await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
       const { code, findings } = await runPreflight([], written(["all"]));
       expect(code).toBe(1);
@@ -176,7 +176,7 @@ describe("kube-proxy's modes", () => {
       expect((await runPreflight([], written(["all", "localhost"]))).code).toBe(0);
     });
 
-    test("health checks that it accepts, if a firewall drops the rest", async () => {
+    test("health checks that it accepts are a problem if a firewall drops the rest", async () => {
       await nft(`add rule ip filter KUBE-NODEPORTS tcp dport 32100 counter accept
         add chain ip filter INPUT { policy drop; }`);
       const { code, findings } = await runPreflight([], written(["primary"]));
@@ -220,7 +220,7 @@ describe("kube-proxy's modes", () => {
     }
   });
 
-  test("iptables, with the older iptables: named, with what becomes of it", async () => {
+  test("iptables, with the older iptables: it is named, with what will happen to it", async () => {
     const empty = await Namespace.create(`preflight-legacy-${process.pid}`);
     try {
       const legacy = await addLegacyChains(empty.prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
@@ -238,7 +238,7 @@ describe("kube-proxy's modes", () => {
 });
 
 describe("tables of the name kube-proxy", () => {
-  test("another program's is a problem: all in it would go", async () => {
+  test("another program's table is a problem, because everything in it would be lost", async () => {
     await nft("add table ip kube-proxy\nadd chain ip kube-proxy mine");
     const { code, findings } = await runPreflight();
     expect(code).toBe(1);
@@ -247,7 +247,7 @@ describe("tables of the name kube-proxy", () => {
     ]);
   });
 
-  test("nft-proxier's own is gone on with", async () => {
+  test("a table of nft-proxier is kept and updated", async () => {
     await cluster.apply(serviceObjects(cluster.lab, web));
     const { code, findings } = await runPreflight();
     expect(code).toBe(0);
@@ -273,7 +273,7 @@ describe("other programs", () => {
     expect(saying(mended.findings, "note", "forward-policy")).toHaveLength(1);
   });
 
-  test("a rule that drops packets to services is a problem if services are known, and not called harmless if not", async () => {
+  test("a rule that drops packets to services is a problem if services are known, and is not called harmless otherwise", async () => {
     await nft("add table inet wall\nadd chain inet wall forward { type filter hook forward priority 0; }");
     const known = ["--manifests", await manifests([web])];
     expect(saying((await runPreflight(known)).findings, "ok", "hooks")).toEqual([
@@ -294,7 +294,7 @@ describe("other programs", () => {
     ]);
   });
 
-  test("NAT ahead of ours, rules that track nothing, and packets to this node that a policy drops are notes", async () => {
+  test("NAT before ours, rules without tracking, and a policy that drops packets to this node are notes", async () => {
     await nft(`
       add table inet early
       add chain inet early first { type nat hook prerouting priority -150; }
@@ -317,7 +317,7 @@ describe("other programs", () => {
     expect(saying(findings, "note", "input-policy")).toHaveLength(1);
   });
 
-  test("rules that set the bit for masquerading, or write over it, are problems, and another bit settles that", async () => {
+  test("rules that set or overwrite the masquerade bit are problems, which another bit solves", async () => {
     await nft(`
       add table inet cni
       add chain inet cni marks
@@ -344,7 +344,7 @@ describe("other programs", () => {
     expect(settled.code).toBe(0);
   });
 
-  test("NAT after ours, or without a rule, is no problem", async () => {
+  test("NAT after ours, or without a rule, is not a problem", async () => {
     await nft(`
       add table ip other
       add chain ip other behind { type nat hook prerouting priority -50; }
@@ -356,7 +356,7 @@ describe("other programs", () => {
 });
 
 describe("configuration", () => {
-  test("a mode of another proxier is a problem that says what to set", async () => {
+  test("a mode of another proxier is a problem, and the message says what to set", async () => {
     const { code, findings } = await runPreflight([], { ...configuration(), mode: "ipvs" });
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
@@ -364,7 +364,7 @@ describe("configuration", () => {
     ]);
   });
 
-  test("so it is on the command line, as a kube-proxy without a file has it; a flag that means nothing is a mistake", async () => {
+  test("the same mode on the command line is a problem as well, and an invalid flag is an error", async () => {
     const flags = ["preflight", `--hostname-override=${NODE}`, "--proxy-mode=iptables", "--cluster-cidr=10.244.0.0/16"];
     const { code, stdout } = await cluster.command([...flags, "-o", "json"]);
     expect(code).toBe(1);
@@ -376,7 +376,7 @@ describe("configuration", () => {
     expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
   });
 
-  test("the rest of such a configuration is looked at all the same, the IPVS mode's settings too", async () => {
+  test("the rest of such a configuration is still checked, including the IPVS mode's settings", async () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
     const { findings } = await runPreflight([], { ...ipvs, nodePortAddrs: ["primary"] });
     const notes = saying(findings, "note", "config");
@@ -390,13 +390,13 @@ describe("configuration", () => {
     }
   });
 
-  test("a field that there is not is a note", async () => {
+  test("an unknown field is a note", async () => {
     const { code, findings } = await runPreflight([], { ...configuration(), nodePortAddrs: ["primary"] });
     expect(code).toBe(0);
     expect(saying(findings, "note", "config")).toContainEqual(expect.stringMatching(/^nodePortAddrs is not a field/));
   });
 
-  test("a bridge that is not there is a problem", async () => {
+  test("a missing bridge is a problem", async () => {
     const { code, findings } = await runPreflight([], {
       ...configuration(),
       detectLocalMode: "BridgeInterface",
@@ -406,7 +406,7 @@ describe("configuration", () => {
     expect(saying(findings, "problem")).toEqual([expect.stringMatching(/^there is no interface br-none/)]);
   });
 
-  test("a port that another program has is a problem that names it", async () => {
+  test("a port in use by another program is a problem that names the program", async () => {
     const script = "require('node:net').createServer().listen(10256, '0.0.0.0', () => console.log('up'))";
     const other = cluster.lab.node.spawn([process.execPath, "-e", script], { stdio: ["ignore", "pipe", "inherit"] });
     await new Promise((resolve) => other.stdout?.once("data", resolve));
@@ -418,7 +418,7 @@ describe("configuration", () => {
     ]);
   });
 
-  test("kube-proxy's flags count, spelled as Go takes them", async () => {
+  test("kube-proxy's flags count, in the notation of Go", async () => {
     const { code, stdout } = await cluster.command([
       "preflight",
       "--cluster_cidr",
@@ -435,7 +435,7 @@ describe("configuration", () => {
 });
 
 describe("objects", () => {
-  test("of manifests are tried in the kernel, and what cannot be served is named", async () => {
+  test("manifests are tried in the kernel, and objects that cannot be served are named", async () => {
     const wrong = { name: "wrong", n: 3, endpoints: ["a"], spec: { externalIPs: ["nowhere"] } };
     const good = await runPreflight(["--manifests", await manifests([web, sticky])]);
     expect(good.code).toBe(0);
@@ -461,7 +461,7 @@ describe("objects", () => {
     ]);
   });
 
-  test("of the API server are looked at where the configuration leads to it", async () => {
+  test("objects of the API server are inspected if the configuration points to it", async () => {
     const api = await Api.start(cluster.lab.node);
     await api.call("put", [
       ...[nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web)],
@@ -476,7 +476,7 @@ describe("objects", () => {
     ]);
   });
 
-  test("that were not looked at are a note", async () => {
+  test("objects that were not inspected are a note", async () => {
     expect(saying((await runPreflight()).findings, "note", "objects")).toEqual([
       "services were not looked at: no API server is configured",
     ]);
@@ -495,7 +495,7 @@ async function manifests(services: readonly ServiceSpec[]): Promise<string> {
   return path;
 }
 
-describe("what keeps it from looking ends with 2", () => {
+describe("exit code 2 if the inspection is impossible", () => {
   test("no CAP_NET_ADMIN", async () => {
     const rights = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"];
     const { code, stdout, stderr } = await cluster.commandThrough(rights, ["preflight"]);

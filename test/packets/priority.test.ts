@@ -107,23 +107,20 @@ describe.each(FAMILIES)("%s", (family) => {
   test.each([
     ["a service", web],
     ["a service with affinity", edge],
-  ])(
-    "a socket's own priority is lost for the first packet of a connection to %s, and for no other",
-    async (_what, to) => {
-      await watch();
-      const { address, port } = clusterIP(to);
-      await send(cluster.node, family, address[family], port, PRIORITY);
-      expect(await counted()).toEqual({ kept: PACKETS - 1, none: 1, marked: 0 });
-    },
-  );
+  ])("a socket's own priority is lost only for the first packet of a connection to %s", async (_what, to) => {
+    await watch();
+    const { address, port } = clusterIP(to);
+    await send(cluster.node, family, address[family], port, PRIORITY);
+    expect(await counted()).toEqual({ kept: PACKETS - 1, none: 1, marked: 0 });
+  });
 
-  test("it stays where no service is asked for", async () => {
+  test("the priority stays if no service is addressed", async () => {
     await watch();
     await send(cluster.node, family, cluster.lab.pod("a").address[family], POD_PORT, PRIORITY);
     expect(await counted()).toEqual({ kept: PACKETS, none: 0, marked: 0 });
   });
 
-  test("so is one that rules at prerouting gave, where forwarding does not take it from all packets; marks stay", async () => {
+  test("a priority that prerouting rules set is lost likewise, unless forwarding resets every packet's; marks stay", async () => {
     await watch(`meta l4proto udp meta priority set 0:${PRIORITY} meta mark set ${MARK}`);
     const { address, port } = clusterIP(web);
     await send(cluster.lab.pod("b").namespace, family, address[family], port);
@@ -188,30 +185,23 @@ const ROWS: readonly Row[] = [
   },
 ];
 
-test(
-  "whatever priority packets come with, they are served as if they had none",
-  { timeout: patience(300_000) },
-  async () => {
-    const wrong: string[] = [];
-    for (const id of someOf(await classIds(), 24)) {
-      await preset(id);
-      for (const row of ROWS)
-        wrong.push(...(await checkRow(cluster, row)).map((what) => `${id}: ${row.rule}: ${what}`));
-    }
-    expect(wrong).toEqual([]);
-  },
-);
+test("packets are served the same way whatever their priority", { timeout: patience(300_000) }, async () => {
+  const wrong: string[] = [];
+  for (const id of someOf(await classIds(), 24)) {
+    await preset(id);
+    for (const row of ROWS) wrong.push(...(await checkRow(cluster, row)).map((what) => `${id}: ${row.rule}: ${what}`));
+  }
+  expect(wrong).toEqual([]);
+});
 
-describe.each(someOf(["tcp", "udp"] as const, 2))(
-  "%s to no service leaves with every priority that it came with",
-  (protocol) => {
-    /** Gives new connections one id after the other, before all of our rules, and counts the ids at postrouting. */
-    async function give(ids: readonly string[]): Promise<void> {
-      const opening = `meta l4proto ${protocol} th dport ${POD_PORT} ct state new`;
-      const each = ids.map((id, index) => `${index} : ${numberOf(id)}`).join(", ");
-      const set = `${opening} meta priority set numgen inc mod ${ids.length} map { ${each} }`;
-      await cluster.node.mustRun(["nft", "-f", "-"], {
-        input: `
+describe.each(someOf(["tcp", "udp"] as const, 2))("%s to no service keep every priority", (protocol) => {
+  /** Gives new connections one id after the other, before all of our rules, and counts the ids at postrouting. */
+  async function give(ids: readonly string[]): Promise<void> {
+    const opening = `meta l4proto ${protocol} th dport ${POD_PORT} ct state new`;
+    const each = ids.map((id, index) => `${index} : ${numberOf(id)}`).join(", ");
+    const set = `${opening} meta priority set numgen inc mod ${ids.length} map { ${each} }`;
+    await cluster.node.mustRun(["nft", "-f", "-"], {
+      input: `
         add table inet preset
         delete table inet preset
         table inet preset {
@@ -225,30 +215,27 @@ describe.each(someOf(["tcp", "udp"] as const, 2))(
             ${opening} counter name lost
           }
         }`,
-      });
-    }
-
-    test.each([
-      { from: "node", families: FAMILIES },
-      // IPv4 forwarding sets the priority from the TOS.
-      { from: "client", families: ["ip6"] as const },
-    ])("from $from", async ({ from, families }) => {
-      const { namespace, address } = cluster.source(from);
-      const ids = await classIds();
-      for (const family of families) {
-        await give(ids);
-        const destination = cluster.lab.pod("a").address[family];
-        const to = { protocol, destination, port: POD_PORT, count: 3 * ids.length, timeoutMs: 10_000 };
-        const outcomes = await namespace.agent().probe({ ...to, ...(address && { source: address[family] }) });
-        expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
-        const listing = await cluster.node.mustRun(["nft", "list", "table", "inet", "preset"]);
-        expect(listing).toMatch(/counter lost {\s+packets 0 /);
-        const counts = [...listing.matchAll(/:[0-9a-f]+ counter packets (\d+) /g)].map(([, packets]) =>
-          Number(packets),
-        );
-        expect(counts).toHaveLength(ids.length);
-        expect(Math.min(...counts), listing).toBeGreaterThan(0);
-      }
     });
-  },
-);
+  }
+
+  test.each([
+    { from: "node", families: FAMILIES },
+    // IPv4 forwarding sets the priority from the TOS.
+    { from: "client", families: ["ip6"] as const },
+  ])("from $from", async ({ from, families }) => {
+    const { namespace, address } = cluster.source(from);
+    const ids = await classIds();
+    for (const family of families) {
+      await give(ids);
+      const destination = cluster.lab.pod("a").address[family];
+      const to = { protocol, destination, port: POD_PORT, count: 3 * ids.length, timeoutMs: 10_000 };
+      const outcomes = await namespace.agent().probe({ ...to, ...(address && { source: address[family] }) });
+      expect(outcomes.filter(({ result }) => result !== "ok")).toEqual([]);
+      const listing = await cluster.node.mustRun(["nft", "list", "table", "inet", "preset"]);
+      expect(listing).toMatch(/counter lost {\s+packets 0 /);
+      const counts = [...listing.matchAll(/:[0-9a-f]+ counter packets (\d+) /g)].map(([, packets]) => Number(packets));
+      expect(counts).toHaveLength(ids.length);
+      expect(Math.min(...counts), listing).toBeGreaterThan(0);
+    }
+  });
+});

@@ -54,7 +54,7 @@ async function load(settings: Manifest = {}): Promise<string> {
 const ROWS: readonly Row[] = [
   { rule: "ClusterIP from a pod", from: "b", to: clusterIP(web), expect: { pods: ["a", "r1", "r2"], masq: false } },
   {
-    rule: "every way from outside",
+    rule: "every external address",
     from: ["node", "client"],
     to: everyWay(web),
     expect: { pods: ["a", "r1", "r2"], masq: true },
@@ -76,7 +76,7 @@ const ROWS: readonly Row[] = [
   { rule: "source range, inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["a"], masq: true } },
   { rule: "source range, outside", from: ["clientSecond", "b"], to: loadBalancer(guarded), expect: "drop" },
   {
-    rule: "source range guards only the LB IP",
+    rule: "a source range protects only the LB IP",
     from: "clientSecond",
     to: [externalIP(guarded), nodePort(guarded)],
     expect: { pods: ["a"], masq: true },
@@ -85,7 +85,7 @@ const ROWS: readonly Row[] = [
   { rule: "other node addresses", from: "client", to: nodePort(web, PLAN.nodeSecond), expect: "untouched" },
 ];
 
-describe("as rendered by default", () => {
+describe("rendered by default", () => {
   let text = "";
   beforeAll(async () => {
     text = await load();
@@ -131,7 +131,7 @@ describe("run --once after rendered text was loaded", () => {
   testRows(() => cluster, ROWS);
 });
 
-test.each([["render"], ["validate"], ["--help"]])("%s ends quietly when its reader goes first", async (command) => {
+test.each([["render"], ["validate"], ["--help"]])("%s exits quietly if its reader ends first", async (command) => {
   const args = command === "--help" ? [] : (await cluster.write(serviceObjects(cluster.lab, web))).slice(0, 2);
   const script = `set -o pipefail; "$@" | true`;
   const done = await cluster.lab.node.run([

@@ -51,7 +51,7 @@ async function until<T>(what: string, look: () => T | undefined | Promise<T | un
     if (found !== undefined) return found;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
-  throw new Error(`${what}: not in time\n${log}`);
+  throw new Error(`not in time: ${what}\n${log}`);
 }
 
 beforeAll(async () => {
@@ -78,7 +78,7 @@ async function repaired(count: number, deed: () => Promise<unknown>): Promise<Re
 describe("changes with nft", () => {
   const deeds: readonly (readonly [string, readonly string[]])[] = [
     ["deletes a rule", ["flush", "chain", "ip", "kube-proxy", "services"]],
-    ["lets everything drop", ["insert", "rule", "ip", "kube-proxy", "nat-prerouting", "drop"]],
+    ["makes everything drop", ["insert", "rule", "ip", "kube-proxy", "nat-prerouting", "drop"]],
     [
       "changes a policy",
       ["add chain ip kube-proxy filter-forward { type filter hook forward priority 0; policy drop; }"],
@@ -98,7 +98,7 @@ describe("changes with nft", () => {
     });
   }
 
-  test("flushes the whole ruleset: both families are back, and so is the service", async () => {
+  test("flushes the whole ruleset: both families are restored, and so is the service", async () => {
     const before = await listing();
     const found = await repaired(2, () => nft("flush", "ruleset"));
     expect(found.map(({ family, cause }) => `${family} ${cause}`).sort()).toEqual([
@@ -109,7 +109,7 @@ describe("changes with nft", () => {
     for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
   });
 
-  test("adds a client to an affinity set: that is not ours", async () => {
+  test("adds a client to an affinity set: that is left alone", async () => {
     const set = /set (sticky-clients-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
     const offset = log.length;
     await nft(`add element ip kube-proxy ${set} { 192.0.2.99 . 6b00:1 timeout 1h }`);
@@ -119,7 +119,7 @@ describe("changes with nft", () => {
     expect(await nft("list", "set", "ip", "kube-proxy", set)).toContain("192.0.2.99");
   });
 
-  test("keeps doing is undone again and again, for a share of a processor", async () => {
+  test("repeats a change: each is undone, and repairs take a limited share of a processor", async () => {
     const offset = log.length;
     const began = { at: performance.now(), cpuMs: cpuMsOf(daemon) };
     for (let times = 0; performance.now() < began.at + patience(3000) || times <= 20; times++) {
@@ -138,7 +138,7 @@ function cpuMsOf({ pid }: ChildProcess): number {
   return 10 * (user + system);
 }
 
-test("it ends with its rules in place, with nothing more to repair", async () => {
+test("it ends with its rules in place and nothing left to repair", async () => {
   await until("repaired in the end", async () => {
     const text = await nft("list", "chain", "ip", "kube-proxy", "services");
     return text.includes("counter") ? undefined : true;

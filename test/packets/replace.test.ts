@@ -81,7 +81,7 @@ const STICKY_EVERY = 21;
 const counter: Expr = { type: "counter" };
 const found: Expr = { type: "immediate", dreg: 0, data: { verdict: "return" } };
 
-test("a lookup that finds nothing while its element is replaced finds it the second time", async () => {
+test("a lookup that fails while its element is replaced succeeds at the second try", async () => {
   const element = (last: number): Op => newElements("m", [{ key: "127.0.0.1", data: ip(`10.0.0.${last}`) }]);
   const look = newRule("try", daddr, lookup("m", { dreg: 2 }), found);
   await kernel.commit([
@@ -116,7 +116,7 @@ test("a lookup that finds nothing while its element is replaced finds it the sec
   expect(twice).toBe(0n);
 });
 
-test("no connection is lost while a service's endpoint is replaced without a pause", async () => {
+test("no connection is lost while a service's endpoint is replaced repeatedly", async () => {
   const services: readonly ServiceSpec[] = [
     { name: "web", n: 1, endpoints: ["a"] },
     { name: "edge", n: 2, endpoints: ["a"], external: "Local" },

@@ -115,7 +115,7 @@ const STREAMS = [
 ] as const;
 
 describe.each(someOf(["SIGKILL", "SIGTERM"] as const, 2))("after %s, with the same input", (signal) => {
-  test("no transaction at all: open connections, remembered clients and every handle stay, no connection fails", async () => {
+  test("there is no transaction: open connections, remembered clients and every handle stay, and no connection fails", async () => {
     const first = await start();
     const talks = await Promise.all(
       FAMILIES.map((family) =>
@@ -155,7 +155,7 @@ describe("a layout of another version", () => {
     // Rendered by that version from the same manifests.
     "services in verdict maps, endpoints in one (0.1.0)": () =>
       readFileSync(join(import.meta.dirname, "support", "former-layout.nft"), "utf8"),
-    "every chain, set and map under another name": (text) => {
+    "every chain, set and map with another name": (text) => {
       const names = [...text.matchAll(/^\t(?:chain|set|map) (\S+) \{$/gm)].map(([, name]) => name);
       return names.reduce(
         (renamed, name) => renamed.replaceAll(new RegExp(`(?<![\\w.-])${name}(?![\\w.-])`, "g"), `${name}-v0`),
@@ -174,7 +174,7 @@ describe("a layout of another version", () => {
           (_all, word: string, number: string) => `${word}${Number(number) - 1}`,
         )
         .replaceAll(/(\t\tmeta priority set .* map @services .*\n)(.*\n)/g, "$2$1"),
-    "more than we know of": (text) =>
+    "additional objects that we do not know": (text) =>
       text.replace(
         /\tchain services \{\n/,
         `\tset future {\n\t\ttype inet_service\n\t\telements = { 1, 2 }\n\t}
@@ -182,7 +182,7 @@ describe("a layout of another version", () => {
 \tchain future-hook {\n\t\ttype filter hook input priority 7; policy accept;\n\t\tjump future\n\t}
 \tchain services {\n\t\tjump future\n`,
       ),
-    "connections in maps beside the maps of services": (text) =>
+    "connections in maps next to the maps of services": (text) =>
       text.replaceAll(/^table (ip6?) kube-proxy \{\n/gm, (table, family: Family) => {
         const address = family === "ip" ? "ipv4_addr" : "ipv6_addr";
         return `${table}\tmap services-carried {
@@ -199,7 +199,7 @@ describe("a layout of another version", () => {
 
   for (const [layout, alter] of someOf(Object.entries(LAYOUTS), 5)) {
     const kept = layout === SAME_NAMES ? "none that finds all sets fails" : "no connection fails";
-    test(`${layout}: brought up to date in one transaction, and ${kept}`, async () => {
+    test(`${layout}: updated in one transaction, and ${kept}`, async () => {
       expect((await cluster.command(["cleanup"])).code).toBe(0);
       const fresh = await cluster.command(["run", ...args, "--once"]);
       expect(fresh.code).toBe(0);

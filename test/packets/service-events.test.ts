@@ -31,7 +31,7 @@ afterAll(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-test("a service that the kernel refuses has an Event, found by its uid; the others are served", async () => {
+test("a service that the kernel refuses gets an Event, found by its uid, and the others are served", async () => {
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, api.kubeconfig());
   api.put(nodeObject() as unknown as KubeJson);
@@ -67,7 +67,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
   try {
     const event = await eventually(() => {
       const found = api.events.find(({ reason }) => reason === "ServiceNotProgrammed");
-      if (found === undefined) throw new Error("no Event yet");
+      if (found === undefined) throw new Error("there is no Event yet");
       return found;
     });
     const list = (await (await fetch(`${api.url}/api/v1/services`)).json()) as { readonly items: readonly KubeJson[] };
@@ -83,7 +83,7 @@ test("a service that the kernel refuses has an Event, found by its uid; the othe
     await eventually(async () => {
       const table = { family: "ip", table: "kube-proxy" } as const;
       const info = (await fake.sets(table)).find(({ set }) => set === "services");
-      if (info === undefined) throw new Error("no rules yet");
+      if (info === undefined) throw new Error("there are no rules yet");
       expect((await fake.elements(table, info)).count).toBe(2);
     });
     expect(api.events.filter(({ reason }) => reason === "ServiceNotProgrammed")).toHaveLength(1);

@@ -133,7 +133,7 @@ async function lateMoments(args: readonly string[]): Promise<string[]> {
   return late;
 }
 
-describe("SIGTERM at any moment of the start ends the program within a second", () => {
+describe("SIGTERM at any time during the start ends the program within a second", () => {
   test("with manifests", async () => {
     expect(await lateMoments(["run", "--manifests", directory])).toEqual([]);
   });
@@ -149,7 +149,7 @@ describe("SIGTERM at any moment of the start ends the program within a second", 
   });
 });
 
-describe("SIGTERM ends the program that has not installed its own handlers yet", () => {
+describe("SIGTERM ends a program that has not installed its own handlers yet", () => {
   test.each(["before its first line", "before SIGTERM", "before SIGINT"])("%s", async (moment) => {
     const preload = join(directory, "preload.mjs");
     await writeFile(
@@ -186,7 +186,7 @@ async function listening(): Promise<string> {
   return namespace.mustRun(["ss", "-Hltn"]);
 }
 
-test("SIGUSR1 during Node's boot opens no inspector, with the flag that the image has", async () => {
+test("SIGUSR1 during Node's start opens no inspector if the image's flag is set", async () => {
   const started = await startAsInit(["run", "--manifests", directory], ["--disable-sigusr1"]);
   for (let i = 0; i < 20; i++) {
     process.kill(started.pid, "SIGUSR1");

@@ -72,7 +72,7 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-describe("they are ignored", () => {
+describe("special addresses are ignored", () => {
   testRows(
     () => cluster,
     [
@@ -89,16 +89,21 @@ describe("they are ignored", () => {
         expect: { pods: ["a"], masq: true },
       },
       {
-        rule: "endpoints that cannot answer are not drawn",
+        rule: "endpoints that cannot answer are not chosen",
         from: "node",
         to: clusterIP(odd),
         expect: { pods: ["a"], masq: true },
       },
-      { rule: "external IPs of others work", from: "client", to: externalIP(odd), expect: { pods: ["a"], masq: true } },
+      {
+        rule: "other services' external IPs work",
+        from: "client",
+        to: externalIP(odd),
+        expect: { pods: ["a"], masq: true },
+      },
     ],
   );
 
-  test("a warning names object, field, address and kind of each", () => {
+  test("a warning names the object, field, address and kind of each", () => {
     expect(done.code).toBe(0);
     const warned = done.stderr
       .split("\n")

@@ -153,7 +153,7 @@ async function isWell(but?: RegExp): Promise<void> {
   expect(told.code).toBe(told.problems.length === 0 ? 0 : 1);
 }
 
-test("the API server is away", async () => {
+test("the API server is unreachable", async () => {
   await isTold(() => api.call("down"), /connection to the API server failed.*\(http.*, for \d+ s\)/, /stays in force/);
   const { stdout } = await cluster.command(["status", "--socket", socket]);
   expect(stdout).toMatch(/^API server +http\S+: not connected, last heard of \S+ ago$/m);
@@ -198,7 +198,7 @@ longTest("the daemon was restarted while the API server is down: commands report
   expect(await get(`${HEALTH_PORT}/readyz`)).toBe('200 {"ready":true}');
 });
 
-test("a VIP that another service has", async () => {
+test("a VIP belongs to another service", async () => {
   const clash = { ...serviceObject({ name: "xenon", n: 9, endpoints: [] }) };
   const spec = clash["spec"] as Manifest;
   const externalIPs = [clusterAddress(web.n).ip];
@@ -211,7 +211,7 @@ test("a VIP that another service has", async () => {
   await isWell();
 });
 
-test("no forwarding", async () => {
+test("forwarding is off", async () => {
   await isTold(
     () => cluster.node.sysctl({ "net.ipv4.ip_forward": 0 }),
     /net\.ipv4\.ip_forward is 0/,
@@ -226,7 +226,7 @@ test("no forwarding", async () => {
   await isWell();
 });
 
-test("another program's chain drops: by policy or by a rule; one that lets services pass is no problem", async () => {
+test("another program's chain drops by policy or by a rule; one that lets services pass is not a problem", async () => {
   const nft = (text: string): Promise<string> => cluster.lab.node.mustRun(["nft", "-f", "-"], { input: text });
   const wall =
     "table inet wall { chain wall-forward { type filter hook forward priority 5; policy drop; ct state established accept; }; }";
@@ -273,7 +273,7 @@ longTest("the connection tracking table is full", async () => {
 });
 
 longTest(
-  "a port that another program has: the metrics', and a service's health check",
+  "another program has the metrics port, and a service's health check port",
   { timeout: 2 * MINUTE_MS },
   async () => {
     const listener = await occupy(CHECK_PORT);
@@ -308,7 +308,7 @@ async function occupy(port: number): Promise<{ end(): Promise<void> }> {
   };
 }
 
-test("the Node has no address: it is waited for", async () => {
+test("the Node has no address yet", async () => {
   await daemon.end();
   const node = nodeObject();
   await put({ ...node, status: {} });
@@ -318,7 +318,7 @@ test("the Node has no address: it is waited for", async () => {
   await isWell();
 });
 
-test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () => {
+test("the kernel refuses a service", { timeout: 2 * MINUTE_MS }, async () => {
   await daemon.end();
   const good = join(directory, "good");
   const preload = join(directory, "refuse.mjs");
@@ -346,7 +346,7 @@ test("a service that the kernel refuses", { timeout: 2 * MINUTE_MS }, async () =
   await api.call("delete", "Service", "default/refused");
 });
 
-test("a manifest that cannot be parsed", async () => {
+test("a manifest cannot be parsed", async () => {
   await daemon.end();
   const args = await cluster.write(serviceObjects(cluster.lab, web));
   daemon = new Daemon(["run", ...args, "--control-socket", socket]);
@@ -368,7 +368,7 @@ async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
   return rows.filter(([, protocol]) => protocol === "12").reduce((sum, row) => sum + Number(row[at]), 0);
 }
 
-longTest("events are lost, as the kernel had no room for them", { timeout: 2 * MINUTE_MS }, async () => {
+longTest("events are lost because the kernel's buffer was full", { timeout: 2 * MINUTE_MS }, async () => {
   // A stopped daemon reads no events, until its socket's 64 MiB are full.
   const elements = Array.from({ length: 60_000 }, (_, i) => `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`).join(", ");
   const flood = `add table ip flood\nadd set ip flood s { type ipv4_addr; }\nadd element ip flood s { ${elements} }\n`;
@@ -397,7 +397,7 @@ longTest("events are lost, as the kernel had no room for them", { timeout: 2 * M
   });
 });
 
-test("a table that another process deleted", async () => {
+test("another process deleted a table", async () => {
   await isTold(
     () => cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]),
     /nft \(pid \d+\) changed the IPv4 table \d+ s ago: the table deleted; repaired in \d+ ms/,
@@ -406,7 +406,7 @@ test("a table that another process deleted", async () => {
   await isWell(RECENT);
 });
 
-test("two proxiers", { timeout: 2 * MINUTE_MS }, async () => {
+test("two proxiers run", { timeout: 2 * MINUTE_MS }, async () => {
   const objects = [
     nodeObject(),
     serviceCIDRObject(),
@@ -427,6 +427,6 @@ test("two proxiers", { timeout: 2 * MINUTE_MS }, async () => {
   await isWell(RECENT);
 });
 
-longTest("a minute after the last repair all is well", { timeout: 2 * MINUTE_MS }, async () => {
+longTest("status reports no problem a minute after the last repair", { timeout: 2 * MINUTE_MS }, async () => {
   await expect.poll(async () => (await report()).code, { timeout: MINUTE_MS, interval: 1000 }).toBe(0);
 });

@@ -81,19 +81,19 @@ const DROPS: readonly {
     what: /chain gate \(hook forward\) of table inet wall drops packets to default\/\w+, default\/\w+, default\/\w+: by rule tcp dport 8080 drop \(handle \d+\)/,
   },
   {
-    name: "the network of another node's pods",
+    name: "the pod network of another node",
     rules: wall("inet", "forward priority -5", "ip daddr 10.244.1.0/24 drop"),
     services: [far],
     what: /table inet wall drops packets to default\/(far, default\/both|both, default\/far): by rule ip daddr 10\.244\.1\.0\/24 drop \(handle/,
   },
   {
-    name: "what comes from an endpoint's interface",
+    name: "packets from an endpoint's interface",
     rules: wall("ip", "forward priority -5", 'iifname "pod0" drop'),
     services: [web],
     what: /table ip wall drops replies of default\/(web, default\/both|both, default\/web): by rule iifname "pod0" drop/,
   },
   {
-    name: "a policy that no rule makes good",
+    name: "with a policy that no rule overrides",
     rules: wall("inet", "forward priority 5; policy drop", "ct state established accept"),
     services: [web, far, both],
     what: /table inet wall drops packets to default\/.*: by policy/,
@@ -105,7 +105,7 @@ const DROPS: readonly {
     what: /table ip wall rejects packets to default\/.*: by rule .*reject/,
   },
   {
-    name: "a service's address, ahead of its translation",
+    name: "a service's address, before its translation",
     rules: wall("ip", "prerouting priority -150", `ip daddr ${clusterAddress(far.n).ip} tcp dport 80 drop`),
     services: [far],
     what: /\(hook prerouting\) of table ip wall drops packets to default\/far: by rule ip daddr 10\.96\.1\.2 tcp dport 80 drop/,
@@ -131,7 +131,7 @@ test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
 
 const PASSES: readonly { readonly name: string; readonly rules: string; readonly unjudged: number }[] = [
   {
-    name: "accepts what services have translated",
+    name: "accepts translated service packets",
     rules: wall(
       "inet",
       "forward priority 5; policy drop",
@@ -150,7 +150,7 @@ const PASSES: readonly { readonly name: string; readonly rules: string; readonly
     unjudged: 3,
   },
   {
-    name: "drops one sender, and too many",
+    name: "drops one sender, and excessive packets",
     rules: wall(
       "inet",
       "forward priority -5",
@@ -173,7 +173,7 @@ test.for(PASSES)("a firewall $name", async ({ rules, unjudged }) => {
   }
 });
 
-test("a table with more rules than may be read is said to be unchecked", async () => {
+test("a table with more rules than the limit is reported as unchecked", async () => {
   await nft(
     wall("inet", "forward priority -5", ...Array.from({ length: 2100 }, (_, i) => `tcp dport ${20_000 + i} drop`)),
   );
@@ -188,7 +188,7 @@ test("a table with more rules than may be read is said to be unchecked", async (
   }
 });
 
-test("iptables-legacy whose chain FORWARD drops by policy", async (context) => {
+test("iptables-legacy's chain FORWARD drops by policy", async (context) => {
   if (!(await addLegacyChains(cluster.node.prefix, "ip", "filter", ["FORWARD:drop"]))) {
     context.skip("this kernel does not have the older iptables");
   }

@@ -77,7 +77,7 @@ afterAll(async () => {
 
 const ask = (...words: readonly string[]): Promise<Finished> => cluster.command([...words, "--socket", socket]);
 
-test("a socket that was removed is made again", async () => {
+test("a removed socket is created again", async () => {
   await rm(socket);
   await eventually(async () => expect((await ask("status")).stderr).toBe(""));
 });
@@ -98,7 +98,7 @@ test("a file at --control-socket stays, and the log says what to do", async () =
   expect(await readFile(file, "utf8")).toBe("precious");
 });
 
-test("services lists what is in force, and what is rejected", async () => {
+test("services lists active and rejected services", async () => {
   const { code, stdout } = await ask("services");
   expect(code).toBe(0);
   const rows = stdout.split("\n").map((line) => line.split(/\s{2,}/));
@@ -120,7 +120,7 @@ test("services lists what is in force, and what is rejected", async () => {
   for (const row of of("empty")) expect([row.at(-4), row.at(-1)]).toEqual(["0/0", "rejected"]);
 });
 
-test("a named one comes with its endpoints; one that is not served is an error", async () => {
+test("a named service is listed with its endpoints, and one that is not served is an error", async () => {
   const { stdout } = await ask("services", "default/web");
   expect(stdout).toMatch(new RegExp(`${cluster.lab.pod("a").address.ip}:8080 +node-1 +yes +ready,serving +50 %`));
   const missing = await ask("services", "default/nope");
@@ -167,7 +167,7 @@ test("each connection is counted and listed once, even if a service's port equal
   expect([listed.code, listed.stdout.trim().split("\n").length]).toEqual([0, 3]);
 });
 
-test("a service with annotations is listed with them, and with how many connections its limit counts", async () => {
+test("a service with annotations is listed with them, and with the connections that count towards its limit", async () => {
   const table = await NetlinkConntrack.open({ netns: `/run/netns/${cluster.lab.node.name}` });
   const connection = { family: "ip", protocol: "tcp", endpoint: cluster.lab.pod("a").address.ip } as const;
   const atVIP = { destination: clusterAddress(5).ip, port: 80 };
@@ -202,7 +202,7 @@ test("a service with annotations is listed with them, and with how many connecti
   expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 
-longTest("top and services --watch end when their reader ends", async () => {
+longTest("top and services --watch exit when their reader ends", async () => {
   const until = async (command: string, change?: () => Promise<unknown>): Promise<number | null> => {
     const words = `exec "${process.execPath}" "${cluster.main}" ${command} --socket "${socket}"`;
     const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {
@@ -241,7 +241,7 @@ test("another user is refused", async () => {
   expect(stderr).toContain("only root may ask the daemon");
 });
 
-test("without a daemon the kernel alone is asked, and what it cannot know is said", async () => {
+test("without a daemon only the kernel is asked, and the output says what is unknown", async () => {
   daemon.kill("SIGTERM");
   await once(daemon, "exit");
   const services = await ask("services");

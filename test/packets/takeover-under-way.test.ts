@@ -90,7 +90,7 @@ async function rejected(): Promise<number> {
   return Number(values[names.indexOf("OutDestUnreachs")]);
 }
 
-test("none is rejected, whichever of its lookups comes after the takeover", async () => {
+test("no connection is rejected, whichever of its lookups happens after the takeover", async () => {
   await theirs();
   const args = [CLIENT, clusterIPOf(0), String(SERVICES), "80"];
   const flood = road.client.spawn([buildHelper("flood"), ...args], { stdio: ["pipe", "pipe", "inherit"] });

@@ -105,7 +105,7 @@ async function listed(): Promise<string> {
   return texts.join("");
 }
 
-describe("kube-proxy's table, by itself", () => {
+describe("kube-proxy's table alone", () => {
   beforeAll(async () => {
     await (
       await theirs()
@@ -114,7 +114,7 @@ describe("kube-proxy's table, by itself", () => {
   testRows(() => cluster, rows("kube-proxy's"));
 });
 
-describe("taken over", () => {
+describe("after the takeover", () => {
   const streams = [
     { from: "client", to: clusterIP(web), protocol: "tcp" },
     { from: "b", to: clusterIP(web), protocol: "udp" },
@@ -142,14 +142,14 @@ describe("taken over", () => {
     expect(text).not.toMatch(/chain (masquerading|firewall-check|cluster-ips-check)/);
   });
 
-  test("nothing of ours has a name by which kube-proxy knows what to delete", async () => {
+  test("no object of ours has a name that kube-proxy would delete", async () => {
     const text = await listed();
     expect(text).toMatch(/chain sticky-/);
     expect(text).not.toMatch(/chain \S*\//);
     expect(text).not.toMatch(/(set|map) affinity-/);
   });
 
-  test("in one transaction for each family, with at most one before it: chains that nothing refers to yet", async () => {
+  test("the takeover is one transaction per family, after at most one for chains that nothing refers to yet", async () => {
     await theirs();
     const done = await ours();
     const writes = done.stderr
@@ -162,7 +162,7 @@ describe("taken over", () => {
   });
 });
 
-describe("given back", () => {
+describe("back to kube-proxy", () => {
   let afterASecond: () => Promise<void>;
   beforeAll(async () => {
     await ours();
@@ -170,13 +170,13 @@ describe("given back", () => {
   });
   testRows(() => cluster, rows("kube-proxy's again"));
 
-  test("kube-proxy can delete the chains that it takes for stale ones of its own", async () => {
+  test("kube-proxy can delete the chains that it considers stale", async () => {
     await afterASecond();
     const again = await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
     expect(again).toEqual([[], []]);
   });
 
-  longTest("it may serve node ports on all addresses instead", async () => {
+  longTest("kube-proxy may serve node ports on all addresses instead", async () => {
     await ours();
     await (
       await theirs(true)
@@ -190,7 +190,7 @@ describe("given back", () => {
     expect(await checkRow(cluster, row)).toEqual([]);
   });
 
-  test("nothing of ours is on a packet's way", async () => {
+  test("no rule of ours is in a packet's way", async () => {
     const text = await listed();
     const base = text.match(/chain (filter|nat)-[a-z-]+ \{[^}]*\}/g) ?? [];
     expect(base).toHaveLength(16);
@@ -203,7 +203,7 @@ describe("given back", () => {
     }
   });
 
-  describe("and taken over once more", () => {
+  describe("after another takeover", () => {
     beforeAll(async () => void (await ours()));
     testRows(() => cluster, rows("once more"));
   });

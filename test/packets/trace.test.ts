@@ -102,11 +102,11 @@ const seen = new Map<string, number>();
 const count = (kind: string): void => void seen.set(kind, (seen.get(kind) ?? 0) + 1);
 
 // Two lists of tests instead of one with skipped tests: each kernel runs everything that it can show.
-if (factsOf(release()).owner) describe("a kernel with tables that go with their owner", onNewer);
-else describe("a kernel without tables that go with their owner", onOlder);
+if (factsOf(release()).owner) describe("a kernel that deletes tables with their owner", onNewer);
+else describe("a kernel that does not delete tables with their owner", onOlder);
 
 function onOlder(): void {
-  test("it is refused, says which kernel it needs, and writes nothing", async () => {
+  test("trace is refused, names the required kernel, and writes nothing", async () => {
     const { code, stderr } = await cluster.command(["trace", "10.96.1.1:80", "--socket", socket]);
     expect([code, stderr]).toEqual([1, expect.stringContaining("has no tables that go with their owner (5.12 has)")]);
     expect(await tables()).not.toContain("trace");
@@ -114,7 +114,7 @@ function onOlder(): void {
 }
 
 function onNewer(): void {
-  describe("the endpoint that it names is the one that answered, with the address that this one saw", () => {
+  describe("the reported endpoint is the one that answered, with the address that it saw", () => {
     const FLOWS = [
       [plain, ["client", "a", "node"], [clusterIP(plain), nodePort(plain)]],
       [inside, ["b", "node"], [clusterIP(inside)]],
@@ -155,7 +155,7 @@ function onNewer(): void {
       expect(await tables()).not.toContain("trace");
     });
 
-    test("fifty flows and more were compared, of every kind", () => {
+    test("at least fifty flows of every kind were compared", () => {
       const kinds = FAMILIES.flatMap((family) => TRANSPORTS.map((protocol) => `${family} ${protocol}`));
       const all = kinds.reduce((sum, kind) => sum + (seen.get(kind) ?? 0), 0);
       expect(all).toBeGreaterThanOrEqual(50);
@@ -164,7 +164,7 @@ function onNewer(): void {
     });
   });
 
-  test("a service without endpoints is rejected, by our own chain", async () => {
+  test("a service without endpoints is rejected by our own chain", async () => {
     const tracing = await trace(["default/empty"]);
     for (const flow of flows(["client", "a", "node"], [clusterIP(empty)])) {
       expect((await send(cluster, flow)).result).toBe("unreachable");
@@ -187,7 +187,7 @@ function onNewer(): void {
     expect(await tracing.interrupt()).toBe(0);
   });
 
-  describe("a connection that the other side refuses", () => {
+  describe("a connection that the endpoint refuses", () => {
     test.each(someOf(["client", "b", "node"], 3))(
       "from %s: the endpoint resets it, or answers with an ICMP error",
       async (from) => {
@@ -208,7 +208,7 @@ function onNewer(): void {
       },
     );
 
-    test("a socket that is not there on this node", async () => {
+    test("a packet to this node without a socket is reported", async () => {
       const tracing = await trace([`${PLAN.node.ip}:4399`]);
       const [flow] = flows(["client"], [target("closed port of the node", PLAN.node, 4399)], ["tcp"]);
       expect((await send(cluster, flow)).result).toBe("refused");
@@ -219,7 +219,7 @@ function onNewer(): void {
     });
   });
 
-  const unallocated = target("an address of no service", clusterAddress(90), 80);
+  const unallocated = target("an address without a service", clusterAddress(90), 80);
   const REASONS = [
     ["no ready endpoint", "client", clusterIP(empty), "no-ready-endpoint"],
     ["no such port", "client", clusterIP(plain, 81), "no-such-port"],
@@ -229,7 +229,7 @@ function onNewer(): void {
     ["policy Local, load balancer", "client", loadBalancer(away), "traffic-policy-local"],
     ["source range", "client", loadBalancer(ranged), "source-ranges"],
   ] as const;
-  test.each(someOf(REASONS, 7))("the reason of a drop or reject of our own: %s", async (_, from, to, reason) => {
+  test.each(someOf(REASONS, 7))("the reason of our own drop or reject is reported: %s", async (_, from, to, reason) => {
     for (const family of FAMILIES) {
       const tracing = await trace([family === "ip" ? `${to.address.ip}:${to.port}` : `[${to.address.ip6}]:${to.port}`]);
       const flow = flows([from], [to], ["tcp"]).find((each) => each.family === family)!;
@@ -243,7 +243,7 @@ function onNewer(): void {
     }
   });
 
-  test("lines come in the order of their packets, although one waits for an answer", async () => {
+  test("lines are in the order of their packets, even if one waits for an answer", async () => {
     const tracing = await trace([PLAN.client.ip, "any", "--force"]);
     // Nothing answers there: its line waits for a second, and so do those of later packets.
     await cluster.node.ip([
@@ -259,7 +259,7 @@ function onNewer(): void {
     expect(times).toEqual(times.toSorted());
   });
 
-  test("another table's drop is reported with its chain and rule, and the drawn endpoint", async () => {
+  test("another table's drop is reported with its chain and rule, and the chosen endpoint", async () => {
     const tracing = await trace(["default/blocked"]);
     const rules = await cluster.node.mustRun(["nft", "-a", "list", "chain", "inet", "other", "forward"]);
     for (const flow of flows(["client", "b"], [clusterIP(blocked)], ["udp"])) {
@@ -290,11 +290,11 @@ function onNewer(): void {
     expect(await tracing.interrupt()).toBe(0);
   });
 
-  test("--dropped prints what was rejected, dropped or went nowhere, and nothing else", async () => {
+  test("--dropped prints only packets that were rejected, dropped or not routed", async () => {
     await cluster.node.ip(["route add blackhole 203.0.113.250/32"]);
     const tracing = await trace([PLAN.client.ip, "any", "--force", "--dropped"]);
     const lost = target("no route", { ip: "203.0.113.250", ip6: "::" }, 80);
-    const early = target("dropped ahead of connection tracking", { ip: "203.0.113.251", ip6: "::" }, 80);
+    const early = target("dropped before connection tracking", { ip: "203.0.113.251", ip6: "::" }, 80);
     const sent = flows(["client"], [clusterIP(plain), clusterIP(empty), clusterIP(blocked), lost, early]).filter(
       ({ family, protocol, to }) => family === "ip" && (protocol !== "udp" || to !== early),
     );
@@ -332,7 +332,7 @@ function onNewer(): void {
     await tracing.interrupt();
   });
 
-  test("no rule and no table is left by kill -9", async () => {
+  test("kill -9 leaves no rule and no table", async () => {
     const tracing = await trace(["default/plain"]);
     const [name = ""] = /nft-proxier-trace-\d+/.exec(await tables()) ?? [];
     // A ruleset saved while the table exists can be loaded again.
@@ -343,7 +343,7 @@ function onNewer(): void {
     await eventually(async () => expect(await tables()).not.toContain("trace"));
   });
 
-  test("--count stops after that many packets; --for without any packet gives exit code 1", async () => {
+  test("--count stops after that many packets; --for without any packet exits with 1", async () => {
     const tracing = await trace([`${clusterIP(plain).address.ip}:80`, "--count", "2"]);
     for (const flow of flows(["client"], [clusterIP(plain)]).filter(({ family }) => family === "ip"))
       await send(cluster, flow);
@@ -368,7 +368,7 @@ function onNewer(): void {
     expect([code, stderr.includes(message), stderr]).toEqual([2, true, stderr]);
   });
 
-  test("--all-packets has those of open connections as well", async () => {
+  test("--all-packets also prints packets of open connections", async () => {
     const tracing = await trace(["default/plain", "--all-packets"]);
     const [flow] = flows(["client"], [clusterIP(plain)], ["tcp"]);
     const outcome = await send(cluster, flow);
@@ -378,7 +378,7 @@ function onNewer(): void {
     await tracing.interrupt();
   });
 
-  test("a burst is traced up to the limit, and no connection notices", async () => {
+  test("a burst is traced up to the limit without affecting any connection", async () => {
     const { ip } = clusterIP(plain).address;
     // Delete the connections of earlier tests: a connection that reuses one of their ports would not count as new.
     await cluster.command(["conntrack", "delete", "--protocol", "udp", "--dst", ip]);
@@ -437,7 +437,7 @@ function onNewer(): void {
     expect(named.stderr).toContain("no daemon answers");
   });
 
-  test("CAP_NET_ADMIN is enough, and the words are for people", async () => {
+  test("CAP_NET_ADMIN is enough, and messages are readable", async () => {
     const rights = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all", "--no-new-privs"];
     const done = cluster.commandThrough(rights, [
       "trace",
@@ -456,7 +456,7 @@ function onNewer(): void {
     );
   });
 
-  test("the daemon has not taken any of it for a change of its tables", async () => {
+  test("the daemon reports no change of its tables", async () => {
     const { stdout } = await cluster.command(["status", "--socket", socket]);
     expect(stdout).toMatch(/last change by others +none since the start/);
   });

@@ -119,7 +119,7 @@ describe("no usable endpoint on any node", () => {
       { rule: "policy Local", from: EVERYONE, to: everyWay(emptyLocal), expect: "reject" },
       { rule: "a source range lets through", from: "client", to: loadBalancer(guardedEmpty), expect: "reject" },
       {
-        rule: "a source range comes first",
+        rule: "a source range is checked first",
         from: ["clientSecond", "b"],
         to: loadBalancer(guardedEmpty),
         expect: "drop",
@@ -139,20 +139,20 @@ describe("addresses and ports that no service has", () => {
         expect: "reject",
       },
       {
-        rule: "an active ClusterIP by another protocol",
+        rule: "an active ClusterIP over another protocol",
         from: EVERYONE,
         to: clusterIP(tcpOnly),
         protocols: ["udp", "sctp"],
         expect: "reject",
       },
       {
-        rule: "inside a ServiceCIDR, nobody's",
+        rule: "inside a ServiceCIDR, unused",
         from: EVERYONE,
         to: target("an unallocated ClusterIP", UNALLOCATED, 80),
         expect: "drop",
       },
       {
-        rule: "nobody's VIP",
+        rule: "not a VIP",
         from: EVERYONE,
         to: target("203.0.113.250:80", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 80),
         expect: "untouched",
@@ -164,7 +164,7 @@ describe("addresses and ports that no service has", () => {
         expect: "untouched",
       },
       {
-        rule: "an LB IP by another protocol",
+        rule: "an LB IP over another protocol",
         from: EVERYONE,
         to: loadBalancer(tcpOnly),
         protocols: ["udp", "sctp"],
@@ -177,7 +177,7 @@ describe("addresses and ports that no service has", () => {
         expect: "untouched",
       },
       {
-        rule: "a node port by another protocol",
+        rule: "a node port over another protocol",
         from: EVERYONE,
         to: nodePort(tcpOnly),
         protocols: ["udp", "sctp"],
@@ -199,21 +199,26 @@ describe("addresses and ports that no service has", () => {
   );
 });
 
-describe("an endpoint that is an address of a service itself", () => {
+describe("an endpoint with the address of a service", () => {
   testRows(
     () => cluster,
     [
-      { rule: "a ClusterIP on a port that it has not", from: EVERYONE, to: clusterIP(toUnusedPort), expect: "reject" },
+      {
+        rule: "a ClusterIP on a port that it does not have",
+        from: EVERYONE,
+        to: clusterIP(toUnusedPort),
+        expect: "reject",
+      },
       { rule: "an unallocated ClusterIP", from: EVERYONE, to: clusterIP(toUnallocated), expect: "drop" },
       { rule: "an LB IP without endpoints", from: EVERYONE, to: clusterIP(toEmpty), expect: "reject" },
     ],
   );
 });
 
-test("an unallocated ClusterIP that the node itself holds: checked on the way out, not on the way in", async () => {
+test("an unallocated ClusterIP that the node itself has: outgoing packets are checked, and incoming ones are not", async () => {
   const own = { ip: "10.96.200.2", ip6: "fd00:10:96::c802" };
   await cluster.lab.node.ip([`address add ${own.ip}/32 dev lo`, `address add ${own.ip6}/128 dev lo nodad`]);
-  const to = target("a ClusterIP of the node's", own, 80);
+  const to = target("a ClusterIP that the node has", own, 80);
   expect(await checkRow(cluster, { rule: "", from: ["b", "client"], to, expect: "untouched" })).toEqual([]);
   expect(await checkRow(cluster, { rule: "", from: "node", to, expect: "drop" })).toEqual([]);
 });
@@ -231,13 +236,13 @@ describe("source ranges", () => {
         expect: "drop",
       },
       {
-        rule: "they guard the LB IPs only",
+        rule: "source ranges protect only the LB IPs",
         from: ["clientSecond", "node", "remoteNode"],
         to: [clusterIP(guarded), externalIP(guarded), nodePort(guarded)],
         expect: { pods: ["a", "r1"], masq: true },
       },
       {
-        rule: "they guard the LB IPs only, from a pod",
+        rule: "source ranges protect only the LB IPs, from a pod",
         from: "b",
         to: clusterIP(guarded),
         expect: { pods: ["a", "r1"], masq: false },
@@ -254,10 +259,10 @@ describe("source ranges", () => {
         to: loadBalancer(withPods),
         expect: masqueraded,
       },
-      { rule: "several ranges, in none", from: ["remoteNode", "node"], to: loadBalancer(withPods), expect: "drop" },
+      { rule: "several ranges, outside all", from: ["remoteNode", "node"], to: loadBalancer(withPods), expect: "drop" },
       { rule: "spaces around a range", from: "client", to: loadBalancer(spaced), expect: masqueraded },
       { rule: "spaces around a range, outside", from: "clientSecond", to: loadBalancer(spaced), expect: "drop" },
-      { rule: "everybody", from: EVERYONE, to: loadBalancer(everyone), expect: masqueraded },
+      { rule: "all addresses", from: EVERYONE, to: loadBalancer(everyone), expect: masqueraded },
       {
         rule: "only IPv4 ranges leave IPv6 open",
         from: ["b", "clientSecond"],
@@ -266,7 +271,7 @@ describe("source ranges", () => {
         expect: masqueraded,
       },
       {
-        rule: "only IPv4 ranges guard IPv4",
+        rule: "only IPv4 ranges protect IPv4",
         from: ["b", "clientSecond"],
         to: loadBalancer(onlyV4),
         families: ["ip"],
@@ -280,17 +285,17 @@ describe("source ranges", () => {
         expect: masqueraded,
       },
       {
-        rule: "only IPv6 ranges guard IPv6",
+        rule: "only IPv6 ranges protect IPv6",
         from: ["b", "clientSecond"],
         to: loadBalancer(onlyV6),
         families: ["ip6"],
         expect: "drop",
       },
-      { rule: "the node by its range", from: "node", to: loadBalancer(withNode), expect: masqueraded },
+      { rule: "the node, with a range for it", from: "node", to: loadBalancer(withNode), expect: masqueraded },
     ],
   );
 
-  test("the LB IPs themselves are sources where a range holds the node IP, and only there", async () => {
+  test("the LB IPs themselves are allowed sources only if a range contains the node IP", async () => {
     const { node } = cluster.lab;
     const own = (service: ServiceSpec): string => {
       cluster.addSource(`LB IP of ${service.name}`, { namespace: node, address: loadBalancerAddress(service.n) });

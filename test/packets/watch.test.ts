@@ -94,7 +94,7 @@ test("an edit is served, and loses no connection", async () => {
   expect(connections).toBeGreaterThan(200);
 });
 
-test("a file that does not parse is named with line and column, and keeps its last good version", async () => {
+test("a file that does not parse is reported with line and column, and keeps its last good version", async () => {
   await edit("late.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: [\n");
   const named = (): boolean => log.split("\n").some((line) => /late\.yaml/.test(line) && /"column":\d+/.test(line));
   await expect.poll(named).toBe(true);
@@ -104,7 +104,7 @@ test("a file that does not parse is named with line and column, and keeps its la
   await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } });
 });
 
-test("a file that is removed takes its services with it; the others stay", async () => {
+test("removing a file removes its services, and the others stay", async () => {
   await rm(join(manifests, "late.yaml"));
   await becomes({ rule: "", from: ["c", "client"], to: clusterIP(late), expect: "drop" });
   await becomes({ rule: "", from: ["c", "client"], to: loadBalancer(late), expect: "untouched" });
@@ -120,7 +120,7 @@ test("SIGTERM ends it with 0 and leaves the rules in place", async () => {
   expect(await checkRow(cluster, row)).toEqual([]);
 });
 
-test("its log has the first write of each family, slow ones, and the number of the others", () => {
+test("the log has the first write of each family, slow ones, and the number of the others", () => {
   const lines = log
     .split("\n")
     .filter((line) => line.startsWith("{"))

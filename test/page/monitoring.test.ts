@@ -43,7 +43,7 @@ test.each(["alerts.yaml", "dashboard.json"])("%s: every metric in it is served",
   expect([...used].filter((name) => !isServed(name))).toEqual([]);
 });
 
-test("promtool takes the alerts, and they fire when they should", () => {
+test("promtool accepts the alerts, and they fire when they should", () => {
   const program = promtool();
   const file = path.join(monitoring, "alerts.yaml");
   const alerts = readFileSync(file, "utf8").match(/- alert:/g)?.length ?? 0;

@@ -64,7 +64,7 @@ function shows(selector: string): ReturnType<typeof expect.poll<string>> {
   return expect.poll(() => browser.text(selector));
 }
 
-test("health, figures and services come by themselves; names are text", async () => {
+test("health, figures and services appear without a reload, and names are escaped", async () => {
   await expect
     .poll(async () => {
       await browser.goTo(PAGE);
@@ -80,7 +80,7 @@ test("health, figures and services come by themselves; names are text", async ()
   expect(browser.errors).toEqual([]);
 });
 
-test("a search, an order, and one service with its endpoints as bars", async () => {
+test("a list can be searched and sorted, and one service shows its endpoints as bars", async () => {
   const fill = (value: string): Promise<unknown> =>
     browser.evaluate(
       `(() => { const search = document.querySelector("#search"); search.value = ${JSON.stringify(value)}; search.dispatchEvent(new Event("input")); })()`,
@@ -106,7 +106,7 @@ test("a search, an order, and one service with its endpoints as bars", async () 
   await fill("");
 });
 
-test("what goes on and needs nothing done is told as text, while it does", async () => {
+test("ongoing work that needs no action is shown as text while it lasts", async () => {
   const note = "IPv4: 3 virtual servers of kube-proxy's IPVS mode <b>wait</b> until they are idle";
   const shown = await browser.evaluate<string>(`(async () => {
     const status = await (await fetch("/status/v1/status")).json();
@@ -119,7 +119,7 @@ test("what goes on and needs nothing done is told as text, while it does", async
   await expect.poll(() => browser.evaluate<boolean>("document.querySelector('#notes').hidden")).toBe(true);
 });
 
-test("connections are counted on while services do not change", async () => {
+test("connections are updated while services do not change", async () => {
   const { namespace } = cluster.source("client");
   const probe = {
     protocol: "tcp",
@@ -142,14 +142,14 @@ function ask(words: string): Promise<unknown> {
   );
 }
 
-test("a packet is explained; invalid words get an answer that says what is expected", async () => {
+test("a packet is explained, and an invalid input is answered with what is expected", async () => {
   await ask("10.96");
   await shows("#explanation").toContain("not an address and port");
   await ask(`${clusterAddress(1).ip}:80`);
   await shows("#explanation").toContain("service default/checkout:tcp: in-force");
 });
 
-test("who changed the table is among the events, seconds later", async () => {
+test("the process that changed the table appears among the events within seconds", async () => {
   await cluster.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   await shows("#events").toMatch(/nft \(pid \d+\) changed the IPv4 table/);
   await shows("#tiles").toMatch(/ago\s+last repair/);
@@ -169,7 +169,7 @@ test("who changed the table is among the events, seconds later", async () => {
   expect(browser.errors).toEqual([]);
 });
 
-test(`${MANY} services: the page holds a screenful of them, wherever one scrolls`, async () => {
+test(`${MANY} services: the page holds one screenful of them at any scroll position`, async () => {
   const address = (n: number): string => `10.97.${n >> 8}.${n & 255}`;
   const many = Array.from({ length: MANY }, (_, n) => ({
     apiVersion: "v1",
@@ -189,7 +189,7 @@ test(`${MANY} services: the page holds a screenful of them, wherever one scrolls
   expect(browser.errors).toEqual([]);
 });
 
-test("the page says so when the daemon goes, dims, and does not say that a service is gone", async () => {
+test("the page says so when the daemon ends, dims, and does not report services as deleted", async () => {
   daemon.kill("SIGTERM");
   await once(daemon, "exit");
   await shows("#health").toBe("the daemon does not answer");

@@ -28,7 +28,7 @@ import { allObjects, echo, OPEN_TO, sticky, STREAMS, web } from "./services.ts";
 import { type OlderVersion, VERSIONS_VARIABLE } from "./versions.ts";
 
 const given = process.env[VERSIONS_VARIABLE];
-if (given === undefined) throw new Error("no older version is named: npm run test:rollback -- [COMMIT...]");
+if (given === undefined) throw new Error("no older version is given. Run `npm run test:rollback -- [COMMIT...]`.");
 const older = JSON.parse(given) as readonly OlderVersion[];
 
 const NEW_PER_SECOND = 3000;
@@ -227,7 +227,7 @@ describe.each(older)("$name", ({ main }) => {
   });
 
   test.each(["SIGTERM", "SIGKILL"] as const)(
-    "upgrade, rollback, upgrade, and changes behind a rollback, each behind %s",
+    "upgrade, rollback, upgrade, and changes after a rollback, each after %s",
     async (signal) => {
       await start(main);
       await lossless(`upgrade, ${signal}`, () => replace(MAIN, { signal }));
@@ -246,13 +246,13 @@ describe.each(older)("$name", ({ main }) => {
     },
   );
 
-  test("the older one, killed time and again while it writes its first rules on today's table", async () => {
+  test("the older version is killed repeatedly while it writes its first rules to today's table", async () => {
     await start(MAIN);
     const began = performance.now();
     await replace(main);
     const startMs = performance.now() - began;
     await replace(MAIN);
-    await lossless("kills amid the rollback", async () => {
+    await lossless("kills during the rollback", async () => {
       for (const part of [0.7, 0.8, 0.9, 1]) {
         await end();
         launch(main, common);
@@ -263,7 +263,7 @@ describe.each(older)("$name", ({ main }) => {
     await expectListing(asToday);
   });
 
-  test("rollback from tables that today's owned", async () => {
+  test("rollback from tables that today's version owned", async () => {
     await start(MAIN, [...common, "--own-table"]);
     await lossless("rollback from owned tables", () => replace(main));
     await expectListing(asOlder, uncounted);
@@ -281,10 +281,10 @@ describe.each(older)("$name", ({ main }) => {
     else await expectListing(asOlder, uncounted);
   });
 
-  test("rollback with a handover's copy in force, and upgrade", async () => {
+  test("rollback with an active copy of a handover, and upgrade", async () => {
     await start(MAIN, withLocalhost);
     const talks = await openOnLoopback();
-    await lossless("rollback behind a handover", async () => {
+    await lossless("rollback after a handover", async () => {
       expect((await cluster.command(["handover"])).code).toBe(0);
       await replace(main);
     });

@@ -78,7 +78,7 @@ export async function all(table: ConntrackTable, filter: ConntrackFilter = {}): 
 export async function made(table: ConntrackTable, entry: NewConntrackEntry): Promise<ConntrackEntry> {
   await table.create(entry);
   const found = await table.lookup(entry.family, entry.original, entry.zone);
-  if (found === undefined) throw new Error("was made, and is not there");
+  if (found === undefined) throw new Error("the entry was created and cannot be found");
   return found;
 }
 
@@ -100,7 +100,7 @@ export async function remade(table: ConntrackTable, entry: NewConntrackEntry, ol
 /** Returns the KernelError of a promise that must be rejected with one. */
 export async function refusal(promise: Promise<unknown>): Promise<KernelError> {
   const error: unknown = await promise.then(
-    () => new Error("was not rejected"),
+    () => new Error("the call was not rejected"),
     (reason: unknown) => reason,
   );
   if (error instanceof KernelError) return error;

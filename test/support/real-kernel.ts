@@ -25,14 +25,14 @@ export async function makeNamespace(): Promise<Namespace> {
   const ready = once(holder.stdout, "data");
   const gone = once(holder, "exit").then(() => {
     throw new Error(
-      `no network namespace for the real kernel: ${said.trim()} (run through "npm run test:conformance")`,
+      `no network namespace for the real kernel: ${said.trim()}. Run through \`npm run test:conformance\`.`,
     );
   });
   gone.catch(() => undefined);
   await Promise.race([ready, gone]);
   const path = `/proc/${holder.pid}/ns/net`;
   for (const machine of ["/proc/self/ns/net", "/proc/1/ns/net"]) {
-    if (sameNamespace(path, machine)) throw new Error(`${path} is the namespace of ${machine}: refusing to touch it`);
+    if (sameNamespace(path, machine)) throw new Error(`refusing to touch ${path}: it is the namespace of ${machine}`);
   }
   return { path, remove: () => stop(holder) };
 }

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 const TESTS = join(import.meta.dirname, "..");
 
-test("what runs in guests, which have no compiler, compiles only the helpers that their image has", () => {
+test("tests in guests, which have no compiler, compile only the helpers that their image contains", () => {
   const files = globSync(["native/**/*.ts", "packets/**/*.ts", "conformance/**/*.ts"], { cwd: TESTS });
   expect(files.length).toBeGreaterThan(100);
   const imported = files.flatMap((file) => {

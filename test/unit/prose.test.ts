@@ -21,7 +21,7 @@ describe("proseProblems()", () => {
     expect(await proseProblems(name, text)).toEqual(problems);
   });
 
-  test("a long sentence is reported by its first line", async () => {
+  test("a long sentence is reported at its first line", async () => {
     const [problem] = await proseProblems("a.md", `Short.\n\n${"a very long one ".repeat(20)}.`);
     expect(problem).toMatch(/^3: .*exceeds the maximum sentence length of 200/);
   });

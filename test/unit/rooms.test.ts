@@ -44,7 +44,7 @@ test("every room has its floor", () => {
 });
 
 test.each(FLOORS.map((room, floor) => [room, FLOORS.slice(floor + 1)] as const))(
-  "%s/ imports no room above it, nor its types",
+  "%s/ imports neither code nor types from a room above it",
   (room, above) => {
     const names = readdirSync(join(SOURCE, room), { recursive: true, encoding: "utf8" });
     const upward = names.flatMap((name) => {
@@ -55,12 +55,12 @@ test.each(FLOORS.map((room, floor) => [room, FLOORS.slice(floor + 1)] as const))
   },
 );
 
-test("a file's name says what it holds", () => {
+test("a file's name describes its contents", () => {
   const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" });
   expect(names.filter((name) => /(^|\/)(types|index|text|report|fields|utils|helpers)\.ts$/.test(name))).toEqual([]);
 });
 
-test("no files import each other in a circle, nor for their types", () => {
+test("no files import each other in a circle, even for types", () => {
   const names = readdirSync(SOURCE, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".ts"));
   const imports = new Map(names.map((name) => [name, filesImportedBy(name)]));
   const circular = names.filter((name) => {
@@ -71,7 +71,7 @@ test("no files import each other in a circle, nor for their types", () => {
   expect(circular).toEqual([]);
 });
 
-test("base/ imports no other room, which all may import", () => {
+test("base/, which all rooms may import, imports no other room", () => {
   expect(importsOf("base")).toEqual([]);
 });
 
@@ -81,16 +81,16 @@ test.each([
   ["table", ["base", "netlink"]],
   ["netlink", ["base"]],
   ["config", ["base"]],
-])("%s/ imports of other rooms, types aside, at most %j", (room, allowed) => {
+])("%s/ imports at most %j from other rooms, except types", (room, allowed) => {
   expect(importsOf(room).filter((text) => !allowed.some((other) => text.endsWith(`→ ${other}`)))).toEqual([]);
 });
 
-test("ruleset/ describes a table in its types, and has nothing else of it", () => {
+test("ruleset/ uses only the types of a table", () => {
   expect(importsOf("ruleset").filter((text) => text.endsWith("→ table"))).toEqual([]);
 });
 
 test.each(["objects", "model", "ruleset", "table", "netlink", "conntrack"])(
-  "%s/ knows nothing of the configuration but its types",
+  "%s/ knows only the types of the configuration",
   (room) => {
     expect(importsOf(room).filter((text) => text.endsWith("→ config"))).toEqual([]);
   },

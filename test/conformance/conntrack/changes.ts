@@ -4,7 +4,7 @@ import type { CurrentConntrackWorld } from "../../support/conntrack-world.ts";
 import { all, flow, made, ping, refusal, remade } from "../../support/conntrack-entries.ts";
 
 export function changes(current: CurrentConntrackWorld): void {
-  test("a timeout and a mark are changed", async () => {
+  test("a timeout and a mark can be changed", async () => {
     const { table } = current();
     const entry = await made(table, flow({}, { mark: 0xff00 }));
     await table.update(entry, { timeout: 30 });
@@ -45,7 +45,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect((await refusal(table.update(entry, { mark: { value: 1, mask: 2 ** 32 } }))).code).toBe("invalid");
   });
 
-  test("an entry is deleted once", async () => {
+  test("an entry can be deleted only once", async () => {
     const { table } = current();
     const entry = await made(table, flow({ endpoint: "10.1.0.3" }));
     await table.create(flow({ clientPort: 2 }));
@@ -54,7 +54,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect((await all(table)).map(({ original }) => original.sourcePort)).toEqual([2]);
   });
 
-  test("another entry with the same tuple by now is not deleted", async () => {
+  test("a newer entry with the same tuple is not deleted", async () => {
     const { table } = current();
     const old = plainEntry(await made(table, flow()));
     expect(await table.delete(old)).toBe(true);
@@ -96,7 +96,7 @@ export function changes(current: CurrentConntrackWorld): void {
     expect(await table.deleteAll([])).toEqual({ deleted: 0, absent: 0, interrupted: false, absentAt: [] });
   });
 
-  test("of many entries, exactly the named ones are deleted", async () => {
+  test("only the given entries among many are deleted", async () => {
     const { table } = current();
     for (let i = 0; i < 700; i++) await table.create(flow({ clientPort: 10_000 + i }));
     const odd = (await all(table)).filter(({ original }) => original.sourcePort % 2 === 1);

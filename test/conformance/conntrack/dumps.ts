@@ -12,7 +12,7 @@ export function dumps(current: CurrentConntrackWorld): void {
     for (let i = 0; i < MANY; i++) await table.create(flow({ clientPort: 1_000 + i, endpoint: "10.1.0.3" }));
   });
 
-  test("many entries come in chunks, each once, the next when the last is done with", async () => {
+  test("many entries arrive in chunks, each entry once, and each chunk after the previous one is processed", async () => {
     const { table } = current();
     const ports = new Set<number>();
     let chunks = 0;
@@ -29,7 +29,7 @@ export function dumps(current: CurrentConntrackWorld): void {
     expect(chunks).toBeGreaterThan(3);
   });
 
-  test("entries that are kept stay what they were", async () => {
+  test("entries that the caller keeps do not change", async () => {
     const { table } = current();
     const kept: ConntrackEntry[] = [];
     await table.dump({}, (chunk) => void kept.push(...chunk));
@@ -40,7 +40,7 @@ export function dumps(current: CurrentConntrackWorld): void {
     expect(kept.every(({ reply }) => reply.source === "10.1.0.3")).toBe(true);
   });
 
-  test("what the callback fails with ends the dump", async () => {
+  test("an error from the callback ends the dump", async () => {
     const { table } = current();
     const failure = new Error("enough");
     let calls = 0;

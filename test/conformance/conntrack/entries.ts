@@ -9,7 +9,7 @@ const { confirmed, seenReply, assured, sourceNat, destinationNat, sourceNatDone,
 const NAT_DONE = sourceNatDone | destinationNatDone;
 
 export function entries(current: CurrentConntrackWorld): void {
-  test("an entry is listed with all that it was made with", async () => {
+  test("an entry is listed with all values that it was created with", async () => {
     const { table } = current();
     const created = flow({}, { mark: 0x4001, status: seenReply | assured });
     const entry = plainEntry(await made(table, created));
@@ -65,7 +65,7 @@ export function entries(current: CurrentConntrackWorld): void {
     expect(await all(table)).toEqual([{ ...entry, timeout: expect.any(Number) as number }]);
   });
 
-  test("an address that is written in another way is the same address", async () => {
+  test("an address in another notation is the same address", async () => {
     const { table } = current();
     await table.create(flow({ client: "fd00:0:0::7", vip: "FD96::A", endpoint: "fd01::0003" }));
     const found = await table.lookup("ip6", flow({ client: "fd00::0007", vip: "fd96::a" }).original);
@@ -110,7 +110,7 @@ export function entries(current: CurrentConntrackWorld): void {
     expect(await table.lookup("ip6", flow({ client: "fd00::1", vip: "fd00::2" }).original)).toBeUndefined();
   });
 
-  test("an entry is found by its reply, too", async () => {
+  test("an entry is also found by its reply", async () => {
     const { table } = current();
     const created = flow({ endpoint: "10.1.0.3", endpointPort: 5353 });
     const { id } = await made(table, created);
@@ -118,7 +118,7 @@ export function entries(current: CurrentConntrackWorld): void {
     expect(await table.lookup("ip", inverted(created.original))).toBeUndefined();
   });
 
-  test("what cannot be an entry is refused before the kernel is asked", async () => {
+  test("an invalid entry is refused before the kernel is asked", async () => {
     const { table } = current();
     const { original } = flow();
     const wrong: readonly [Promise<unknown>, RegExp][] = [
@@ -151,7 +151,7 @@ export function entries(current: CurrentConntrackWorld): void {
     expect(await table.count()).toBe(0);
   });
 
-  test("count, max and statistics", async () => {
+  test("count, max and stats return plausible numbers", async () => {
     const { table } = current();
     expect(await table.count()).toBe(0);
     for (let i = 0; i < 5; i++) await table.create(flow({ clientPort: 1000 + i }));
@@ -164,7 +164,7 @@ export function entries(current: CurrentConntrackWorld): void {
     for (const count of Object.values(stats)) expect(count).toBeGreaterThanOrEqual(0);
   });
 
-  test("entries end when their time is over", async () => {
+  test("entries end when their timeout expires", async () => {
     const { table, wait } = current();
     await table.create(flow({}, { timeout: 1 }));
     await table.create(flow({ clientPort: 2 }));

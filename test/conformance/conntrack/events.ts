@@ -40,7 +40,7 @@ class Received {
 }
 
 export function events(current: CurrentConntrackWorld): void {
-  test("entries that come and go are reported in their order", async () => {
+  test("creations and deletions of entries are reported in order", async () => {
     const { table } = current();
     const received = await Received.open(table);
     const first = await made(table, flow({ clientPort: 1 }));

@@ -102,7 +102,7 @@ export function filters(current: CurrentConntrackWorld): void {
     for (const [filter, expected] of ROWS) expect([filter, await names(filter)]).toEqual([filter, expected]);
   });
 
-  test("deleteMatching deletes what the filter means, and nothing else", async () => {
+  test("deleteMatching deletes the entries that match the filter, and no others", async () => {
     const { table } = current();
     for (const [filter, expected] of ROWS) {
       await table.deleteMatching({});
@@ -114,7 +114,7 @@ export function filters(current: CurrentConntrackWorld): void {
     }
   });
 
-  test("of a filter that is not wholly understood nothing is dumped and nothing deleted", async () => {
+  test("a filter that is not fully understood dumps and deletes nothing", async () => {
     const { table } = current();
     await fill();
     const wrong: readonly unknown[] = [

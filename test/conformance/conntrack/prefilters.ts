@@ -58,47 +58,50 @@ export function prefilters(current: CurrentConntrackWorld): void {
     ["ip6", at("ip6", NODE)],
     ["ip", "0.0.0.0"],
     ["ip6", "::"],
-  ])("%s, node ports at %s: what is asked for is handed over, everything is counted", async (family, nodePorts) => {
-    const { table } = current();
-    let made = 0;
-    for (const vip of [...Array.from({ length: 11 }, (_, n) => `10.96.0.${n}`), "10.96.0.20", NODE, "192.0.2.77"]) {
-      for (const protocol of [6, 17]) {
-        for (let i = 0; i < 8; i++) {
-          const port = vip.startsWith("192") ? 30_000 + ((i * 5) % 12) : 53 + (i % 5 === 0 ? 1 : 0);
-          const endpoint = at(family, `10.1.0.${1 + ((made * 13) % 90)}`);
-          const ends = { vip: at(family, vip), port, endpoint, endpointPort: i % 6 === 0 ? 54 : 53 };
-          const client = { client: at(family, "10.0.0.7"), clientPort: 1000 + made++ };
-          const status = i % 3 === 0 ? CONNTRACK_STATUS.seenReply : 0;
-          const state = protocol === 6 ? { state: "ESTABLISHED" } : {};
-          await table.create(flow({ ...client, ...ends, protocol }, { status, ...state }));
+  ])(
+    "%s, node ports at %s: wanted entries are passed to the caller, and all entries are counted",
+    async (family, nodePorts) => {
+      const { table } = current();
+      let made = 0;
+      for (const vip of [...Array.from({ length: 11 }, (_, n) => `10.96.0.${n}`), "10.96.0.20", NODE, "192.0.2.77"]) {
+        for (const protocol of [6, 17]) {
+          for (let i = 0; i < 8; i++) {
+            const port = vip.startsWith("192") ? 30_000 + ((i * 5) % 12) : 53 + (i % 5 === 0 ? 1 : 0);
+            const endpoint = at(family, `10.1.0.${1 + ((made * 13) % 90)}`);
+            const ends = { vip: at(family, vip), port, endpoint, endpointPort: i % 6 === 0 ? 54 : 53 };
+            const client = { client: at(family, "10.0.0.7"), clientPort: 1000 + made++ };
+            const status = i % 3 === 0 ? CONNTRACK_STATUS.seenReply : 0;
+            const state = protocol === 6 ? { state: "ESTABLISHED" } : {};
+            await table.create(flow({ ...client, ...ends, protocol }, { status, ...state }));
+          }
         }
       }
-    }
-    const other = family === "ip" ? "ip6" : "ip";
-    await table.create(flow({ client: at(other, "10.0.0.7"), vip: at(other, "10.96.0.1") }));
-    const prefilter = prefilterOf(family, nodePorts);
-    const key = ({ original }: ConntrackEntry): string => JSON.stringify(original);
-    const every = await all(table, { family });
-    const handedOver: string[] = [];
-    const result = await table.dump({ family }, (entries) => void handedOver.push(...entries.map(key)), prefilter);
-    const expected = every.filter((entry) => !maySkip(prefilter, entry)).map(key);
-    expect(handedOver.sort()).toEqual(expected.sort());
-    expect(expected.length).toBeGreaterThan(40);
-    expect(expected.length).toBeLessThan(made - 40);
-    const answered = every.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
-    expect(result).toMatchObject({ entries: expected.length, matched: made, answered, interrupted: false });
-    const tcp = await table.dump({ family, protocol: 6 }, () => undefined, prefilter);
-    expect(tcp.matched).toBe(made / 2);
-  });
+      const other = family === "ip" ? "ip6" : "ip";
+      await table.create(flow({ client: at(other, "10.0.0.7"), vip: at(other, "10.96.0.1") }));
+      const prefilter = prefilterOf(family, nodePorts);
+      const key = ({ original }: ConntrackEntry): string => JSON.stringify(original);
+      const every = await all(table, { family });
+      const handedOver: string[] = [];
+      const result = await table.dump({ family }, (entries) => void handedOver.push(...entries.map(key)), prefilter);
+      const expected = every.filter((entry) => !maySkip(prefilter, entry)).map(key);
+      expect(handedOver.sort()).toEqual(expected.sort());
+      expect(expected.length).toBeGreaterThan(40);
+      expect(expected.length).toBeLessThan(made - 40);
+      const answered = every.filter(({ status }) => (status & CONNTRACK_STATUS.seenReply) !== 0).length;
+      expect(result).toMatchObject({ entries: expected.length, matched: made, answered, interrupted: false });
+      const tcp = await table.dump({ family, protocol: 6 }, () => undefined, prefilter);
+      expect(tcp.matched).toBe(made / 2);
+    },
+  );
 
-  test("without any destination nothing is handed over", async () => {
+  test("no entry is passed to the caller if there are no destinations", async () => {
     const { table } = current();
     await table.create(flow());
     const prefilter = new PrefilterBuilder("ip", []).build();
     expect(await table.dump({ family: "ip" }, () => undefined, prefilter)).toMatchObject({ entries: 0, matched: 1 });
   });
 
-  test("a prefilter of another family than the filter's is refused", async () => {
+  test("a prefilter of a family other than the filter's is refused", async () => {
     const { table } = current();
     for (const filter of [{}, { family: "ip6" as const }]) {
       const error = await refusal(table.dump(filter, () => undefined, prefilterOf("ip")));

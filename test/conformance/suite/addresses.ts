@@ -38,7 +38,7 @@ async function texts({ interfaces }: ConnectedKernel): Promise<string[]> {
 }
 
 export function addresses(current: Current): void {
-  test("addresses of both families, on a link that is down as well", async () => {
+  test("addresses of both families are read, also those of a link that is down", async () => {
     const { kernel, changeAddress } = current();
     expect(await texts(kernel)).toEqual([]);
     await changeAddress("add", FOUR);
@@ -48,7 +48,7 @@ export function addresses(current: Current): void {
     expect([four.family, four.interfaceIndex, six.family, six.interfaceIndex]).toEqual(["ip", 1, "ip6", 1]);
   });
 
-  test("a watcher is notified of an added and a removed address, and then reads that state", async () => {
+  test("a watcher is notified of an added and a removed address, and then reads the new state", async () => {
     const { kernel, changeAddress } = current();
     const watcher = await Watcher.open(kernel);
     for (const cidr of [FOUR, SIX]) {
@@ -73,7 +73,7 @@ export function addresses(current: Current): void {
     for (const { monitor } of watchers) await monitor?.close();
   });
 
-  test("no change is reported after close, nor when the connection has been closed", async () => {
+  test("no change is reported after close, or after the connection was closed", async () => {
     const { kernel, other, changeAddress } = current();
     const them = await other();
     const watchers = [await Watcher.open(kernel), await Watcher.open(them)];

@@ -41,7 +41,7 @@ const ruleWithSet = (id: number, ...keys: string[]): Op[] => [
 const names = async (kernel: Kernel): Promise<string[]> => (await kernel.sets(T)).map(({ set }) => set);
 
 export function anonymous(current: Current): void {
-  test("get a name, and the rule names it", async () => {
+  test("get a name, which their rule uses", async () => {
     const { kernel } = current();
     await kernel.commit([...room, ...ruleWithSet(1, "1.1.1.1", "2.2.2.2")]);
     const [set] = await kernel.sets(T);
@@ -52,7 +52,7 @@ export function anonymous(current: Current): void {
     expect(await kernel.tables()).toMatchObject([{ use: 2 }]);
   });
 
-  test("several in one batch, maps among them", async () => {
+  test("several sets and maps fit in one batch", async () => {
     const { kernel } = current();
     await kernel.commit([
       ...room,
@@ -67,7 +67,7 @@ export function anonymous(current: Current): void {
     expect(used).toEqual(["__set0", "__set1", "__map0"]);
   });
 
-  test("go with their rule, and free their chains and their number", async () => {
+  test("are deleted with their rule, and release their chains and their number", async () => {
     const { kernel } = current();
     await kernel.commit([
       ...room,
@@ -91,7 +91,7 @@ export function anonymous(current: Current): void {
     expect(await names(kernel)).toEqual([]);
   });
 
-  test("belong to one rule, and cannot be changed or deleted by themselves", async () => {
+  test("belong to one rule, and cannot be changed or deleted separately", async () => {
     const { kernel } = current();
     await kernel.commit([...room, ...ruleWithSet(1, "1.1.1.1")]);
     const ops = [
@@ -108,7 +108,7 @@ export function anonymous(current: Current): void {
     ]);
   });
 
-  test("a refused batch leaves none behind", async () => {
+  test("are not left over by a refused batch", async () => {
     const { kernel } = current();
     await kernel.commit(room);
     const ops = [...ruleWithSet(1, "1.1.1.1"), newRule("x")];

@@ -29,7 +29,7 @@ const room = [
 ];
 
 export function batches(current: Current): void {
-  test("all or nothing, and every fault is named", async () => {
+  test("a batch is applied as a whole or not at all, and every fault is named", async () => {
     const { kernel } = current();
     await kernel.commit(room);
     const before = await snapshot(kernel);
@@ -54,7 +54,7 @@ export function batches(current: Current): void {
     expect((await kernel.generation()).id).toBe(id);
   });
 
-  test("an error names errno, action and faults", async () => {
+  test("an error has the errno, the action and the faults", async () => {
     const { kernel } = current();
     const error: unknown = await kernel.commit([newTable(), noChain("a")]).catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(KernelError);
@@ -66,7 +66,7 @@ export function batches(current: Current): void {
     });
   });
 
-  test("each commit is one generation", async () => {
+  test("each commit creates one generation", async () => {
     const { kernel } = current();
     const { id } = await kernel.generation();
     await kernel.commit(room);
@@ -75,7 +75,7 @@ export function batches(current: Current): void {
     expect(await kernel.generation()).toMatchObject({ id: id + 2 });
   });
 
-  test("a batch that changes nothing is none", async () => {
+  test("a batch that changes nothing creates no generation", async () => {
     const { kernel, facts } = current();
     await kernel.commit(room);
     const { id } = await kernel.generation();
@@ -84,14 +84,14 @@ export function batches(current: Current): void {
     expect((await kernel.generation()).id).toBe(id);
   });
 
-  test("no operations at all", async () => {
+  test("a batch without operations creates no generation", async () => {
     const { kernel } = current();
     const { id } = await kernel.generation();
     expect(await kernel.commit([])).toMatchObject({ kernelNs: expect.any(Number) as number });
     expect((await kernel.generation()).id).toBe(id);
   });
 
-  test("says what it sent", async () => {
+  test("a commit reports its messages, bytes and kernel time", async () => {
     const { kernel } = current();
     const result = await kernel.commit(room);
     expect(result.messages).toBeGreaterThanOrEqual(room.length);
@@ -99,7 +99,7 @@ export function batches(current: Current): void {
     expect(result.kernelNs).toBeGreaterThan(0);
   });
 
-  test("the expected generation passes, another does not", async () => {
+  test("a commit passes for the expected generation only", async () => {
     const { kernel } = current();
     await kernel.commit(room);
     const { id } = await kernel.generation();
@@ -112,7 +112,7 @@ export function batches(current: Current): void {
     expect((await kernel.chains(T)).map(({ chain }) => chain)).toContain("b");
   });
 
-  test("a commit by another port makes ours stale", async () => {
+  test("another connection's commit makes ours stale", async () => {
     const { kernel, other } = current();
     await kernel.commit(room);
     const { id } = await kernel.generation();
@@ -120,14 +120,14 @@ export function batches(current: Current): void {
     await expect(kernel.commit([newChain("c")], { expectGeneration: id })).rejects.toMatchObject({ code: "stale" });
   });
 
-  test("commits take their turn in call order", async () => {
+  test("commits run in call order", async () => {
     const { kernel } = current();
     const chains = Array.from({ length: 20 }, (_, i) => `c${i}`);
     await Promise.all([kernel.commit([newTable()]), ...chains.map((chain) => kernel.commit([newChain(chain)]))]);
     expect((await kernel.chains(T)).map(({ chain }) => chain)).toEqual(chains);
   });
 
-  test("a refused commit does not hold up the next", async () => {
+  test("a refused commit does not delay the next one", async () => {
     const { kernel } = current();
     const results = await Promise.allSettled([
       kernel.commit([newChain("a")]),
@@ -136,7 +136,7 @@ export function batches(current: Current): void {
     expect(results.map(({ status }) => status)).toEqual(["rejected", "fulfilled"]);
   });
 
-  test("handles rise and are not used again", async () => {
+  test("handles increase and are not reused", async () => {
     const { kernel } = current();
     await kernel.commit(room);
     const [first] = await kernel.rules(T);
@@ -153,7 +153,7 @@ export function batches(current: Current): void {
     expect(await kernel.tables()).toEqual([]);
   });
 
-  test("nothing works after close", async () => {
+  test("every call fails after close", async () => {
     const { other } = current();
     const kernel = await other();
     await kernel.close();
@@ -162,7 +162,7 @@ export function batches(current: Current): void {
     await expect(kernel.tables()).rejects.toMatchObject({ code: "closed" });
   });
 
-  test("reads of missing objects", async () => {
+  test("missing objects are read as absent", async () => {
     const { kernel } = current();
     expect(await kernel.tables()).toEqual([]);
     expect(await kernel.chains(T)).toEqual([]);
@@ -174,7 +174,7 @@ export function batches(current: Current): void {
 }
 
 const INVALID: [string, Op][] = [
-  ["a name too long", newChain("n".repeat(256))],
+  ["a name that is too long", newChain("n".repeat(256))],
   ["an empty name", newChain("")],
   ["a name with NUL", newChain("a\0b")],
   [
@@ -188,7 +188,7 @@ const INVALID: [string, Op][] = [
     },
   ],
   [
-    "a key of no bytes",
+    "a key without bytes",
     {
       op: "add",
       kind: "elements",

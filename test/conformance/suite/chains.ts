@@ -38,7 +38,7 @@ const making: Case[] = [
     },
   },
   {
-    title: "some of the chains, by name; those that are not there are not in the answer",
+    title: "some of the chains, by name; missing ones are not in the answer",
     given: [table, newChain("a"), newChain("in", input), newChain("b")],
     when: [newChain("c")],
     then: async ({ kernel }) => {
@@ -51,25 +51,25 @@ const making: Case[] = [
     },
   },
   {
-    title: "a base chain has a policy of accept",
+    title: "a base chain with policy accept",
     given: [table],
     when: [newChain("in", input)],
     then: async ({ kernel }) =>
       expect((await kernel.chains(T))[0]).toMatchObject({ flags: 1, base: { ...input, policy: "accept" } }),
   },
   {
-    title: "a base chain that drops",
+    title: "a base chain with policy drop",
     given: [table],
     when: [base("in", { policy: "drop" })],
     then: async ({ kernel }) => expect((await kernel.chains(T))[0].base).toEqual({ ...input, policy: "drop" }),
   },
   {
-    title: "a priority below zero",
+    title: "a negative priority",
     given: [table],
     when: [newChain("n", nat)],
     then: async ({ kernel }) => expect((await kernel.chains(T))[0].base).toEqual({ ...nat, policy: "accept" }),
   },
-  { title: "no table", when: [newChain("a")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "in a missing table", when: [newChain("a")], faults: [{ op: 0, errno: "ENOENT" }] },
   {
     title: "table and chain in one batch, in kernel order",
     when: [table, newChain("b"), newChain("a")],
@@ -94,7 +94,7 @@ const making: Case[] = [
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
-    title: "nat in a family without it",
+    title: "nat in a family without nat",
     when: [
       { op: "add", kind: "table", family: "arp", table: "t" },
       { op: "add", kind: "chain", family: "arp", table: "t", chain: "n", base: nat },
@@ -105,15 +105,15 @@ const making: Case[] = [
 ];
 
 const changing: Case[] = [
-  { title: "add does not mind a chain that is there", given: [table, newChain("a")], when: [newChain("a")] },
+  { title: "add accepts an existing chain", given: [table, newChain("a")], when: [newChain("a")] },
   {
-    title: "create does",
+    title: "create refuses an existing chain",
     given: [table, newChain("a")],
     when: [newChain("a", undefined, "create")],
     faults: [{ op: 0, errno: "EEXIST" }],
   },
   { title: "add of the same base chain", given: [table, newChain("in", input)], when: [newChain("in", input)] },
-  { title: "add without a hook of a base chain", given: [table, newChain("in", input)], when: [newChain("in")] },
+  { title: "add of a base chain without its hook", given: [table, newChain("in", input)], when: [newChain("in")] },
   {
     title: "another priority",
     given: [table, newChain("in", input)],
@@ -135,13 +135,13 @@ const changing: Case[] = [
     faults: [{ op: 0, errno: "EEXIST" }],
   },
   {
-    title: "a hook for a regular chain",
+    title: "a hook for an existing regular chain",
     given: [table, newChain("a")],
     when: [newChain("a", input)],
     faults: [{ op: 0, errno: "EEXIST" }],
   },
   {
-    title: "a policy for a regular chain",
+    title: "a policy for an existing regular chain",
     given: [table, newChain("a")],
     when: [base("a", { policy: "drop" })],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
@@ -153,7 +153,7 @@ const changing: Case[] = [
     then: async ({ kernel }) => expect((await kernel.chains(T))[0].base?.policy).toBe("drop"),
   },
   {
-    title: "another priority by delete and add",
+    title: "another priority, by delete and add",
     given: [table, newChain("in", input)],
     when: [noChain("in"), base("in", { priority: 7 })],
     then: async ({ kernel }) => expect((await kernel.chains(T))[0].base?.priority).toBe(7),
@@ -164,66 +164,66 @@ const map = newSet(verdictMap("m"));
 const toA = [{ key: "1.1.1.1", data: goto("a") }];
 
 const deleting: Case[] = [
-  { title: "delete of nothing", given: [table], when: [noChain("a")], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "destroy of nothing", given: [table], when: [noChain("a", "destroy")] },
-  { title: "destroy in no table", when: [noChain("a", "destroy")], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "destroy removes", given: [table, newChain("a")], when: [noChain("a", "destroy")], then: none },
+  { title: "delete of a missing chain", given: [table], when: [noChain("a")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "destroy of a missing chain", given: [table], when: [noChain("a", "destroy")] },
+  { title: "destroy in a missing table", when: [noChain("a", "destroy")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "destroy deletes the chain", given: [table, newChain("a")], when: [noChain("a", "destroy")], then: none },
   {
-    title: "delete takes its rules along",
+    title: "delete deletes the chain's rules, too",
     given: [table, newChain("a"), newRule("a", verdict("drop"))],
     when: [noChain("a")],
     then: none,
   },
   {
-    title: "in use by a rule",
+    title: "a chain in use by a rule",
     given: [table, newChain("a"), newChain("b"), newRule("b", jump("a"))],
     when: [noChain("a")],
     faults: [{ op: 0, errno: "EBUSY" }],
   },
   {
-    title: "in use by an element",
+    title: "a chain in use by an element",
     given: [table, newChain("a"), map, newElements("m", toA)],
     when: [noChain("a")],
     faults: [{ op: 0, errno: "EBUSY" }],
   },
   {
-    title: "destroy minds an element, too",
+    title: "destroy of a chain in use by an element",
     given: [table, newChain("a"), map, newElements("m", toA)],
     when: [noChain("a", "destroy")],
     faults: [{ op: 0, errno: "EBUSY" }],
   },
   {
-    title: "behind the deletion of the element",
+    title: "after the deletion of the element",
     given: [table, newChain("a"), map, newElements("m", toA)],
     when: [noElements("m", toA), noChain("a")],
     then: none,
   },
   {
-    title: "behind the flush of the map",
+    title: "after the flush of the map",
     given: [table, newChain("a"), map, newElements("m", toA)],
     when: [{ op: "flush", kind: "elements", ...T, set: "m" }, noChain("a")],
     then: none,
   },
   {
-    title: "behind the deletion of the map",
+    title: "after the deletion of the map",
     given: [table, newChain("a"), map, newElements("m", toA)],
     when: [noSet("m"), noChain("a")],
     then: none,
   },
   {
-    title: "behind the flush of the rules that jump there",
+    title: "after the flush of the rules that jump to it",
     given: [table, newChain("a"), newChain("b"), newRule("b", jump("a"))],
     when: [{ op: "flush", kind: "rule", ...T, chain: "b" }, noChain("a"), noChain("b")],
     then: none,
   },
   {
-    title: "behind the deletion of the chain that jumps there",
+    title: "after the deletion of the chain that jumps to it",
     given: [table, newChain("a"), newChain("b"), newRule("b", jump("a"))],
     when: [noChain("b"), noChain("a")],
     then: none,
   },
   {
-    title: "before the deletion of the chain that jumps there",
+    title: "before the deletion of the chain that jumps to it",
     given: [table, newChain("a"), newChain("b"), newRule("b", jump("a"))],
     when: [noChain("a"), noChain("b")],
     faults: [{ op: 0, errno: "EBUSY" }],
@@ -236,7 +236,7 @@ const deleting: Case[] = [
     before: { fact: "loopsFromHooks", faults: [{ op: 0, errno: "ELOOP" }] },
   },
   {
-    title: "a chain that jumps to itself, behind a flush",
+    title: "a chain that jumps to itself, after a flush",
     given: [table, newChain("a")],
     when: [newRule("a", jump("a")), { op: "flush", kind: "rule", ...T, chain: "a" }, noChain("a")],
     then: none,

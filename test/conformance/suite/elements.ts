@@ -47,7 +47,7 @@ const keys = async (kernel: Kernel, set: SetInfo): Promise<unknown[]> =>
 export function elements(current: Current): void {
   runCases(current, [...adding, ...replacing, ...deleting, ...limits]);
 
-  test("many elements in one operation, and the one at fault among them", async () => {
+  test("many elements in one operation, one of them at fault", async () => {
     const { kernel, facts } = current();
     const many: Element[] = Array.from({ length: 5000 }, (_, i) => ({
       key: ip(`10.0.${i >> 8}.${i & 255}`),
@@ -67,7 +67,7 @@ export function elements(current: Current): void {
     expect((await kernel.elements(T, M)).count).toBe(0);
   });
 
-  test("elements of no set", async () => {
+  test("elements of a missing set", async () => {
     const { kernel } = current();
     await kernel.commit([table]);
     await expect(kernel.elements(T, S)).rejects.toMatchObject({ code: "not-found", errno: "ENOENT" });
@@ -76,19 +76,19 @@ export function elements(current: Current): void {
 
 const adding: Case[] = [
   {
-    title: "to a set",
+    title: "added to a set",
     given: inS.slice(0, 2),
     when: inS.slice(2),
     then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([{ key: "01010101" }, { key: "02020202" }]),
   },
   {
-    title: "to a map",
+    title: "added to a map",
     given: inM.slice(0, 2),
     when: inM.slice(2),
     then: async ({ kernel }) => expect(await rows(kernel, M)).toEqual([{ key: "01010101", data: "09090909" }]),
   },
   {
-    title: "to a verdict map",
+    title: "added to a verdict map",
     given: inV.slice(0, 4),
     when: [
       newElements("v", [
@@ -121,13 +121,17 @@ const adding: Case[] = [
     before: { fact: "catchAll", faults: [{ op: 0, errno: "EINVAL" }] },
   },
   {
-    title: "to no set",
+    title: "added to a missing set",
     given: [table],
     when: [newElements("s", [{ key: "1.1.1.1" }])],
     faults: [{ op: 0, errno: "ENOENT" }],
   },
-  { title: "in no table", when: [newElements("s", [{ key: "1.1.1.1" }])], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "a key too long", given: inS, when: [longKey], faults: [{ op: 0, errno: "EINVAL", element: 0 }] },
+  {
+    title: "added in a missing table",
+    when: [newElements("s", [{ key: "1.1.1.1" }])],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  { title: "a key that is too long", given: inS, when: [longKey], faults: [{ op: 0, errno: "EINVAL", element: 0 }] },
   {
     title: "data for a set",
     given: inS,
@@ -153,13 +157,13 @@ const adding: Case[] = [
     faults: [{ op: 0, errno: "EINVAL", element: 0 }],
   },
   {
-    title: "a timeout for a set without",
+    title: "a timeout in a set without timeouts",
     given: inS,
     when: [newElements("s", [{ key: "3.3.3.3", timeout: 1000 }])],
     faults: [{ op: 0, errno: "EINVAL", element: 0 }],
   },
   {
-    title: "a verdict to no chain",
+    title: "a verdict that refers to a missing chain",
     given: inV,
     when: [
       newElements("v", [
@@ -170,7 +174,7 @@ const adding: Case[] = [
     faults: [{ op: 0, errno: "ENOENT", element: 1 }],
   },
   {
-    title: "a verdict to a base chain",
+    title: "a verdict that refers to a base chain",
     given: [...inV, newChain("in", { type: "filter", hook: 1, priority: 0 })],
     when: [newElements("v", [{ key: "3.3.3.3", data: goto("in") }])],
     faults: [{ op: 0, errno: "EOPNOTSUPP", element: 0 }],
@@ -210,13 +214,13 @@ const replacing: Case[] = [
     when: [newElements("s", [{ key: "5.5.5.5" }, { key: "5.5.5.5" }])],
   },
   {
-    title: "delete and add replaces",
+    title: "delete and add replace an element",
     given: inM,
     when: [noElements("m", [{ key: "1.1.1.1" }]), newElements("m", [{ key: "1.1.1.1", data: "7.7.7.7" }])],
     then: async ({ kernel }) => expect(await rows(kernel, M)).toEqual([{ key: "01010101", data: "07070707" }]),
   },
   {
-    title: "a replaced verdict lets go of its chain",
+    title: "a replaced verdict releases its chain",
     given: inV,
     when: [
       noElements("v", [{ key: "1.1.1.1" }]),
@@ -248,7 +252,7 @@ const deleting: Case[] = [
     then: async ({ kernel }) => expect(await keys(kernel, M)).toEqual([]),
   },
   {
-    title: "delete of nothing",
+    title: "delete of a missing element",
     given: inS,
     when: [noElements("s", [{ key: "1.1.1.1" }, { key: "7.7.7.7" }])],
     faults: [{ op: 0, errno: "ENOENT", element: 1 }],
@@ -260,13 +264,13 @@ const deleting: Case[] = [
     faults: [{ op: 1, errno: "ENOENT", element: 0 }],
   },
   {
-    title: "destroy of some that are there",
+    title: "destroy of several elements, some of them missing",
     given: inS,
     when: [noElements("s", [{ key: "7.7.7.7" }, { key: "2.2.2.2" }], "destroy")],
     then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["01010101"]),
   },
   {
-    title: "delete from no set",
+    title: "delete from a missing set",
     given: [table],
     when: [noElements("s", [{ key: "1.1.1.1" }])],
     faults: [{ op: 0, errno: "ENOENT" }],
@@ -277,7 +281,7 @@ const deleting: Case[] = [
     when: [flush("v")],
     then: async ({ kernel }) => expect(await keys(kernel, V)).toEqual([]),
   },
-  { title: "flush of no set", given: [table], when: [flush("s")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "flush of a missing set", given: [table], when: [flush("s")], faults: [{ op: 0, errno: "ENOENT" }] },
   { title: "flush of an empty set", given: inS.slice(0, 2), when: [flush("s")] },
 ];
 
@@ -292,24 +296,24 @@ const limits: Case[] = [
     faults: [{ op: 0, errno: "ENFILE", element: 2 }],
   },
   {
-    title: "a full set takes what it has",
+    title: "a full set accepts an element that it has",
     given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
     when: [newElements("s", [{ key: "2.2.2.2" }])],
   },
   {
-    title: "a full map refuses other data as such",
+    title: "a full map refuses other data for an element that it has",
     given: [table, newSet(addressMap("m", { size: 1 })), newElements("m", [{ key: "1.1.1.1", data: "1.1.1.1" }])],
     when: [newElements("m", [{ key: "1.1.1.1", data: "2.2.2.2" }])],
     faults: [{ op: 0, errno: "EEXIST", element: 0 }],
   },
   {
-    title: "a full set can be exchanged by flush and add",
+    title: "the elements of a full set can be replaced by flush and add",
     given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
     when: [flush("s"), newElements("s", [{ key: "3.3.3.3" }, { key: "4.4.4.4" }])],
     then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["03030303", "04040404"]),
   },
   {
-    title: "one of a full set can be exchanged",
+    title: "one element of a full set can be replaced",
     given: [table, newSet(small), newElements("s", [{ key: "1.1.1.1" }, { key: "2.2.2.2" }])],
     when: [noElements("s", [{ key: "1.1.1.1" }]), newElements("s", [{ key: "3.3.3.3" }])],
     then: async ({ kernel }) => expect(await keys(kernel, S)).toEqual(["02020202", "03030303"]),

@@ -97,7 +97,7 @@ const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Fam
   ],
   ["ct mark, written", [address("0.0.0.1"), { type: "ct", key: CtKey.mark, sreg: 1 }]],
   [
-    "cmp of a name's beginning",
+    "cmp of the start of a name",
     [
       { type: "meta", key: MetaKey.iifname, dreg: 1 },
       { type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.from(Buffer.from("eth")) },
@@ -221,7 +221,7 @@ const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Fam
   ["connlimit", [{ type: "connlimit", count: 10 }]],
   ["connlimit, inverted", [{ type: "connlimit", count: 10, flags: 1 }]],
   ["exthdr, of TCP", [{ type: "exthdr", dreg: 1, hdrType: 2, offset: 2, len: 2, op: 1 }]],
-  ["exthdr, is it there", [{ type: "exthdr", dreg: 1, hdrType: 2, offset: 0, len: 1, flags: 1, op: 1 }]],
+  ["exthdr, presence", [{ type: "exthdr", dreg: 1, hdrType: 2, offset: 0, len: 1, flags: 1, op: 1 }]],
   ["rt", [{ type: "rt", dreg: 1, key: 0 }]],
   ["socket", [{ type: "socket", key: 1, dreg: 1 }]],
   [
@@ -329,13 +329,13 @@ const REFUSED: Case[] = [
     { type: "payload", base: 2, offset: 2, len: 2, dreg: 2 },
     lookup("s"),
   ),
-  refused("past the last register", "ERANGE", "c", { type: "payload", base: 1, offset: 0, len: 32, dreg: 4 }),
+  refused("beyond the last register", "ERANGE", "c", { type: "payload", base: 1, offset: 0, len: 32, dreg: 4 }),
   refused("no such register", "ERANGE", "c", { type: "payload", base: 1, offset: 0, len: 4, dreg: 40 }),
   refused("a value into the verdict register", "EINVAL", "c", { type: "payload", base: 1, offset: 0, len: 4, dreg: 0 }),
   refused("a verdict into a value register", "EINVAL", "c", { type: "immediate", dreg: 1, data: { verdict: "drop" } }),
   refused("a verdict map into a value register", "EINVAL", "c", daddr, lookup("v", { dreg: 1 })),
   refused("a data map into the verdict register", "EINVAL", "c", daddr, lookup("m", { dreg: 0 })),
-  refused("data out of a set", "EINVAL", "c", daddr, lookup("s", { dreg: 1 })),
+  refused("data from a set", "EINVAL", "c", daddr, lookup("s", { dreg: 1 })),
   refused("an inverted look-up of data", "EINVAL", "c", daddr, {
     type: "lookup",
     set: "m",
@@ -357,15 +357,15 @@ const REFUSED: Case[] = [
     rejectType: RejectType.icmpUnreachable,
     code: 3,
   }),
-  refused("numgen of nothing", "ERANGE", "c", { type: "numgen", dreg: 1, modulus: 0, ngType: 1 }),
-  refused("numgen past 32 bits", "EOVERFLOW", "c", {
+  refused("numgen with modulus 0", "ERANGE", "c", { type: "numgen", dreg: 1, modulus: 0, ngType: 1 }),
+  refused("numgen beyond 32 bits", "EOVERFLOW", "c", {
     type: "numgen",
     dreg: 1,
     modulus: 2,
     ngType: 1,
     offset: 0xffffffff,
   }),
-  refused("fib of both addresses", "EINVAL", "c", {
+  refused("fib with both addresses", "EINVAL", "c", {
     type: "fib",
     dreg: 1,
     result: FibResult.addrtype,
@@ -391,13 +391,13 @@ const REFUSED: Case[] = [
     sregKey: 1,
   }),
   {
-    title: "masquerade behind a jump from the wrong hook",
+    title: "masquerade after a jump from the wrong hook",
     given: [...given, newRule("a", { type: "masq" }), newRule("post", jump("a"))],
     when: [newRule("pre", jump("a"))],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
-    title: "masquerade in a chain that a wrong hook already leads to",
+    title: "masquerade in a chain that a wrong hook already jumps to",
     given: [...given, newRule("pre", jump("a"))],
     when: [newRule("post", { type: "masq" }), newRule("a", { type: "masq" })],
     faults: [{ op: 1, errno: "EOPNOTSUPP" }],

@@ -61,7 +61,7 @@ const single: Case[] = [
       ]),
   },
   {
-    title: "dumped from the highest down",
+    title: "dumped from the highest to the lowest",
     given,
     when: [newElements("s", range("1.0.0.0", "2.0.0.0")), newElements("s", range("20.0.0.0", "21.0.0.0"))],
     then: async ({ kernel }) => {
@@ -94,7 +94,7 @@ const single: Case[] = [
         { key: "0b000000", end: true },
       ]),
   },
-  { title: "the same range again", given, when: [ten] },
+  { title: "the same range twice", given, when: [ten] },
   {
     title: "create of the same range",
     given,
@@ -132,7 +132,7 @@ const single: Case[] = [
     then: async ({ kernel }) => expect(await rows(kernel, S)).toEqual([]),
   },
   {
-    title: "delete of half a range that is not there",
+    title: "delete of a missing half of a range",
     given,
     when: [noElements("s", range("10.0.0.0", "10.5.0.0"))],
     faults: [{ op: 0, errno: "ENOENT", element: 1 }],
@@ -145,7 +145,7 @@ const single: Case[] = [
   },
   {
     // In the order of a dump: since Linux 6.18's nft_set_rbtree, an end must follow its start.
-    title: "delete of several ranges, ends before their starts",
+    title: "delete of several ranges, the ends before the starts",
     given: [...given, twenty],
     when: [
       noElements("s", [...range("20.0.0.0", "21.0.0.0").toReversed(), ...range("10.0.0.0", "11.0.0.0").toReversed()]),
@@ -155,7 +155,7 @@ const single: Case[] = [
   },
   {
     // nft_set_rbtree remembers the named start until an existing end closes it; a new end does not.
-    title: "an end of another range, behind a start that is there",
+    title: "the end of another range, after a start that exists",
     given,
     when: [
       newElements("s", [
@@ -178,7 +178,7 @@ const single: Case[] = [
     then: async ({ kernel }) => expect((await rows(kernel, S)).map(({ key }) => key)).toEqual(["0a010000", "0a020000"]),
   },
   {
-    title: "a size of n takes n ranges",
+    title: "a set of size n holds n ranges",
     given: [table, newSet(addressSet("s", { flags: SetFlag.interval, size: 2 })), ten],
     when: [twenty, newElements("s", range("30.0.0.0", "31.0.0.0"))],
     faults: [{ op: 1, errno: "ENFILE", element: 0 }],
@@ -214,7 +214,7 @@ const concatenated: Case[] = [
     then: async ({ kernel }) =>
       expect(await rows(kernel, P)).toEqual([{ key: "0a00000000500000", keyEnd: "0a0000ff005a0000" }]),
   },
-  { title: "the same ranges again", given: givenBox, when: [boxes(first)] },
+  { title: "the same ranges twice", given: givenBox, when: [boxes(first)] },
   {
     title: "ranges that begin inside others",
     given: givenBox,
@@ -222,7 +222,7 @@ const concatenated: Case[] = [
     faults: [{ op: 0, errno: "EEXIST", element: 0 }],
   },
   {
-    title: "ranges beside others in one field",
+    title: "ranges next to others in one field",
     given: givenBox,
     when: [boxes(box(["10.0.0.0", 91], ["10.0.0.255", 95]))],
   },
@@ -233,19 +233,19 @@ const concatenated: Case[] = [
     then: async ({ kernel }) => expect(await rows(kernel, P)).toEqual([]),
   },
   {
-    title: "delete finds ranges by a point in them",
+    title: "delete finds ranges by a point inside them",
     given: givenBox,
     when: [noBoxes(box(["10.0.0.7", 85], ["10.0.0.254", 90]))],
     then: async ({ kernel }) => expect(await rows(kernel, P)).toEqual([]),
   },
   {
-    title: "delete of a point in no range",
+    title: "delete of a point outside every range",
     given: givenBox,
     when: [noBoxes(box(["10.0.0.7", 95], ["10.0.0.7", 95]))],
     faults: [{ op: 0, errno: "ENOENT", element: 0 }],
   },
   {
-    title: "ranges around others are not noticed",
+    title: "ranges that contain others are accepted",
     given: givenBox,
     when: [boxes(box(["9.0.0.0", 1], ["11.0.0.0", 99]))],
     then: async ({ kernel }) => expect(await rows(kernel, P)).toHaveLength(2),

@@ -67,7 +67,7 @@ async function heard(
 }
 
 export function monitors(current: Current): void {
-  test("what another port changes, and in what order", async () => {
+  test("another connection's changes are reported in their order", async () => {
     const { kernel, other } = current();
     const them = await other();
     const ear = await Ear.open(kernel);
@@ -90,7 +90,7 @@ export function monitors(current: Current): void {
     expect(ear).toMatchObject({ lost: 0, errors: [] });
   });
 
-  test("handles and the process", async () => {
+  test("an event has the object's handle, and a batch its process", async () => {
     const { kernel, other } = current();
     const them = await other();
     const ear = await Ear.open(kernel);
@@ -106,7 +106,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("a deleted table deletes everything in it, each object announced", async () => {
+  test("the deletion of a table is reported with each object in it", async () => {
     const { kernel, other } = current();
     const them = await other();
     await them.commit([
@@ -141,21 +141,21 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("our own changes are skipped, but their batch comes", async () => {
+  test("our own changes are skipped, but their batch is reported", async () => {
     const { kernel } = current();
     const ear = await Ear.open(kernel);
     expect(await heard(current, kernel, ear, [newTable()])).toEqual([]);
     await ear.monitor?.close();
   });
 
-  test("our own changes, when asked for", async () => {
+  test("our own changes are reported on request", async () => {
     const { kernel } = current();
     const ear = await Ear.open(kernel, { skipOwn: false });
     expect(await heard(current, kernel, ear, [newTable()])).toEqual(["new table"]);
     await ear.monitor?.close();
   });
 
-  test("only the tables asked for", async () => {
+  test("only changes of the chosen tables are reported", async () => {
     const { kernel, other } = current();
     const them = await other();
     const ear = await Ear.open(kernel, { tables: [T] });
@@ -168,7 +168,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("nothing of dry runs, refused batches and batches without a change", async () => {
+  test("dry runs, refused batches and batches without a change are not reported", async () => {
     const { kernel, other } = current();
     const them = await other();
     await them.commit([newTable()]);
@@ -183,7 +183,7 @@ export function monitors(current: Current): void {
     await ear.monitor?.close();
   });
 
-  test("nothing after close", async () => {
+  test("nothing is reported after close", async () => {
     const { kernel, other } = current();
     const them = await other();
     const ear = await Ear.open(kernel);

@@ -75,7 +75,7 @@ const placing: Case[] = [
     then: async ({ kernel }) => expect(await order(kernel)).toEqual([3, 1, 2]),
   },
   {
-    title: "add behind and insert before a rule",
+    title: "add after and insert before a rule",
     given: three,
     when: async ({ kernel }) => {
       const middle = await handleOf(kernel, 1);
@@ -84,7 +84,7 @@ const placing: Case[] = [
     then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 8, 2, 7, 3]),
   },
   {
-    title: "is dumped as it was sent",
+    title: "a rule is dumped as it was sent",
     given: room,
     when: [{ op: "add", kind: "rule", ...T, chain: "c", exprs: to(5), userdata: Uint8Array.of(0, 2, 120, 0) }],
     then: async ({ kernel }) => {
@@ -95,20 +95,25 @@ const placing: Case[] = [
     },
   },
   {
-    title: "beside a rule that is not there",
+    title: "add next to a missing rule",
     given: three,
     when: [rule("add", 4, 999n)],
     faults: [{ op: 0, errno: "ENOENT" }],
   },
   {
-    title: "replace keeps place and handle",
+    title: "replace keeps the place and the handle",
     given: three,
     when: async ({ kernel }) => [replace(await handleOf(kernel, 1), to(9))],
     then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 9, 3]),
   },
-  { title: "replace of nothing", given: three, when: [replace(999n, to(9))], faults: [{ op: 0, errno: "ENOENT" }] },
   {
-    title: "replace with a rule that is refused",
+    title: "replace of a missing rule",
+    given: three,
+    when: [replace(999n, to(9))],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "replace with a refused rule",
     given: three,
     when: async ({ kernel }) => [replace(await handleOf(kernel, 1), [jump("nowhere")])],
     faults: [{ op: 0, errno: "ENOENT" }],
@@ -119,8 +124,13 @@ const placing: Case[] = [
     when: [newRule("c")],
     then: async ({ kernel }) => expect(await kernel.rules(T)).toHaveLength(1),
   },
-  { title: "no table", when: [newRule("c", ...to(1))], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "no chain", given: [newTable()], when: [newRule("c", ...to(1))], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "in a missing table", when: [newRule("c", ...to(1))], faults: [{ op: 0, errno: "ENOENT" }] },
+  {
+    title: "in a missing chain",
+    given: [newTable()],
+    when: [newRule("c", ...to(1))],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
 ];
 
 const removing: Case[] = [
@@ -130,9 +140,9 @@ const removing: Case[] = [
     when: async ({ kernel }) => [noRule("c", await handleOf(kernel, 1))],
     then: async ({ kernel }) => expect(await order(kernel)).toEqual([1, 3]),
   },
-  { title: "delete of nothing", given: three, when: [noRule("c", 999n)], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "destroy of nothing", given: three, when: [noRule("c", 999n, "destroy")] },
-  { title: "destroy in no chain", given: room, when: [noRule("x", 999n, "destroy")] },
+  { title: "delete of a missing rule", given: three, when: [noRule("c", 999n)], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "destroy of a missing rule", given: three, when: [noRule("c", 999n, "destroy")] },
+  { title: "destroy in a missing chain", given: room, when: [noRule("x", 999n, "destroy")] },
   {
     title: "delete twice in one batch",
     given: three,
@@ -155,7 +165,7 @@ const removing: Case[] = [
     then: async ({ kernel }) => expect(await kernel.rules(T)).toEqual([]),
   },
   {
-    title: "flush of no chain",
+    title: "flush of a missing chain",
     given: room,
     when: [{ op: "flush", kind: "rule", ...T, chain: "x" }],
     faults: [{ op: 0, errno: "ENOENT" }],
@@ -169,9 +179,14 @@ const removing: Case[] = [
 ];
 
 const references: Case[] = [
-  { title: "jump to no chain", given: room, when: [newRule("c", jump("x"))], faults: [{ op: 0, errno: "ENOENT" }] },
   {
-    title: "goto to no chain",
+    title: "jump to a missing chain",
+    given: room,
+    when: [newRule("c", jump("x"))],
+    faults: [{ op: 0, errno: "ENOENT" }],
+  },
+  {
+    title: "goto to a missing chain",
     given: room,
     when: [newRule("c", { type: "immediate", dreg: 0, data: goto("x") })],
     faults: [{ op: 0, errno: "ENOENT" }],
@@ -183,7 +198,7 @@ const references: Case[] = [
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
-    title: "lookup in no set",
+    title: "lookup in a missing set",
     given: room,
     when: [newRule("c", daddr, lookup("x"))],
     faults: [{ op: 0, errno: "ENOENT" }],
@@ -195,7 +210,7 @@ const references: Case[] = [
     faults: [{ op: 0, errno: "EBUSY" }],
   },
   {
-    title: "and is not behind the deletion of the rule",
+    title: "a set is not busy after the deletion of its rule",
     given: [...room, newSet(addressSet("s")), newRule("c", daddr, lookup("s"))],
     when: [{ op: "flush", kind: "rule", ...T, chain: "c" }, noSet("s")],
     then: async ({ kernel }) => expect(await kernel.sets(T)).toEqual([]),
@@ -213,7 +228,7 @@ const references: Case[] = [
     then: async ({ kernel }) => expect(await kernel.rules(T, "in")).toHaveLength(1),
   },
   {
-    title: "everything gone in one batch, users first",
+    title: "deletion of everything in one batch, users first",
     given: [
       newTable(),
       newChain("in", input),
@@ -243,7 +258,7 @@ const loops: Case[] = [
     before: { fact: "loopsFromHooks", faults: [{ op: 0, errno: "ELOOP" }] },
   },
   {
-    title: "a loop of two, found where it closes",
+    title: "a loop of two chains, found when it closes",
     given: [...hooked, newRule("in", jump("a"))],
     when: [newRule("a", jump("b")), newRule("b", jump("a"))],
     faults: [{ op: 1, errno: "EMLINK" }],
@@ -264,9 +279,9 @@ const loops: Case[] = [
     faults: [{ op: 1, errno: "EMLINK" }],
     before: { fact: "loopsFromHooks", faults: [{ op: 1, errno: "ELOOP" }] },
   },
-  { title: "as deep as may be", given: chainOf(15), when: [newChain("in", input), newRule("in", jump("c0"))] },
+  { title: "the maximum depth of jumps", given: chainOf(15), when: [newChain("in", input), newRule("in", jump("c0"))] },
   {
-    title: "too deep",
+    title: "jumps that are too deep",
     given: chainOf(16),
     when: [newChain("in", input), newRule("in", jump("c0"))],
     faults: [{ op: 1, errno: "EMLINK" }],

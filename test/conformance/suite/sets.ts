@@ -77,12 +77,12 @@ const making: Case[] = [
       expect(await only(kernel)).toMatchObject({ flags: SetFlag.interval | SetFlag.concat, fieldLens: [4, 1, 2] }),
   },
   {
-    title: "userdata comes back",
+    title: "userdata is returned unchanged",
     given: [table],
     when: [newSet(addressSet("s", { userdata: Uint8Array.of(0, 2, 120, 0) }))],
     then: async ({ kernel }) => expect([...((await only(kernel)).userdata ?? [])]).toEqual([0, 2, 120, 0]),
   },
-  { title: "no table", when: [newSet(addressSet("s"))], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "in a missing table", when: [newSet(addressSet("s"))], faults: [{ op: 0, errno: "ENOENT" }] },
   {
     title: "unknown flags",
     given: [table],
@@ -109,19 +109,19 @@ const making: Case[] = [
     faults: [{ op: 0, errno: "EINVAL" }],
   },
   {
-    title: "constant with timeouts",
+    title: "a constant set with timeouts",
     given: [table],
     when: [newSet(addressSet("s", { flags: SetFlag.constant | SetFlag.timeout }))],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
-    title: "intervals that packets add to",
+    title: "an interval set that packets add to",
     given: [table],
     when: [newSet(addressSet("s", { flags: SetFlag.interval | SetFlag.eval }))],
     faults: [{ op: 0, errno: "EOPNOTSUPP" }],
   },
   {
-    title: "fields that do not make up the key",
+    title: "fields that do not add up to the key",
     given: [table],
     when: [newSet(addressSet("s", { ...service, flags: SetFlag.interval | SetFlag.concat, fieldLens: [4, 1] }))],
     faults: [{ op: 0, errno: "EINVAL" }],
@@ -129,9 +129,9 @@ const making: Case[] = [
 ];
 
 const changing: Case[] = [
-  { title: "add does not mind the same set", given: [table, newSet(addressSet("s"))], when: [newSet(addressSet("s"))] },
+  { title: "add accepts the same set", given: [table, newSet(addressSet("s"))], when: [newSet(addressSet("s"))] },
   {
-    title: "create does",
+    title: "create refuses the same set",
     given: [table, newSet(addressSet("s"))],
     when: [newSet(addressSet("s"), "create")],
     faults: [{ op: 0, errno: "EEXIST" }],
@@ -192,9 +192,14 @@ const deleting: Case[] = [
     when: [noSet("s")],
     then: none,
   },
-  { title: "delete of nothing", given: [table], when: [noSet("s")], faults: [{ op: 0, errno: "ENOENT" }] },
-  { title: "destroy of nothing", given: [table], when: [noSet("s", "destroy")] },
-  { title: "destroy removes", given: [table, newSet(addressSet("s"))], when: [noSet("s", "destroy")], then: none },
+  { title: "delete of a missing set", given: [table], when: [noSet("s")], faults: [{ op: 0, errno: "ENOENT" }] },
+  { title: "destroy of a missing set", given: [table], when: [noSet("s", "destroy")] },
+  {
+    title: "destroy deletes the set",
+    given: [table, newSet(addressSet("s"))],
+    when: [noSet("s", "destroy")],
+    then: none,
+  },
   {
     title: "delete and create of one name in one batch, as another kind",
     given: [table, newSet(addressSet("s")), newElements("s", [{ key: "1.1.1.1" }])],

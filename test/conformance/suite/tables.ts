@@ -24,7 +24,7 @@ const flagsUnknown: readonly Fault[] = [{ op: 0, errno: "EINVAL" }];
 export function tables(current: Current): void {
   runCases(current, [
     {
-      title: "add makes a table",
+      title: "add creates a table",
       when: [newTable()],
       then: async ({ kernel }) => {
         const [table] = await kernel.tables();
@@ -33,14 +33,19 @@ export function tables(current: Current): void {
         expect(table.owner).toBeUndefined();
       },
     },
-    { title: "add does not mind a table that is there", given: [newTable()], when: [newTable()] },
-    { title: "create does", given: [newTable()], when: [newTable("create")], faults: [{ op: 0, errno: "EEXIST" }] },
-    { title: "create makes one", when: [newTable("create")] },
-    { title: "delete of nothing", when: [noTable()], faults: [{ op: 0, errno: "ENOENT" }] },
-    { title: "destroy of nothing", when: [noTable("destroy")] },
-    { title: "destroy removes", given: [newTable()], when: [noTable("destroy")], then: gone },
+    { title: "add accepts an existing table", given: [newTable()], when: [newTable()] },
     {
-      title: "delete takes everything along",
+      title: "create refuses an existing table",
+      given: [newTable()],
+      when: [newTable("create")],
+      faults: [{ op: 0, errno: "EEXIST" }],
+    },
+    { title: "create creates a table", when: [newTable("create")] },
+    { title: "delete of a missing table", when: [noTable()], faults: [{ op: 0, errno: "ENOENT" }] },
+    { title: "destroy of a missing table", when: [noTable("destroy")] },
+    { title: "destroy deletes the table", given: [newTable()], when: [noTable("destroy")], then: gone },
+    {
+      title: "delete deletes everything in the table",
       given: [
         newTable(),
         newChain("a"),
@@ -53,7 +58,7 @@ export function tables(current: Current): void {
       then: gone,
     },
     {
-      title: "delete and add in one batch leaves an empty one",
+      title: "delete and add in one batch leave an empty table",
       given: [newTable(), newChain("a"), newSet(addressSet("s"))],
       when: [noTable(), newTable("create"), newChain("a", undefined, "create")],
       then: async ({ kernel }) => {
@@ -62,7 +67,7 @@ export function tables(current: Current): void {
       },
     },
     {
-      title: "the same name in two families is two tables",
+      title: "the same name in two families means two tables",
       when: [newTable(), { op: "create", kind: "table", family: "ip6", table: T.table }],
       then: async ({ kernel }) => {
         expect((await kernel.tables()).length).toBe(2);
@@ -70,12 +75,12 @@ export function tables(current: Current): void {
       },
     },
     {
-      title: "counts chains and sets in its use",
+      title: "use counts chains and sets",
       when: [newTable(), newChain("a"), newChain("b"), newSet(addressSet("s"))],
       then: async ({ kernel }) => expect((await kernel.tables())[0]).toMatchObject({ use: 3 }),
     },
     {
-      title: "dormancy can be switched",
+      title: "a table can be made dormant and active",
       given: [newTable()],
       when: [flagged(TableFlag.dormant)],
       then: async ({ kernel }) => expect((await kernel.tables())[0]).toMatchObject({ flags: TableFlag.dormant }),
@@ -102,7 +107,7 @@ export function tables(current: Current): void {
       before: { fact: "owner", faults: flagsUnknown },
     },
     {
-      title: "userdata comes back",
+      title: "userdata is returned unchanged",
       when: [{ op: "add", kind: "table", ...T, userdata: Uint8Array.of(0, 3, 104, 105, 0) }],
       then: async ({ kernel }) => {
         const [{ userdata }] = await kernel.tables();
@@ -111,7 +116,7 @@ export function tables(current: Current): void {
     },
   ]);
 
-  test("an owner cannot disown its table", async () => {
+  test("an owner cannot give up its table", async () => {
     const { kernel, facts } = current();
     if (!facts.owner) {
       expect(await faultsOf(kernel, [flagged(TableFlag.owner)])).toEqual(flagsUnknown);
@@ -140,7 +145,7 @@ export function tables(current: Current): void {
     expect(await kernel.tables()).toEqual([]);
   });
 
-  test("a persistent one stays behind, and a later socket can claim it", async () => {
+  test("a persistent table outlives its owner, and a later socket can claim it", async () => {
     const { kernel, other, facts } = current();
     const owner = await other();
     const claim = flagged(TableFlag.owner | TableFlag.persist);

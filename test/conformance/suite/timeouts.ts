@@ -26,7 +26,7 @@ function expectAbout(actual: number, expected: number): void {
 export function timeouts(current: Current): void {
   runCases(current, [
     {
-      title: "the set's own and an element's",
+      title: "the set's own timeout and an element's",
       given,
       when: [
         newElements("s", [
@@ -42,20 +42,20 @@ export function timeouts(current: Current): void {
       },
     },
     {
-      title: "part of the time has passed",
+      title: "an element with part of its time passed",
       given,
       when: [newElements("s", [{ key: "1.1.1.1", timeout: 60_000, expiration: 30_000 }])],
       then: async ({ kernel }) => expectAbout(await left(kernel), 30_000),
     },
     {
-      title: "more left than there is",
+      title: "an element with more time left than its timeout",
       given,
       when: [newElements("s", [{ key: "1.1.1.1", timeout: 30_000, expiration: 60_000 }])],
       faults: [{ op: 0, errno: "ERANGE", element: 0 }],
       before: { fact: "moreLeftRefused" },
     },
     {
-      title: "an add with another timeout renews",
+      title: "an add with another timeout renews the element",
       given: [...given, newElements("s", [{ key: "1.1.1.1" }])],
       when: [newElements("s", [{ key: "1.1.1.1", timeout: 90_000 }])],
       then: async ({ kernel }) => {
@@ -65,7 +65,7 @@ export function timeouts(current: Current): void {
       before: { fact: "elementTimeoutUpdate", then: async ({ kernel }) => expectAbout(await left(kernel), 10_000) },
     },
     {
-      title: "create of one that is there",
+      title: "create of an existing element",
       given: [...given, newElements("s", [{ key: "1.1.1.1" }])],
       when: [newElements("s", [{ key: "1.1.1.1" }], "create")],
       faults: [{ op: 0, errno: "EEXIST", element: 0 }],
@@ -78,7 +78,7 @@ export function timeouts(current: Current): void {
     },
   ]);
 
-  test("a set without a timeout of its own keeps elements without one", async () => {
+  test("a set without a default timeout keeps elements without a timeout", async () => {
     const { kernel } = current();
     await kernel.commit([
       newTable(),
@@ -96,7 +96,7 @@ export function timeouts(current: Current): void {
     expectAbout(await left(kernel), 30_000);
   });
 
-  test("what has expired is gone", async () => {
+  test("expired elements are gone", async () => {
     const { kernel, facts, wait } = current();
     await kernel.commit([
       ...given,

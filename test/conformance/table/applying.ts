@@ -11,7 +11,7 @@ const chainRules = async (kernel: Kernel, chain: string): Promise<(string | unde
   (await kernel.rules(OWN, chain)).map((info) => commentOf(info.userdata));
 
 export function applying(kernel: () => Kernel): void {
-  it("writes everything in one transaction, then nothing, then only what changed", async () => {
+  it("everything is written in one transaction, then nothing, then only the changes", async () => {
     const { table, service } = serviceTable(kernel());
     service(1, 2);
     service(2, 3);
@@ -29,7 +29,7 @@ export function applying(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("edits a chain with the fewest rules, in the right places", async () => {
+  it("a chain is edited with the fewest rules, in the right places", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     const set = async (...comments: string[]): Promise<string> => {
       table.chain({ chain: "c", rules: comments.map(named) });
@@ -50,7 +50,7 @@ export function applying(kernel: () => Kernel): void {
     expect(await set("n")).toBe("rule +1");
   });
 
-  it("does not mind the order in which things are declared, nor circles of sets and chains", async () => {
+  it("objects may be declared in any order, and sets and chains may refer to each other", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     table.chain({ chain: "a", rules: [rule({ action: "vmap", key: ["daddr"], map: "m" })] });
     const map = table.set({ set: "m", key: ["ipv4_addr"], data: "verdict" });
@@ -69,7 +69,7 @@ export function applying(kernel: () => Kernel): void {
     expect(await kernel().sets(OWN)).toEqual([]);
   });
 
-  it("refuses to leave something desired without what it names, and takes it once that is there", async () => {
+  it("a missing reference is refused, and accepted after its target exists", async () => {
     const { table, service, vips } = serviceTable(kernel());
     service(1, 2);
     await table.apply();
@@ -92,7 +92,7 @@ export function applying(kernel: () => Kernel): void {
     await expect(table.apply()).rejects.toMatchObject({ code: "invalid", faulty: [{ kind: "set", set: "vips" }] });
   });
 
-  it("names the object that the kernel refuses, keeps the old state, and tries again later", async () => {
+  it("an object that the kernel refuses is named, the old state is kept, and the write is retried later", async () => {
     const { table, service } = serviceTable(kernel());
     service(1, 1);
     await table.apply();
@@ -110,7 +110,7 @@ export function applying(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("chain +1 rule +1 element +2");
   });
 
-  it("writes anonymous sets with their rules and knows them again", async () => {
+  it("anonymous sets are written with their rules and recognized later", async () => {
     const many = {
       match: "address",
       direction: "source",

@@ -65,7 +65,7 @@ export function restarting(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("chain -3 rule -3 set -1");
   });
 
-  it("leaves what packets put into a dynamic set alone", async () => {
+  it("leaves the elements that packets added to a dynamic set alone", async () => {
     const declare = (): Table => {
       const table = new Table(kernel(), { family: "ip", name: NAME });
       table.set({ set: "clients", key: ["ipv4_addr"], dynamic: true, timeoutMs: 60_000, size: 1000 });
@@ -104,7 +104,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a chain that rules and elements go to takes them along", async () => {
+  it("a chain is recreated together with the rules and elements that refer to it", async () => {
     const { table, service } = serviceTable(kernel());
     service(1, 2);
     service(2, 2);
@@ -121,7 +121,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await again.table.apply()).transactions).toBe(0);
   });
 
-  it("a rejected deletion of a map and of its chains leaves nothing busy", async () => {
+  it("a refused deletion of a map and of its chains leaves nothing busy", async () => {
     const { table, service, vips } = serviceTable(kernel());
     for (let i = 1; i < 4; i++) service(i, i);
     const map = table.set({ ...VIPS, set: "more" });
@@ -148,7 +148,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a wrong count after another's reverted deletion does not prevent other deletions", async () => {
+  it("a wrong use count after another process's reverted deletion does not prevent other deletions", async () => {
     const { table } = serviceTable(kernel());
     const map = table.set({ ...VIPS, set: "more" });
     table.chain({ chain: "one-more", rules: [rule(counter)] });
@@ -172,7 +172,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a set's types, flags and comment, with the rules that look it up", async () => {
+  it("a set's types, flags and comment are changed together with the rules that look it up", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     table.chain({ chain: "c", rules: [rule(counter), rule({ match: "in-set", key: ["saddr"], set: "s" }, drop)] });
     table.set({ set: "s", key: ["ipv4_addr"] }).put(ip("1.2.3.4"));
@@ -189,7 +189,7 @@ export function recreating(kernel: () => Kernel): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a set of size auto that would overflow, once, with all its users", async () => {
+  it("a set of size auto that would overflow is recreated once, with all its users", async () => {
     const { table, service, endpoints } = serviceTable(kernel());
     service(1, 3);
     await table.apply();
@@ -211,7 +211,7 @@ export function recreating(kernel: () => Kernel): void {
 }
 
 export function elements(kernel: () => Kernel): void {
-  it("whose deletion is deferred stay until a later transaction and for a grace period", async () => {
+  it("a deferred deletion of an element happens in a later transaction, after a grace period", async () => {
     const clock = new TestClock();
     const { table, service, vips } = serviceTable(kernel(), { clock, gracePeriodMs: 400 });
     service(1, 3);
@@ -248,7 +248,7 @@ export function elements(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("chain -1 rule -1 element -1");
   });
 
-  it("that an earlier run left go after a grace period where that is asked for", async () => {
+  it("left over by an earlier run are deleted after a grace period if deferLeftovers is set", async () => {
     const before = serviceTable(kernel());
     before.service(1, 3);
     await before.table.apply();
@@ -263,7 +263,7 @@ export function elements(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("element -1");
   });
 
-  it("of interval sets change range by range", async () => {
+  it("interval sets change range by range", async () => {
     const table = new Table(kernel(), { family: "ip", name: NAME });
     const set = table.set({ set: "cidrs", key: ["ipv4_addr"], interval: true });
     set.replaceNets(["10.0.0.0/9", "10.128.0.0/9", "240.0.0.0/4"]);

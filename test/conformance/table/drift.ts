@@ -9,7 +9,7 @@ import { pack } from "../../support/operations.ts";
 import { endpoint, indexed, operations, OWN, serviceTable } from "./build.js";
 
 export function drift(world: () => KernelWorld): void {
-  it("is found and repaired after invalidate, and by a refused transaction", async () => {
+  it("is found and repaired after invalidate, and after a refused transaction", async () => {
     const { kernel } = world();
     const other = await world().other();
     const { table, service } = serviceTable(kernel);
@@ -55,7 +55,7 @@ export function drift(world: () => KernelWorld): void {
 }
 
 export function checksInTurn(world: () => KernelWorld): void {
-  it("a check of a part compares one set after the other, and of the others the number of elements", async () => {
+  it("a partial check compares one set after the other, and only counts the elements of the rest", async () => {
     const { kernel } = world();
     const other = await world().other();
     const { table, service } = serviceTable(kernel);
@@ -94,7 +94,7 @@ export function checksInTurn(world: () => KernelWorld): void {
 
 /** Since Linux 5.13. */
 export function catchAll(world: () => KernelWorld): void {
-  it("a catch-all element is found by a check, and makes the set new", async () => {
+  it("a check finds a catch-all element, and the set is recreated", async () => {
     const { kernel } = world();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -118,7 +118,7 @@ export function catchAll(world: () => KernelWorld): void {
 
 export function others(world: () => KernelWorld): void {
   const kernel = (): Kernel => world().kernel;
-  it("apply() is serialised, and nothing can be changed meanwhile", async () => {
+  it("apply() is serialised, and nothing can be changed while it runs", async () => {
     const { table, service, endpoints } = serviceTable(kernel());
     for (let i = 1; i <= 40; i++) service(i, 1);
     const both = Promise.all([table.apply(), table.apply()]);
@@ -131,7 +131,7 @@ export function others(world: () => KernelWorld): void {
     expect(endpoints.kernelValue(indexed(41, 0))).toEqual(endpoint("10.0.41.1"));
   });
 
-  it("comments and widths are as nft writes them", async () => {
+  it("comments and widths are written as nft writes them", async () => {
     const { table } = serviceTable(kernel());
     await table.apply();
     const [info] = await kernel().tables();
@@ -143,7 +143,7 @@ export function others(world: () => KernelWorld): void {
     ]);
   });
 
-  it("features are probed without a trace", async () => {
+  it("probing the features leaves no trace", async () => {
     const table = new LibraryTable(kernel(), { family: "ip", name: OWN.table });
     const before = await kernel().generation();
     const features = await table.features();
@@ -166,7 +166,7 @@ export function others(world: () => KernelWorld): void {
     expect(table.features()).toBe(table.features());
   });
 
-  it("close() refuses what comes later", async () => {
+  it("calls after close() are refused", async () => {
     const { table } = serviceTable(kernel());
     await table.apply();
     table.close();

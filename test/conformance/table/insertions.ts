@@ -36,7 +36,7 @@ export function insertions(world: () => KernelWorld): void {
     ]);
   });
 
-  it("go before and behind what others have there, and are found again", async () => {
+  it("are written before and after the other rules of a chain, and recognized later", async () => {
     const table = inserting();
     table.insertions({ ...FORWARD, mode: "insert", rules: ours("A", "B") });
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Y", "Z") });
@@ -60,7 +60,7 @@ export function insertions(world: () => KernelWorld): void {
     expect(await listed()).toBe("f1 f2");
   });
 
-  it("come back when they are lost or out of place", async () => {
+  it("are restored if they are lost or out of place", async () => {
     const table = inserting();
     table.insertions({ ...FORWARD, mode: "insert", rules: ours("A") });
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Z") });
@@ -78,7 +78,7 @@ export function insertions(world: () => KernelWorld): void {
     expect(await listed()).toBe("A Z");
   });
 
-  it("wait for a chain that is not there, and go with destroy", async () => {
+  it("wait for a missing chain, and are removed by destroy", async () => {
     const table = inserting();
     table.insertions({ family: "ip", table: "absent", chain: "INPUT", mode: "insert", rules: ours("A") });
     table.insertions({
@@ -127,7 +127,7 @@ export function insertions(world: () => KernelWorld): void {
   }
   const second = async (): Promise<number> => (await world().kernel.rules(SECOND, "output")).length;
 
-  it("of an earlier run go from chains that are no longer named, with the first apply", async () => {
+  it("left over by an earlier run are removed from chains that are no longer named, by the first apply", async () => {
     await earlierRun();
     const table = inserting();
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Y") });
@@ -136,14 +136,14 @@ export function insertions(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("of an earlier run go with destroy, whatever is named", async () => {
+  it("left over by an earlier run are removed by destroy, whichever chains are named", async () => {
     await earlierRun();
     const table = inserting();
     expect(operations(await table.destroy())).toBe("table -1 rule -2");
     expect([await listed(), await second()]).toEqual(["f1 f2", 0]);
   });
 
-  it("are known by their mark: other marks, and comments that are none, stay", async () => {
+  it("are known by their mark: rules with other marks or ordinary comments stay", async () => {
     const { kernel } = world();
     await kernel.commit([{ op: "delete", kind: "table", ...theirs }]);
     await kernel.commit([
@@ -157,7 +157,7 @@ export function insertions(world: () => KernelWorld): void {
     expect(comments).toEqual(["v2:AAAAAAAAAAAAAAAA", "test:short", "f1"]);
   });
 
-  it("in a table that another program owns are left to it: nothing there can be changed", async () => {
+  it("insertions in a table that another program owns are not touched", async () => {
     const { facts } = world();
     const other = await world().other();
     const owned = { family: "ip", table: "owned" } as const;
@@ -193,7 +193,7 @@ export function insertions(world: () => KernelWorld): void {
     expect(await table.check()).toBe("same");
   });
 
-  it("are watched: a flushed chain is noticed, other tables and chains are nothing to us", async () => {
+  it("are watched: a flushed chain is noticed, and other tables and chains are ignored", async () => {
     const { kernel } = world();
     const other = await world().other();
     const table = inserting();
@@ -227,7 +227,7 @@ export function insertions(world: () => KernelWorld): void {
     }
   });
 
-  it("that wait for a chain say when to come back, with backoff", async () => {
+  it("insertions that wait for a chain return the time of the next try, with backoff", async () => {
     const clock = new TestClock();
     const { kernel } = world();
     const table = new InsertedRules(kernel, { own: OWN, ownerMark: "test", clock });
@@ -257,7 +257,7 @@ export function insertions(world: () => KernelWorld): void {
     expect([first.transactions, second.transactions, await listed()]).toEqual([2, 0, "A f1 f2"]);
   });
 
-  it("are written again after another process deleted the rule next to them meanwhile", async () => {
+  it("are written again if another process deleted the rule next to them meanwhile", async () => {
     const { kernel } = world();
     const other = await world().other();
     const table = inserting();

@@ -32,7 +32,7 @@ async function content(kernel: Kernel): Promise<unknown> {
 
 /** Before Linux 6.9. */
 export function notOwning(world: () => KernelWorld): void {
-  it("the table is a plain one, and a new start writes nothing", async () => {
+  it("the table is a plain one, and a restart writes nothing", async () => {
     const { kernel } = world();
     const first = serviceTable(kernel, { own: true });
     first.service(1, 2);
@@ -44,7 +44,7 @@ export function notOwning(world: () => KernelWorld): void {
     expect(await next.table.apply()).toMatchObject({ transactions: 0 });
   });
 
-  it("what others change in it is put right", async () => {
+  it("other processes' changes in it are repaired", async () => {
     const { kernel } = world();
     const other = await world().other();
     const { table, service } = serviceTable(kernel, { own: true });
@@ -80,7 +80,7 @@ export function owning(world: () => KernelWorld): void {
     return made;
   }
 
-  it("while it is owned, others can neither change nor delete it", async () => {
+  it("an owned table cannot be changed or deleted by others", async () => {
     const { table } = owned();
     expect(await table.owned()).toBe(true);
     await table.apply();
@@ -93,7 +93,7 @@ export function owning(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("when its owner ends it stays, and the next one claims it with nothing else", async () => {
+  it("the table stays after its owner's end, and the next owner claims it without other changes", async () => {
     const { table } = owned(other);
     await table.apply();
     const before = [await content(kernel), await handles(kernel)];
@@ -107,7 +107,7 @@ export function owning(world: () => KernelWorld): void {
     expect((await next.table.apply()).transactions).toBe(0);
   });
 
-  it("is claimed with the first transaction that changes it", async () => {
+  it("the table is claimed with the first transaction that changes it", async () => {
     await owned(other).table.apply();
     await other.close();
     const next = owned();
@@ -118,7 +118,7 @@ export function owning(world: () => KernelWorld): void {
     expect(operations(result)).toBe("table +1 chain +1 rule +1 element +2 -1");
   });
 
-  it("cannot be had while another program owns it; that is said, and it is had afterwards", async () => {
+  it("a table that another program owns is reported, and claimed after that program's end", async () => {
     await owned(other).table.apply();
     for (const { table } of [owned(), plain()]) {
       await expect(table.apply()).rejects.toMatchObject({
@@ -134,7 +134,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await facts(kernel)).toEqual({ flags: OWNED, owner: kernel.portId });
   });
 
-  it("a table that another process has come to own is noticed when it is written to", async () => {
+  it("a write notices that another process now owns the table", async () => {
     const { table, service } = plain();
     await table.apply();
     await other.commit([deleteTable, { op: "add", kind: "table", ...OWN, flags: OWNED }]);
@@ -145,7 +145,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await facts(kernel)).toEqual({ flags: 0 });
   });
 
-  it("a plain table is recreated to be owned, in one transaction", async () => {
+  it("a plain table is recreated as an owned one, in one transaction", async () => {
     await plain().table.apply();
     const before = await content(kernel);
     const { table } = owned();
@@ -157,7 +157,7 @@ export function owning(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("a table that was owned is recreated as a plain one, in one transaction", async () => {
+  it("a formerly owned table is recreated as a plain one, in one transaction", async () => {
     await owned(other).table.apply();
     const before = await content(kernel);
     await other.close();
@@ -169,7 +169,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await content(kernel)).toEqual(before);
   });
 
-  it("is removed by its owner, and by any process after the owner's end", async () => {
+  it("a table is removed by its owner, and by any process after the owner's end", async () => {
     const { table } = owned();
     await table.apply();
     expect(operations(await table.destroy())).toBe("table -1");
@@ -179,7 +179,7 @@ export function owning(world: () => KernelWorld): void {
     expect(await kernel.tables()).toEqual([]);
   });
 
-  it("that is dormant is activated and claimed at once", async () => {
+  it("a dormant table is activated and claimed at once", async () => {
     await owned(other).table.apply();
     await other.close();
     await kernel.commit([{ op: "add", kind: "table", ...OWN, flags: TableFlag.persist | TableFlag.dormant }]);

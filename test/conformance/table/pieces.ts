@@ -39,7 +39,7 @@ export function pieces(world: () => KernelWorld): void {
   };
   const chains = async (): Promise<string[]> => (await world().kernel.chains(OWN)).map(({ chain }) => chain);
 
-  it("go before the first hook, after the other chains", async () => {
+  it("are written before the first hook, after the other chains", async () => {
     const { kernel } = world();
     const whole = serviceTable(kernel);
     whole.service(1, ENDPOINT_COUNT);
@@ -66,7 +66,7 @@ export function pieces(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("are one transaction with everything else if they are few, or if a rule names their set", async () => {
+  it("are written in one transaction with the rest if they are few, or if a rule names their set", async () => {
     const { table, service } = serviceTable(world().kernel, { pieceElements: PIECE });
     service(1, PIECE);
     expect(await table.apply()).toMatchObject({ transactions: 1 });
@@ -75,7 +75,7 @@ export function pieces(world: () => KernelWorld): void {
     expect(await table.apply()).toMatchObject({ transactions: 2 });
   });
 
-  it("are completed after a failure, and after an end in their midst", async () => {
+  it("are completed after a failure, and after the process ended halfway", async () => {
     const { kernel } = world();
     const first = serviceTable(kernel, { pieceElements: PIECE });
     first.service(1, PIECE * 5);
@@ -99,7 +99,7 @@ export function pieces(world: () => KernelWorld): void {
     expect((await first.table.apply()).transactions).toBe(0);
   });
 
-  it("go ahead of the switch to sets of other names", async () => {
+  it("are written before the switch to sets with other names", async () => {
     const { kernel } = world();
     const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
     service(1, 2);
@@ -122,7 +122,7 @@ export function pieces(world: () => KernelWorld): void {
     ["changes another table", { op: "add", kind: "table", family: "ip", table: "other" }],
     ["deletes the table", { op: "delete", kind: "table", family: "ip", table: NAME }],
     ["empties the set", { op: "flush", kind: "elements", family: "ip", table: NAME, set: "endpoints" }],
-  ] as const)("are all there when another process %s in between", async (_what, op) => {
+  ] as const)("are all there after another process %s in between", async (_what, op) => {
     const { kernel } = world();
     const { table, service } = serviceTable(kernel, { pieceElements: PIECE });
     service(1, ENDPOINT_COUNT);

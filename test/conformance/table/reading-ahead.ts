@@ -65,7 +65,7 @@ export function readingAhead(world: () => KernelWorld): void {
   });
   afterEach(() => watch.close());
 
-  it("serves the first load and apply: nothing is read twice, nothing written", async () => {
+  it("its result serves the first load and apply: nothing is read twice, and nothing is written", async () => {
     again.table.readAhead();
     await isRead();
     await again.table.load();
@@ -74,7 +74,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(reads.toSorted()).toEqual(["endpoints", "vips"]);
   });
 
-  it("serves them if only other tables changed, according to events", async () => {
+  it("its result is used if, according to events, only other tables changed", async () => {
     await watch.open();
     again.table.readAhead();
     await isRead();
@@ -85,7 +85,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(await again.table.apply()).toMatchObject({ transactions: 0 });
   });
 
-  it("is repeated if something changed, and no event says what", async () => {
+  it("the table is read again if something changed and no event says what", async () => {
     again.table.readAhead();
     await isRead();
     await other.commit([{ op: "add", kind: "table", family: "ip", table: "elsewhere" }]);
@@ -93,7 +93,7 @@ export function readingAhead(world: () => KernelWorld): void {
     expect(reads).toHaveLength(4);
   });
 
-  it("leaves a set whose desired form differs to be recreated", async () => {
+  it("a set whose desired form differs is recreated", async () => {
     await watch.open();
     again.table.readAhead();
     again.table.removeSet("endpoints");
@@ -108,7 +108,7 @@ export function readingAhead(world: () => KernelWorld): void {
 
   for (const [deed, { does, undone }] of Object.entries(DEEDS)) {
     for (const [when, wait] of [
-      ["while it is under way", () => Promise.resolve()],
+      ["during it", () => Promise.resolve()],
       ["between it and the first apply", isRead],
     ] as const) {
       it(`${deed}, ${when}: undone`, async () => {

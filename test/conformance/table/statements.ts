@@ -61,8 +61,8 @@ function matches(net: (n: number) => string): [string, ...Statement[]][] {
     ["an interface and a mark in a set", { match: "in-set", key: ["iifname", "mark"], set: "interfaces" }],
     ["original addresses in a set", { match: "in-set", key: CT, set: "connections" }],
     ["an original address", { match: "address", ct: "original", direction: "source", nets: [net(0)] }],
-    ["not an answer's address", { match: "address", ct: "reply", direction: "source", nets: [net(1)], negate: true }],
-    ["an answer's addresses", { match: "address", ct: "reply", direction: "destination", nets: [net(0), net(2)] }],
+    ["not a reply's address", { match: "address", ct: "reply", direction: "source", nets: [net(1)], negate: true }],
+    ["a reply's addresses", { match: "address", ct: "reply", direction: "destination", nets: [net(0), net(2)] }],
   ];
 }
 
@@ -133,7 +133,7 @@ const COMMON: [string, ...Statement[]][] = [
   ["jump", { action: "verdict", verdict: { verdict: "jump", chain: "target" } }],
   ["goto", { action: "verdict", verdict: { verdict: "goto", chain: "target" } }],
   ["verdict map", { action: "vmap", key: ["daddr", "l4proto", "dport"], map: "vips" }],
-  ["verdict map by draw", { action: "vmap", key: [numgen(3)], map: "draws" }],
+  ["a verdict map with a random key", { action: "vmap", key: [numgen(3)], map: "draws" }],
   ["reject", { action: "reject" }],
   ["reject admin-prohibited", { action: "reject", with: "admin-prohibited" }],
   ["reject host-unreachable", { action: "reject", with: "host-unreachable" }],

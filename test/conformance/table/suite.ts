@@ -26,18 +26,18 @@ export function describeTable(name: string, open: OpenKernelWorld, facts = OF_TH
     describe("applying", () => applying(() => kernel));
     describe("restarting", () => restarting(() => kernel));
     describe("taking a table over", () => takingOver(() => kernel));
-    describe("what cannot be changed in place", () => recreating(() => kernel));
+    describe("objects that cannot be changed in place", () => recreating(() => kernel));
     describe("elements", () => elements(() => kernel));
     describe("elements in pieces", () => pieces(() => world));
     describe("drift", () => drift(() => world));
-    describe("a check of a part", () => checksInTurn(() => world));
-    if (facts.catchAll) describe("drift to elements for all keys", () => catchAll(() => world));
+    describe("a partial check", () => checksInTurn(() => world));
+    if (facts.catchAll) describe("drift in catch-all elements", () => catchAll(() => world));
     describe("reading ahead", () => readingAhead(() => world));
     describe("tampering", () => tampering(() => world));
     describe("watching", () => watching(() => world));
-    if (facts.persist) describe("owning", () => owning(() => world));
-    else describe("owning, if the kernel does not support it", () => notOwning(() => world));
+    if (facts.persist) describe("ownership", () => owning(() => world));
+    else describe("ownership, if the kernel does not support it", () => notOwning(() => world));
     describe("insertions", () => insertions(() => world));
-    describe("the rest", () => others(() => world));
+    describe("other behaviour", () => others(() => world));
   });
 }

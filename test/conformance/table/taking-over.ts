@@ -48,7 +48,7 @@ export function takingOver(kernel: () => Kernel): void {
   const sets = async (): Promise<string[]> => (await kernel().sets(OWN)).map(({ set }) => set).toSorted();
   const generation = async (): Promise<number> => (await kernel().generation()).id;
 
-  it("takes a table over that looks quite different", async () => {
+  it("takes over a table with different contents", async () => {
     const ref = OWN;
     await kernel().commit([
       { op: "add", kind: "table", ...ref },
@@ -140,7 +140,7 @@ export function takingOver(kernel: () => Kernel): void {
       transactions: 2,
     },
   ]) {
-    it(`leaves nothing of the former table at once where its map holds on to a chain that ${title}`, async () => {
+    it(`removes a former table at once if its map refers to a chain that ${title}`, async () => {
       await kernel().commit(formerTable(chain, comment));
       const before = await generation();
       const { table, service } = serviceTable(kernel());
@@ -161,7 +161,7 @@ export function takingOver(kernel: () => Kernel): void {
     });
   }
 
-  it("empties kept objects as soon as something that their rules name is recreated", async () => {
+  it("empties kept objects as soon as an object that their rules name is recreated", async () => {
     const before = serviceTable(kernel());
     before.service(1, 1);
     before.table.chain({ chain: "old", rules: [draw(7)] });
@@ -182,7 +182,7 @@ export function takingOver(kernel: () => Kernel): void {
     expect(await sets()).toEqual(["endpoints", "vips"]);
   });
 
-  it("keeps what packets may be under way in although a first write was refused for something else", async () => {
+  it("keeps objects that packets in flight may use, even after a first write was refused for another reason", async () => {
     await kernel().commit(formerTable("svc-2"));
     const clock = new TestClock();
     const { table, service } = serviceTable(kernel(), { clock });

@@ -64,15 +64,15 @@ function wanted(kernel: Kernel): ServiceTable {
 }
 
 const TAMPERINGS: readonly (readonly [string, readonly Op[]])[] = [
-  ["a rule that jumps to a bound chain goes, and its chain with it", boundChain],
+  ["a rule that jumps to a bound chain is deleted together with the chain", boundChain],
   [
-    "a bound chain does not keep the chains that it leads to",
+    "a bound chain does not keep the chains that it refers to",
     [...boundChain, { op: "flush", kind: "elements", ...OWN, set: "vips" }],
   ],
-  ["a dormant table wakes", [toSleep]],
-  ["a dormant table that lacks a base chain wakes with it", [...noBaseChain, toSleep]],
+  ["a dormant table is activated", [toSleep]],
+  ["a dormant table that lacks a base chain is activated with that chain", [...noBaseChain, toSleep]],
   [
-    "a dormant table with a base chain at another hook wakes with the right one",
+    "a dormant table with a base chain at another hook is activated with the right one",
     [
       ...noBaseChain,
       { op: "add", kind: "chain", ...OWN, chain: "nat-prerouting", base: { type: "nat", hook: 3, priority: -100 } },
@@ -84,7 +84,7 @@ const TAMPERINGS: readonly (readonly [string, readonly Op[]])[] = [
 
 export function tampering(world: () => KernelWorld): void {
   for (const [title, ops] of TAMPERINGS) {
-    it(`${title}: at the next apply, and at a start`, async () => {
+    it(`${title}, at the next apply and at a start`, async () => {
       const { kernel } = world();
       const other = await world().other();
       const { table } = wanted(kernel);
@@ -111,9 +111,9 @@ export function tampering(world: () => KernelWorld): void {
 
   for (const [what, first] of [
     ["was deleted", [otherComment[0]]],
-    ["had been recreated", otherComment],
+    ["was recreated", otherComment],
   ] as const) {
-    it(`a table that serves packets under another comment is written from scratch, where it ${what} just before`, async () => {
+    it(`a table that serves packets under another comment is written from scratch if it ${what} just before`, async () => {
       const { kernel } = world();
       const other = await world().other();
       const { table } = wanted(kernel);
@@ -164,7 +164,7 @@ export function tampering(world: () => KernelWorld): void {
     ]);
   });
 
-  it("an apply that rebuilds writes the table in one transaction, with what packets had put into it", async () => {
+  it("an apply that rebuilds writes the table in one transaction, including the elements that packets added", async () => {
     const { kernel } = world();
     const other = await world().other();
     const { table } = wanted(kernel);

@@ -121,7 +121,7 @@ export const DEEDS: Readonly<
     undone: "element +2",
     said: "set vips: elements 2 gone",
   },
-  "put the table to sleep": {
+  "make the table dormant": {
     does: () => [{ op: "add", kind: "table", ...OWN, flags: 1 }],
     undone: "table +1",
     said: "the table's flags are dormant, not none",
@@ -182,7 +182,7 @@ export function watching(world: () => KernelWorld): void {
       expect(own.table.invalidated).toBe(false);
     });
 
-    it(`${deed}: found by a check where no event tells`, async () => {
+    it(`${deed}: found by a check if no event reports it`, async () => {
       await watch.close();
       expect(await own.table.check()).toBe("same");
       await other.commit(await does(world().kernel));
@@ -196,7 +196,7 @@ export function watching(world: () => KernelWorld): void {
     });
   }
 
-  it("nothing is noticed of our own changes, of other tables, and of what packets fill", async () => {
+  it("our own changes, those of other tables, and elements that packets add are not noticed", async () => {
     own.service(3, 1);
     await own.table.apply();
     await other.commit([{ op: "add", kind: "table", family: "ip", table: "elsewhere" }]);
@@ -215,7 +215,7 @@ export function watching(world: () => KernelWorld): void {
   const setsByName = async (): Promise<Record<string, Awaited<ReturnType<Kernel["sets"]>>[number]>> =>
     Object.fromEntries((await world().kernel.sets(OWN)).map((set) => [set.set, set]));
 
-  it("a change of ours goes out with the repair, or before it when that has to wait", async () => {
+  it("a change of ours is written with the repair, or before it if the repair has to wait", async () => {
     await other.commit([noElement(indexed(1, 0))]);
     await nextChange();
     own.service(3, 2);
@@ -228,7 +228,7 @@ export function watching(world: () => KernelWorld): void {
     expect(after.drift?.changes).toEqual(["set endpoints: elements 1 gone"]);
   });
 
-  it("what cannot be written before the repair says so, and is written with it", async () => {
+  it("a change that cannot be written before the repair says so, and is written with it", async () => {
     await other.commit([noElement(indexed(1, 0))]);
     await nextChange();
     own.service(1, 2, 50);
@@ -236,7 +236,7 @@ export function watching(world: () => KernelWorld): void {
     expect(operations(await own.table.apply())).toBe("element +2 -1");
   });
 
-  it("a check compares ranges and elements that wait for their deletion, and not what packets fill", async () => {
+  it("a check compares ranges and elements that wait for deletion, but not elements that packets add", async () => {
     await watch.close();
     own.table.set({ set: "nets", key: ["ipv4_addr"], interval: true }).replaceNets(["10.0.0.0/8", "192.168.0.0/16"]);
     own.service(2, 1);
@@ -260,7 +260,7 @@ export function watching(world: () => KernelWorld): void {
     expect(await own.table.check()).toBe("same");
   });
 
-  it("counters and what packets filled outlive the repair of something else", async () => {
+  it("counters and elements that packets added survive the repair of other objects", async () => {
     const { kernel } = world();
     own.table.chain({ chain: "counting", rules: [rule(counter)] });
     await own.table.apply();

@@ -24,7 +24,7 @@ export function fetchIptables(): void {
 /** Returns the directory to prepend to PATH. Throws if `fetchIptables` was not called. */
 export function iptablesPath(backend: Backend): string {
   if (!existsSync(path.join(commands(backend), "iptables")))
-    throw new Error("iptables was not unpacked; npm run test:kube-proxy");
+    throw new Error("iptables was not unpacked. Run `npm run test:kube-proxy`.");
   return commands(backend);
 }
 

@@ -4,8 +4,7 @@ import { spawnSync } from "node:child_process";
 /** Returns its path. Throws if there is none, and says how to get one. */
 export function kubeProxyProgram(): string {
   const program = process.env["KUBE_PROXY"] ?? "";
-  if (program === "")
-    throw new Error("KUBE_PROXY names no program; test/kube-proxy/README.md says where a kube-proxy comes from");
+  if (program === "") throw new Error("KUBE_PROXY is not set; test/kube-proxy/README.md says how to get a kube-proxy");
   return program;
 }
 

@@ -104,7 +104,7 @@ function extension(id: Buffer, value: Buffer, critical = false): Buffer {
 function generalName(host: string): Buffer {
   if (isIP(host) === 0) return element(0x82, Buffer.from(host));
   if (isIPv4(host)) return element(0x87, Buffer.from(host.split(".").map(Number)));
-  if (host !== "::1") throw new Error(`${host}: of IPv6 only ::1 is supported`);
+  if (host !== "::1") throw new Error(`${host}: the only supported IPv6 address is ::1`);
   return element(0x87, Buffer.from([...Array.from({ length: 15 }, () => 0), 1]));
 }
 

@@ -80,7 +80,7 @@ export function groupPath(resource: Resource): string {
 
 export function resourceOfKind(kind: string): Resource {
   const resource = RESOURCES.find((one) => one.kind === kind);
-  if (resource === undefined) throw new Error(`the double does not serve objects of kind ${kind}`);
+  if (resource === undefined) throw new Error(`the test API server does not serve objects of kind ${kind}`);
   return resource;
 }
 

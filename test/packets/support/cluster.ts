@@ -81,7 +81,7 @@ export class Cluster {
 
   /** Every pod but the silent ones answers with its name on POD_PORT, in both families and over all three protocols. */
   static async create(pods: readonly PodOptions[] = PODS, silent: readonly string[] = []): Promise<Cluster> {
-    if (!existsSync(MAIN)) throw new Error("dist/main.js is missing: npm run build");
+    if (!existsSync(MAIN)) throw new Error("dist/main.js is missing. Run `npm run build`.");
     const cluster = new Cluster(await Lab.create({ pods }));
     // Set them before any test sets its own; on a fast machine the kernel's defaults stay.
     if (patience(1) > 1) await cluster.node.sysctl(HANDSHAKES);
@@ -116,7 +116,7 @@ export class Cluster {
   /** "client", "node", …, or a pod. */
   source(name: string): Source {
     const known = this.#sources.get(name);
-    if (!known) throw new Error(`nobody here is called ${name}`);
+    if (!known) throw new Error(`no client or pod is named ${name}`);
     return known;
   }
 

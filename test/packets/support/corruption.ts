@@ -130,7 +130,7 @@ export const DAMAGES: Readonly<Record<string, Damage>> = {
   },
   "the table dormant": ({ family }) => [`add table ${table(family)} { flags dormant; }`],
   "a base chain deleted": (means) => without(means.family, means.pick(bases(means)).name),
-  "a base chain somewhere else": (means) => {
+  "a base chain at another hook": (means) => {
     const { name } = means.pick(bases(means));
     return [...without(means.family, name), `add chain ${table(means.family)} ${name} { ${baseSpec(means)} }`];
   },
@@ -176,7 +176,7 @@ export const DAMAGES: Readonly<Record<string, Damage>> = {
       `add set ${table(family)} ${set} { type ${type}; }`,
     ];
   },
-  "a verdict map that leads to a chain": (means) => [
+  "a verdict map that refers to a chain": (means) => [
     `add map ${table(means.family)} theirs { type mark : verdict; elements = { 1 : goto ${means.pick(plain(means)).name} }; }`,
     `insert rule ${table(means.family)} ${means.pick(means.table.chains).name} meta mark vmap @theirs`,
   ],

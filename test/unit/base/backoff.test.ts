@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Backoff } from "../../../src/base/backoff.js";
 
-test("next() doubles the wait with each failure up to the maximum; reset() starts from the beginning", () => {
+test("next() doubles the wait after each failure up to the maximum; reset() starts again", () => {
   const backoff = new Backoff({ firstMs: 100, longestMs: 1000 });
   expect(Array.from({ length: 6 }, () => backoff.next())).toEqual([100, 200, 400, 800, 1000, 1000]);
   expect(backoff.failures).toBe(6);
@@ -15,7 +15,7 @@ test("next() returns the longest wait however many failures there were", () => {
   expect(backoff.next()).toBe(1000);
 });
 
-test("with jitter each wait is stretched by up to its own length", () => {
+test("with jitter each wait is extended by up to its own length", () => {
   const waits = Array.from({ length: 200 }, () => new Backoff({ firstMs: 100, longestMs: 1000, jitter: true }).next());
   expect(Math.min(...waits)).toBeGreaterThanOrEqual(100);
   expect(Math.max(...waits)).toBeLessThan(200);

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { closest } from "../../../src/base/closest.js";
 
-test("the nearest known name, when there is one", () => {
+test("the nearest known name is returned, if there is one", () => {
   const known = ["clusterCIDR", "bindAddress", "mode"];
   expect(closest("clusterCidrs", known)).toBe("clusterCIDR");
   expect(closest("BINDADDRESS", known)).toBe("bindAddress");

@@ -6,7 +6,7 @@ import { expect, it } from "vitest";
 const run = promisify(execFile);
 const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta.url));
 
-it("no helper takes part in the pauses that follow, and V8 knows all the flags", async () => {
+it("no helper thread takes part in later pauses, and V8 knows all the flags", async () => {
   const script = `
     import { setUpCollector } from ${JSON.stringify(MODULE)};
     setUpCollector();

@@ -11,7 +11,7 @@ test.each([
   expect(counted(count, "entry", "entries")).toBe(text);
 });
 
-test("an s is the plural of most words", () => {
+test("most words form their plural with s", () => {
   expect([counted(1, "packet"), counted(10, "packet")]).toEqual(["1 packet", "10 packets"]);
 });
 
@@ -30,7 +30,7 @@ const OTHERS = [
   "two ${protocol}",
 ];
 
-test("messages with a count use it", () => {
+test("messages with a count use the plural", () => {
   const source = join(import.meta.dirname, "../../../src");
   const nouns =
     "packets|services|endpoints|connections|entries|elements|bytes|fields|warnings|errors|times|slots|sets|chains|networks|VIPs|ports|writes|problems";

@@ -82,7 +82,7 @@ async function wakeUps(script: string): Promise<number> {
   return loopEvents() - before;
 }
 
-describe("a busy file beside the one that matters", () => {
+describe("a busy file next to the watched one", () => {
   test("100,000 writes to a log that stays open cause no wake-up", async () => {
     open();
     put("config");
@@ -96,7 +96,7 @@ describe("a busy file beside the one that matters", () => {
     expect(told.every((file) => file === "config")).toBe(true);
   });
 
-  test("100,000 times opened, written and closed: a few wake-ups a second, and changes are told meanwhile", async () => {
+  test("100,000 openings, writes and closings cause a few wake-ups a second, and changes are reported meanwhile", async () => {
     open();
     const start = performance.now();
     const writing = wakeUps(`
@@ -115,8 +115,8 @@ describe("a busy file beside the one that matters", () => {
   });
 });
 
-describe("what is noticed", () => {
-  test("a file written in place, when it is closed", async () => {
+describe("reported changes", () => {
+  test("a file is written in place, and closed", async () => {
     put("config");
     open();
     const file = openSync(join(directory, "config"), "w");
@@ -127,7 +127,7 @@ describe("what is noticed", () => {
     await tells("config");
   });
 
-  test("an editor that moves the file away, writes it again, or renames another one", async () => {
+  test("an editor moves the file away, writes it again, or renames another one", async () => {
     put("config");
     open();
     const path = join(directory, "config");
@@ -137,14 +137,14 @@ describe("what is noticed", () => {
     expect(await tellsAfter(() => rename(join(directory, ".config.swp"), path))).toEqual(["config"]);
   });
 
-  test("a file that is deleted, and comes back", async () => {
+  test("a file is deleted, and created again", async () => {
     put("config");
     open();
     expect(await tellsAfter(() => unlink(join(directory, "config")))).toEqual(["config"]);
     expect(await tellsAfter(() => put("config"))).toContain("config");
   });
 
-  test("a ConfigMap's link ..data that is swapped", async () => {
+  test("a ConfigMap's link ..data is swapped", async () => {
     for (const version of ["..v1", "..v2"]) await mkdir(join(directory, version));
     await symlink("..v1", join(directory, "..data"));
     open();
@@ -156,7 +156,7 @@ describe("what is noticed", () => {
     ).toContain(undefined);
   });
 
-  test("a file elsewhere that a link leads to, and no other file there", async () => {
+  test("a file elsewhere that a link refers to changes; other files there are ignored", async () => {
     const elsewhere = join(root, "elsewhere");
     await mkdir(elsewhere);
     const opened = open();
@@ -177,7 +177,7 @@ describe("what is noticed", () => {
 
 describe("the directory itself", () => {
   test.each([
-    ["is removed and made again", () => rm(directory, { recursive: true }), () => mkdir(directory)],
+    ["is removed and created again", () => rm(directory, { recursive: true }), () => mkdir(directory)],
     [
       "is moved away, and another one takes its place",
       () => rename(directory, join(root, "old")),
@@ -187,11 +187,11 @@ describe("the directory itself", () => {
       },
     ],
     [
-      "goes with the one that holds it",
+      "disappears together with its parent",
       () => rm(root, { recursive: true }),
       () => mkdir(directory, { recursive: true }),
     ],
-  ])("%s: changes in the new one are told", async (_, goes, comes) => {
+  ])("%s: changes in the new one are reported", async (_, goes, comes) => {
     put("config");
     open();
     expect(await tellsAfter(goes)).toContain(undefined);
@@ -217,7 +217,7 @@ describe("the directory itself", () => {
     expect(told).toEqual([]);
   });
 
-  test("is not there yet when the watch is opened", async () => {
+  test("does not exist yet when the watch is opened", async () => {
     await rm(directory, { recursive: true });
     open();
     expect(await tellsAfter(() => mkdir(directory))).toContain(undefined);
@@ -235,7 +235,7 @@ describe("the directory itself", () => {
   });
 });
 
-test("an overflowing kernel queue: everything is checked, and later changes are reported", async () => {
+test("an overflow of the kernel's queue checks everything, and later changes are reported", async () => {
   const limit = Number(readFileSync("/proc/sys/fs/inotify/max_queued_events", "utf8"));
   open();
   // Nobody reads meanwhile. The script alternates between two files, because the kernel merges an event with an equal
@@ -249,7 +249,7 @@ test("an overflowing kernel queue: everything is checked, and later changes are 
   expect(await tellsAfter(() => put("config"))).toContain("config");
 });
 
-test("a system that refuses to watch: the directory is polled, and a note says so", async () => {
+test("a system without watches polls the directory, and a note says so", async () => {
   open(() => {
     throw new Error("inotify_init1: EMFILE (Too many open files)");
   });

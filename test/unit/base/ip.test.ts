@@ -72,7 +72,7 @@ describe("parseAddress", () => {
     "1:2:3:4:5:6:7:1.2.3.4",
     "1:1.2.3.4:2::",
     "host.example",
-  ])("%j is no address", (text) => {
+  ])("%j is not an address", (text) => {
     expect(parseAddress(text)).toBeUndefined();
     expect(parseCIDR(`${text}/1`)).toBeUndefined();
   });
@@ -93,7 +93,7 @@ describe("packAddress", () => {
     expect([...into.subarray(0, 4)]).toEqual([1, 2, 3, 4]);
   });
 
-  test("a full IPv6 address does not depend on what was there before", () => {
+  test("a full IPv6 address does not depend on the earlier bytes", () => {
     const into = new Uint8Array(16).fill(0xff);
     packAddress("1::", into, 0);
     expect(formatAddress(into)).toBe("1::");
@@ -134,18 +134,18 @@ describe("parseCIDR", () => {
     "10.0.0.0/8/8",
     "::/129",
     "::ffff:1.2.3.4/8",
-  ])("%j is none", (text) => {
+  ])("%j is not a CIDR", (text) => {
     expect(parseCIDR(text)).toBeUndefined();
   });
 
-  test("contains addresses of its own family alone", () => {
+  test("it contains only addresses of its own family", () => {
     const prefix = parseCIDR("10.96.0.0/12");
     expect(prefix && prefixContains(prefix, "10.111.255.255")).toBe(true);
     expect(prefix && prefixContains(prefix, "10.112.0.0")).toBe(false);
     expect(prefix && prefixContains(prefix, "::1")).toBe(false);
   });
 
-  test("merging leaves no overlap", () => {
+  test("merging removes overlaps", () => {
     expect(merge("10.1.0.0/16", "10.0.0.0/8", "10.2.3.0/24", "9.0.0.0/8", "10.0.0.0/8", "11.0.0.0/9")).toEqual([
       "9.0.0.0/8",
       "10.0.0.0/8",
@@ -186,7 +186,7 @@ describe("specialKindOf", () => {
       "255.255.255.254",
     ],
     ...["::2", "::1:0", "1::", "fec0::1", "fe7f::1", "fd00::1", "2001:db8::1", "no address"],
-  ])("%s is none of them", (text) => {
+  ])("%s is not a special address", (text) => {
     expect(specialKindOf(text)).toBeUndefined();
   });
 });

@@ -24,7 +24,7 @@ function line(say: (log: Logger) => void): string {
 }
 
 describe("a line of JSON", () => {
-  test("has ts in RFC 3339, level as a word, klog's v, msg and the fields", () => {
+  test("has ts in RFC 3339, the level as a word, klog's v, msg and the fields", () => {
     const fields = JSON.parse(
       line((log) => log.info({ family: "ip", ...serviceFields("shop/web") }, "synced")),
     ) as object;
@@ -39,7 +39,7 @@ describe("a line of JSON", () => {
     });
   });
 
-  test("of -v=2 has the level info", () => {
+  test("has level info with -v=2", () => {
     expect(JSON.parse(line((log) => log.verbose("done")))).toMatchObject({ level: "info", v: 2 });
   });
 
@@ -52,7 +52,7 @@ describe("a line of JSON", () => {
     expect((JSON.parse(line((log) => log[level]("done"))) as { v?: number }).v).toBe(v);
   });
 
-  test("has err in the error's words, with its code, or with the stack where it has none", () => {
+  test("has err with the error's words, and with its code, or with the stack if it has no code", () => {
     const refused = Object.assign(new Error("no room"), { code: "ENOSPC" });
     expect(JSON.parse(line((log) => log.warn({ err: refused }, "written")))).toMatchObject({
       err: "no room",
@@ -67,7 +67,7 @@ describe("a line of text", () => {
   const text = (fields: object, msg: string): string =>
     logfmt(line((log) => log.info(fields, msg))).replace(/ts=\S+/, "ts=T");
 
-  test("is logfmt: values that are no plain words are quoted, objects become fields with dots", () => {
+  test("is logfmt: values that are not plain words are quoted, and objects become dotted fields", () => {
     const fields = {
       family: "ip",
       took: 1.5,
@@ -81,11 +81,11 @@ describe("a line of text", () => {
     );
   });
 
-  test("is one line whatever is in it", () => {
+  test("stays one line whatever its values are", () => {
     expect(text({ err: "first\nsecond" }, "failed")).toBe('ts=T level=info msg=failed err="first\\nsecond"\n');
   });
 
-  test("has no control character, whatever is in it", () => {
+  test("has no control character, whatever its values are", () => {
     const hostile = "\u001b[31m\u009b2J\u202e\u2028\u007fx";
     const escaped = "\\u001b[31m\\u009b2J\\u202e\\u2028\\u007fx";
     expect(text({ [hostile]: hostile, list: [hostile] }, hostile)).toBe(
@@ -109,7 +109,7 @@ function onTerminal(environment: Record<string, string>): string {
   return spawnSync("script", ["-qec", command, "/dev/null"], { encoding: "utf8", env }).stdout;
 }
 
-test("createLogger() writes text with colours on a terminal, without them if NO_COLOR is set", () => {
+test("createLogger() writes text with colours on a terminal, and without them if NO_COLOR is set", () => {
   expect(onTerminal({}).replaceAll("\u001b", "ESC")).toMatch(/^ts=\S+ level=ESC\[32minfoESC\[0m msg=done\r?\n$/);
   expect(onTerminal({ NO_COLOR: "1" })).toMatch(/^ts=\S+ level=info msg=done\r?\n$/);
 });

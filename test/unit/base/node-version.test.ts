@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { nodeProblem } from "../../../src/base/runtime.js";
 
-test("an old Node prints what is needed, not the syntax that it cannot parse", async () => {
+test("an old Node prints the required version instead of a syntax error", async () => {
   const { engines } = JSON.parse(await readFile("package.json", "utf8")) as { engines: { node: string } };
   expect(engines.node).toBe(">=22.12");
   for (const version of ["22.12.0", "22.20.1", "24.0.0", process.versions.node])

@@ -16,14 +16,14 @@ test.each([
   expect(printable(expected)).toBe(expected);
 });
 
-test("lines keep their line feeds and tabs; JSON keeps its meaning", () => {
+test("lines keep their line feeds and tabs, and JSON keeps its meaning", () => {
   const value = { "a\u009b": "b\u202e\u0085\n" };
   const text = `\t${JSON.stringify(value)}\n`;
   expect(printableLines(text)).toMatch(/^\t[ -~]*\n$/);
   expect(JSON.parse(printableLines(text))).toEqual(value);
 });
 
-test("cells and lines cannot forge others; columns are as wide as their text", () => {
+test("cells and lines cannot forge others, and columns are as wide as their text", () => {
   expect(
     columns([
       ["a\nb", "c"],

@@ -43,7 +43,7 @@ test.each([
     `a\n-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0A-1B\n\n${BASE64}\n-----END RSA PRIVATE KEY-----\nb`,
   ],
   ["PKCS #8", `a\n-----BEGIN ENCRYPTED PRIVATE KEY-----\n${BASE64}\n-----END ENCRYPTED PRIVATE KEY-----\nb`],
-  ["of a label with digits and dots", `a\n-----BEGIN X509 v1.2-----\n${BASE64}\n-----END X509 v1.2-----\nb`],
+  ["with digits and dots in its label", `a\n-----BEGIN X509 v1.2-----\n${BASE64}\n-----END X509 v1.2-----\nb`],
   ["without its end", `a\n-----BEGIN PRIVATE KEY-----\n${BASE64}\n${BASE64}\nMIIE\n\nb c`],
   ["encrypted, without its end", `a\n-----BEGIN PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n${BASE64}\nand b`],
   ["without its begin", `a b\n${BASE64}\n${BASE64}\n-----END PRIVATE KEY-----\nb`],
@@ -70,7 +70,7 @@ test.each([
   expect(redactText(text)).toBe(text);
 });
 
-test("a long text takes no longer than its length", () => {
+test("the time for a long text is proportional to its length", () => {
   const texts = [
     "a".repeat(500_000),
     `${BASE64}\n`.repeat(20_000),

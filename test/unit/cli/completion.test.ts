@@ -29,7 +29,7 @@ function offered(...words: readonly string[]): string[] {
   return offeredAfter([words])[0];
 }
 
-test("commands, their options, and the values of options that are one of a few", () => {
+test("commands, their options, and the values of enumerated options are completed", () => {
   expect(offered("st")).toEqual(["status"]);
   expect(offered("--vers")).toEqual(["--version"]);
   expect(offered("")).toEqual(expect.arrayContaining(["run", "services", "conntrack", "completion", "--config"]));
@@ -105,7 +105,7 @@ const COMPLETED = [
 ] as const;
 
 test.skipIf(!existsSync("/usr/bin/zsh"))(
-  "a zsh (Debian's package zsh, where it is) completes the same",
+  "a zsh (Debian's package zsh, if installed) completes the same",
   async () => {
     const lines = COMPLETED.map(([line]) => line);
     const { stdout } = await withScript("zsh", (path) =>
@@ -122,7 +122,7 @@ test.skipIf(!existsSync("/usr/bin/zsh"))(
 );
 
 test.skipIf(!existsSync("/usr/bin/fish"))(
-  "a fish (Debian's package fish, where it is) completes the same",
+  "a fish (Debian's package fish, if installed) completes the same",
   async () => {
     const complete = COMPLETED.map(([line]) => `complete -C '${line}'`).join("\n");
     const { stdout, stderr } = await withScript("fish", (path) =>

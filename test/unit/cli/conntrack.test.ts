@@ -77,12 +77,12 @@ describe("filters", () => {
     expect(filter(...argv)).toEqual(expected);
   });
 
-  test("a flag that is there twice is refused", () => {
+  test("a repeated flag is refused", () => {
     expect(() => parseStatus("assured,!assured")).toThrow(/twice/);
   });
 });
 
-describe("invalid input gives exit code 2, says why, and touches nothing", () => {
+describe("invalid input exits with 2, says why, and touches nothing", () => {
   test.each<[string[], RegExp]>([
     [["list", "-p", "tpc"], /Use icmp, tcp, udp/],
     [["list", "-d", "10.96.0"], /expected an address or a CIDR, found "10.96.0"/],
@@ -119,7 +119,7 @@ describe("invalid input gives exit code 2, says why, and touches nothing", () =>
 test.each<[string[], RegExp]>([
   [["--service", "demo/wbe"], /there is no service demo\/wbe \(did you mean demo\/web\?\)/],
   [["--service", "web"], /there is no service web.*give it as namespace\/name/],
-])("an unknown service, %j, ends with 1 and names the nearest", async (argv, message) => {
+])("an unknown service, %j, exits with 1 and names the nearest", async (argv, message) => {
   expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
   expect(err).toMatch(message);
 });
@@ -129,7 +129,7 @@ test.each([
   ["count", "--by", "service"],
   ["delete", "--service", "demo/web"],
   ["gc"],
-])("%s %s %s asks the daemon; without one it ends with 1 and says what else to give", async (...argv) => {
+])("%s %s %s asks the daemon; without one it exits with 1 and says what else to pass", async (...argv) => {
   const words = argv.filter((word) => word !== undefined);
   expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
   expect(err).toMatch(
@@ -137,7 +137,7 @@ test.each([
   );
 });
 
-test("a directory that is not there ends with 1", async () => {
+test("a missing directory exits with 1", async () => {
   expect(await main(["conntrack", "list", "--manifests", join(directory, "nowhere")])).toBe(1);
   expect(err).toMatch(/nowhere/);
 });
@@ -165,7 +165,7 @@ const entry: ConntrackEntry = {
 const names = { service: "demo/web:http", pod: "demo/web-0" };
 
 describe("formats", () => {
-  test("text is columns: whence, where to, who answers, and whose it is", () => {
+  test("text has columns: source, destination, the endpoint that answers, and the service", () => {
     const format = new EntryFormat("text", true);
     expect(format.header()).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT", "SERVICE", "POD"]);
     expect(format.row(entry, names)).toEqual([
@@ -180,7 +180,7 @@ describe("formats", () => {
     ]);
   });
 
-  test("an unknown value is a dash; a protocol without states shows its progress", () => {
+  test("an unknown value is a dash, and a protocol without states shows its progress", () => {
     const udp = (status: number): ConntrackEntry => {
       const original = { ...entry.original, protocol: 17 };
       const { source, sourcePort, destination, destinationPort } = original;
@@ -200,7 +200,7 @@ describe("formats", () => {
     expect(format.row(udp(0), {}).at(-1)).toBe("-");
   });
 
-  test("wide adds what else the kernel keeps", () => {
+  test("wide output adds the kernel's other values", () => {
     const format = new EntryFormat("wide", false);
     expect(format.header()?.slice(6)).toEqual(["REPLY-TO", "PACKETS", "BYTES", "MARK", "ZONE", "SINCE", "ID", "FLAGS"]);
     expect(format.row(entry, {}).slice(6)).toEqual([
@@ -221,7 +221,7 @@ describe("formats", () => {
     expect(row.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
   });
 
-  test("JSON is one object with numbers as numbers, and as text where a number would be rounded", () => {
+  test("JSON is one object with numbers, and with text if a number would be rounded", () => {
     const format = new EntryFormat("json", true);
     expect(format.header()).toBeUndefined();
     expect(JSON.parse(format.json(entry, names, { cells: ["+"], fields: { event: "new" } }) ?? "")).toEqual({
@@ -269,21 +269,24 @@ describe("lines", () => {
     reply: { ...entry.reply, source: "2001:db8:1111:2222:3333:4444:5555:7777" },
   };
 
-  test.each([60, 80, 100, 120])("on a terminal of %d columns none is longer, whatever comes later", async (columns) => {
-    const lines = await written(columns, "text", [...Array.from({ length: 300 }, () => entry), long, entry]);
-    expect(lines).toHaveLength(303);
-    expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(columns);
-    expect(lines[301]).toMatch(/ \[20[^ ]*….*…/);
-  });
+  test.each([60, 80, 100, 120])(
+    "no line is longer than a terminal of %d columns, whatever follows",
+    async (columns) => {
+      const lines = await written(columns, "text", [...Array.from({ length: 300 }, () => entry), long, entry]);
+      expect(lines).toHaveLength(303);
+      expect(Math.max(...lines.map(({ length }) => length))).toBeLessThanOrEqual(columns);
+      expect(lines[301]).toMatch(/ \[20[^ ]*….*…/);
+    },
+  );
 
-  test("on a terminal that is wide enough nothing is lost, and columns are as wide as they need", async () => {
+  test("a terminal that is wide enough loses nothing, and columns are as wide as they need", async () => {
     const [head, line] = await written(130, "text", [entry]);
     expect(line).not.toContain("…");
     expect(line.indexOf("10.96.0.80:80")).toBe(head.indexOf("DESTINATION"));
     expect(line.length).toBeLessThan(115);
   });
 
-  test("into a pipe, and with wide, nothing is truncated", async () => {
+  test("lines in a pipe, and wide ones, are not truncated", async () => {
     expect((await written(undefined, "text", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
     expect((await written(80, "wide", [long]))[1]).toContain("[2001:db8:1111:2222:3333:4444:5555:7777]:8080");
   });
@@ -304,7 +307,7 @@ describe("output", () => {
     };
   }
 
-  test("goes out in large pieces, the rest at the end", async () => {
+  test("is written in large pieces, and the rest at the end", async () => {
     const to = stream();
     const output = new Output(to);
     for (let i = 0; i < 1000; i++) await output.line("x".repeat(99));
@@ -313,7 +316,7 @@ describe("output", () => {
     expect(to.written.length).toBeLessThan(10);
   });
 
-  test("ends quietly when the reader ends, and with the error if something else is wrong", async () => {
+  test("ends quietly when the reader ends, and with the error otherwise", async () => {
     const gone = new Output(stream(Object.assign(new Error("broken pipe"), { code: "EPIPE" })));
     await gone.line("x");
     await expect(gone.flush()).rejects.toBeInstanceOf(ReaderGone);
@@ -324,7 +327,7 @@ describe("output", () => {
 });
 
 describe("progress", () => {
-  test("shows now and then how far it is, and vanishes", () => {
+  test("is shown now and then, and disappears", () => {
     let now = 0;
     let shown = "";
     const progress = new Progress(

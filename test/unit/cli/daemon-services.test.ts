@@ -8,7 +8,7 @@ import type { ServicePortStatus } from "../../../src/observe/status-report.js";
 import { CASES, entryOf } from "../conntrack/cases.ts";
 import { FAMILIES, nodePortAddresses, worldWithFormer } from "../conntrack/setup.ts";
 
-test("what the daemon tells of its services decides on entries as its model does", async () => {
+test("the daemon's data on its services decides on entries as its model does", async () => {
   const { model, former } = worldWithFormer();
   const states = { active: () => true, quarantineReason: () => undefined };
   const items: ServicePortStatus[] = [];

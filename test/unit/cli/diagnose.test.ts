@@ -9,7 +9,7 @@ import { tarOf } from "../../../src/cli/diagnose/tar.js";
 const tar = (args: readonly string[], input: Buffer): string =>
   execFileSync("tar", [...args, "-f", "-"], { input, env: { ...process.env, TZ: "UTC" } }).toString();
 
-test("tar reads what was archived: names, sizes, times, contents", () => {
+test("tar reads the archive: names, sizes, times and contents", () => {
   const long = "x".repeat(100);
   const texts = ["", "one", "a".repeat(511), "b".repeat(512), "ä".repeat(300)];
   const files = texts.map((text, i) => ({ name: `dir/file-${i}`, text }));
@@ -22,7 +22,7 @@ test("tar reads what was archived: names, sizes, times, contents", () => {
   expect(() => tarOf([{ name: `${long}x`, text: "" }], 0)).toThrow(RangeError);
 });
 
-test("fields of secrets lose their values, at any depth", () => {
+test("fields of secrets lose their values at any depth", () => {
   const user = { token: "a", tokenFile: "/t", "client-key-data": "b", exec: { command: "c", env: ["d"], args: ["e"] } };
   expect(withoutSecrets({ users: [{ user }], bytes: Uint8Array.of(1) })).toEqual({
     users: [
@@ -39,7 +39,7 @@ test("fields of secrets lose their values, at any depth", () => {
   });
 });
 
-test("of the log the last lines are kept, within bounds", async () => {
+test("the last lines of the log are kept, up to a limit", async () => {
   const tail = new LogTail();
   for (let i = 0; i < 2000; i++) tail.keep(`${i}\n`);
   expect(tail.text.split("\n")).toHaveLength(501);

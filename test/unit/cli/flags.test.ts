@@ -87,7 +87,7 @@ describe("flags in the syntax of Go's pflag", () => {
       ["--v=a", "--v=b", "--v=1"],
       ["--v=a: must be a whole number of 32 bits", "--v=b: must be a whole number of 32 bits"],
     ],
-  ])("%j has all of these problems", (argv, expected) => {
+  ])("%j reports all of these problems", (argv, expected) => {
     expect(read(...argv).problems).toEqual(expected);
   });
 });
@@ -152,12 +152,12 @@ describe("values", () => {
     expect(problems(...argv)).toEqual([problem]);
   });
 
-  it("of flags that do not count beside --config are not judged", () => {
+  it("flags that --config overrides are not checked", () => {
     expect(problems("--config=x", "--proxy-mode=ipvs", "--oom-score-adj=5000")).toEqual([]);
   });
 });
 
-describe("flags alone make the configuration", () => {
+describe("flags without a file make up the configuration", () => {
   it.each<[string[], object]>([
     [
       [],
@@ -241,7 +241,7 @@ describe("flags alone make the configuration", () => {
     expect((await resolve(...argv)).config).toMatchObject(expected);
   });
 
-  it("names flags, not fields, in errors", async () => {
+  it("errors name flags, not fields", async () => {
     const { notes, warnings } = await resolve("--healthz-port=0");
     expect(warnings).toEqual([
       "--healthz-port is deprecated: use --healthz-bind-address",
@@ -250,7 +250,7 @@ describe("flags alone make the configuration", () => {
     expect(notes[0]).toMatch(/^--proxy-mode is not set .*--nodeport-addresses: 0\.0\.0\.0\/0/);
   });
 
-  it("an empty address is kube-proxy's default, with a warning", async () => {
+  it("an empty address means kube-proxy's default, with a warning", async () => {
     const { warnings } = await resolve("--metrics-bind-address=", "--cluster-cidr=10.0.0.0/8");
     expect(warnings).toEqual([
       expect.stringMatching(/^--metrics-bind-address is empty.*--metrics-port=0 turns it off$/),
@@ -258,7 +258,7 @@ describe("flags alone make the configuration", () => {
   });
 });
 
-it("a file is named by --config alone", () => {
+it("only --config names a file", () => {
   expect(configFile(read("--config=").values)).toBeUndefined();
   expect(configFile(read("--config=a", "--v=2", "--proxy-mode=x", "--master=m").values)).toEqual({
     path: "a",
@@ -267,7 +267,7 @@ it("a file is named by --config alone", () => {
 });
 
 describe("/flagz", () => {
-  it("shows every flag with its value, in order", () => {
+  it("shows every flag with its value, sorted", () => {
     const text = toFlagz(
       read("--v=3", "--nodeport-addresses=primary", "--feature-gates=B=true,A=false", "--vmodule=a=1").values,
     );

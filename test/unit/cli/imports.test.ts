@@ -24,15 +24,12 @@ async function packagesOf(file: string, seen = new Set<string>()): Promise<Set<s
 }
 
 describe("help and version", () => {
-  it.each(["main.ts", "cli/program.ts"])(
-    "%s loads the parser of the command line and no other package",
-    async (file) => {
-      const found = await packagesOf(join(SOURCE, file));
-      expect([...found].filter((name) => name !== "commander")).toEqual([]);
-    },
-  );
+  it.each(["main.ts", "cli/program.ts"])("%s loads only the command line parser", async (file) => {
+    const found = await packagesOf(join(SOURCE, file));
+    expect([...found].filter((name) => name !== "commander")).toEqual([]);
+  });
 
-  it("load nothing of the rooms that know services, but the names of what can be counted", async () => {
+  it("help and version load nothing of the service rooms except the names of counted things", async () => {
     const files = new Set<string>();
     await packagesOf(join(SOURCE, "cli/program.ts"), files);
     const found = [...files]
@@ -43,7 +40,7 @@ describe("help and version", () => {
 });
 
 describe("the daemon", () => {
-  it("loads neither fetch nor HTTP/2, which importing node:http would", async () => {
+  it("loads neither fetch nor HTTP/2, which importing node:http would load", async () => {
     const modules = ["daemon/daemon.js", "daemon/cluster.js"].map((name) => join(SOURCE, "../dist", name));
     const imports = modules.map((file) => `await import(${JSON.stringify(pathToFileURL(file).href)});`).join("\n");
     const script = `${imports}\nconsole.log(process.moduleLoadList.join("\\n"));`;

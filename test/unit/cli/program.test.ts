@@ -58,12 +58,12 @@ describe("the command line", () => {
       ["handover", "--help"],
       ["--for <duration>", "--remove", "5m"],
     ],
-  ])("%j prints help and is fine", async (argv, words) => {
+  ])("%j prints help and exits with 0", async (argv, words) => {
     expect(await main(argv)).toBe(0);
     for (const word of words) expect(out).toContain(word);
   });
 
-  it("lists commands, and then the flags that people use", async () => {
+  it("help lists commands, and then the flags that people use", async () => {
     expect(await main(["--help"])).toBe(0);
     expect(out.indexOf("\n  run ")).toBeGreaterThan(0);
     expect(out.indexOf("\n  --config <file>")).toBeGreaterThan(out.indexOf("\n  help "));
@@ -71,7 +71,7 @@ describe("the command line", () => {
     expect(out).toContain("help flags");
   });
 
-  it("lists all flags, those that change nothing in one paragraph", async () => {
+  it("help lists all flags, and those without effect in one paragraph", async () => {
     expect(await main(["help", "flags"])).toBe(0);
     const [, ignored = ""] = out.split("Accepted and ignored:");
     for (const { name, usage } of ALL_FLAGS) {
@@ -95,7 +95,7 @@ describe("the command line", () => {
     expect(shown).toBe(out);
   });
 
-  it.each(outline.map(({ path }) => [path]))("nft-proxier %s --help is plain", async (path) => {
+  it.each(outline.map(({ path }) => [path]))("nft-proxier %s --help has the plain form", async (path) => {
     await main([...path.split(" ").filter((word) => word !== ""), "--help"]);
     expect(out.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(out).toMatch(/\nExamples:\n(  # [A-Z].+\n  .*nft-proxier.*\n)+$/);
@@ -124,18 +124,18 @@ describe("the command line", () => {
     [["explain", "10.96.0.300:80"], "10.96.0.300:80: not an address and port"],
     [["cleanup", "--log-level", "loud"], "Allowed choices"],
     [[], "Usage"],
-  ])("%j is not understood: exit code 2", async (argv, words) => {
+  ])("%j is invalid and exits with 2", async (argv, words) => {
     expect(await main(argv.filter((word) => word !== undefined))).toBe(2);
     expect(err).toContain(words);
   });
 
-  it("names a directory that is not there: exit code 1", async () => {
+  it("a missing directory is named, and exits with 1", async () => {
     expect(await main(["render", "--manifests", join(directory, "nowhere")])).toBe(1);
     expect(err).toContain(join(directory, "nowhere"));
     expect(err).not.toContain("    at ");
   });
 
-  it("reports all errors of a configuration at once: exit code 1", async () => {
+  it("all errors of a configuration are reported at once, and exit with 1", async () => {
     const config = join(directory, "config.yaml");
     await writeFile(
       config,
@@ -145,7 +145,7 @@ describe("the command line", () => {
     for (const word of [config, "mode", "nftables.masqueradeBit"]) expect(err).toContain(word);
   });
 
-  it("renders both families of an empty directory, or one", async () => {
+  it("an empty directory is rendered in both families, or in one", async () => {
     expect(await main(["render", "--manifests", directory])).toBe(0);
     expect(out).toContain("table ip kube-proxy {");
     expect(out).toContain("table ip6 kube-proxy {");

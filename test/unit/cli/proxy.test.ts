@@ -88,7 +88,7 @@ describe("the command line without a sub-command", () => {
   it.each<[string[], string]>([
     [["--config", "/nonexistent/config.conf"], "/nonexistent/config.conf: cannot be read: ENOENT"],
     [["--config=FILE"], "no-such-kubeconfig"],
-  ])("%j fails with the reason: exit code 1", async (argv, words) => {
+  ])("%j fails with the reason, and exits with 1", async (argv, words) => {
     // If these tests run on a node, kubeadm's own file may exist.
     await writeFile(file, KUBEADM_CONFIG.replace(/kubeconfig: .*/, `kubeconfig: ${directory}/no-such-kubeconfig`));
     const code = await main(
@@ -133,12 +133,12 @@ describe("the command line without a sub-command", () => {
       ["--own-table=yes", "--cleanup=maybe"],
       ["--cleanup=maybe: must be", "--own-table=yes: must be true or false"],
     ],
-  ])("%j is not understood: exit code 2", async (argv, words) => {
+  ])("%j is invalid and exits with 2", async (argv, words) => {
     expect(await main(argv, "kube-proxy")).toBe(2);
     for (const word of words) expect(err).toContain(word);
   });
 
-  it("called as kube-proxy starts without any argument", async () => {
+  it("it starts without any argument if it is called kube-proxy", async () => {
     // If these tests run in a pod, there is a cluster.
     vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     expect(await main([], "kube-proxy")).toBe(1);
@@ -148,7 +148,7 @@ describe("the command line without a sub-command", () => {
 });
 
 describe("kubeadm's stock file and command line", () => {
-  it("start unchanged", async () => {
+  it("start without changes", async () => {
     const started: { config: ProxyConfig; options: ServeOptions }[] = [];
     const code = await run(kubeadmArguments(file, "Node-1"), (config, options) => {
       started.push({ config, options });
@@ -167,7 +167,7 @@ describe("kubeadm's stock file and command line", () => {
   });
 });
 
-describe("beside --config", () => {
+describe("together with --config", () => {
   const done: typeof serve = () => Promise.resolve(0);
 
   it("flags that kube-proxy ignores are named", async () => {
@@ -207,7 +207,7 @@ describe("--write-config-to", () => {
     expect(again.warnings).toEqual([]);
   });
 
-  it("says why it cannot: exit code 1", async () => {
+  it("reports why it cannot write, and exits with 1", async () => {
     expect(await main(["--write-config-to", join(directory, "nowhere", "x.yaml")])).toBe(1);
     expect(err).toContain("--write-config-to: ENOENT");
   });
@@ -217,7 +217,7 @@ describe("the configuration file", () => {
   const serving: typeof serve = (_config, { signal }) =>
     new Promise((resolve) => signal?.addEventListener("abort", () => resolve(0)));
 
-  it("ends the program when it changes: exit code 1", async () => {
+  it("ends the program with exit code 1 when it changes", async () => {
     const ended = run([`--config=${file}`], serving);
     await eventually(() => expect(created).toHaveLength(1));
     writeFileSync(file, KUBEADM_CONFIG.replace("oomScoreAdj: null", "oomScoreAdj: wrong"));

@@ -37,7 +37,7 @@ const namesOf = (text: string): string[] =>
     .slice(3)
     .map((line) => line.split(/\s+/)[0] ?? "");
 
-test("rows are in the order of their rates between two looks; of equal ones more connections come first", () => {
+test("rows are sorted by their rates between two readings, and equal ones by their connections", () => {
   const [a, b, c] = ["a", "b", "c"];
   const before = sampleOf(
     list(port(a, { connections: 100 }), port(b, { connections: 0 }), port(c, { connections: 7 })),
@@ -52,7 +52,7 @@ test("rows are in the order of their rates between two looks; of equal ones more
   expect(text).toContain("3 service ports, 15/s new connections between the last two looks");
 });
 
-test("a reset counter has no rate; at the first reading the daemon's rate counts", () => {
+test("a reset counter has no rate, and at the first reading the daemon's rate counts", () => {
   const before = sampleOf(list(port("a", { connections: 100 })), 0).sample;
   const now = sampleOf(list(port("a", { connections: 1, connectionsPerSecond: 2.5 })), 1000);
   const again = topText(now.rows, { name: undefined, sample: now.sample, before, lines: 10 });
@@ -61,7 +61,7 @@ test("a reset counter has no rate; at the first reading the daemon's rate counts
   expect(first).toMatch(/default\/a +80\/TCP +IPv4 +2\.5\/s +1$/);
 });
 
-test("only as many lines as there is room for, and the number of hidden ones", () => {
+test("only lines that fit are shown, with the number of hidden ones", () => {
   const now = sampleOf(list(...["a", "b", "c"].map((name) => port(name, { connections: 1 }))), 0);
   const text = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 2 });
   expect(namesOf(text)).toHaveLength(2);
@@ -70,6 +70,6 @@ test("only as many lines as there is room for, and the number of hidden ones", (
   expect(all).toMatch(/^3 service ports, /);
 });
 
-test("without counters there is nothing to show", () => {
+test("without counters nothing is shown", () => {
   expect(topRows(list(port("a", {})))).toBeUndefined();
 });

@@ -57,7 +57,7 @@ beforeEach(() => {
   [pipe, told, asked] = [new Pipe(), [], 0];
 });
 
-test("for a reader that stops, a number of packets is kept; later ones are counted, and reported once", async () => {
+test("a few packets are kept for a reader that stops, and later ones are counted and reported once", async () => {
   const one = printer();
   for (let at = 0; at < MOST_WAITING + 500; at++) one.packet(packet(at));
   expect(told).toEqual(["behind"]);
@@ -69,7 +69,7 @@ test("for a reader that stops, a number of packets is kept; later ones are count
   );
 });
 
-test("a reader that continues gets later packets, and a new notice if it stops again", async () => {
+test("a reader that continues receives later packets, and a new notice if it stops again", async () => {
   const one = printer();
   for (let at = 0; at <= MOST_WAITING; at++) one.packet(packet(at));
   pipe.read();
@@ -92,7 +92,7 @@ test("the trace ends when its reader ends", async () => {
   expect(told).toEqual(["full"]);
 });
 
-test("as many as were asked for are printed, and those that are skipped are none of them", async () => {
+test("the requested number of packets is printed, without counting skipped ones", async () => {
   const one = printer({ count: 2 });
   pipe.read();
   for (let at = 0; at < 3; at++) one.packet(packet(at));

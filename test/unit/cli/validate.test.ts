@@ -57,7 +57,7 @@ const slice = (name: string, of: string, conditions: unknown = { ready: true }) 
 });
 
 describe("validate", () => {
-  test("nothing is wrong: exit code 0, and what would be served", async () => {
+  test("no finding exits with 0, and shows what would be served", async () => {
     await put({ "a.json": service("web"), "b.json": slice("web-1", "web") });
     const { code, report } = await validate();
     expect(report).toEqual({
@@ -71,7 +71,7 @@ describe("validate", () => {
     expect(code).toBe(0);
   });
 
-  test("as text: a line for each finding, and a summary", async () => {
+  test("text output has a line for each finding, and a summary", async () => {
     await put({ "a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.300\n" });
     expect(await main(["validate", "--manifests", directory])).toBe(1);
     expect(out.split("\n")).toEqual([
@@ -89,22 +89,22 @@ describe("validate", () => {
       { severity: "error", file: "a.yaml", line: 3, column: 1, what: "nothing of the file is served" },
     ],
     [
-      "a file that was cut off",
+      "a truncated file",
       { "a.yaml": "" },
       { severity: "error", file: "a.yaml", action: "write it again, or remove it" },
     ],
     [
-      "what is no object, in a list in JSON",
+      "an item that is not an object, in a list in JSON",
       { "a.json": { apiVersion: "v1", kind: "List", items: [service("x"), 5] } },
       { severity: "error", file: "a.json", line: 20, column: 5, why: "document 1, items[1] is not an object" },
     ],
     [
-      "a second value of a JSON file",
+      "a second value in a JSON file",
       { "a.json": `${JSON.stringify(service("web"))}\n{"apiVersion": "v1", "metadata": {}}` },
       { severity: "error", file: "a.json", line: 2, column: 1, why: "document 2 has no kind" },
     ],
     [
-      "an API version that is not read, behind an empty document",
+      "an unsupported API version, after an empty document",
       { "a.yaml": `---\n---\n${JSON.stringify({ ...service("web"), apiVersion: "v2" })}\n` },
       {
         severity: "error",
@@ -127,7 +127,7 @@ describe("validate", () => {
       },
     ],
     [
-      "a condition that is none, in YAML",
+      "an invalid condition, in YAML",
       {
         "a.json": service("web"),
         "b.yaml": `# c\n${JSON.stringify(slice("web-1", "web")).replace("true", "maybe").replace('"conditions"', '\n"conditions"')}`,
@@ -167,7 +167,7 @@ describe("validate", () => {
       },
     ],
     [
-      "a slice of no service",
+      "a slice without a service",
       { "a.json": service("a"), "b.json": slice("web-1", "wbe") },
       {
         severity: "warning",
@@ -178,7 +178,7 @@ describe("validate", () => {
       },
     ],
     ["an empty directory", {}, { severity: "error", what: "nothing is served" }],
-  ])("%s: exit code 1, and where it is", async (_what, files, finding) => {
+  ])("%s: it exits with 1, and reports the place", async (_what, files, finding) => {
     await put(files);
     const { code, report } = await validate();
     expect(report.findings).toEqual([expect.objectContaining(finding)]);
@@ -187,7 +187,7 @@ describe("validate", () => {
     expect(code).toBe(1);
   });
 
-  test("objects skipped by rule: at most notes, and exit code 0", async () => {
+  test("objects that are skipped by design cause at most notes, and it exits with 0", async () => {
     await put({
       "a.json": service("a", { type: "ExternalName" }),
       "b.json": [service("b", { clusterIP: "None" }), slice("b-1", "b")].map((one) => JSON.stringify(one)).join("\n"),
@@ -205,7 +205,7 @@ describe("validate", () => {
     expect(code).toBe(0);
   });
 
-  test("the configuration counts: external IPs that are not served clash with nothing", async () => {
+  test("the configuration counts: external IPs that are not served conflict with nothing", async () => {
     const externalIPs = ["1.2.3.4"];
     await put({
       "a.json": service("a", { externalIPs }),
@@ -250,7 +250,7 @@ describe("validate", () => {
     expect(report).toMatchObject({ served: { ip: { services: 1 } }, findings: [{ line: 7, field: "spec.typo" }] });
   });
 
-  test("a ServiceCIDR that overlaps pods and nodes: an error at each of them", async () => {
+  test("a ServiceCIDR that overlaps pods and nodes is an error at each of them", async () => {
     const cidr = (name: string, ...cidrs: string[]) => ({
       ...{ apiVersion: "networking.k8s.io/v1", kind: "ServiceCIDR", metadata: { name } },
       spec: { cidrs },
@@ -285,7 +285,7 @@ describe("validate", () => {
     );
   });
 
-  test("a directory that is not there: exit code 1, as a finding", async () => {
+  test("a missing directory is a finding, and exits with 1", async () => {
     const nowhere = join(directory, "nowhere");
     expect(await main(["validate", "--manifests", nowhere, "-o", "json"])).toBe(1);
     expect(JSON.parse(out)).toMatchObject({ valid: false, findings: [{ severity: "error", file: nowhere }] });

@@ -28,10 +28,10 @@ function problemsOf(text: string): string[] {
     }
     return error.problems.map(({ path, message }) => `${path}: ${message}`);
   }
-  throw new Error("it was accepted");
+  throw new Error("the configuration was accepted");
 }
 
-test("the defaults", () => {
+test("the defaults are used", () => {
   expect(defaultConfig()).toMatchObject({
     hostnameOverride: "",
     bindAddress: "0.0.0.0",
@@ -48,7 +48,7 @@ test("the defaults", () => {
   expect(parse("").config).toEqual(defaultConfig());
 });
 
-test("is frozen all the way down", () => {
+test("the result is frozen at every level", () => {
   const frozen = (value: unknown): boolean =>
     typeof value !== "object" || value === null || (Object.isFrozen(value) && Object.values(value).every(frozen));
   expect(frozen(parse("nodePortAddresses: [10.0.0.0/8]\nfeatureGates: {A: true}").config)).toBe(true);
@@ -193,11 +193,11 @@ describe("KubeProxyConfiguration: warnings", () => {
     expect(parse(POD_CIDR + body).warnings).toEqual([warning]);
   });
 
-  test("of a field written twice the last one counts", () => {
+  test("the last value of a repeated field counts", () => {
     expect(parse("hostnameOverride: a\nhostnameOverride: b").config.hostnameOverride).toBe("b");
   });
 
-  test("no clusterCIDR in mode ClusterCIDR", () => {
+  test("mode ClusterCIDR without clusterCIDR is reported", () => {
     expect(parse("").warnings).toEqual([expect.stringContaining("clusterCIDR is empty")]);
     expect(parse("detectLocalMode: NodeCIDR").warnings).toEqual([]);
   });
@@ -269,7 +269,7 @@ describe("KubeProxyConfiguration: errors", () => {
     expect(problemsOf(HEAD + body)).toEqual([problem]);
   });
 
-  test("is reported all at once", () => {
+  test("all errors are reported at once", () => {
     const body =
       "bindAddress: x\nmode: ipvs\nnftables: {masqueradeBit: 99, syncPeriod: 1s, minSyncPeriod: 2s}\ndetectLocalMode: BridgeInterface\n";
     expect(problemsOf(HEAD + body).map((line) => line.split(":")[0])).toEqual([
@@ -281,7 +281,7 @@ describe("KubeProxyConfiguration: errors", () => {
     ]);
   });
 
-  test("is reported along with fields that are misspelt, unknown or written twice", () => {
+  test("errors are reported together with misspelt, unknown and repeated fields", () => {
     const body = "mode: ipvs\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
     expect(problemsOf(HEAD + body)).toEqual([
       'mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
@@ -320,7 +320,7 @@ describe("KubeProxyConfiguration: files", () => {
     }
   });
 
-  test("that do not exist are named", async () => {
+  test("a missing file is named", async () => {
     await expect(loadConfig("/nonexistent/proxy.yaml")).rejects.toMatchObject({
       code: "ECONFIG",
       message: expect.stringMatching(/^\/nonexistent\/proxy\.yaml: cannot be read: ENOENT/),

@@ -65,7 +65,7 @@ describe("effective configuration: kubeadm's stock configuration", () => {
     });
   });
 
-  test("needs no warning, and two notes on what the iptables mode did otherwise", () => {
+  test("needs no warning, and two notes about differences from the iptables mode", () => {
     expect(loaded.warnings).toEqual([]);
     expect(loaded.notes).toEqual([
       expect.stringMatching(
@@ -136,11 +136,11 @@ describe("effective configuration: values", () => {
     "nodePortAddresses: []",
     "oomScoreAdj: -1000",
     "clientConnection: {qps: -1}",
-  ])("%s is fine", (body) => {
+  ])("%s is accepted", (body) => {
     expect(problemsOf(body)).toEqual([]);
   });
 
-  test("old spellings of booleans, which kube-proxy's YAML knows", () => {
+  test("old spellings of booleans that kube-proxy's YAML accepts are read", () => {
     const { config } = parse("bindAddressHardFail: yes\nenableProfiling: on\nnftables: {masqueradeAll: Off}");
     expect(config).toMatchObject({
       bindAddressHardFail: true,
@@ -150,7 +150,7 @@ describe("effective configuration: values", () => {
     expect(parse("hostnameOverride: 'no'").config.hostnameOverride).toBe("no");
   });
 
-  test("JSON with tabs", () => {
+  test("JSON with tabs is read", () => {
     const text = JSON.stringify(
       { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" },
       null,
@@ -159,7 +159,7 @@ describe("effective configuration: values", () => {
     expect(parseConfig(text, "x.json").config.oomScoreAdj).toBe(-999);
   });
 
-  test("a wrong clusterCIDR in a mode that does not use it is a warning", () => {
+  test("an invalid clusterCIDR in a mode that does not use it is a warning", () => {
     const { config, warnings } = parse("detectLocalMode: NodeCIDR\nclusterCIDR: 10.0.0.0/8,nonsense");
     expect(config.clusterCIDRs).toEqual([]);
     expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; in mode NodeCIDR it is not used']);
@@ -175,7 +175,7 @@ describe("effective configuration: values", () => {
     },
   );
 
-  test("a feature gate that forbids loopback addresses wins over the list, which is said", () => {
+  test("a feature gate that forbids loopback addresses overrides the list, with a warning", () => {
     const gate = "clusterCIDR: 10.0.0.0/8\nfeatureGates: {KubeProxyNFTablesLocalhostNodePorts: false}";
     expect(parse(`${gate}\nnodePortAddresses: [primary, localhost]`).warnings).toEqual([
       "nodePortAddresses has loopback addresses, and featureGates says KubeProxyNFTablesLocalhostNodePorts=false: " +
@@ -216,7 +216,7 @@ describe("effective configuration: feature gates", () => {
 describe("effective configuration: iptables.localhostNodePorts", () => {
   const list = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).config.nodePortAddresses;
 
-  test("counts where it is written, no mode is, and the list does not say otherwise", () => {
+  test("counts if it is set, the mode is not, and the list does not contradict it", () => {
     expect(list("iptables: {localhostNodePorts: true}")).toEqual(["primary", "127.0.0.0/8"]);
     expect(list("nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}")).toEqual([
       "0.0.0.0/0",
@@ -229,11 +229,11 @@ describe("effective configuration: iptables.localhostNodePorts", () => {
     "iptables: {localhostNodePorts: null}",
     "iptables: {localhostNodePorts: false}",
     "mode: nftables\niptables: {localhostNodePorts: true}",
-  ])("counts for nothing: %s", (body) => {
+  ])("has no effect: %s", (body) => {
     expect(list(body)).toEqual(["primary"]);
   });
 
-  test("a list that leaves loopback out, or has it, is kept", () => {
+  test("a list that leaves out loopback, or contains it, is kept", () => {
     const on = "iptables: {localhostNodePorts: true}";
     expect(list(`nodePortAddresses: [10.0.0.0/8]\n${on}`)).toEqual(["10.0.0.0/8"]);
     expect(list(`nodePortAddresses: [0.0.0.0/0, 127.0.0.1/32]\n${on}`)).toEqual(["0.0.0.0/0", "127.0.0.1/32"]);
@@ -243,7 +243,7 @@ describe("effective configuration: iptables.localhostNodePorts", () => {
 describe("effective configuration: notes", () => {
   const notes = (body: string) => parse(`clusterCIDR: 10.0.0.0/8\n${body}`).notes;
 
-  test("are of mode unset only", () => {
+  test("appear only without a mode", () => {
     expect(notes("mode: nftables\niptables: {masqueradeAll: true, masqueradeBit: 15, syncPeriod: 1m}")).toEqual([]);
   });
 
@@ -366,7 +366,7 @@ windowsRunAsService: true
 showHiddenMetricsForVersion: "1.35"
 `,
     ],
-  ])("written and loaded again is the same: %s", (_what, body) => {
+  ])("written and loaded again stays the same: %s", (_what, body) => {
     const first = parse(body);
     const again = parseConfig(toYAML(first.document), "written.yaml");
     expect(again.config).toEqual(first.config);
@@ -377,15 +377,15 @@ showHiddenMetricsForVersion: "1.35"
     expect(toYAML(parse("hostnameOverride: 'on'").document)).toContain('hostnameOverride: "on"\n');
   });
 
-  test("a server that is off has no address", () => {
+  test("a disabled server has no address", () => {
     const { config, document } = configFromFlags({ off: { healthz: true, metrics: true } });
     expect(config).toMatchObject({ healthzBindAddress: "", metricsBindAddress: "" });
     expect(document).toMatchObject({ healthzBindAddress: "", metricsBindAddress: "" });
   });
 });
 
-describe("effective configuration: what the command line adds to a file", () => {
-  test("takes the place of single fields", () => {
+describe("effective configuration: command line flags over a file", () => {
+  test("override single fields", () => {
     const text = `${HEAD}logging: {format: json, verbosity: 2}\nhostnameOverride: from-file\n`;
     const overrides = { fields: { hostnameOverride: " From-Flag", logging: { verbosity: 5 } }, master: "https://a" };
     expect(parseConfig(text, "config.conf", overrides).config).toMatchObject({
@@ -408,7 +408,7 @@ test.each<[number, string]>([
   [0.1, "100\u00b5s"],
   [0.000005, "5ns"],
   [-1500, "-1.5s"],
-])("%d ms is written %s, as Go does", (ms, text) => {
+])("%d ms is written as %s, like Go", (ms, text) => {
   expect(formatDuration(ms)).toBe(text);
   expect(parseDuration(text)).toBeCloseTo(ms, 9);
 });

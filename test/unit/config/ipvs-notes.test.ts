@@ -11,11 +11,11 @@ describe("settings of kube-proxy's IPVS mode", () => {
     "{}",
     '{scheduler: "", excludeCIDRs: null, strictARP: false, syncPeriod: 0s, tcpTimeout: 0s}',
     "{syncPeriod: 30s}",
-  ])("that say nothing are not told of: %s", (ipvs) => {
+  ])("cause no note without an effect: %s", (ipvs) => {
     expect(notes(ipvs)).toEqual([]);
   });
 
-  it("are each told of once, with what does the same", () => {
+  it("cause one note each, with the equivalent setting", () => {
     const all =
       "{scheduler: sh, excludeCIDRs: [10.97.0.0/16], strictARP: true, tcpTimeout: 2h, tcpFinTimeout: 1m, udpTimeout: 5m, syncPeriod: 1m, minSyncPeriod: 2s}";
     expect(notes(all)).toEqual([
@@ -30,7 +30,7 @@ describe("settings of kube-proxy's IPVS mode", () => {
     ]);
   });
 
-  it("are named as they were written", () => {
+  it("are quoted as they were written", () => {
     const overrides = { fields: { mode: "nftables", ipvs: { scheduler: "wrr" } } };
     expect(configFromFlags(overrides, (path) => `--${path}`).notes).toEqual([
       expect.stringMatching(/^--ipvs\.scheduler wrr: /),
@@ -58,14 +58,14 @@ describe("settings of kube-proxy's IPVS mode", () => {
     expect(schedulerNote(scheduler)).toContain(words);
   });
 
-  it("are all in the documentation", () => {
+  it("are all documented", () => {
     const document = readFileSync(new URL("../../../docs/migration-ipvs.md", import.meta.url), "utf8");
     for (const scheduler of IPVS_SCHEDULERS) expect(document).toMatch(new RegExp(`\`${scheduler}\``));
   });
 });
 
 describe("ipvs.excludeCIDRs", () => {
-  it("are taken over, canonical, where they can be read", () => {
+  it("are taken over in canonical form if they can be read", () => {
     const { config } = parseConfig(`${HEAD}ipvs: {excludeCIDRs: [10.97.1.2/16, "FD00::/8", x]}\n`, "config");
     expect(config.ipvs.excludeCIDRs).toEqual(["10.97.0.0/16", "fd00::/8"]);
   });

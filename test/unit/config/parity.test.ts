@@ -31,15 +31,15 @@ test("nothing is listed twice", () => {
   expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([]);
 });
 
-test("every flag that is accepted is listed, and the other way round", () => {
+test("every accepted flag is listed, and every listed flag is accepted", () => {
   expect(flags.sort()).toEqual(KUBE_PROXY_FLAGS.map(({ name }) => name).sort());
 });
 
-test("every field that is accepted is listed, and the other way round", () => {
+test("every accepted field is listed, and every listed field is accepted", () => {
   expect(fields.sort()).toEqual(pathsOf(configSchema).sort());
 });
 
-test("every metric of kube-proxy's that is said to be there is there, and no other", () => {
+test("the listed metrics of kube-proxy exist, and no others", () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "0.0.0" });
   registerLocalhostMetrics(
     metrics.registry,
@@ -60,7 +60,7 @@ test("every difference has a reason", () => {
   expect(PARITY.filter(({ ours, note }) => ours !== "same" && note === undefined)).toEqual([]);
 });
 
-test("docs/parity.md has these tables (node test/parity/write.ts writes them)", () => {
+test("docs/parity.md has these tables (`node test/parity/write.ts` writes them)", () => {
   const text = readFileSync(new URL("../../../docs/parity.md", import.meta.url), "utf8");
   expect(text).toBe(withTables(text));
 });

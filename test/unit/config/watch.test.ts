@@ -72,7 +72,7 @@ async function swap(name: string, old: string): Promise<void> {
   await rm(join(directory, old), { recursive: true });
 }
 
-test("a file that is rewritten", async () => {
+test("a rewritten file is reported", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
@@ -80,14 +80,14 @@ test("a file that is rewritten", async () => {
   await changed();
 });
 
-test("a change between reading the file and watching it", async () => {
+test("a change between reading the file and watching it is reported", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, AFTER);
   start(path);
   await changed();
 });
 
-test("an editor that writes another file and renames it", async () => {
+test("an editor that writes another file and renames it is reported", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
@@ -96,7 +96,7 @@ test("an editor that writes another file and renames it", async () => {
   await changed();
 });
 
-test("a file that is deleted and recreated", async () => {
+test("a file that is deleted and recreated is reported", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);
@@ -109,14 +109,14 @@ test("a file that is deleted and recreated", async () => {
   await changed();
 });
 
-test("a ConfigMap's new version", async () => {
+test("a ConfigMap's new version is reported", async () => {
   start(await mountConfigMap());
   await writeVersion("..v2", AFTER);
   await swap("..v2", "..v1");
   await changed();
 });
 
-test("a ConfigMap's new version with the same content is no change", async () => {
+test("a ConfigMap's new version with the same content is ignored", async () => {
   start(await mountConfigMap());
   await writeVersion("..v2", BEFORE);
   await swap("..v2", "..v1");
@@ -127,7 +127,7 @@ test("a ConfigMap's new version with the same content is no change", async () =>
   await changed();
 });
 
-test("a file that is a link to another directory", async () => {
+test("a file that is a link to another directory is watched", async () => {
   const elsewhere = join(directory, "elsewhere");
   await mkdir(elsewhere);
   writeFileSync(join(elsewhere, "real.conf"), BEFORE);
@@ -150,7 +150,7 @@ test("a touch, the same bytes again, or another file's change is ignored", async
   expect({ changes, invalid, notes }).toEqual({ changes: [], invalid: [], notes: [] });
 });
 
-test("a change without effect is a note", async () => {
+test("a change without effect is logged as a note", async () => {
   const path = join(directory, "config.conf");
   writeFileSync(path, BEFORE);
   start(path);

@@ -35,7 +35,7 @@ function newLane(pauseFactor: number) {
   return { worker, pieces, finish: gate.resolve, worked: first.promise };
 }
 
-test("what comes while it works or pauses is one piece, after a pause of twice the work", async () => {
+test("work that arrives while it works or pauses is combined, after a pause of twice the working time", async () => {
   const { worker, pieces, finish, worked } = newLane(2);
   worker.add([1]);
   await sleep(WORK_MS / 2);

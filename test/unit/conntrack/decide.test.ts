@@ -21,7 +21,7 @@ describe.each(FAMILIES)("%s", (family) => {
     expect(decide(shown(family, n), known).reason).toBe(reason);
   });
 
-  test("the prefilter of a pass over everything skips nothing that has to go, and most of what may stay", () => {
+  test("the prefilter of a full pass skips no entry that must be deleted, and most of the others", () => {
     const prefilter = prefilterOf(family);
     const skipped = CASES.map((_one, n) => maySkip(prefilter, shown(family, n)));
     const decisions = CASES.map((_one, n) => decide(shown(family, n), known));
@@ -39,7 +39,7 @@ function prefilterOf(family: IpFamily) {
   return prefilter.build();
 }
 
-test("node ports answer in whole networks, too: those of loopback", () => {
+test("node ports also answer in whole networks: those of loopback", () => {
   const at = (places: readonly string[]) => new ServiceKnowledge(model, former, "ip", places);
   const wide = at(["192.0.2.10", "127.0.0.0/8"]);
   expect(["192.0.2.10", "127.0.0.1", "127.200.0.1", "192.0.2.9"].map((one) => wide.isNodePortAddress(one))).toEqual([
@@ -53,7 +53,7 @@ test("node ports answer in whole networks, too: those of loopback", () => {
   expect(at(["192.0.2.10", "127.0.0.1/32"]).prefilterAddresses).toEqual(["192.0.2.10", "127.0.0.1"]);
 });
 
-test("the cases show every reason there is", () => {
+test("the cases cover every reason", () => {
   const reasons = new Set(CASES.map((one) => one.expect));
   const never = [...KEPT, ...DELETED].filter((reason) => !reasons.has(reason));
   expect(never).toEqual(["other-protocol"]);

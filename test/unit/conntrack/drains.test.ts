@@ -37,7 +37,7 @@ function setUp(annotations: Record<string, string> = { "nft-proxier.dev/drain-se
   return { drains, model, problems, endpoints, seen, over };
 }
 
-it("keeps them for the time, whether the endpoint says that it is serving or not, and then takes it for gone", () => {
+it("keeps connections for the drain time, whether or not the endpoint still serves, and then treats it as removed", () => {
   const { endpoints, seen, over } = setUp();
   endpoints(READY, TERMINATING, DEAF);
   expect(seen()).toBe("1+ 2+ 3+");
@@ -64,7 +64,7 @@ it("has a time for each endpoint", () => {
   expect([seen(), over.length]).toEqual(["1+", 2]);
 });
 
-it("restarts for one that was ready again, and never starts for one that gets new connections", () => {
+it("restarts for an endpoint that was ready again, and never starts for one that receives new connections", () => {
   const { endpoints, seen, over } = setUp();
   endpoints(READY, TERMINATING);
   seen();
@@ -81,7 +81,7 @@ it("restarts for one that was ready again, and never starts for one that gets ne
   expect([seen(), over]).toEqual(["1+ 2+", []]);
 });
 
-it("has nothing to do with services that do not ask, or are gone", () => {
+it("ignores services that do not request it, or that are deleted", () => {
   const { endpoints, seen, model, over, drains } = setUp({});
   endpoints(READY, TERMINATING, DEAF);
   expect(seen()).toBe("1+ 2+ 3-");
@@ -97,7 +97,7 @@ it("has nothing to do with services that do not ask, or are gone", () => {
   model.removeService("default/web");
 });
 
-it("keeps nothing of a deleted service, even if all of its time was over", () => {
+it("keeps no connection of a deleted service, even if its time is over", () => {
   const { endpoints, seen, model, over } = setUp();
   endpoints(READY, TERMINATING);
   seen();
@@ -111,7 +111,7 @@ it("keeps nothing of a deleted service, even if all of its time was over", () =>
   expect([seen(), over.length]).toEqual(["1+", 2]);
 });
 
-it("names a reset-removed-endpoints that drain-seconds contradicts, and drains", () => {
+it("reports that drain-seconds overrides reset-removed-endpoints, and drains", () => {
   const reset = "nft-proxier.dev/reset-removed-endpoints";
   const { endpoints, seen, problems } = setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "false" });
   expect(problems).toEqual([

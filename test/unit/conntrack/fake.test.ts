@@ -11,7 +11,7 @@ const outcome = (promise: Promise<unknown>): Promise<unknown> =>
     (error: unknown) => (error instanceof KernelError ? [error.code, error.errno, error.details.action] : error),
   );
 
-test("a fault that was ordered hits the next call of its kind alone, and that call changes nothing", async () => {
+test("a requested fault affects only the next call of its kind, which changes nothing", async () => {
   const table = new FakeConntrack();
   const entry = table.add(flow());
   table.failNext({ action: "delete", errno: "ENOBUFS" });
@@ -24,7 +24,7 @@ test("a fault that was ordered hits the next call of its kind alone, and that ca
   expect(await outcome(table.dump({}, () => undefined))).toBe("done");
 });
 
-test("a dump that is interrupted by order says so, and so does a deletion by filter", async () => {
+test("a dump that is interrupted on request says so, and so does a deletion by filter", async () => {
   const table = new FakeConntrack();
   table.add(flow());
   table.interruptDumps(2);
@@ -33,7 +33,7 @@ test("a dump that is interrupted by order says so, and so does a deletion by fil
   expect((await table.dump({}, () => undefined)).interrupted).toBe(false);
 });
 
-test("events are lost, and streams end, by order", async () => {
+test("events are lost, and streams end, on request", async () => {
   const table = new FakeConntrack();
   const told: unknown[] = [];
   await table.events({
@@ -52,7 +52,7 @@ test("events are lost, and streams end, by order", async () => {
   expect(told).toEqual([1, "lost", 2, failure]);
 });
 
-test("entries come, change and go as by packets", async () => {
+test("entries are created, changed and deleted as if by packets", async () => {
   let now = 0;
   const table = new FakeConntrack({ now: () => now, max: 2 });
   const gone: number[] = [];
@@ -75,7 +75,7 @@ test("entries come, change and go as by packets", async () => {
   expect(table.entries()).toEqual([]);
 });
 
-test("what was asked is told, and calls can be made to wait", async () => {
+test("calls are recorded, and can be made to wait", async () => {
   const table = new FakeConntrack({ chunkSize: 1 });
   const entries: readonly ConntrackEntry[] = [1, 2].map((clientPort) => table.add(flow({ clientPort })));
   const waits: string[] = [];

@@ -5,7 +5,7 @@ import type { ServiceAddress } from "../../../src/model/service-address.js";
 const claim = (port = 53): ServiceAddress => ({ family: "ip", address: "10.0.0.1", protocol: "UDP", port });
 const given = (...endpoints: string[]) => ({ cause: "deleted", endpoints: new Set(endpoints) }) as const;
 
-test("released repeatedly with other endpoints: only the last releases are remembered", () => {
+test("after repeated removals with other endpoints, only the last removals are remembered", () => {
   const former = new FormerTargets();
   for (let i = 0; i < 10_000; i++) former.add(claim(), given(`10.1.0.1 ${i}`), "default/web");
   expect([former.size, former.endpoints]).toEqual([1, 8]);
@@ -13,13 +13,13 @@ test("released repeatedly with other endpoints: only the last releases are remem
   expect(former.get(claim())?.endpoints?.has("10.1.0.1 1")).toBe(false);
 });
 
-test("given up again with the same endpoints is one time", () => {
+test("repeated removals with the same endpoints count once", () => {
   const former = new FormerTargets();
   for (let i = 0; i < 100; i++) former.add(claim(), given("10.1.0.1 53", "10.1.0.2 53"));
   expect(former.endpoints).toBe(2);
 });
 
-test("endpoints of all claims are bounded; the oldest claims go first, the last one stays", () => {
+test("the number of endpoints of all claims is limited; the oldest claims are forgotten first, and the last one stays", () => {
   const former = new FormerTargets(100, 10);
   for (let port = 1; port <= 50; port++) former.add(claim(port), given(`10.1.0.1 ${port}`, `10.1.0.2 ${port}`));
   expect([former.size, former.endpoints]).toEqual([5, 10]);
@@ -28,7 +28,7 @@ test("endpoints of all claims are bounded; the oldest claims go first, the last 
   expect([former.size, former.endpoints]).toEqual([1, 20]);
 });
 
-test("each time is forgotten after two passes that met none of its entries", () => {
+test("each removal is forgotten after two passes that met none of its entries", () => {
   const former = new FormerTargets();
   former.add(claim(), given("10.1.0.1 53"));
   former.passed([claim()]);
@@ -48,7 +48,7 @@ test("each time is forgotten after two passes that met none of its entries", () 
   expect([former.size, former.endpoints]).toEqual([0, 0]);
 });
 
-test("a time whose endpoints are not known means any", () => {
+test("a removal with unknown endpoints matches any endpoint", () => {
   const former = new FormerTargets();
   former.add(claim(), given("10.1.0.1 53"));
   former.add(claim(), { cause: "found", endpoints: undefined });

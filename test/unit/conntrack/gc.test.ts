@@ -26,8 +26,8 @@ import { keptIn } from "../../support/log.ts";
 import { CASES, entryOf } from "./cases.js";
 import { FAMILIES, nodePortAddresses, sliceObjects, worldWithFormer } from "./setup.js";
 
-const ESTABLISHED = ["by TCP, to an endpoint that is gone", "by TCP, to a deleted service that asked for resets"];
-const OVER = "by TCP, asked for, over already";
+const ESTABLISHED = ["TCP, to a removed endpoint", "TCP, to a deleted service that requested resets"];
+const OVER = "TCP with resets requested, already closed";
 const ORPHANS = [...ESTABLISHED, OVER];
 /** Entries that no request may touch. */
 const OTHERS: readonly string[] = [
@@ -102,31 +102,34 @@ describe("a run", () => {
   });
 
   test.each([
-    ["its own alone", undefined],
+    ["only its own", undefined],
     ["every entry", unscreened],
-  ])("asked to, purges orphans; established TCP only where all are asked for (handed %s)", async (_what, seen) => {
-    const { collector, left } = setUp({}, seen);
-    const orphaned = [
-      "to a service that lost its last endpoint",
-      "to a deleted service",
-      "to the port that a service had",
-      "by SCTP, to an endpoint that is gone",
-    ];
-    expect(left("ip")).toEqual(expect.arrayContaining(orphaned));
-    await collector.run({ orphans: "closing" });
-    expect(left("ip")).not.toEqual(expect.arrayContaining(orphaned));
-    expect(left("ip")).toEqual(expect.arrayContaining([...ESTABLISHED, "translated by another process"]));
-    expect(left("ip")).not.toEqual(expect.arrayContaining([OVER]));
-    await collector.run({ orphans: "all", filter: { protocol: 6 } });
-    expect(left("ip").filter((name) => ORPHANS.includes(name))).toEqual([]);
-    const others = CASES.filter(({ expect: reason }) => OTHERS.includes(reason)).map(({ name }) => name);
-    expect(others.length).toBeGreaterThan(3);
-    for (const family of FAMILIES) expect(left(family)).toEqual(expect.arrayContaining(others));
-  });
+  ])(
+    "purges orphans on request, and established TCP only if all orphans are requested (passed %s)",
+    async (_what, seen) => {
+      const { collector, left } = setUp({}, seen);
+      const orphaned = [
+        "to a service that lost its last endpoint",
+        "to a deleted service",
+        "to a former port of the service",
+        "SCTP, to a removed endpoint",
+      ];
+      expect(left("ip")).toEqual(expect.arrayContaining(orphaned));
+      await collector.run({ orphans: "closing" });
+      expect(left("ip")).not.toEqual(expect.arrayContaining(orphaned));
+      expect(left("ip")).toEqual(expect.arrayContaining([...ESTABLISHED, "translated by another process"]));
+      expect(left("ip")).not.toEqual(expect.arrayContaining([OVER]));
+      await collector.run({ orphans: "all", filter: { protocol: 6 } });
+      expect(left("ip").filter((name) => ORPHANS.includes(name))).toEqual([]);
+      const others = CASES.filter(({ expect: reason }) => OTHERS.includes(reason)).map(({ name }) => name);
+      expect(others.length).toBeGreaterThan(3);
+      for (const family of FAMILIES) expect(left(family)).toEqual(expect.arrayContaining(others));
+    },
+  );
 
-  test("an endpoint that another service has is no orphan", async () => {
+  test("does not count an endpoint of another service as an orphan", async () => {
     const { collector, model, left } = setUp();
-    const name = "by TCP, to an endpoint that is gone";
+    const name = "TCP, to a removed endpoint";
     const [address, port] = CASES.find((one) => one.name === name)?.from ?? ["", 0];
     for (const slice of sliceObjects("another", [{ address, ready: false }], [{ protocol: "TCP", target: port }])) {
       model.upsertSlice(slice);
@@ -136,7 +139,7 @@ describe("a run", () => {
     expect(sum(report, "orphaned")).toEqual([0, 0]);
   });
 
-  test("dry, reports the same and deletes nothing", async () => {
+  test("reports the same in a dry run, and deletes nothing", async () => {
     const { collector, left } = setUp();
     const before = left("ip");
     const report = await collector.run({ dryRun: true, orphans: "all" });
@@ -145,7 +148,7 @@ describe("a run", () => {
     expect(sum(report, "deleted")).toEqual([gone, gone]);
   });
 
-  test("counts as deleted what the kernel has deleted, and names the others", async () => {
+  test("counts the entries that the kernel has deleted, and names the others", async () => {
     let absent = "";
     const seen = (table: FakeConntrack): Seen => ({
       dump: (...args) => table.dump(...args),
@@ -171,7 +174,7 @@ describe("a run", () => {
     expect(reasons).toEqual([STALE.length - 1, STALE.length]);
   });
 
-  test("tells each live entry to who asks, as many as it counts", async () => {
+  test("passes each live entry to the caller, as many as it counts", async () => {
     const { collector, nameOf } = setUp();
     const alive: string[] = [];
     const report = await collector.run({ onAlive: (entry) => void alive.push(`${entry.family} ${nameOf(entry)}`) });
@@ -183,7 +186,7 @@ describe("a run", () => {
     expect(sum(report, "alive")).toEqual([kept.length + ORPHANS.length, kept.length + ORPHANS.length]);
   });
 
-  test("with a filter that names an address of one family looks at that family alone", async () => {
+  test("reads only one family if the filter names an address of it", async () => {
     const { collector } = setUp();
     const filter = { original: { destination: "10.0.0.30" } };
     expect((await collector.run({ filter })).families.map(({ family }) => family)).toEqual(["ip"]);
@@ -191,7 +194,7 @@ describe("a run", () => {
     expect(families.map(({ family }) => family)).toEqual(["ip", "ip6"]);
   });
 
-  test("with a filter looks at nothing else", async () => {
+  test("reads only the entries that match a filter", async () => {
     const { collector, left } = setUp();
     const before = left("ip6").length;
     const report = await collector.run({ filter: { family: "ip", original: { destination: "10.0.0.30" } } });
@@ -200,7 +203,7 @@ describe("a run", () => {
     expect(left("ip6").length).toBe(before);
   });
 
-  test("of a table that skips what the prefilter allows comes to the same counts", async () => {
+  test("returns the same counts for a table that skips what the prefilter allows", async () => {
     const plain = setUp();
     const screened = setUp();
     const { table } = screened;
@@ -229,7 +232,7 @@ describe("a run", () => {
     expect(screened.left("ip")).toEqual(plain.left("ip"));
   });
 
-  test("an interrupted dump gives no ratio", async () => {
+  test("returns no ratio after an interrupted dump", async () => {
     const { collector, table } = setUp();
     table.interruptDumps(1);
     expect((await collector.run()).deleteRatio).toBeUndefined();
@@ -239,16 +242,16 @@ describe("a run", () => {
 describe("the interval", () => {
   const minutes = 60_000;
   test.each<[string, number, number | undefined, number | undefined, number]>([
-    ["half as long when half was deleted", 10 * minutes, 0.5, undefined, 5 * minutes],
-    ["a tenth at least", 10 * minutes, 1, undefined, 1 * minutes],
+    ["half as long after half of the entries were deleted", 10 * minutes, 0.5, undefined, 5 * minutes],
+    ["at least a tenth", 10 * minutes, 1, undefined, 1 * minutes],
     ["never below ten seconds", 15_000, 0.9, undefined, GC_MIN_MS],
-    ["half as long again when little was deleted", 10 * minutes, 0.04, undefined, 15 * minutes],
-    ["also when nothing was", 10 * minutes, 0, undefined, 15 * minutes],
+    ["half as long again after few deletions", 10 * minutes, 0.04, undefined, 15 * minutes],
+    ["also after no deletion", 10 * minutes, 0, undefined, 15 * minutes],
     ["never above half an hour", 25 * minutes, 0, undefined, GC_MAX_MS],
     ["the same in between", 10 * minutes, 0.1, undefined, 10 * minutes],
-    ["the same when nothing is known", 10 * minutes, undefined, undefined, 10 * minutes],
-    ["what an early run finds counts for more", 10 * minutes, 0.1, 2 * minutes, 5 * minutes],
-    ["a late run is as good as one in time", 10 * minutes, 0.1, 20 * minutes, 10 * minutes],
+    ["unchanged without any figures", 10 * minutes, undefined, undefined, 10 * minutes],
+    ["entries that an early run finds count more", 10 * minutes, 0.1, 2 * minutes, 5 * minutes],
+    ["a late run counts like one in time", 10 * minutes, 0.1, 20 * minutes, 10 * minutes],
   ])("%s", (_name, previous, ratio, actual, expected) => {
     expect(gcInterval(previous, ratio, actual)).toBe(expected);
   });
@@ -313,7 +316,7 @@ describe("in the background", () => {
     await runner.stop();
   });
 
-  test("a trigger brings the next run forward, but never two within ten seconds", async () => {
+  test("a trigger starts the next run earlier, but never two within ten seconds", async () => {
     const { log } = logLines();
     let runs = 0;
     const collector = {
@@ -336,7 +339,7 @@ describe("in the background", () => {
     await runner.stop();
   });
 
-  test("a trigger during a run brings the next run forward as well", async () => {
+  test("a trigger during a run also starts the next run earlier", async () => {
     const { log } = logLines();
     const asked: unknown[] = [];
     let end = (_report: GcReport): void => undefined;
@@ -357,7 +360,7 @@ describe("in the background", () => {
     await runner.stop();
   });
 
-  test("a table that gets too full is warned of once, with what helps, until it has had room again", async () => {
+  test("a table that is nearly full causes one warning with advice, until it has had room again", async () => {
     const { log, lines } = logLines();
     const table = { entries: 0, max: 100, failed: 0, dropped: 0 };
     const distress: string[] = [];
@@ -416,7 +419,7 @@ describe("in the background", () => {
   });
 });
 
-test("metrics have the names and labels that are documented", async () => {
+test("metrics have the documented names and labels", async () => {
   const registry = new Registry();
   const metrics = new ConntrackMetrics(registry);
   metrics.pressure({ entries: 50, max: 200, pressure: 0.25, insertFailed: 7, dropped: 0 });

@@ -51,7 +51,7 @@ const failed = (): Promise<never> =>
     Object.assign(new Error("dump: ENOBUFS"), { code: "unknown-outcome", action: "dump", errno: 105, faults: [] }),
   );
 
-test("pieces that overtake each other are told whole, and the marks of all of them count", async () => {
+test("pieces that arrive out of order are complete, and the marks of all of them count", async () => {
   const table = await NetlinkConntrack.open();
   scripted.pieces = [
     piece([1, 2], { seen: 4, interrupted: true }),
@@ -65,7 +65,7 @@ test("pieces that overtake each other are told whole, and the marks of all of th
   await table.close();
 });
 
-test("a dump that fails while the callback is busy is rejected, and nothing is left unhandled", async () => {
+test("a dump that fails while the callback is busy rejects, and leaves no unhandled rejection", async () => {
   const unhandled: unknown[] = [];
   const note = (reason: unknown): void => void unhandled.push(reason);
   process.on("unhandledRejection", note);

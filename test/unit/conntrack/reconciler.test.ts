@@ -99,7 +99,7 @@ const left = ({ table }: World) =>
 async function until(what: () => boolean): Promise<void> {
   const start = performance.now();
   while (!what()) {
-    if (performance.now() - start > EVENTUALLY_MS) throw new Error(`it did not come: ${what.toString()}`);
+    if (performance.now() - start > EVENTUALLY_MS) throw new Error(`it did not happen: ${what.toString()}`);
     await vi.advanceTimersByTimeAsync(2);
     // The pause after a pass uses only the real clock.
     await sleep(1);
@@ -107,7 +107,7 @@ async function until(what: () => boolean): Promise<void> {
 }
 
 describe("after a write", () => {
-  test("the first one looks at everything, and touches no flow that is in order", async () => {
+  test("the first pass reads everything, and touches no flow that is in order", async () => {
     const world = setUp();
     for (const n of [1, 2]) put(world, n);
     world.table.add(udp("10.0.0.1", "10.1.0.1"));
@@ -120,7 +120,7 @@ describe("after a write", () => {
     expect(world.dumps()).toEqual([{ family: "ip", protocol: 17 }]);
   });
 
-  test("later ones look, by the kernel's filter, at the services that changed alone", async () => {
+  test("later passes use the kernel's filter and read only the services that changed", async () => {
     const world = setUp();
     for (const n of [1, 2]) put(world, n);
     world.sync();
@@ -150,7 +150,7 @@ describe("after a write", () => {
     expect(world.table.calls).toEqual([]);
   });
 
-  test("one address with many ports is one dump; a node port is one without an address", async () => {
+  test("one address with many ports needs one dump, and a node port one without an address", async () => {
     const world = setUp();
     world.sync();
     await world.settled();
@@ -166,7 +166,7 @@ describe("after a write", () => {
     ]);
   });
 
-  test("with many ways to a service, first what the endpoint that went replies to, then once more all of them", async () => {
+  test("a service with many addresses needs one dump for the removed endpoint, and then one more for all of them", async () => {
     const world = setUp();
     const ports = [{ port: 53, protocol: "UDP", nodePort: 30053 }];
     const spec = { type: "NodePort", ports, externalIPs: ["192.0.2.1"] };
@@ -188,7 +188,7 @@ describe("after a write", () => {
     expect(ways.map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "192.0.2.1", undefined]);
   });
 
-  test("a service that itself changed with its endpoints is looked at whole", async () => {
+  test("a service that changed together with its endpoints is checked completely", async () => {
     const world = setUp();
     const put2 = (externalIPs: string[], endpoint: string) => {
       world.model.upsertService(service("s1", { externalIPs, ports: [{ port: 53, protocol: "UDP" }] }));
@@ -206,7 +206,7 @@ describe("after a write", () => {
     expect(left(world)).toEqual([]);
   });
 
-  test("many changes are one pass over the family, limited to their entries", async () => {
+  test("many changes are combined in one pass over the family, limited to their entries", async () => {
     const world = setUp();
     put(world, 30);
     world.sync();
@@ -223,7 +223,7 @@ describe("after a write", () => {
     expect(world.dumps()).toEqual([{ family: "ip", protocol: 17 }]);
   });
 
-  test("at all addresses of the node, but on loopback: what has a node port's number there is a local program's", async () => {
+  test("all addresses of the node are checked except loopback, where a node port's number belongs to a local program", async () => {
     const local = ["127.0.0.1", "127.0.0.53", "192.0.2.10"].map((address) => ({ family: "ip" as const, address }));
     const world = setUp({ localAddresses: () => Promise.resolve(local) });
     const ports = [{ port: 53, protocol: "UDP", nodePort: 30053 }];
@@ -239,7 +239,7 @@ describe("after a write", () => {
     expect(left(world)).toEqual(["127.0.0.1 127.0.0.1", "127.0.0.53 127.0.0.53"]);
   });
 
-  test("a family whose write failed waits for one that does not", async () => {
+  test("a family whose write failed waits for a successful one", async () => {
     const world = setUp();
     put(world, 1);
     world.sync();
@@ -255,8 +255,8 @@ describe("after a write", () => {
   });
 });
 
-describe("what a service gives up", () => {
-  test("a deleted service's flows are deleted, except those that another process translates since, and it is forgotten", async () => {
+describe("removed addresses", () => {
+  test("a deleted service's flows are deleted, except those that another process translates since, and the service is forgotten", async () => {
     const world = setUp();
     put(world, 1);
     world.sync();
@@ -275,7 +275,7 @@ describe("what a service gives up", () => {
     expect(left(world)).toEqual(["10.0.0.1 172.20.0.1", "10.0.0.1 10.1.0.1"]);
   });
 
-  test("what only the table that was taken over had goes with the first pass; what services have is theirs", async () => {
+  test("entries that only the replaced table explains are deleted in the first pass, and those of services stay", async () => {
     const world = setUp();
     put(world, 1);
     world.table.add(udp("10.0.0.1", "10.1.0.1"));
@@ -301,7 +301,7 @@ test("an entry that a packet in flight creates after the pass is found by the ne
   await until(() => left(world).length === 0);
 });
 
-test("changes that come during a pass are gathered into one more", async () => {
+test("changes during a pass are combined in one more pass", async () => {
   const world = setUp({ timing: { settleMs: 60_000 } });
   for (const n of [1, 2, 3]) put(world, n);
   world.sync();
@@ -323,7 +323,7 @@ test("changes that come during a pass are gathered into one more", async () => {
   expect(world.dumps().map((filter) => filter?.original?.destination)).toEqual(["10.0.0.1", "10.0.0.1", "10.0.0.2"]);
 });
 
-test("one changed service does not wait for a pass over everything", async () => {
+test("one changed service does not wait for a full pass", async () => {
   const world = setUp();
   for (const n of [1, 2]) put(world, n);
   let go = (): void => undefined;
@@ -357,7 +357,7 @@ describe("failures", () => {
     ]);
   });
 
-  test("of a deletion too", async () => {
+  test("a failed deletion is logged and retried as well", async () => {
     const world = setUp();
     put(world, 1);
     world.table.add(udp("10.0.0.1", "10.9.9.9"));
@@ -366,7 +366,7 @@ describe("failures", () => {
     await until(() => left(world).length === 0);
   });
 
-  test("a dump that was interrupted is made again, silently", async () => {
+  test("an interrupted dump is retried silently", async () => {
     const world = setUp({ timing: { settleMs: 60_000, firstRetryMs: RETRY_MS } });
     put(world, 1);
     world.table.interruptDumps(2);
@@ -388,13 +388,13 @@ describe("failures", () => {
   });
 });
 
-describe("memory of what services gave up", () => {
+describe("memory of removed addresses", () => {
   test.each([
     ["UDP", 2],
     // No pass of the reconciler handles TCP.
     ["TCP", 8],
   ])(
-    "1,000 times deleted and made again with another endpoint, %s: at most %d endpoints are kept",
+    "after 1,000 deletions and creations with another endpoint, %s: at most %d endpoints are remembered",
     async (protocol, most) => {
       const former = new FormerTargets();
       const world = setUp({ former });

@@ -55,7 +55,7 @@ const WARNING =
   "default/chat: services ask for resets of connections to endpoints that are gone, but net.netfilter.nf_conntrack_tcp_loose " +
   "is 0: such connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
 
-test("a service that is there at the start: once, with what to do", async () => {
+test("a service that requests resets at the start causes one message, with what to do", async () => {
   const { put, written, warnings, probes } = setUp(() => Promise.resolve(0));
   put("chat", "10.1.0.1", ASKS);
   await written();
@@ -65,7 +65,7 @@ test("a service that is there at the start: once, with what to do", async () => 
   expect([warnings.length, probes()]).toEqual([1, 1]);
 });
 
-test("a service that begins to ask later", async () => {
+test("a service that requests resets later causes a message", async () => {
   const { put, written, warnings, probes } = setUp(() => Promise.resolve(0));
   put("chat", "10.1.0.1");
   await written();
@@ -77,8 +77,8 @@ test("a service that begins to ask later", async () => {
 
 test.each<[string, () => Promise<number | undefined>]>([
   ["resets are possible", () => Promise.resolve(1)],
-  ["the kernel does not tell", () => Promise.resolve(undefined)],
-])("nothing is said where %s", async (_name, tcpLoose) => {
+  ["the kernel's setting is unknown", () => Promise.resolve(undefined)],
+])("nothing is logged if %s", async (_name, tcpLoose) => {
   const { put, written, warnings, probes } = setUp(tcpLoose);
   put("chat", "10.1.0.1", ASKS);
   await written();

@@ -36,7 +36,7 @@ async function open(api: ApiServer): Promise<Cluster> {
   return cluster;
 }
 
-test("a list that removes most services is an Event on the Node", async () => {
+test("a list that removes most services causes an Event on the Node", async () => {
   const api = await ApiServer.start();
   closing.push(() => api.stop());
   for (let i = 0; i < 12; i++) api.put(service(`a/s-${i}`));

@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import { KubernetesEvents } from "../../../src/daemon/kubernetes-events.js";
 import type { EventSubject, EventText } from "../../../src/base/events.js";
 
-it("a service that is quarantined has an Event: which node, which addresses, and what the kernel said", () => {
+it("a quarantined service has an Event with the node, the addresses, and the kernel's error", () => {
   const recorded: [EventSubject, EventText][] = [];
   const uids: Record<string, string> = { "shop/cart": "1-2-3" };
   const recorder = { record: (...event: [EventSubject, EventText]) => void recorded.push(event) };
@@ -25,7 +25,7 @@ it("a service that is quarantined has an Event: which node, which addresses, and
   ]);
 });
 
-it("contended: the Node has an Event that names the other process, and what to do", () => {
+it("if two proxiers compete, the Node has an Event that names the other process, and what to do", () => {
   const recorded: [EventSubject, EventText][] = [];
   const events = new KubernetesEvents({ record: (...event) => void recorded.push(event) }, "node-a", () => "");
   events.contended({ by: ["nft-proxier (pid 4711)"], hint: "end one of them" });

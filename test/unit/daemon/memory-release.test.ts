@@ -14,7 +14,7 @@ const report = (changes: Partial<SyncReport> & { operations?: number }): SyncRep
   ...changes,
 });
 
-describe("memory is given back", () => {
+describe("memory release", () => {
   let released: number;
   let memory: MemoryRelease;
   beforeEach(() => {
@@ -28,7 +28,7 @@ describe("memory is given back", () => {
     vi.useRealTimers();
   });
 
-  it("once things are quiet after the first write of both families", async () => {
+  it("happens once no more changes arrive after the first write of both families", async () => {
     memory.synced(report({ full: true }));
     await vi.advanceTimersByTimeAsync(400);
     memory.synced(report({ full: true, family: "ip6" }));
@@ -40,7 +40,7 @@ describe("memory is given back", () => {
     expect(released).toBe(1);
   });
 
-  it("after a large write, and not for small ones or one that failed", async () => {
+  it("happens after a large write, but not after a small or failed one", async () => {
     memory.synced(report({ operations: 20 }));
     memory.synced(report({ full: true, ok: false }));
     await vi.advanceTimersByTimeAsync(60_000);
@@ -50,7 +50,7 @@ describe("memory is given back", () => {
     expect(released).toBe(1);
   });
 
-  it("no longer when the program ends; a release in progress ends first", async () => {
+  it("does not start after the program's end, which waits for one in progress", async () => {
     memory.synced(report({ full: true }));
     await memory.close();
     await vi.advanceTimersByTimeAsync(60_000);

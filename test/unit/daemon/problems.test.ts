@@ -8,7 +8,7 @@ test("a kernel without flowtables is one problem, with what to do", () => {
   expect(problem.remedy).toContain("remove --flowtable");
 });
 
-test("of interfaces that the kernel refuses ten are named, and the others counted", () => {
+test("ten interfaces that the kernel refuses are named, and the others counted", () => {
   const failures = Array.from({ length: 12 }, (_, i) => `interface pod${i}: EOPNOTSUPP`);
   const problems = flowtableProblems({ unsupported: undefined, failures: () => failures });
   expect(problems).toHaveLength(11);

@@ -28,7 +28,7 @@ function slice(model: ServiceModel, addresses: readonly string[]): void {
   model.upsert(decoder.decode("EndpointSlice", "default/web-1", object) as Parameters<ServiceModel["upsert"]>[0]);
 }
 
-test("addresses that none can have are ignored, and nothing is missing, however many there are", () => {
+test("impossible addresses are ignored without being incomplete, however many there are", () => {
   const model = newModel();
   service(model, { externalIPs: ["169.254.1.1"] }, [{ ip: "127.0.0.1" }]);
   slice(model, ["127.0.0.1", "10.1.0.7"]);
@@ -48,7 +48,7 @@ test("addresses that none can have are ignored, and nothing is missing, however 
   expect(shortfallOf(reading, false)).toEqual({ objects: ["Service default/web: spec.externalIPs[0]"] });
 });
 
-test("objects rejected by rule are ignored, and nothing is missing", () => {
+test("objects that are skipped by design are ignored without being incomplete", () => {
   const model = newModel();
   const annotations = {
     "nft-proxier.dev/balnce": "consistent",

@@ -96,7 +96,7 @@ describe("bundle.mjs", () => {
     expect(run(script, [])).toContain("from-the-plugin");
   });
 
-  test("commands take the compiled code that the image's build has one of them leave, and a daemon does not look for it", () => {
+  test("gives commands the compiled code that the image's build left, and a daemon does not look for it", () => {
     mkdirSync(join(image, "cache"), { recursive: true });
     const render = ["render", "--manifests", join(ROOT, "deploy/examples/manifests"), "--allow-incomplete"];
     const env = { ...process.env, NODE_DEBUG_NATIVE: "COMPILE_CACHE" };
@@ -109,7 +109,7 @@ describe("bundle.mjs", () => {
     expect(said(["run", "--help"])).not.toContain("cache for");
   });
 
-  test("is a twentieth of the packages' size, and says whose code it has under which licence", () => {
+  test("has a twentieth of the packages' size, and names the owner and licence of its code", () => {
     const files = readdirSync(image, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
     const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
     expect(bytes).toBeLessThan(8_000_000);
@@ -135,7 +135,7 @@ longDescribe("the startup snapshot", () => {
     return `${stdout}${stderr}`;
   };
 
-  test("daemons start from it, and every other command from files", () => {
+  test("starts daemons, and every other command starts from files", () => {
     const version = said("nft-proxier", ["--version"]);
     expect(version).toBe(run(join(ROOT, "dist/main.js"), ["--version"]));
     const help = said("nft-proxier", ["services", "--help"]);
@@ -150,17 +150,17 @@ longDescribe("the startup snapshot", () => {
     cpSync(`${blob}.whole`, blob);
   });
 
-  test("tells the program by which name it was called", () => {
+  test("tells the program under which name it was called", () => {
     expect(said("kube-proxy", ["--help"])).toContain("Usage: kube-proxy");
     expect(said("nft-proxier", ["--help"])).toContain("Usage: nft-proxier");
     expect(said("kube-proxy", ["services", "--help"])).toContain("Usage: kube-proxy services");
   });
 
-  test("has the compiled code of those modules of Node's alone that are loaded later", () => {
+  test("has the compiled code of only those Node modules that are loaded later", () => {
     expect(statSync(join(image, "daemon.blob")).size).toBeLessThan(9_000_000);
   });
 
-  test("loads the Kubernetes library from files when credentials need it", () => {
+  test("loads the Kubernetes library from files if credentials need it", () => {
     const file = join(directory, "legacy-kubeconfig");
     const user = {
       "auth-provider": { name: "gcp", config: { "access-token": "token", expiry: "2999-01-01T00:00:00Z" } },
@@ -183,7 +183,7 @@ longDescribe("the startup snapshot", () => {
 describe("pin.mjs", () => {
   const digest = (digit: number): string => `sha256:${String(digit).repeat(64)}`;
 
-  test("writes the digest of each image that is built on, in place of one from before", () => {
+  test("replaces the digest of each base image", () => {
     const bin = join(directory, "bin");
     mkdirSync(bin);
     // Replaces docker: the digest shows which image was requested.

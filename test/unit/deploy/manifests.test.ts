@@ -110,7 +110,7 @@ describe("the manifests", () => {
     }
   });
 
-  test("the account is bound to the role that kube-proxy has, and to nothing else", () => {
+  test("the account is bound only to the role that kube-proxy has", () => {
     const binding = one("ClusterRoleBinding") as V1ClusterRoleBinding & Manifest;
     const account = one("ServiceAccount");
     expect(binding.roleRef).toEqual({
@@ -130,7 +130,7 @@ describe("the manifests", () => {
 });
 
 describe("the pod", () => {
-  test("is on every node, in its network, and not to be evicted", () => {
+  test("runs on every node, in its network, and is not evicted", () => {
     expect(pod).toMatchObject({
       hostNetwork: true,
       dnsPolicy: "Default",
@@ -139,7 +139,7 @@ describe("the pod", () => {
     });
   });
 
-  test("has no rights but the one that it needs", () => {
+  test("has only the right that it needs", () => {
     expect(main.securityContext).toEqual({
       capabilities: { drop: ["ALL"], add: ["NET_ADMIN"] },
       runAsUser: 0,
@@ -152,14 +152,14 @@ describe("the pod", () => {
     expect(ofNode).toEqual(["xtables-lock"]);
   });
 
-  test("has iptables' lock, of all that is the node's, and may not write there", () => {
+  test("mounts only iptables' lock of the node's files, read-only", () => {
     const volume = pod.volumes?.find(({ hostPath }) => hostPath !== undefined);
     const mount = main.volumeMounts?.find(({ name }) => name === volume?.name);
     expect(volume?.hostPath).toEqual({ path: "/run/xtables.lock", type: "FileOrCreate" });
     expect(mount).toEqual({ name: volume?.name, mountPath: volume?.hostPath?.path, readOnly: true });
   });
 
-  test("asks for memory and processor", () => {
+  test("requests memory and CPU", () => {
     for (const container of [main, init]) {
       expect(Object.keys(container.resources?.requests ?? {}).toSorted()).toEqual(["cpu", "memory"]);
       expect(container.resources?.limits).toHaveProperty("memory");
@@ -180,7 +180,7 @@ describe("the pod", () => {
     }
   });
 
-  test("has somewhere to put its socket, which its read-only root has not", () => {
+  test("has a place for its socket, because its root is read-only", () => {
     const mount = main.volumeMounts?.find(({ mountPath }) => defaultSocketPath().startsWith(`${mountPath}/`));
     expect(pod.volumes?.find(({ name }) => name === mount?.name)?.emptyDir).toBeDefined();
   });
@@ -195,7 +195,7 @@ describe("the pod", () => {
     }
   });
 
-  test("is asked for its health where the program answers", () => {
+  test("has probes at the program's health address", () => {
     const { config } = parseConfig(configMap.data?.["config.conf"] ?? "", "config.conf");
     const port = Number(config.healthzBindAddress.split(":").at(-1));
     expect(main.livenessProbe?.httpGet).toEqual({ path: "/livez", port });
@@ -206,7 +206,7 @@ describe("the pod", () => {
 describe("the ConfigMap", () => {
   const files = configMap.data ?? {};
 
-  test("has a configuration without a warning", () => {
+  test("contains a configuration without warnings", () => {
     const { config, warnings } = parseConfig(files["config.conf"] ?? "", "config.conf");
     expect(warnings).toEqual([]);
     const [mount] = main.volumeMounts ?? [];
@@ -215,7 +215,7 @@ describe("the ConfigMap", () => {
     expect(config.oomScoreAdj).toBe(-997);
   });
 
-  test("has a kubeconfig whose names agree", () => {
+  test("contains a kubeconfig whose names agree", () => {
     const config = parse(files["kubeconfig.conf"] ?? "") as {
       readonly clusters: readonly { readonly name: string; readonly cluster: { readonly server: string } }[];
       readonly users: readonly { readonly name: string; readonly user: { readonly tokenFile: string } }[];
@@ -233,10 +233,10 @@ describe("the ConfigMap", () => {
   });
 });
 
-describe("for kubeadm's clusters", () => {
+describe("manifests for kubeadm's clusters", () => {
   const overlay = load("kubeadm", "kustomization.yaml") as Kustomization;
 
-  test("it is the same, with kubeadm's ConfigMap in place of ours", () => {
+  test("are the same, with kubeadm's ConfigMap in place of ours", () => {
     expect(overlay.resources).toEqual(["../kubernetes"]);
     const [deletion, volume] = overlay.patches ?? [];
     expect(deletion.target).toEqual({ kind: "ConfigMap", name: configMap.metadata.name });
@@ -261,12 +261,12 @@ describe("for kubeadm's clusters", () => {
   });
 });
 
-describe("for one node first", () => {
+describe("manifests for one node first", () => {
   const overlay = load("canary", "kustomization.yaml") as Kustomization;
   const [{ target, patch }, ...others] = overlay.patches ?? [];
   const patched = parse(patch) as V1DaemonSet & Manifest;
 
-  test("it is kubeadm's, only where the node carries the label", () => {
+  test("are kubeadm's, only for nodes with the label", () => {
     expect(overlay.resources).toEqual(["../kubeadm"]);
     expect(others).toEqual([]);
     expect(target).toEqual({ kind: "DaemonSet", name: daemonSet.metadata.name });
@@ -275,7 +275,7 @@ describe("for one node first", () => {
     expect(patched.spec?.template.spec).toEqual({ nodeSelector: { "nft-proxier.dev/canary": "true" } });
   });
 
-  test("kube-proxy leaves the nodes with that label, and no others", () => {
+  test("move kube-proxy off the nodes with that label, and no others", () => {
     const [affinity, ...more] = [...text("README.md").matchAll(/-p '(\{.*affinity.*\})'$/gm)].map(([, json]) => json);
     expect(more).toEqual([]);
     const terms = (JSON.parse(affinity) as V1DaemonSet).spec?.template.spec?.affinity?.nodeAffinity
@@ -290,7 +290,7 @@ describe("the commands in README.md", () => {
   const readme = text("README.md");
   const commands = [...readme.matchAll(/^ {4,}(kubectl .*)$/gm)].map(([, command]) => command);
 
-  test("have patches that the API takes", () => {
+  test("have patches that the API accepts", () => {
     const patches = commands.flatMap((command) => [...(/ patch daemonset .*-p '(.*)'/.exec(command)?.slice(1) ?? [])]);
     expect(patches.length).toBeGreaterThan(4);
     for (const json of patches) {
@@ -302,7 +302,7 @@ describe("the commands in README.md", () => {
     }
   });
 
-  test("add to kubeadm's DaemonSet the requests and the readiness probe of ours", () => {
+  test("add our requests and readiness probe to kubeadm's DaemonSet", () => {
     const [patch] = commands.filter((command) => command.includes("readinessProbe"));
     const added = JSON.parse(/-p '(.*)'$/.exec(patch)?.[1] ?? "") as V1DaemonSet;
     const [container] = added.spec?.template.spec?.containers ?? [];
@@ -310,7 +310,7 @@ describe("the commands in README.md", () => {
     expect(container.resources?.requests).toEqual(main.resources?.requests);
   });
 
-  test("show the logs of all pods, of labels that they have", () => {
+  test("show the logs of all pods, selected by labels that they have", () => {
     const both = [...commands, ...readFileSync(join(ROOT, "README.md"), "utf8").split("\n")];
     const logs = both.filter((command) => command.includes("kubectl -n kube-system logs "));
     expect(logs.length).toBeGreaterThan(3);
@@ -324,7 +324,7 @@ describe("the commands in README.md", () => {
     }
   });
 
-  test("name directories that are there", () => {
+  test("name existing directories", () => {
     const named = commands.flatMap((command) => [...(/ -k deploy\/(\S+)/.exec(command)?.slice(1) ?? [])]);
     expect(new Set(named)).toEqual(new Set(["canary", "kubeadm"]));
     for (const directory of named) expect(readdirSync(join(DEPLOY, directory))).toContain("kustomization.yaml");
@@ -347,7 +347,7 @@ describe("the image", () => {
     expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
   });
 
-  test("has the command, under kube-proxy's name and our own", () => {
+  test("has the command under kube-proxy's name and our own", () => {
     const [command] = main.command ?? [];
     const launcher = "/image/usr/local/bin/nft-proxier";
     expect(dockerfile).toContain(`-o ${launcher} deploy/image/launcher.cc`);
@@ -365,7 +365,7 @@ describe("the image", () => {
     expect(Number(version.split(".")[0]) % 2).toBe(0);
   });
 
-  test("says what it is: labels with this version and licence", () => {
+  test("has labels with this version and licence", () => {
     const labels = Object.fromEntries(
       [...last.matchAll(/org\.opencontainers\.image\.([\w.]+)="([^"]*)"/g)].map(([, name, value]) => [name, value]),
     );
@@ -374,7 +374,7 @@ describe("the image", () => {
     expect(base?.split("@")[0]).toBe(labels["base.name"]);
   });
 
-  test("has the libraries that the addon links, and no program beside Node", () => {
+  test("has the libraries that the addon links, and no program except Node", () => {
     expect(readFileSync(join(ROOT, "binding.gyp"), "utf8")).toContain('"libraries": ["-lnftnl", "-lmnl"]');
     expect(dockerfile).toContain("ldd /usr/local/bin/node build/Release/nft_proxier.node");
     expect(dockerfile).toContain("for package in libc6 libgcc-s1 libmnl0 libnftnl11 libstdc++6;");
@@ -385,7 +385,7 @@ describe("the image", () => {
     expect(installed).toBe("libmnl-dev libnftnl-dev");
   });
 
-  test("is made of what .dockerignore lets through, and of nothing else", () => {
+  test("is made only of files that .dockerignore allows", () => {
     const lines = readFileSync(join(ROOT, ".dockerignore"), "utf8").split("\n");
     const allowed = lines.filter((line) => line.startsWith("!")).map((line) => line.slice(1));
     expect(lines).toContain("*");

@@ -25,7 +25,7 @@ const BASES = ["", "src", "test", "src/table", "src/ruleset"];
 describe.each(documents)("%s", (document) => {
   const text = readFileSync(join(ROOT, document), "utf8");
 
-  test("every relative link leads to a file, and to a heading of it", () => {
+  test("every relative link leads to a file, and to a heading in it", () => {
     const links = [...text.matchAll(/\]\((?!https?:|mailto:)([^)\s]+)\)/g)].map(([, link]) => link);
     const broken = links.filter((link) => {
       const [path = "", heading] = link.split("#");
@@ -36,7 +36,7 @@ describe.each(documents)("%s", (document) => {
     expect(broken).toEqual([]);
   });
 
-  test("every source file that is named is there", () => {
+  test("every named source file exists", () => {
     const named = [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)*\/[\w.-]+\.(?:ts|mjs|cc|h|hpp|sh|yaml))`/g)].map(
       ([, name]) => name,
     );
@@ -58,7 +58,7 @@ function headings(text: string): Set<string> {
   );
 }
 
-test("comments name no TypeScript file that is not there", () => {
+test("comments name no missing TypeScript file", () => {
   const sources = ["src", "test", "deploy", "native"].flatMap((directory) =>
     readdirSync(join(ROOT, directory), { recursive: true, encoding: "utf8" })
       .filter((name) => /\.(ts|mjs|cc|h|hpp)$/.test(name) && !name.includes("node_modules"))

@@ -75,7 +75,7 @@ const adds = (name: string) => (op: Op) =>
   op.kind === "flowtable" && op.op === "add" && (op.devices?.includes(name) ?? false);
 const last = (): readonly Op[] | undefined => kernel.commits.at(-1);
 
-test("interfaces that are named are in it, and follow those that come and go", async () => {
+test("it contains the named interfaces, also those that appear and disappear later", async () => {
   const flowtable = await start();
   expect(flowtable.devices).toEqual(["eth0", "pod1"]);
   await links.link((names) => names.set(5, "pod2").set(6, "veth9"));
@@ -92,7 +92,7 @@ test("interfaces that are named are in it, and follow those that come and go", a
   expect([failures, flowtable.failures()]).toEqual([0, []]);
 });
 
-test("a continuous change of links does not keep it from being written", async () => {
+test("continuous changes of links do not prevent its write", async () => {
   const flowtable = await start();
   links.present.set(5, "pod2");
   for (let i = 0; i < 4; i++) {
@@ -102,14 +102,14 @@ test("a continuous change of links does not keep it from being written", async (
   expect(flowtable.devices).toContain("pod2");
 });
 
-test("255 interfaces go into one operation", async () => {
+test("255 interfaces fit one operation", async () => {
   links.present = new Map(Array.from({ length: 600 }, (_, i) => [i + 2, `pod${i}`]));
   const flowtable = await start();
   expect(flowtable.devices).toHaveLength(600);
   expect(last()?.map((op) => op.kind === "flowtable" && op.devices?.length)).toEqual([255, 255, 90]);
 });
 
-test("an interface that the kernel refuses keeps no other one out; said and counted once, retried", async () => {
+test("an interface that the kernel refuses does not affect the others, and is reported and counted once, and retried", async () => {
   kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
   kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
   kernel.failNext({ when: adds("pod1"), errno: "EOPNOTSUPP" });
@@ -125,7 +125,7 @@ test("an interface that the kernel refuses keeps no other one out; said and coun
   ]);
 });
 
-test("a kernel without flowtables is named once, and no table stays", async () => {
+test("a kernel without flowtables is reported once, and no table is left", async () => {
   await kernel.commit([{ op: "add", kind: "table", ...FLOWTABLE_REF }]);
   kernel.failNext({ when: ({ kind }) => kind === "flowtable", errno: "ENOENT" });
   const flowtable = await start();
@@ -163,7 +163,7 @@ test("a write whose outcome is unknown recreates the table, and reports success"
   expect(failures).toBe(1);
 });
 
-test("a stream of events that ended is opened again", async () => {
+test("an event stream that ended is opened again", async () => {
   const flowtable = await start();
   links.handlers?.onError(new Error("the socket is gone"));
   links.present.set(5, "pod2");
@@ -172,7 +172,7 @@ test("a stream of events that ended is opened again", async () => {
   expect(flowtable.devices).toContain("pod2");
 });
 
-test("is made again within a minute when another process removed it", async () => {
+test("it is created again within a minute after another process removed it", async () => {
   const flowtable = await start();
   await removeFlowtable(kernel.asOther(), keptIn([]));
   await pass(60_000);

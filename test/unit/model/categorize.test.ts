@@ -77,7 +77,7 @@ describe("categorize: ready and terminating", () => {
       { cluster: "r", local: "", any: true },
     ],
     [
-      "terminating when none is ready on any node",
+      "terminating endpoints if none is ready on any node",
       [
         { name: "t", state: DRAINING },
         { name: "d", state: DEAD },
@@ -138,7 +138,7 @@ describe("categorize: topology hints", () => {
       "x",
     ],
     [
-      "zone hints when one has no node hint",
+      "zone hints if one endpoint has no node hint",
       [
         { name: "x", state: UP, zones: ["b"], nodes: ["here"] },
         { name: "y", state: UP, zones: ["a"] },
@@ -146,7 +146,7 @@ describe("categorize: topology hints", () => {
       "y",
     ],
     [
-      "none when one ready endpoint has no hints",
+      "no hints if one ready endpoint has none",
       [
         { name: "x", state: UP, ...near },
         { name: "y", state: UP },
@@ -154,7 +154,7 @@ describe("categorize: topology hints", () => {
       "x y",
     ],
     [
-      "an unready one without hints does not matter",
+      "an unready endpoint without hints does not matter",
       [
         { name: "x", state: UP, ...near },
         { name: "y", state: UP, ...far },
@@ -163,7 +163,7 @@ describe("categorize: topology hints", () => {
       "x",
     ],
     [
-      "an unready one that names us does not count",
+      "an unready endpoint that names us does not count",
       [
         { name: "x", state: UP, ...far },
         { name: "y", state: UNREADY, ...near },
@@ -171,7 +171,7 @@ describe("categorize: topology hints", () => {
       "x",
     ],
     [
-      "none when none names us",
+      "no hints if none names us",
       [
         { name: "x", state: UP, ...far },
         { name: "y", state: UP, ...far },
@@ -188,7 +188,7 @@ describe("categorize: topology hints", () => {
       { nodeName: "here" },
     ],
     [
-      "an empty zone name is no zone",
+      "an empty zone name means no zone",
       [
         { name: "x", state: UP, zones: [""] },
         { name: "y", state: UP, zones: ["b"] },
@@ -205,7 +205,7 @@ describe("categorize: topology hints", () => {
       "x",
     ],
     [
-      "terminating ones are never narrowed",
+      "terminating endpoints are never narrowed",
       [
         { name: "x", state: DRAINING, ...near },
         { name: "y", state: DRAINING, ...far },
@@ -216,7 +216,7 @@ describe("categorize: topology hints", () => {
     expect(run(rows, node).cluster).toBe(cluster);
   });
 
-  test("never narrow the local list", () => {
+  test("hints never narrow the local list", () => {
     expect(
       run([
         { name: "x", state: UP, ...near, local: true },
@@ -226,7 +226,7 @@ describe("categorize: topology hints", () => {
   });
 });
 
-test("a list that is not needed stays empty, and whether there is any endpoint does not depend on it", () => {
+test("an unused list stays empty, and does not affect whether there is any endpoint", () => {
   const list = candidates([{ name: "r", state: UP, local: true }]);
   const node = { nodeName: "here" };
   expect(categorize(list, node, { cluster: false, local: false })).toEqual({

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { newModel, service, serviceCIDR, slice } from "./objects.js";
 
-describe("ServiceModel: what is dirty", () => {
-  test("a service that is added, changed, deleted; each once", () => {
+describe("ServiceModel: dirty services", () => {
+  test("an added, changed or deleted service is dirty once", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
     model.upsertSlice(slice("a", "web", ["10.1.0.1"]));
@@ -18,7 +18,7 @@ describe("ServiceModel: what is dirty", () => {
     expect(model.takeDirty().services).toEqual([]);
   });
 
-  test("a slice event marks its service alone", () => {
+  test("a slice event marks only its service", () => {
     const { model } = newModel();
     model.upsertService(service("web"));
     model.upsertService(service("db", { clusterIP: "10.0.0.2" }));
@@ -31,7 +31,7 @@ describe("ServiceModel: what is dirty", () => {
     expect(model.takeDirty().services).toEqual([]);
   });
 
-  test("a slice that changes hands marks both services", () => {
+  test("a slice that moves to another service marks both", () => {
     const { model, view } = newModel();
     model.upsertService(service("web"));
     model.upsertService(service("db", { clusterIP: "10.0.0.2" }));
@@ -43,7 +43,7 @@ describe("ServiceModel: what is dirty", () => {
     expect(view("db").hasAnyEndpoint).toBe(true);
   });
 
-  test("a slice that is no longer used takes its endpoints with it", () => {
+  test("a slice that is no longer used loses its endpoints", () => {
     const { model, view } = newModel();
     model.upsertService(service("web"));
     model.upsertSlice(slice("a", "web", ["10.1.0.1"]));
@@ -51,7 +51,7 @@ describe("ServiceModel: what is dirty", () => {
     expect(view("web").hasAnyEndpoint).toBe(false);
   });
 
-  test("the same content again leaves no trace", () => {
+  test("the same content again marks nothing", () => {
     const { model } = newModel();
     const put = (extra: Record<string, unknown>) => {
       model.upsertService(service("web", {}, { metadata: { resourceVersion: "1", ...extra } }));
@@ -109,7 +109,7 @@ describe("ServiceModel: ServiceCIDRs", () => {
     expect(problems).toEqual([]);
   });
 
-  test("changes that cancel out are none", () => {
+  test("changes that cancel out have no effect", () => {
     const { model } = newModel();
     model.upsertServiceCIDR(serviceCIDR("a", ["10.96.0.0/12"]));
     model.takeDirty();
@@ -117,7 +117,7 @@ describe("ServiceModel: ServiceCIDRs", () => {
     expect(model.takeDirty().serviceCIDRs).toBe(false);
   });
 
-  test("a bad one is named and the rest works", () => {
+  test("an invalid one is reported, and the rest is used", () => {
     const { model, problems } = newModel();
     model.upsertServiceCIDR(serviceCIDR("a", ["10.96.0.0/12", "10.0.0.0/99", null]));
     model.upsertServiceCIDR(serviceCIDR("b", "10.0.0.0/8"));
@@ -131,7 +131,7 @@ describe("ServiceModel: ServiceCIDRs", () => {
 });
 
 describe("ServiceModel: problems", () => {
-  test("are named once, until they change", () => {
+  test("are reported once, until they change", () => {
     const { model, problems } = newModel();
     const put = (...externalIPs: string[]) => model.upsertService(service("web", { externalIPs }));
     put("x");
@@ -148,7 +148,7 @@ describe("ServiceModel: problems", () => {
   });
 });
 
-describe("ServiceModel: nothing in an object can make it throw", () => {
+describe("ServiceModel: an object never makes it throw", () => {
   const junk: readonly unknown[] = [
     null,
     undefined,
@@ -210,7 +210,7 @@ describe("ServiceModel: nothing in an object can make it throw", () => {
     }
   }
 
-  test("any field of any type", () => {
+  test("any field may have any type", () => {
     let tried = 0;
     const { model } = newModel();
     for (const [kind, base] of Object.entries(bases)) {

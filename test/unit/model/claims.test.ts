@@ -13,7 +13,7 @@ function claimant(name: string, metadata: Record<string, unknown> = {}, spec: Re
   return service(name, { clusterIP: `10.0.0.${last}`, externalIPs: ["192.0.2.1"], ...spec }, { metadata });
 }
 
-describe("Claims: who has a VIP", () => {
+describe("Claims: the holder of a VIP", () => {
   test.each<[string, [string, Record<string, unknown>][], string, string?]>([
     [
       "the older one",
@@ -24,7 +24,7 @@ describe("Claims: who has a VIP", () => {
       "b",
     ],
     [
-      "by name when equally old",
+      "by name if equally old",
       [
         ["b", OLD],
         ["a", OLD],
@@ -33,7 +33,7 @@ describe("Claims: who has a VIP", () => {
       "comes first by name",
     ],
     [
-      "by name when neither says",
+      "by name if no age is known",
       [
         ["b", {}],
         ["a", {}],
@@ -42,7 +42,7 @@ describe("Claims: who has a VIP", () => {
       "comes first by name",
     ],
     [
-      "one that says its age before one that does not",
+      "one with a known age before one without",
       [
         ["a", {}],
         ["b", NEW],
@@ -50,7 +50,7 @@ describe("Claims: who has a VIP", () => {
       "b",
     ],
     [
-      "of three",
+      "one of three",
       [
         ["c", NEW],
         ["a", {}],
@@ -59,7 +59,7 @@ describe("Claims: who has a VIP", () => {
       "b",
     ],
     [
-      "a Date is as good as its text",
+      "a Date counts like its text",
       [
         ["a", { creationTimestamp: new Date("2025-01-01") }],
         ["b", OLD],
@@ -105,7 +105,7 @@ describe("Claims: who has a VIP", () => {
       { externalIPs: [], ports: [{ port: 80, nodePort: 30000 }] },
       { externalIPs: [], clusterIP: "fd00::2", ports: [{ port: 80, nodePort: 30000 }] },
     ],
-  ])("no clash: %s", (_name, a, b) => {
+  ])("no conflict: %s", (_name, a, b) => {
     const { model, problems } = newModel();
     model.upsertService(claimant("a", OLD, a));
     model.upsertService(claimant("b", NEW, b));
@@ -143,7 +143,7 @@ describe("Claims: who has a VIP", () => {
     ]);
   });
 
-  test("a node port is claimed in each family by itself", () => {
+  test("a node port is claimed in each family separately", () => {
     const { model, problems } = newModel();
     const ports = [{ port: 80, nodePort: 30080 }];
     model.upsertService(service("a", { ports }, { metadata: OLD }));
@@ -156,7 +156,7 @@ describe("Claims: who has a VIP", () => {
     ]);
   });
 
-  test("a loser without an external VIP left draws from what its policies say", () => {
+  test("a loser without an external VIP left uses the list of its policies", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW, { externalTrafficPolicy: "Local" }));
@@ -168,7 +168,7 @@ describe("Claims: who has a VIP", () => {
 });
 
 describe("Claims: taking over", () => {
-  test("the next one has it when the winner goes, and then it is the winner", () => {
+  test("the next service gets the VIP when the winner is deleted, and is then the winner", () => {
     const { model, view, problems, transfers } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
@@ -189,7 +189,7 @@ describe("Claims: taking over", () => {
     expect(problems).toEqual([]);
   });
 
-  test("when the winner lets go of the address alone", () => {
+  test("the next service gets the VIP when the winner releases only the address", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW));
@@ -199,7 +199,7 @@ describe("Claims: taking over", () => {
     expect(view("b").externalIPs).toEqual(["192.0.2.1"]);
   });
 
-  test("an older one that comes later takes it back, and the loser is dirty", () => {
+  test("an older service that arrives later takes the VIP back, and the loser is dirty", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("b", NEW));
     model.takeDirty();
@@ -208,7 +208,7 @@ describe("Claims: taking over", () => {
     expect(view("b").externalIPs).toEqual([]);
   });
 
-  test("losers that come and go leave the winner alone", () => {
+  test("losers that are added and deleted do not affect the winner", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("a", OLD));
     model.takeDirty();
@@ -219,7 +219,7 @@ describe("Claims: taking over", () => {
     expect(view("a").externalIPs).toEqual(["192.0.2.1"]);
   });
 
-  test("an address that moves between two services in one go is no clash", () => {
+  test("an address that moves between two services in one change is no conflict", () => {
     const { model, problems } = newModel();
     model.upsertService(claimant("a", OLD));
     model.takeDirty();
@@ -229,7 +229,7 @@ describe("Claims: taking over", () => {
     expect(problems).toEqual([]);
   });
 
-  test("the loser of an undated one that was there first is told so later, too, whatever their names", () => {
+  test("the loser against an earlier service without a creation time gets the same message later, whatever their names", () => {
     const { model, problems } = newModel();
     for (const name of ["b", "a"]) {
       model.upsertService(claimant(name));
@@ -240,7 +240,7 @@ describe("Claims: taking over", () => {
     expect(Array.from(model.lostClaims(), (lost) => lost.reason)).toEqual([reason]);
   });
 
-  test("a clash that comes back is named again", () => {
+  test("a conflict that returns is reported again", () => {
     const { model, problems } = newModel();
     model.upsertService(claimant("a", OLD));
     for (let i = 0; i < 2; i++) {
@@ -259,7 +259,7 @@ describe("Claims: endpoints", () => {
   const holders = ({ model }: ModelUnderTest) =>
     ["a", "b", "c"].filter((name) => model.views("ip", `default/${name}`)[0]?.externalIPs.length === 1).join();
 
-  test("the first with a usable endpoint has it; without any, the first", () => {
+  test("the first service with a usable endpoint holds the VIP, or without any, the first service", () => {
     const under = newModel();
     const { model, problems } = under;
     model.upsertService(claimant("a", OLD));
@@ -277,7 +277,7 @@ describe("Claims: endpoints", () => {
     ["ready", {}, "a"],
     ["serving and terminating", { ready: false, serving: true, terminating: true }, "a"],
     ["not ready", { ready: false }, "b"],
-    ["terminating, and serving no more", { ready: false, serving: false, terminating: true }, "b"],
+    ["terminating, and no longer serving", { ready: false, serving: false, terminating: true }, "b"],
   ])("an endpoint that is %s counts or not, on any node and for every policy", (_what, conditions, holder) => {
     for (const policy of ["Cluster", "Local"]) {
       const under = newModel();
@@ -290,7 +290,7 @@ describe("Claims: endpoints", () => {
     }
   });
 
-  test("a holder that loses its last one hands over, and has it back with the next: told once of each, whatever else changes", () => {
+  test("a holder without endpoints passes the claim on, and regains it with the next endpoint: each change is reported once", () => {
     const under = newModel();
     const { model, problems, transfers } = under;
     model.upsertService(claimant("a", OLD));
@@ -321,7 +321,7 @@ describe("Claims: endpoints", () => {
     expect(problems).toHaveLength(1);
   });
 
-  test("that go and come in one group of changes are no take-over", () => {
+  test("endpoints that are deleted and added in one group of changes cause no change of owner", () => {
     const under = newModel();
     const { model, transfers } = under;
     model.upsertService(claimant("a", OLD));
@@ -335,7 +335,7 @@ describe("Claims: endpoints", () => {
     expect([holders(under), transfers]).toEqual(["a", []]);
   });
 
-  test("count by the name of the port that claims, and in each family by itself", () => {
+  test("count by the name of the claiming port, and in each family separately", () => {
     const { model } = newModel();
     const ports = [{ name: "web", port: 80, nodePort: 30080 }];
     const both = (name: string, n: number, metadata: Record<string, unknown>) =>
@@ -360,7 +360,7 @@ describe("Claims: without creation times", () => {
   const holder = ({ model }: ModelUnderTest) =>
     ["a", "b", "c"].filter((name) => model.views("ip", `default/${name}`)[0]?.externalIPs.length === 1).join();
 
-  test("the service in force keeps its claim from one that comes later, whatever their names", () => {
+  test("the active service keeps its claim when another one arrives later, whatever their names", () => {
     const under = newModel();
     const { model, problems, transfers } = under;
     model.upsertService(claimant("b"));
@@ -385,7 +385,7 @@ describe("Claims: without creation times", () => {
     expect(transfers).toEqual(["default/a from default/b: 192.0.2.1:80/TCP (no longer claimed there)"]);
   });
 
-  test("an older service that claims an address only later has it later", () => {
+  test("an older service that claims an address later has the later claim", () => {
     const under = newModel();
     const { model } = under;
     model.upsertService(claimant("a", {}, { externalIPs: [] }));
@@ -401,7 +401,7 @@ describe("Claims: without creation times", () => {
     expect(holder(under)).toBe("a");
   });
 
-  test("one that comes later serves as long as those before it have no usable endpoint", () => {
+  test("a later service serves as long as the earlier ones have no usable endpoint", () => {
     const under = newModel();
     const { model } = under;
     model.upsertService(claimant("b"));
@@ -416,7 +416,7 @@ describe("Claims: without creation times", () => {
   });
 });
 
-describe("Claims: source ranges of any claimant guard the address", () => {
+describe("Claims: source ranges of any claimant protect the address", () => {
   const balanced = (name: string, metadata: Record<string, unknown>, ranges: readonly string[]) =>
     service(
       name,
@@ -427,7 +427,7 @@ describe("Claims: source ranges of any claimant guard the address", () => {
       },
     );
 
-  test("the holder's view has those of the others", () => {
+  test("the holder's view has the others' ranges", () => {
     const { model, view } = newModel();
     model.upsertService(balanced("a", OLD, []));
     model.takeDirty();
@@ -442,7 +442,7 @@ describe("Claims: source ranges of any claimant guard the address", () => {
     expect(view("a").guards).toBeUndefined();
   });
 
-  test("only where it is a load-balancer IP of theirs", () => {
+  test("only load-balancer IPs of the others are protected", () => {
     const { model, view } = newModel();
     model.upsertService(claimant("a", OLD));
     model.upsertService(claimant("b", NEW, { loadBalancerSourceRanges: ["10.0.0.0/8"] }));
@@ -454,7 +454,7 @@ describe("Claims: source ranges of any claimant guard the address", () => {
   });
 });
 
-test("of thousands that claim one address each is asked for its endpoints when it changes, and at no other time", () => {
+test("one of thousands of claimants is asked for its endpoints only when it changes", () => {
   let asked = 0;
   const usable = new Set<string>();
   const claims = new Claims("ip", {

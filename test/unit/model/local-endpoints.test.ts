@@ -11,14 +11,14 @@ function here(address: string, conditions: Record<string, boolean> = {}): Record
 }
 
 describe("health check of a service", () => {
-  test("its port, and how many ready endpoints are on this node", () => {
+  test("it has the port, and the number of ready endpoints on this node", () => {
     const { model } = newModel();
     model.upsertService(service("web", BALANCED, { metadata: { uid: "4711" } }));
     model.upsertSlice(slice("a", "web", [here("10.1.0.1"), here("10.1.0.2"), "10.1.0.3"]));
     expect(model.healthCheck("ip", "default/web")).toEqual({ port: 32000, uid: "4711", localEndpoints: 2 });
   });
 
-  test("a port that the Service does not have counts, as in kube-proxy; the other family does not", () => {
+  test("an endpoint counts whatever its port, as in kube-proxy, but only in its own family", () => {
     const { model } = newModel();
     model.upsertService(service("web", { ...BALANCED, ports: [{ name: "p", port: 80, protocol: "TCP" }] }));
     const other = { ports: [{ name: "other", port: 8000, protocol: "TCP" }] };
@@ -27,7 +27,7 @@ describe("health check of a service", () => {
     expect(model.healthCheck("ip", "default/web")?.localEndpoints).toBe(1);
   });
 
-  test("none on this node: nought, not nothing", () => {
+  test("without local endpoints the number is zero, not missing", () => {
     const { model } = newModel();
     model.upsertService(service("web", BALANCED));
     expect(model.healthCheck("ip", "default/web")).toEqual({ port: 32000, uid: "", localEndpoints: 0 });
@@ -35,7 +35,7 @@ describe("health check of a service", () => {
     expect(model.healthCheck("ip", "default/web")?.localEndpoints).toBe(0);
   });
 
-  test("an endpoint that terminates or is not ready does not count, though it may still get traffic", () => {
+  test("an endpoint that terminates or is not ready does not count, even if it still receives traffic", () => {
     const { model, view } = newModel();
     model.upsertService(service("web", { ...BALANCED, ports: [{ port: 80, nodePort: 30080 }] }));
     model.upsertSlice(
@@ -64,7 +64,7 @@ describe("health check of a service", () => {
     expect(model.healthCheck("ip", "default/web")?.localEndpoints).toBe(2);
   });
 
-  test("each family counts its own endpoints; one without a cluster IP has no health check", () => {
+  test("each family counts its own endpoints, and one without a cluster IP has no health check", () => {
     const { model } = newModel();
     model.upsertService(service("web", { ...BALANCED, clusterIPs: ["10.0.0.1", "fd00::1"] }));
     model.upsertService(service("v4", { ...BALANCED, clusterIP: "10.0.0.2" }));
@@ -81,14 +81,14 @@ describe("health check of a service", () => {
     ["of policy Cluster", { externalTrafficPolicy: "Cluster" }],
     ["without a port", { healthCheckNodePort: undefined }],
     ["with port 0", { healthCheckNodePort: 0 }],
-  ])("a service %s has none", (_, change) => {
+  ])("a service %s has no health check", (_, change) => {
     const { model, problems } = newModel();
     model.upsertService(service("web", { ...BALANCED, ...change }));
     expect(model.healthCheck("ip", "default/web")).toBeUndefined();
     expect(problems).toEqual([]);
   });
 
-  test("an invalid port is reported; the service is served all the same", () => {
+  test("an invalid port is reported, and the service is still served", () => {
     const { model, problems, view } = newModel();
     model.upsertService(service("web", { ...BALANCED, healthCheckNodePort: 70000 }));
     expect(model.healthCheck("ip", "default/web")).toBeUndefined();
@@ -96,7 +96,7 @@ describe("health check of a service", () => {
     expect(view("web").clusterIP).toBe("10.0.0.1");
   });
 
-  test("a service that is unknown or gone has none; another port makes it dirty", () => {
+  test("an unknown or deleted service has no health check, and another port makes it dirty", () => {
     const { model } = newModel();
     expect(model.healthCheck("ip", "default/web")).toBeUndefined();
     model.upsertService(service("web", BALANCED));
@@ -110,7 +110,7 @@ describe("health check of a service", () => {
   });
 });
 
-describe("service ports that policy Local keeps from their endpoints", () => {
+describe("service ports that policy Local cuts off from their endpoints", () => {
   const counterOf = (spec: Record<string, unknown>, endpoints: readonly (string | Record<string, unknown>)[]) => {
     const { model } = newModel();
     model.upsertService(service("web", spec));
@@ -122,20 +122,20 @@ describe("service ports that policy Local keeps from their endpoints", () => {
   const nodePort = { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] };
   const elsewhere = ["10.1.0.1"];
 
-  test("internal: endpoints elsewhere only", () => {
+  test("internal: a port with endpoints only elsewhere counts", () => {
     const local = { internalTrafficPolicy: "Local" };
     expect(counterOf(local, elsewhere)).toEqual({ internal: 1, external: 0 });
     expect(counterOf(local, ["10.1.0.1", here("10.1.0.2")])).toEqual({ internal: 0, external: 0 });
   });
 
-  test("external: endpoints elsewhere only, and somewhere to reach them from outside", () => {
+  test("external: a port with endpoints only elsewhere counts if it has an external address", () => {
     const local = { externalTrafficPolicy: "Local" };
     expect(counterOf({ ...nodePort, ...local }, elsewhere)).toEqual({ internal: 0, external: 1 });
     expect(counterOf({ ...nodePort, ...local }, [here("10.1.0.1")])).toEqual({ internal: 0, external: 0 });
     expect(counterOf({ type: "LoadBalancer", ...local }, elsewhere)).toEqual({ internal: 0, external: 0 });
   });
 
-  test("no endpoint at all: that is refused, not dropped", () => {
+  test("a port without any endpoint is refused, not dropped, and does not count", () => {
     const both = { ...nodePort, internalTrafficPolicy: "Local", externalTrafficPolicy: "Local" };
     expect(counterOf(both, [])).toEqual({ internal: 0, external: 0 });
     expect(counterOf(both, elsewhere)).toEqual({ internal: 1, external: 1 });
@@ -145,7 +145,7 @@ describe("service ports that policy Local keeps from their endpoints", () => {
     expect(counterOf(nodePort, elsewhere)).toEqual({ internal: 0, external: 0 });
   });
 
-  test("every port counts, and services that change or go are counted out", () => {
+  test("every port counts, and changed or deleted services are subtracted", () => {
     const { model } = newModel();
     const counter = new NoLocalEndpointsCounter();
     const update = (name: string) => counter.update(name, model.views("ip", name));

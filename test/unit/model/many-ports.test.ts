@@ -90,7 +90,7 @@ async function workOn(ports: number): Promise<number> {
   return (user + system) / 1000;
 }
 
-it("takes four times the work for four times the ports", async () => {
+it("four times the ports take four times the work", async () => {
   await workOn(FEW);
   let best = { few: Infinity, many: Infinity };
   for (let round = 0; round < 2; round++) {

@@ -35,7 +35,7 @@ function piecesOf(naming: Pieces<void>, { problems, transfers }: ModelUnderTest)
   return pieces;
 }
 
-test("thousands of lost claims are named in pieces of one service each, in the words and the order of one go", () => {
+test("thousands of lost claims are reported in pieces of one service each, with the same text and order as at once", () => {
   const [whole, sliced] = [clashing(), clashing()];
   whole.model.takeDirty();
   const { naming, ...dirty } = sliced.model.takeDirtyInPieces();
@@ -48,7 +48,7 @@ test("thousands of lost claims are named in pieces of one service each, in the w
   expect(Math.max(...pieces)).toBe(2);
 });
 
-test("thousands of claims that pass to other services are named in pieces of one pair of services each", () => {
+test("thousands of claims that move to other services are reported in pieces of one pair of services each", () => {
   const both = [clashing(), clashing()];
   for (const { model } of both) {
     model.takeDirty();
@@ -67,7 +67,7 @@ test("thousands of claims that pass to other services are named in pieces of one
   expect(pieces.indexOf(1)).toBeGreaterThan(10);
 });
 
-test("services that lost nothing are checked in pieces, too", () => {
+test("services that lost nothing are also checked in pieces", () => {
   const { model, ...under } = newModel();
   for (let i = 0; i < MANY; i += 2) model.upsertService(pair(i));
   const one = (name: string) => service(name, { clusterIP: "10.0.0.1" });
@@ -84,7 +84,7 @@ test("without contested claims there is nothing to check", () => {
   expect(piecesOf(under.model.takeDirtyInPieces().naming, under)).toEqual([0]);
 });
 
-test("what changes between two pieces is named once: now if it is over, else with the next changes", () => {
+test("a change between two pieces is reported once: now if it is complete, or else with the next changes", () => {
   const under = newModel();
   const { model, problems } = under;
   const put = (name: string, externalIP: string) =>
@@ -107,7 +107,7 @@ test("what changes between two pieces is named once: now if it is over, else wit
   expect(problems).toHaveLength(2);
 });
 
-test("a claim that passes on between two pieces is named as it passed, both times", () => {
+test("a claim that moves between two pieces is reported both times as it moved", () => {
   const under = newModel();
   const { model, transfers } = under;
   for (const [i, name] of ["a", "b", "c"].entries())

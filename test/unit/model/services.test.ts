@@ -3,8 +3,8 @@ import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 import { portId } from "../../../src/model/targets.js";
 import { newModel, service, slice } from "./objects.js";
 
-describe("Service: which services are served", () => {
-  test("a plain one, with the API server's defaults", () => {
+describe("Service: served services", () => {
+  test("a plain service with the API server's defaults is served", () => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web"));
     expect(view("web")).toEqual({
@@ -40,7 +40,7 @@ describe("Service: which services are served", () => {
     ["ExternalName", { type: "ExternalName", externalName: "x.example" }, {}],
     ["headless", { clusterIP: "None" }, {}],
     ["headless by its list", { clusterIP: undefined, clusterIPs: ["None"] }, {}],
-  ])("skipped without a word: %s", (_name, spec, metadata) => {
+  ])("skipped silently: %s", (_name, spec, metadata) => {
     const { model, problems } = newModel();
     model.upsertService(service("web", spec, { metadata }));
     expect([...model.services()]).toEqual([]);
@@ -61,7 +61,7 @@ describe("Service: which services are served", () => {
     [undefined, "spec.clusterIP: is empty"],
     ["nonsense", 'spec.clusterIP: "nonsense" is not an IP address'],
     [7, "spec.clusterIP: 7 is not a string"],
-  ])("a cluster IP of %j is named", (clusterIP, problem) => {
+  ])("a cluster IP of %j is reported", (clusterIP, problem) => {
     const { model, problems } = newModel();
     model.upsertService(service("web", { clusterIP }));
     expect(problems.join("\n")).toContain(`Service default/web ${problem}`);
@@ -73,7 +73,7 @@ describe("Service: families", () => {
   test.each<[string, object, string | undefined, string | undefined]>([
     ["clusterIP's own family", { clusterIP: "fd00::1" }, undefined, "fd00::1"],
     [
-      "ipFamilies says whose an entry is",
+      "ipFamilies defines the family of an entry",
       { clusterIPs: ["10.0.0.1", "fd00::1"], ipFamilies: ["IPv4", "IPv6"] },
       "10.0.0.1",
       "fd00::1",
@@ -85,7 +85,7 @@ describe("Service: families", () => {
       "fd00::1",
     ],
     [
-      "an entry without a family is nobody's",
+      "an entry without a family is ignored",
       { clusterIPs: ["10.0.0.1", "fd00::1"], ipFamilies: ["IPv4"] },
       "10.0.0.1",
       undefined,
@@ -105,7 +105,7 @@ describe("Service: families", () => {
     ],
     ["read leniently", { clusterIP: "010.0.0.01" }, "10.0.0.1", undefined],
     [
-      "a bad entry does not stop the other",
+      "an invalid entry does not affect the other",
       { clusterIPs: ["10.0.0.300", "fd00::1"], ipFamilies: ["IPv4", "IPv6"] },
       undefined,
       "fd00::1",
@@ -117,7 +117,7 @@ describe("Service: families", () => {
     expect(model.views("ip6", "default/web").map((view) => view.clusterIP)).toEqual(ip6 === undefined ? [] : [ip6]);
   });
 
-  test("without a ClusterIP in a family there is nothing in it, node port and VIPs included", () => {
+  test("without a ClusterIP in a family, nothing of it is served, including node port and VIPs", () => {
     const { model } = newModel();
     model.upsertService(
       service(
@@ -139,7 +139,7 @@ describe("Service: families", () => {
 });
 
 describe("Service: ports", () => {
-  test("one view for each of name and protocol", () => {
+  test("there is one view for each name and protocol", () => {
     const { model } = newModel();
     const ports = [
       { name: "dns", port: 53, protocol: "UDP" },
@@ -166,7 +166,7 @@ describe("Service: ports", () => {
     [{ name: "x", port: 80 }, "spec.ports[1].port: 80/TCP is there twice"],
     ["81", 'spec.ports[1]: "81" is not an object'],
     [null, "spec.ports[1]: null is not an object"],
-  ])("a port that cannot be served is named and the rest works: %j", (port, problem) => {
+  ])("a port that cannot be served is reported, and the rest is served: %j", (port, problem) => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", { ports: [{ name: "ok", port: 80 }, port] }));
     expect(view("web").port).toBe(80);
@@ -174,14 +174,14 @@ describe("Service: ports", () => {
     expect(problems[0]).toContain(`Service default/web ${problem}`);
   });
 
-  test("a bad node port leaves the rest of the port", () => {
+  test("an invalid node port does not affect the rest of the port", () => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", { ports: [{ port: 80, nodePort: 70000 }] }));
     expect(view("web")).toMatchObject({ port: 80, nodePort: 0 });
     expect(problems).toEqual(["Service default/web spec.ports[0].nodePort: 70000 is not a port (1 to 65535)"]);
   });
 
-  test("a node port that two ports of one service have is the first one's", () => {
+  test("a node port that two ports of one service have belongs to the first one", () => {
     const { model, problems } = newModel();
     const ports = [
       { name: "a", port: 80, nodePort: 30000 },
@@ -193,7 +193,7 @@ describe("Service: ports", () => {
     expect(problems).toEqual(["Service default/web spec.ports[1].nodePort: 30000/TCP is there twice"]);
   });
 
-  test("without a port there is nothing to serve", () => {
+  test("without a port nothing is served", () => {
     const { model, problems } = newModel();
     model.upsertService(service("web", { ports: [] }));
     expect([...model.services()]).toEqual([]);
@@ -202,7 +202,7 @@ describe("Service: ports", () => {
 });
 
 describe("Service: VIPs", () => {
-  test("external IPs of the family, canonical, each once", () => {
+  test("external IPs of the family are canonical, each once", () => {
     const { model, view, problems } = newModel();
     model.upsertService(
       service("web", {
@@ -224,7 +224,7 @@ describe("Service: VIPs", () => {
     expect(view("web").externalIPs).toEqual([]);
   });
 
-  test("load-balancer IPs: VIP or unset are served, Proxy is not, a host name is no IP", () => {
+  test("load-balancer IPs with ipMode VIP or unset are served, Proxy is not, and a host name is not an IP", () => {
     const { model, view, problems } = newModel();
     const ingress = [
       { ip: "192.0.2.1" },
@@ -243,14 +243,14 @@ describe("Service: VIPs", () => {
     ]);
   });
 
-  test("an address that is both external and load-balancer IP is guarded as the latter", () => {
+  test("an address that is both external and load-balancer IP is protected as the latter", () => {
     const { model, view } = newModel();
     const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
     model.upsertService(service("web", { type: "LoadBalancer", externalIPs: ["192.0.2.1", "192.0.2.2"] }, { status }));
     expect(view("web")).toMatchObject({ externalIPs: ["192.0.2.2"], loadBalancerIPs: ["192.0.2.1"] });
   });
 
-  test("the service's own cluster IP is no other VIP of it", () => {
+  test("the service's own cluster IP is not another VIP of it", () => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", { externalIPs: ["10.0.0.1"] }));
     expect(view("web").externalIPs).toEqual([]);
@@ -275,8 +275,8 @@ describe("Service: source ranges", () => {
       undefined,
     ],
     ["only of the other family: unrestricted", ["fd00::/8"], undefined, ["fd00::/8"]],
-    ["everybody: unrestricted", ["0.0.0.0/0", "10.0.0.0/8", "fd00::/8"], undefined, ["fd00::/8"]],
-    ["a bad one is ignored", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], undefined],
+    ["all addresses: unrestricted", ["0.0.0.0/0", "10.0.0.0/8", "fd00::/8"], undefined, ["fd00::/8"]],
+    ["an invalid range is ignored", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], undefined],
   ])("%s", (_name, loadBalancerSourceRanges, ip, ip6) => {
     const { model, view } = newModel();
     model.upsertService(service("web", { clusterIPs: ["10.0.0.1", "fd00::1"], loadBalancerSourceRanges }));
@@ -284,7 +284,7 @@ describe("Service: source ranges", () => {
     expect(view("web", "ip6").sourceRanges).toEqual(ip6);
   });
 
-  test("a bad one is named", () => {
+  test("an invalid range is reported", () => {
     const { model, problems } = newModel();
     model.upsertService(service("web", { loadBalancerSourceRanges: ["10.0.0.0/40", 5] }));
     expect(problems).toEqual([
@@ -301,7 +301,7 @@ describe("Service: policies and affinity", () => {
     ["external Local", { type: "NodePort", externalTrafficPolicy: "Local" }, false, true],
     ["external Local by an external IP", { externalIPs: ["192.0.2.1"], externalTrafficPolicy: "Local" }, false, true],
     [
-      "external Local with type ClusterIP and a node port: Cluster, as kube-proxy takes it",
+      "external Local with type ClusterIP and a node port: Cluster, as in kube-proxy",
       { type: "ClusterIP", ports: [{ port: 80, nodePort: 30080 }], externalTrafficPolicy: "Local" },
       false,
       false,
@@ -330,12 +330,7 @@ describe("Service: policies and affinity", () => {
       10800,
       "timeoutSeconds",
     ],
-    [
-      "a kind that is none",
-      { sessionAffinity: "Cookie" },
-      0,
-      'spec.sessionAffinity: "Cookie" is none of None, ClientIP',
-    ],
+    ["an unknown kind", { sessionAffinity: "Cookie" }, 0, 'spec.sessionAffinity: "Cookie" is none of None, ClientIP'],
   ])("affinity: %s", (_name, spec, seconds, problem) => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", spec as Record<string, unknown>));
@@ -344,7 +339,7 @@ describe("Service: policies and affinity", () => {
     expect(problems.join()).toContain(problem ?? "");
   });
 
-  test("type ClusterIP with a node port and load-balancer IPs: both are served, policy Local counts only with an external IP", () => {
+  test("type ClusterIP with a node port and load-balancer IPs: both are served, and policy Local counts only with an external IP", () => {
     const { model, view, problems } = newModel();
     const ports = [{ port: 80, nodePort: 30080 }];
     const status = { loadBalancer: { ingress: [{ ip: "192.0.2.1" }] } };
@@ -358,7 +353,7 @@ describe("Service: policies and affinity", () => {
     expect(problems).toEqual([]);
   });
 
-  test.each(["internalTrafficPolicy", "externalTrafficPolicy", "type"])("an unknown %s is named", (field) => {
+  test.each(["internalTrafficPolicy", "externalTrafficPolicy", "type"])("an unknown %s is reported", (field) => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", { [field]: "Nearby" }));
     expect(view("web")).toMatchObject({ internalPolicyLocal: false, externalPolicyLocal: false });
@@ -366,15 +361,15 @@ describe("Service: policies and affinity", () => {
   });
 });
 
-describe("Service: which list has endpoints", () => {
+describe("Service: lists that have endpoints", () => {
   const endpoints = [{ addresses: ["10.1.0.1"], nodeName: "here" }, "10.1.0.2"];
 
   test.each<[string, object, number, number]>([
     ["no policy Local", {}, 2, 0],
-    ["internal Local, nothing external: nobody draws from the cluster list", { internalTrafficPolicy: "Local" }, 0, 1],
+    ["internal Local, nothing external: the cluster list is unused", { internalTrafficPolicy: "Local" }, 0, 1],
     ["internal Local, external Cluster", { internalTrafficPolicy: "Local", externalIPs: ["192.0.2.1"] }, 2, 1],
     [
-      "external Local: its short cuts draw from the cluster list",
+      "external Local: its short cuts use the cluster list",
       { externalTrafficPolicy: "Local", externalIPs: ["192.0.2.1"] },
       2,
       1,
@@ -396,7 +391,7 @@ describe("Service: which list has endpoints", () => {
   });
 });
 
-test("counts: services with an address in the family, and the ready endpoints of their slices", () => {
+test("counts include services with an address in the family, and the ready endpoints of their slices", () => {
   const { model } = newModel();
   const gone = { addresses: ["10.1.0.3"], conditions: { ready: false } };
   model.upsertService(service("web"));

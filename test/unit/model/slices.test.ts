@@ -8,8 +8,8 @@ function serve(...slices: ReturnType<typeof slice>[]) {
   return under;
 }
 
-describe("EndpointSlice: whose a slice is", () => {
-  test("the service's that its label names, in its own namespace", () => {
+describe("EndpointSlice: the service of a slice", () => {
+  test("a slice belongs to the service that its label names, in its own namespace", () => {
     const metadata = { name: "b", namespace: "other", labels: { "kubernetes.io/service-name": "web" } };
     const { view } = serve(slice("a", "web", ["10.1.0.1"]), slice("b", "web", ["10.1.0.2"], { metadata }));
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
@@ -20,7 +20,7 @@ describe("EndpointSlice: whose a slice is", () => {
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080 10.1.0.2:8080 10.1.0.3:8080");
   });
 
-  test("a slice may come before its service", () => {
+  test("a slice may arrive before its service", () => {
     const { model, view } = newModel();
     model.upsertSlice(slice("a", "web", ["10.1.0.1"]));
     expect(model.takeDirty().services).toEqual([]);
@@ -59,7 +59,7 @@ describe("EndpointSlice: whose a slice is", () => {
 });
 
 describe("EndpointSlice: ports", () => {
-  test("match by name and protocol", () => {
+  test("ports match by name and protocol", () => {
     const { model } = newModel();
     const ports = [
       { name: "a", port: 1, protocol: "TCP" },
@@ -96,7 +96,7 @@ describe("EndpointSlice: ports", () => {
     expect(problems).toHaveLength(problem === undefined ? 0 : 1);
   });
 
-  test("two numbers with one name and protocol in a slice are both used, as kube-proxy does; the same one twice is one", () => {
+  test("two numbers with one name and protocol in a slice are both used, as in kube-proxy, and the same number twice counts once", () => {
     const ports = [{ port: 8080 }, { port: 9090 }, { port: 8080 }, { port: 53, protocol: "UDP" }];
     const { view, problems } = serve(slice("a", "web", ["10.1.0.1", "10.1.0.2"], { ports }));
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080 10.1.0.1:9090 10.1.0.2:8080 10.1.0.2:9090");
@@ -125,7 +125,7 @@ describe("EndpointSlice: endpoints", () => {
     expect(addresses(view("web").clusterEndpoints)).toBe("10.1.0.1:8080");
   });
 
-  test("addresses are read leniently; a bad one is named and the rest works", () => {
+  test("addresses are read leniently; an invalid one is reported, and the rest is used", () => {
     const { view, problems } = serve(
       slice("a", "web", [
         "010.1.0.01",
@@ -147,7 +147,7 @@ describe("EndpointSlice: endpoints", () => {
     ]);
   });
 
-  test("local by the node's name, exactly", () => {
+  test("an endpoint is local only if its node name matches exactly", () => {
     const { view } = serve(
       slice("a", "web", [
         on("here", "10.1.0.1"),
@@ -190,7 +190,7 @@ describe("EndpointSlice: endpoints", () => {
     expect(view("web").clusterEndpoints).toHaveLength(2);
   });
 
-  test("hints of one slice alone narrow nothing", () => {
+  test("hints in only one of the slices narrow nothing", () => {
     const hints = { forZones: [{ name: "a" }] };
     const { view } = serve(
       slice("a", "web", ["10.1.0.1"]),
@@ -220,23 +220,23 @@ describe("EndpointSlice: the same address and port twice is one endpoint", () =>
     ["in two slices, the other way round", [[alive], [dying]]],
     ["ready before not ready", [[unready], [alive]]],
     ["although both are ready", [[published], [alive]]],
-  ])("one that is not terminating wins: %s", (_name, groups) => {
+  ])("a non-terminating endpoint wins: %s", (_name, groups) => {
     const { view } = serve(...groups.map((group, i) => slice(`s${i}`, "web", group)));
     expect([...view("web").clusterEndpoints]).toEqual([{ address: "10.1.0.1", port: 8080, local: true }]);
   });
 
-  test("one that is not terminating wins even when it is not ready yet", () => {
+  test("a non-terminating endpoint wins even if it is not ready yet", () => {
     const { view } = serve(slice("a", "web", [dying]), slice("b", "web", [unready]));
     expect(view("web").hasAnyEndpoint).toBe(false);
   });
 
-  test("in a long slice", () => {
+  test("duplicates in a long slice are merged", () => {
     const { view } = serve(slice("a", "web", [...many, dying, ...many, alive, dying]));
     expect(view("web").clusterEndpoints).toHaveLength(21);
     expect(view("web").clusterEndpoints.at(-1)).toEqual({ address: "10.1.0.1", port: 8080, local: true });
   });
 
-  test("in three slices", () => {
+  test("duplicates in three slices are merged", () => {
     const { view } = serve(
       slice("a", "web", many),
       slice("b", "web", [dying, ...many]),

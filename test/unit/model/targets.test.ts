@@ -11,7 +11,7 @@ const dnsSlice = (endpoints: Parameters<typeof slice>[2], name = "dns-1") =>
   slice(name, "dns", endpoints, { ports: [{ port: 5353, protocol: "UDP" }] });
 
 describe("targets: endpoints of a service port", () => {
-  test("neither policies nor hints leave one out, and each says whether it takes traffic", () => {
+  test("policies and hints exclude none, and each says whether it receives traffic", () => {
     const { model } = newModel();
     model.upsertService(dns({ internalTrafficPolicy: "Local", externalIPs: ["192.0.2.1"] }));
     model.upsertSlice(
@@ -34,7 +34,7 @@ describe("targets: endpoints of a service port", () => {
     ]);
   });
 
-  test("an address that another service was first to claim is not among its own", () => {
+  test("an address that another service claimed first is not among its own", () => {
     const { model } = newModel();
     model.upsertService(dns({ externalIPs: ["192.0.2.1"] }));
     const old = { metadata: { creationTimestamp: "2020-01-01T00:00:00Z" } };
@@ -45,7 +45,7 @@ describe("targets: endpoints of a service port", () => {
     expect(model.targets("ip6", "default/dns")).toEqual([]);
   });
 
-  test("the annotation requests resets for TCP only; a value that is no boolean requests nothing and is reported", () => {
+  test("the annotation requests resets only for TCP, and a value that is not a boolean is reported and ignored", () => {
     const { model, problems } = newModel();
     const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
     const ports = [
@@ -71,7 +71,7 @@ describe("targets: endpoints of a service port", () => {
   });
 });
 
-test("endpoints are known by any slice that names them, whosever it is", () => {
+test("endpoints are known from any slice that names them, whichever service it belongs to", () => {
   const { model } = newModel();
   model.upsertSlice(dnsSlice([{ addresses: ["10.1.0.1"], conditions: { ready: false, serving: false } }]));
   const wanted = new Set(["10.1.0.1 5353 UDP", "10.1.0.1 5353 TCP", "10.1.0.1 53 UDP", "10.1.0.9 5353 UDP"]);
@@ -92,7 +92,7 @@ describe("targets: removed addresses", () => {
   };
   const full = dns({ type: "NodePort", externalIPs: ["192.0.2.1"], ports: [{ ...UDP[0], nodePort: 30053 }] });
 
-  test("a deleted service gives up every address and its node port, with the endpoints of its slices", () => {
+  test("the removals of a deleted service are every address and its node port, with the endpoints of its slices", () => {
     const { model, removed } = tracked();
     model.upsertService(full);
     model.upsertSlice(dnsSlice(["10.1.0.1", "10.1.0.2"]));
@@ -106,7 +106,7 @@ describe("targets: removed addresses", () => {
     expect(removed()).toEqual([]);
   });
 
-  test("endpoints that went before the service are remembered with it, replaced ones too", () => {
+  test("endpoints that were removed before the service are remembered with it, replaced ones too", () => {
     const { model, removed } = tracked();
     model.upsertService(dns());
     model.upsertSlice(dnsSlice(["10.1.0.1"]));
@@ -116,7 +116,7 @@ describe("targets: removed addresses", () => {
     expect(removed()).toEqual(["10.0.0.1:53/UDP default/dns 10.1.0.1 5353 10.1.0.2 5353"]);
   });
 
-  test("a port or address that changes is given up; what stays or passes to another service is not", () => {
+  test("a port or address that changes is removed, unless it stays or moves to another service", () => {
     const { model, removed } = tracked();
     model.upsertService(full);
     model.upsertService(dns({ externalIPs: ["192.0.2.2"], ports: [{ port: 54, protocol: "UDP", nodePort: 30053 }] }));

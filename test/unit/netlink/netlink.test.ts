@@ -72,7 +72,7 @@ const DESTINATION = {
 } as const;
 
 describe("netlink messages", () => {
-  it("say what was put into them", () => {
+  it("contain the encoded values", () => {
     const bytes = encodeRequest({
       type: 7,
       flags: 4,
@@ -99,7 +99,7 @@ describe("netlink messages", () => {
     expect(decodeReplies(new Uint8Array(), 4)).toEqual([]);
   });
 
-  it("that do not keep to their lengths are refused", () => {
+  it("messages with wrong lengths are refused", () => {
     const bytes = generic(attribute(1, text("kube-ipvs0")));
     for (let length = 1; length < bytes.length; length++) {
       expect(() => decodeReplies(bytes.subarray(0, length), 4)).toThrow(KernelError);
@@ -111,14 +111,14 @@ describe("netlink messages", () => {
 });
 
 describe("IPVS", () => {
-  it("where the kernel has none there is nothing, and it is asked for the family alone", async () => {
+  it("a kernel without IPVS has no servers, and is asked only for the family", async () => {
     const netlink = new Answers("ENOENT");
     expect(await new IpvsTable(netlink).virtualServers()).toEqual([]);
     expect(netlink.requests).toHaveLength(1);
     expect(textOf(decodeReplies(netlink.requests[0], 4)[0].attributes, 2)).toBe("IPVS");
   });
 
-  it("virtual servers are read in both families, by firewall mark too", async () => {
+  it("virtual servers are read in both families, also by firewall mark", async () => {
     const marked = nest(1, [attribute(1, number(2, 2)), attribute(5, number(7, 4)), attribute(6, text("wlc"))]);
     const netlink = new Answers(
       FAMILY,
@@ -143,7 +143,7 @@ describe("IPVS", () => {
     ]);
   });
 
-  it("an object deleted meanwhile is no error, anything else is", async () => {
+  it("an object that was deleted meanwhile is not an error, and anything else is", async () => {
     const table = new IpvsTable(new Answers(FAMILY, "ESRCH", "ESRCH", "ENOENT", "EPERM"));
     expect(await table.destinations(SERVER)).toEqual([]);
     await table.remove(SERVER);
@@ -151,7 +151,7 @@ describe("IPVS", () => {
     await expect(table.remove(SERVER)).rejects.toThrow("EPERM");
   });
 
-  it("a destination that is quiesced keeps all but its weight", async () => {
+  it("a quiesced destination keeps everything except its weight", async () => {
     const netlink = new Answers(FAMILY);
     await new IpvsTable(netlink).quiesce(SERVER, { ...DESTINATION, method: 2, upper: 5 });
     const { header, attributes } = decodeReplies(netlink.requests[1], 4)[0];
@@ -162,7 +162,7 @@ describe("IPVS", () => {
 });
 
 describe("ipset", () => {
-  it("a set in use is no error, and one that is gone neither", async () => {
+  it("a set in use is not an error, and neither is a missing one", async () => {
     const table = new IpsetTable(new Answers("E4100", "ENOENT", new Uint8Array(), "EPERM"));
     expect(await table.destroy("A")).toBe("in-use");
     expect(await table.destroy("B")).toBe("destroyed");
@@ -170,7 +170,7 @@ describe("ipset", () => {
     await expect(table.destroy("D")).rejects.toThrow("EPERM");
   });
 
-  it("elements come with their ports, in as many messages as the kernel likes", async () => {
+  it("elements arrive with their ports, in as many messages as the kernel likes", async () => {
     const element = (port: number, protocol?: number): Uint8Array =>
       nest(7, [
         networkAttribute(4, networkNumber(port, 2)),
@@ -191,7 +191,7 @@ describe("ipset", () => {
 });
 
 describe("interfaces", () => {
-  it("one is found by its name, with its kind", async () => {
+  it("an interface is found by its name, with its kind", async () => {
     const header = joined([new Uint8Array(4), number(7, 4), new Uint8Array(8)]);
     const netlink = new Answers(reply(header, nest(18, [attribute(1, text("dummy"))])), "ENODEV");
     const table = new LinkTable(netlink);
@@ -199,7 +199,7 @@ describe("interfaces", () => {
     expect(await table.link("kube-ipvs0")).toBeUndefined();
   });
 
-  it("addresses are those of the one that is asked for", async () => {
+  it("addresses are those of the requested interface", async () => {
     const address = (index: number, bytes: readonly number[]): Uint8Array =>
       encodeRequest({
         type: 20,
@@ -213,7 +213,7 @@ describe("interfaces", () => {
     ]);
   });
 
-  it("without a route there is no source address", async () => {
+  it("there is no source address without a route", async () => {
     expect(await new LinkTable(new Answers("ENETUNREACH")).sourceTo("192.0.2.1")).toBeUndefined();
   });
 });

@@ -31,7 +31,7 @@ describe("nodeFacts", () => {
     expect(facts.podCIDRs).toEqual(["10.244.1.0/24", "fd00:10:244:1::/64"]);
   });
 
-  it("lets bindAddress override its own family alone, unless it is unspecified", () => {
+  it("lets bindAddress override only its own family, unless it is unspecified", () => {
     const n = node(["InternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::1"]);
     expect(nodeFacts(config({ bindAddress: "192.0.2.9" }), "n1", n).nodeIPs).toEqual({
       ip: "192.0.2.9",
@@ -40,7 +40,7 @@ describe("nodeFacts", () => {
     expect(nodeFacts(config({ bindAddress: "::" }), "n1", n).nodeIPs).toEqual({ ip: "192.0.2.1", ip6: "2001:db8::1" });
   });
 
-  it("takes the family of the first address for the primary one, or that of bindAddress", () => {
+  it("uses the family of the first address as the primary one, or that of bindAddress", () => {
     const six = node(["InternalIP", "2001:db8::1"], ["InternalIP", "192.0.2.1"]);
     expect(nodeFacts(config(), "n1", six).primary).toBe("ip6");
     const later = node(["ExternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::1"]);
@@ -100,32 +100,32 @@ describe("nodePortAddresses", () => {
   const answer = (entries: string[], family: "ip" | "ip6" = "ip"): unknown =>
     nodePortAddresses(config({ nodePortAddresses: entries }), facts, family, interfaces).addresses;
 
-  it("primary is the node's own IP, when an interface has it", () => {
+  it("primary means the node's own IP, if an interface has it", () => {
     expect(answer(["primary"])).toEqual(["192.0.2.1"]);
     const elsewhere = nodePortAddresses(config(), facts, "ip", local("10.0.0.1"));
     expect(elsewhere.addresses).toEqual([]);
     expect(elsewhere.warning).toContain("192.0.2.1/32");
   });
-  it("primary without a node IP is every local address, with a warning", () => {
+  it("primary without a node IP means every local address, with a warning", () => {
     const result = nodePortAddresses(config(), facts, "ip6", interfaces);
     expect(result.addresses).toBe("all");
     expect(result.warning).toContain("IPv6");
   });
-  it("CIDRs select interface addresses, never loopback", () => {
+  it("CIDRs select interface addresses, but never loopback", () => {
     expect(answer(["192.0.2.0/24", "127.0.0.0/8"])).toEqual(["192.0.2.1", "192.0.2.2"]);
     expect(answer(["198.51.100.0/24"])).toEqual([]);
   });
-  it("primary may stand beside CIDRs", () => {
+  it("primary may be combined with CIDRs", () => {
     expect(answer(["primary", "10.0.0.0/8"])).toEqual(["10.0.0.1", "192.0.2.1"]);
     expect(answer(["primary", "2001:db8::/32"], "ip6")).toEqual(["2001:db8::1"]);
   });
-  it("all is every local address, and of loopback none", () => {
+  it("all means every local address except loopback", () => {
     for (const family of ["ip", "ip6"] as const) {
       const result = nodePortAddresses(config({ nodePortAddresses: ["all"] }), facts, family, interfaces);
       expect(result).toEqual({ addresses: "all" });
     }
   });
-  it("localhost is loopback of both families, beside whatever else is listed", () => {
+  it("localhost means loopback of both families, in addition to other entries", () => {
     const places = (entries: string[], family: "ip" | "ip6", changes: Partial<ProxyConfig> = {}) =>
       nodePortAddresses(config({ nodePortAddresses: entries, ...changes }), facts, family, interfaces);
     const four = { nets: ["127.0.0.0/8"], source: "192.0.2.1" };
@@ -137,7 +137,7 @@ describe("nodePortAddresses", () => {
     expect(places(["127.0.0.0/8"], "ip6")).toEqual({ addresses: "all" });
     expect(places(["localhost"], "ip", { localhostNodePorts: false })).toEqual({ addresses: [] });
   });
-  it("localhost and primary without a node IP is loopback alone, with a warning", () => {
+  it("localhost and primary without a node IP mean only loopback, with a warning", () => {
     const both = config({ nodePortAddresses: ["primary", "localhost"] });
     expect(nodePortAddresses(both, facts, "ip6", interfaces)).toEqual({
       addresses: [],
@@ -145,13 +145,13 @@ describe("nodePortAddresses", () => {
       warning: "no IPv6 address of this node is known: node ports answer on no other IPv6 address than loopback",
     });
   });
-  it("localhost needs an address of the node that is none of loopback or of one link alone", () => {
+  it("localhost needs a node address that is neither loopback nor link-local", () => {
     const both = config({ nodePortAddresses: ["localhost"] });
     const result = nodePortAddresses(both, facts, "ip6", local("::1", "fe80::1"));
     expect(result.localhost).toBeUndefined();
     expect(result.warning).toContain("node ports do not answer on ::1/128");
   });
-  it("a family without an entry, and a zero CIDR, is every local address", () => {
+  it("a family without an entry, and a zero CIDR, mean every local address", () => {
     expect(answer(["192.0.2.0/24"], "ip6")).toBe("all");
     expect(answer(["0.0.0.0/0"])).toBe("all");
   });

@@ -28,14 +28,14 @@ describe("kernelFamilies", () => {
     expect(families).toEqual(["ip"]);
     expect(noIPv6).toContain("net/if_inet6");
   });
-  it.each(["1\n", "2\n"])("has no IPv6 where disable_ipv6 is %j", async (value) => {
+  it.each(["1\n", "2\n"])("has no IPv6 if disable_ipv6 is %j", async (value) => {
     await write("net/if_inet6", "");
     await write(DISABLE, value);
     const { families, noIPv6 } = kernelFamilies(proc);
     expect(families).toEqual(["ip"]);
     expect(noIPv6).toContain(`disable_ipv6 is ${value.trim()}`);
   });
-  it("has both otherwise: also when no interface has an IPv6 address, or the setting is hidden", async () => {
+  it("has both families otherwise, even if no interface has an IPv6 address, or the setting is hidden", async () => {
     await write("net/if_inet6", "");
     expect(kernelFamilies(proc)).toEqual({ families: ["ip", "ip6"] });
     await write(DISABLE, "0\n");
@@ -72,14 +72,14 @@ const warns = (...texts: readonly string[]): unknown => ({
 });
 
 describe("primary family", () => {
-  it("is fatal when the kernel does not have it, with the reason", () => {
+  it("is fatal if the kernel does not have it, with the reason", () => {
     const { fatal } = check(IPV4, {}, { ips: ["2001:db8::1", "192.0.2.1"] });
     expect(fatal?.code).toBe("primary-family");
     expect(fatal?.message).toContain("IPv6");
     expect(fatal?.message).toContain("disable_ipv6 is 1");
     expect(check(IPV4, { bindAddress: "2001:db8::1" }).fatal?.code).toBe("primary-family");
   });
-  it("is all that the kernel needs to have", () => {
+  it("is the only family that the kernel must have", () => {
     expect(check(IPV4, {}, { ips: ["192.0.2.1", "2001:db8::1"] })).toEqual(FINE);
     expect(check(DUAL, {}, { ips: ["2001:db8::1"] })).toEqual(FINE);
     const bound = { bindAddress: "192.0.2.1", clusterCIDRs: [FOUR] };
@@ -87,7 +87,7 @@ describe("primary family", () => {
   });
 });
 
-describe("clusterCIDR of the other family alone", () => {
+describe("clusterCIDR of only the other family", () => {
   const clusterCIDRs = [SIX];
   it("is fatal on a single stack in mode ClusterCIDR", () => {
     const { fatal } = check(IPV4, { clusterCIDRs });
@@ -107,12 +107,12 @@ describe("clusterCIDR of the other family alone", () => {
     expect(dual.warnings).toHaveLength(1);
     expect(dual.notes).toEqual([expect.stringContaining("no IPv4 traffic is known as a pod's")]);
   });
-  it("is fine with one of the primary family beside it", () => {
+  it("is accepted together with one of the primary family", () => {
     expect(check(IPV4, { clusterCIDRs: [SIX, FOUR] })).toEqual(FINE);
   });
 });
 
-describe("podCIDRs of the other family alone", () => {
+describe("podCIDRs of only the other family", () => {
   const node = { podCIDRs: [SIX] };
   it("are fatal in mode NodeCIDR, whatever the stack", () => {
     for (const kernel of [IPV4, DUAL]) {
@@ -124,20 +124,20 @@ describe("podCIDRs of the other family alone", () => {
   it("are a warning in other modes", () => {
     expect(check(DUAL, {}, node)).toEqual(warns("podCIDRs have only IPv6"));
   });
-  it("are fine with one of the primary family beside them", () => {
+  it("are accepted together with one of the primary family", () => {
     expect(check(IPV4, { detectLocalMode: "NodeCIDR" }, { podCIDRs: [SIX, FOUR] })).toEqual(FINE);
   });
 });
 
 describe("a detector without a CIDR of the primary family", () => {
-  it("is told of, as pods then count as strangers", () => {
+  it("is reported, because pods then count as strangers", () => {
     expect(check(DUAL, { clusterCIDRs: [] }).notes).toEqual([expect.stringContaining("clusterCIDR has none of IPv4")]);
     const node = check(DUAL, { detectLocalMode: "NodeCIDR" }, { ips: ["2001:db8::1"] });
     expect(node.notes).toEqual([expect.stringContaining("the Node has no podCIDR of IPv6")]);
   });
 });
 
-describe("health and metrics on an address of a family that is not there", () => {
+describe("health and metrics addresses of a missing family", () => {
   it("are warnings, unless the address stands for all", () => {
     const addresses = { healthzBindAddress: "[2001:db8::1]:10256", metricsBindAddress: "[::1]:10249" };
     expect(check(IPV4, addresses)).toEqual(warns("healthzBindAddress is IPv6", "metricsBindAddress is IPv6"));
@@ -147,21 +147,21 @@ describe("health and metrics on an address of a family that is not there", () =>
 });
 
 describe("nodePortAddresses", () => {
-  it("of the primary family alone: a warning where the cluster looks dual-stack", () => {
+  it("CIDRs of only the primary family cause a warning if the cluster looks dual-stack", () => {
     const nodePortAddresses = ["192.0.2.0/24"];
     expect(check(DUAL, { nodePortAddresses })).toEqual(FINE);
     expect(check(DUAL, { nodePortAddresses, clusterCIDRs: [FOUR, SIX] })).toEqual(warns("all local IPv6 addresses"));
     expect(check(DUAL, { nodePortAddresses }, { podCIDRs: [FOUR, SIX] })).toEqual(warns("all local IPv6 addresses"));
   });
-  it("of the other family alone: a warning", () => {
+  it("CIDRs of only the other family cause a warning", () => {
     expect(check(DUAL, { nodePortAddresses: ["2001:db8::/64"] })).toEqual(warns("all local IPv4 addresses"));
   });
-  it("of both, or primary: fine", () => {
+  it("CIDRs of both families, or primary, are accepted", () => {
     const both = ["192.0.2.0/24", "2001:db8::/64"];
     expect(check(DUAL, { nodePortAddresses: both, clusterCIDRs: [FOUR, SIX] })).toEqual(FINE);
     expect(check(DUAL, { nodePortAddresses: ["primary"], clusterCIDRs: [FOUR, SIX] })).toEqual(FINE);
   });
-  it("none at all: a warning", () => {
+  it("cause a warning if there are none at all", () => {
     expect(check(DUAL, { nodePortAddresses: [] })).toEqual(warns("all local addresses"));
   });
 });

@@ -45,7 +45,7 @@ async function chain(family: Family, table: string, name: string, base: BaseChai
 }
 
 describe("a chain that drops forwarded packets by policy", () => {
-  test("is named, with the command that accepts services there", async () => {
+  test("is named, with the command that accepts services in it", async () => {
     await chain("ip", "filter", "FORWARD", FORWARD);
     await chain("ip6", "filter", "FORWARD", FORWARD);
     await chain("inet", "firewall", "forward", FORWARD);
@@ -63,7 +63,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     ]);
   });
 
-  test("is not one that accepts, hooks elsewhere, sleeps, or is of a family that is not served", async () => {
+  test("is not reported if it accepts, hooks elsewhere, is dormant, or belongs to a family that is not served", async () => {
     await chain("ip", "accepts", "forward", { ...FORWARD, policy: "accept" });
     await chain("ip", "input", "input", { ...FORWARD, hook: 1 });
     await chain("ip", "asleep", "forward", FORWARD, 1);
@@ -73,7 +73,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     expect(lines).toEqual([]);
   });
 
-  test("may be the older iptables'", async () => {
+  test("may belong to the older iptables", async () => {
     await file("proc/net/ip_tables_names", "filter\nnat\nmangle\n");
     const asked: string[] = [];
     await report({
@@ -95,7 +95,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     ]);
   });
 
-  test("that cannot be looked for is a warning, and no reason to stop", async () => {
+  test("a failed search for such a chain is a warning, and the start continues", async () => {
     await file("proc/net/ip_tables_names", "filter\n");
     const legacy = { forwardDrops: () => Promise.reject(new Error("EPERM")), layout: () => Promise.resolve("") };
     await report({ legacy });
@@ -110,7 +110,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
     await file("proc/sys/net/bridge/bridge-nf-call-ip6tables", v6);
   };
 
-  test("are told of for each family where the setting is off", async () => {
+  test("are reported for each family whose setting is off", async () => {
     await port("cni0");
     await settings("1\n", "0\n");
     await report();
@@ -125,14 +125,14 @@ describe("pods on a bridge whose packets pass no rules", () => {
     ]);
   });
 
-  test("are told of where br_netfilter is not loaded, whatever the bridge says", async () => {
+  test("are reported if br_netfilter is not loaded, whatever the bridge says", async () => {
     await port("cni0");
     await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
     await report({ families: ["ip"] });
     expect(lines).toMatchObject([{ bridge: "cni0", present: "br_netfilter is not loaded" }]);
   });
 
-  test("are fine where the bridge itself calls them", async () => {
+  test("are accepted if the bridge itself calls the rules", async () => {
     await port("cni0");
     await settings("0\n", "1\n");
     await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
@@ -140,7 +140,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
     expect(lines).toEqual([]);
   });
 
-  test("are none without a bridge that has a port, unless the configuration names it as the pods'", async () => {
+  test("do not exist without a bridge that has a port, unless the configuration names it as the pods'", async () => {
     await mkdir(join(root, "sys/class/net/docker0/brif"), { recursive: true });
     await mkdir(join(root, "sys/class/net/eth0"), { recursive: true });
     await report();
@@ -154,7 +154,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
   });
 });
 
-test("which chains of iptables-legacy have rules shows in where they begin and end", () => {
+test("the start and end of an iptables-legacy chain show whether it has rules", () => {
   // An empty filter: INPUT, FORWARD and OUTPUT begin with their policies.
   expect(chainsWithRules("632 4 14 0 0 152 304 0 0 0 152 304 0")).toEqual([]);
   expect(chainsWithRules("784 5 14 0 0 152 456 0 0 0 304 456 0")).toEqual(["FORWARD"]);

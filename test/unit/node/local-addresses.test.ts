@@ -25,7 +25,7 @@ const texts = async (): Promise<string[]> => (await subject.current()).map(({ ad
 const pass = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 
 describe("LocalAddresses", () => {
-  it("reads once, each address once, sorted; the rest is memory", async () => {
+  it("are read once, each once and sorted, and then kept in memory", async () => {
     const read = vi.spyOn(interfaces, "addresses");
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
@@ -34,7 +34,7 @@ describe("LocalAddresses", () => {
     expect(changes).toBe(0);
   });
 
-  it("reports added and removed addresses of either family", async () => {
+  it("report added and removed addresses of either family", async () => {
     await texts();
     interfaces.set([on("192.0.2.1"), on("2001:db8::1")]);
     await pass();
@@ -46,7 +46,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual([]);
   });
 
-  it("reports no change of state, no other interface, and no change that was already undone", async () => {
+  it("do not report a change of state, another interface, or a change that was already undone", async () => {
     await texts();
     interfaces.set([on("192.0.2.1", "eth7"), on("192.0.2.2")]);
     await pass();
@@ -56,7 +56,7 @@ describe("LocalAddresses", () => {
     expect(changes).toBe(0);
   });
 
-  it("reads again when a change comes during a read", async () => {
+  it("are read again when a change arrives during a read", async () => {
     await texts();
     let during = (): void => interfaces.set([on("192.0.2.9")]);
     const read = interfaces.addresses.bind(interfaces);
@@ -71,7 +71,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual(["192.0.2.9"]);
   });
 
-  it("reads again when the kernel dropped events", async () => {
+  it("are read again when the kernel dropped events", async () => {
     await texts();
     vi.spyOn(interfaces, "addresses").mockResolvedValue([on("192.0.2.5")]);
     interfaces.loseEvents();
@@ -80,7 +80,7 @@ describe("LocalAddresses", () => {
     expect(changes).toBe(1);
   });
 
-  it("tries an interrupted read again soon, and keeps what it knows until then", async () => {
+  it("are soon read again after an interrupted read, and stay known until then", async () => {
     await texts();
     interfaces.interruptReads(2);
     interfaces.set([on("192.0.2.5")]);
@@ -93,7 +93,7 @@ describe("LocalAddresses", () => {
     expect(logged).toEqual([]);
   });
 
-  it("subscribes and reads again when the stream ends, and says so", async () => {
+  it("are subscribed and read again, with a message, when the stream ends", async () => {
     await texts();
     interfaces.breakMonitors(new Error("the socket died"));
     interfaces.set([on("192.0.2.5")]);
@@ -108,7 +108,7 @@ describe("LocalAddresses", () => {
     expect(await texts()).toEqual(["192.0.2.6"]);
   });
 
-  it("works without events while it cannot subscribe, and retries with backoff", async () => {
+  it("work without events while a subscription fails, and retry with backoff", async () => {
     const attempts: number[] = [];
     const start = Date.now();
     const watch = interfaces.watchAddresses.bind(interfaces);
@@ -124,13 +124,13 @@ describe("LocalAddresses", () => {
     expect(changes).toBe(1);
   });
 
-  it("fails the first question when there is no answer, and answers the next", async () => {
+  it("fail the first query if there is no answer, and answer the next", async () => {
     interfaces.interruptReads();
     await expect(subject.current()).rejects.toMatchObject({ code: "interrupted" });
     expect(await texts()).toEqual(["192.0.2.1", "192.0.2.2"]);
   });
 
-  it("is silent once closed", async () => {
+  it("report nothing once closed", async () => {
     await texts();
     interfaces.set([]);
     await subject.close();

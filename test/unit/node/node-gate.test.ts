@@ -82,7 +82,7 @@ const warnings = (): unknown[] => messages("warn");
 const isOpen = (): boolean => passed.includes("synced");
 
 describe("a Node with IPs in the first list", () => {
-  it("holds nothing back: every call passes, once and in order", async () => {
+  it("delays nothing: every call is passed on, once and in order", async () => {
     make();
     list(node());
     gate.remove("Service", "shop/web");
@@ -101,7 +101,7 @@ describe("a Node with IPs in the first list", () => {
     expect([warnings(), fatal]).toEqual([[], []]);
   });
 
-  it("is asked about only when the list is complete", () => {
+  it("is required only when the list is complete", () => {
     make();
     put(node());
     expect(passed).toEqual(["upsert Node this-node"]);
@@ -109,7 +109,7 @@ describe("a Node with IPs in the first list", () => {
 });
 
 describe("no Node, or one without IPs", () => {
-  it("is waited for: objects pass, nothing else, until the Node comes", async () => {
+  it("is awaited: only objects are passed on until the Node appears", async () => {
     make();
     list();
     gate.remove("Service", "shop/other");
@@ -126,7 +126,7 @@ describe("no Node, or one without IPs", () => {
     expect(warnings()).toEqual([]);
   });
 
-  it("is waited for no longer than 30 s; then loopback is taken for its IPs, with a warning", async () => {
+  it("is awaited for 30 s at most; then loopback is used as its IPs, with a warning", async () => {
     make();
     list(node([]));
     await pass(29_999);
@@ -141,7 +141,7 @@ describe("no Node, or one without IPs", () => {
     expect(fatal).toEqual([]);
   });
 
-  it("waits from the first list on, however long that took", async () => {
+  it("is awaited from the first list on, however long that took", async () => {
     make();
     await pass(3_600_000);
     list();
@@ -149,7 +149,7 @@ describe("no Node, or one without IPs", () => {
     expect(isOpen()).toBe(false);
   });
 
-  it("is no matter with bindAddress, once it was waited for", async () => {
+  it("does not matter with bindAddress, after the wait", async () => {
     make({ bindAddress: "192.0.2.1" });
     list();
     await pass(30_000);
@@ -157,7 +157,7 @@ describe("no Node, or one without IPs", () => {
     expect(warnings()).toEqual([]);
   });
 
-  it("a Node that goes again while it is waited for", async () => {
+  it("is still awaited if the Node appears and is deleted again", async () => {
     make({ detectLocalMode: "NodeCIDR" });
     list(node());
     gate.remove("Node", NODE);
@@ -170,7 +170,7 @@ describe("no Node, or one without IPs", () => {
 describe("detectLocalMode NodeCIDR", () => {
   const mode = { detectLocalMode: "NodeCIDR" } as const;
 
-  it("waits 5 minutes for podCIDRs, then it is fatal, and nothing passes any more", async () => {
+  it("waits 5 minutes for podCIDRs, then fails fatally, and passes nothing on", async () => {
     make(mode);
     list(node());
     await pass(5 * 60_000 - 1);
@@ -187,7 +187,7 @@ describe("detectLocalMode NodeCIDR", () => {
     expect([passed, fatal.length]).toEqual([before, 1]);
   });
 
-  it("goes on when they come, the 5 minutes counting from when the IPs were there", async () => {
+  it("continues when they appear, and the 5 minutes start when the IPs exist", async () => {
     make(mode);
     list();
     await pass(20_000);
@@ -199,7 +199,7 @@ describe("detectLocalMode NodeCIDR", () => {
     expect(fatal).toEqual([]);
   });
 
-  it("does not need IPs for longer than 30 s either", async () => {
+  it("does not wait for IPs longer than 30 s, either", async () => {
     make(mode);
     list(node([], ["10.244.1.0/24"]));
     await pass(30_000);
@@ -210,7 +210,7 @@ describe("detectLocalMode NodeCIDR", () => {
     ["others", ["10.244.2.0/24"]],
     ["more", ["10.244.1.0/24", "fd00:10:244:1::/64"]],
     ["none", []],
-  ])("is fatal when there are %s later, and the tables stay as they were", (_, later) => {
+  ])("fails fatally if there are %s later, and the tables stay unchanged", (_, later) => {
     make(mode);
     list(node(["192.0.2.1"], ["10.244.1.0/24"]));
     put(node(["192.0.2.1"], ["10.244.1.0/24"]));
@@ -222,14 +222,14 @@ describe("detectLocalMode NodeCIDR", () => {
     expect(passed).toEqual(before);
   });
 
-  it("is fatal with podCIDRs of the other family alone", () => {
+  it("fails fatally if podCIDRs have only the other family", () => {
     make(mode);
     list(node(["192.0.2.1"], ["fd00:10:244:1::/64"]));
     expect(fatal.map(({ code }) => code)).toEqual(["pod-cidrs"]);
     expect(isOpen()).toBe(false);
   });
 
-  it("other modes do not care", async () => {
+  it("is not checked in other modes", async () => {
     make();
     list(node(["192.0.2.1"], ["10.244.1.0/24"]));
     put(node(["192.0.2.1"], ["10.244.2.0/24"]));
@@ -240,7 +240,7 @@ describe("detectLocalMode NodeCIDR", () => {
 describe("families", () => {
   const kernel: KernelFamilies = { families: ["ip"], noIPv6: "there is no /proc/net/if_inet6" };
 
-  it("the primary one absent in the kernel is fatal", () => {
+  it("a primary family that the kernel lacks is fatal", () => {
     make({}, { kernel });
     list(node(["2001:db8::1", "192.0.2.1"]));
     expect(fatal.map(({ code }) => code)).toEqual(["primary-family"]);
@@ -256,7 +256,7 @@ describe("families", () => {
 });
 
 describe("a Node that changes while it is served", () => {
-  it("other IPs are followed without a new start", () => {
+  it("new IPs are used without a restart", () => {
     make();
     list(node());
     put(node(["192.0.2.7", "2001:db8::7"]));
@@ -266,7 +266,7 @@ describe("a Node that changes while it is served", () => {
     expect(fatal).toEqual([]);
   });
 
-  it("onNode is told what the Node says, as it says it; another Node and the deletion say nothing", () => {
+  it("onNode receives the Node's data; another Node and the deletion cause no call", () => {
     make();
     const [first, bare] = [node(), node([])];
     list(first);
@@ -276,7 +276,7 @@ describe("a Node that changes while it is served", () => {
     expect(told).toEqual([first, bare]);
   });
 
-  it("IPs that are gone without others stay as they were", () => {
+  it("IPs that disappear without new ones stay in use", () => {
     make();
     list(node());
     put({ ...node([]), metadata: { name: NODE, labels: { zone: "b" } } });
@@ -286,7 +286,7 @@ describe("a Node that changes while it is served", () => {
     expect(lastNode?.status?.addresses).toEqual([{ type: "InternalIP", address: "192.0.2.9" }]);
   });
 
-  it("a Node that is deleted stays as it last was, and one that comes back without IPs has the last ones", () => {
+  it("a deleted Node keeps its last data, and one that returns without IPs has the last ones", () => {
     make();
     list(node());
     gate.remove("Node", NODE);
@@ -302,7 +302,7 @@ describe("a Node that changes while it is served", () => {
 describe("manifests", () => {
   const cluster = false;
 
-  it("are not waited for: without a Node, or with half a one, it goes on at once", () => {
+  it("are not awaited: without a Node, or with an incomplete one, the start continues at once", () => {
     make({}, { cluster });
     list();
     expect(passed.slice(-2)).toEqual(["synced", "flush"]);
@@ -312,7 +312,7 @@ describe("manifests", () => {
     expect(passed.slice(-2)).toEqual(["synced", "flush"]);
   });
 
-  it("are followed in every edit, as a new start would", () => {
+  it("are followed in every edit, like at a restart", () => {
     make({ detectLocalMode: "NodeCIDR" }, { cluster });
     list(node(["192.0.2.1"], ["10.244.1.0/24"]));
     put(node([], ["10.244.2.0/24"]));
@@ -322,7 +322,7 @@ describe("manifests", () => {
     expect(fatal).toEqual([]);
   });
 
-  it("that can never fit are fatal as well", () => {
+  it("objects that can never fit are also fatal", () => {
     make({ clusterCIDRs: ["fd00::/56"] }, { cluster, kernel: { families: ["ip"] } });
     list();
     expect(fatal.map(({ code }) => code)).toEqual(["cluster-cidr"]);

@@ -33,7 +33,7 @@ it("netfilterPortOpen finds a port of NETLINK_NETFILTER, and of no other protoco
   expect(await netfilterPortOpen(2224240146, root)).toBe(false);
 });
 
-it("processOfThread names the process, unless this /proc shows another one by that number", async () => {
+it("processOfThread names the process, unless this /proc shows another one under that number", async () => {
   await put("4713/status", "Name:\tlibuv-worker\nUmask:\t0022\nTgid:\t4711\nPid:\t4713\n");
   await put("4713/comm", "libuv-worker\n");
   await put("4711/comm", "nft-proxier\n");

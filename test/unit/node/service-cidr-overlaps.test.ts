@@ -22,8 +22,12 @@ function overlaps(facts: Partial<OverlapFacts>): string[] {
 }
 
 test.each<[string, Partial<OverlapFacts>, readonly string[]]>([
-  ["pods inside", { clusterCIDRs: ["10.100.0.0/16"] }, ["ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.100.0.0/16"]],
-  ["pods around", { clusterCIDRs: ["10.0.0.0/8"] }, ["ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.0.0.0/8"]],
+  ["pods in it", { clusterCIDRs: ["10.100.0.0/16"] }, ["ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.100.0.0/16"]],
+  [
+    "pods that contain it",
+    { clusterCIDRs: ["10.0.0.0/8"] },
+    ["ServiceCIDR 10.96.0.0/12 overlaps clusterCIDR 10.0.0.0/8"],
+  ],
   [
     "a podCIDR",
     { podCIDRs: ["10.111.1.0/24"] },
@@ -58,7 +62,7 @@ test.each<[string, Partial<OverlapFacts>]>([
   ["no ServiceCIDR", { serviceCIDRs: [], clusterCIDRs: ["10.96.0.0/12"] }],
   ["networks elsewhere", { clusterCIDRs: ["10.244.0.0/16"], podCIDRs: ["10.112.0.0/24", "fd00:10:97::/64"] }],
   ["addresses elsewhere", { nodeIPs: ["10.95.255.255"], local: local("127.0.0.1", "10.112.0.1", "fd00:10:96::1:0") }],
-  ["the route that leads to services", { routes: routes("10.96.0.0/12") }],
+  ["the route to services", { routes: routes("10.96.0.0/12") }],
   ["a route to a larger network", { routes: routes("10.0.0.0/8", "fd00::/8") }],
   [
     "a service's address on an interface, and its route",
@@ -72,7 +76,7 @@ test.each<[string, Partial<OverlapFacts>]>([
   expect(overlaps(facts)).toEqual([]);
 });
 
-test("what lies in a network that is reported is not reported again", () => {
+test("addresses in a reported network are not reported again", () => {
   const inside = {
     podCIDRs: ["10.100.1.0/24"],
     ...{ nodeIPs: ["10.100.1.1"], local: local("10.100.1.1", "10.97.0.1", "10.97.0.2") },
@@ -84,7 +88,7 @@ test("what lies in a network that is reported is not reported again", () => {
   ]);
 });
 
-test("routes that lead out are read; default, refusing and own ones are not among them", async () => {
+test("routes out of the node are read, except default, refusing and own ones", async () => {
   const root = await mkdtemp(join(tmpdir(), "nft-proxier-routes-"));
   try {
     await mkdir(join(root, "proc/net"), { recursive: true });

@@ -85,7 +85,7 @@ describe("the size of the connection table", () => {
     expect(conntrackMax({ ...config, maxPerCore, min }, cpus)).toBe(max);
   });
 
-  it("scales with the node's CPUs, and its hash with it", async () => {
+  it("scales with the node's CPUs, and so does its hash", async () => {
     await node();
     expect(await apply({ conntrack: { maxPerCore: 100_000 } })).toEqual([]);
     expect(await valueOf(MAX)).toBe(800_000);
@@ -99,7 +99,7 @@ describe("the size of the connection table", () => {
     expect(await valueOf(HASH_SIZE)).toBe(1_250_000);
   });
 
-  it("is as it should be, but its hash is too small", async () => {
+  it("is right, but its hash is too small", async () => {
     await node({ [HASH_SIZE]: "16384\n" });
     await apply();
     expect(await valueOf(MAX)).toBe(262_144);
@@ -115,7 +115,7 @@ describe("the size of the connection table", () => {
 });
 
 describe("timeouts", () => {
-  it("are set in seconds, up or down, by default TCP's", async () => {
+  it("are set in seconds, up or down, by default only TCP's", async () => {
     await node();
     expect(await apply()).toEqual([]);
     expect(await valueOf(ESTABLISHED)).toBe(86_400);
@@ -134,7 +134,7 @@ describe("timeouts", () => {
     expect(await valueOf(LIBERAL)).toBe(1);
   });
 
-  it("stay as they are with 0", async () => {
+  it("stay unchanged with 0", async () => {
     await node();
     await apply({ conntrack: { tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0 } });
     expect(await valueOf(ESTABLISHED)).toBe(432_000);
@@ -149,15 +149,15 @@ describe("the OOM score", () => {
     expect(await valueOf(OOM)).toBe(-999);
   });
 
-  it("is kept when none is desired", async () => {
+  it("is kept if none is desired", async () => {
     await node();
     await apply({ oomScoreAdj: undefined });
     expect(await valueOf(OOM)).toBe(0);
   });
 });
 
-describe("what the kernel forbids", () => {
-  it("is one warning for each setting: file, desired and present value, what to do", async () => {
+describe("settings that the kernel does not let us change", () => {
+  it("cause one warning each: file, desired and present value, what to do", async () => {
     await node({ [ESTABLISHED]: undefined, [OOM]: undefined, [MAX]: "1000\n" });
     // Replace the file by a directory: not even root can write to that.
     await mkdir(join(root, OOM), { recursive: true });
@@ -173,7 +173,7 @@ describe("what the kernel forbids", () => {
     expect(await valueOf(CLOSE_WAIT)).toBe(3600);
   });
 
-  it("names the present value of what may only be read", async () => {
+  it("are named with the present value if they are read-only", async () => {
     await node({ [MAX]: undefined });
     // A kernel setting that nobody may write, root included.
     await symlink("/proc/sys/kernel/ngroups_max", join(root, MAX));
@@ -187,31 +187,31 @@ describe("what the kernel forbids", () => {
     ]);
   });
 
-  it("is no warning where everything is right already: read-only containers are told nothing", async () => {
+  it("cause no warning if all values are right already", async () => {
     await node({ [ESTABLISHED]: "86400\n", [CLOSE_WAIT]: "3600\n", [OOM]: "-999\n" });
     for (const file of Object.keys(NODE)) await chmod(join(root, file), 0o444);
     await apply();
     expect(lines).toEqual([]);
   });
 
-  it("a maximum that cannot be read is not written: it might be larger", async () => {
+  it("are not written if a maximum cannot be read, because it might be larger", async () => {
     await node({ [MAX]: "unknown\n" });
     expect(await apply()).toMatchObject([{ file: `/${MAX}`, desired: 262_144, err: "cannot be read" }]);
     expect(await readFile(join(root, MAX), "utf8")).toBe("unknown\n");
   });
 });
 
-describe("a kernel without a connection tracker yet", () => {
+describe("a kernel without a loaded connection tracker", () => {
   const files = [MAX, ESTABLISHED, CLOSE_WAIT, UDP, UDP_STREAM, LIBERAL, HASH_SIZE];
   const absent = Object.fromEntries(files.map((file) => [file, undefined]));
 
-  it("loads it, then has its settings made", async () => {
+  it("loads it, and then receives its settings", async () => {
     await node(absent);
     expect(await apply({}, () => node({ [MAX]: "1000\n" }))).toEqual([]);
     expect(await valueOf(MAX)).toBe(262_144);
   });
 
-  it("cannot load it: warnings", async () => {
+  it("cannot load it: there are warnings", async () => {
     await node(absent);
     const warnings = await apply({}, () => Promise.reject(new Error("no such module")));
     expect(warnings.map(({ msg }) => msg)).toEqual([
@@ -220,7 +220,7 @@ describe("a kernel without a connection tracker yet", () => {
     ]);
   });
 
-  it("is not asked to when nothing is desired of it", async () => {
+  it("does not load it if no setting is desired", async () => {
     await node(absent);
     let asked = 0;
     const nothing = { maxPerCore: 0, tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0 };
@@ -228,7 +228,7 @@ describe("a kernel without a connection tracker yet", () => {
     expect(asked).toBe(0);
   });
 
-  it("loads it by a rule that is checked and rolled back", async () => {
+  it("loads it through a rule that is checked and rolled back", async () => {
     const kernel = new FakeKernel();
     await loadConntrack(kernel);
     expect(await kernel.tables()).toEqual([]);
@@ -236,8 +236,8 @@ describe("a kernel without a connection tracker yet", () => {
   });
 });
 
-describe("a tree without the list of CPUs", () => {
-  it.each([undefined, "", "0-", "3-1"])("%j: counts those of the machine", async (list) => {
+describe("a machine without the list of CPUs", () => {
+  it.each([undefined, "", "0-", "3-1"])("%j: the machine's CPUs are counted", async (list) => {
     await node({ [CPUS]: list, [MAX]: "1\n" });
     await apply({ conntrack: { maxPerCore: 10, min: 5 } });
     expect((await valueOf(MAX)) % 10).toBe(0);

@@ -34,7 +34,7 @@ function served(count: number, annotations: Record<string, string>) {
   return { ...world, put };
 }
 
-describe("a balance of too many endpoints", () => {
+describe("balance with too many endpoints", () => {
   it.each([
     [
       { balance: "consistent" },
@@ -43,7 +43,7 @@ describe("a balance of too many endpoints", () => {
       "has more than the 1,024 endpoints that consistent hashing can spread",
     ],
     [{ weights: "10.1.0.0:0" }, "weights", 16_384, "has more than the 16,384 endpoints that weights can spread"],
-  ] as const)("%j: is by chance, which is said once, until they are fewer", (annotations, name, most, reason) => {
+  ] as const)("%j: is random, which is reported once, until there are fewer", (annotations, name, most, reason) => {
     const { model, problems, view, put } = served(most, annotations);
     expect(view("web").balance).toBeDefined();
     expect([...model.unbalanced()]).toEqual([]);
@@ -61,7 +61,7 @@ describe("a balance of too many endpoints", () => {
     expect([...model.unbalanced()]).toEqual([]);
   });
 
-  it("keeps the weights where it is consistent", () => {
+  it("keeps the weights if it is consistent", () => {
     const { model, view, put } = served(1024, { balance: "consistent", weights: "10.1.0.0:0" });
     expect(view("web").balance?.by).toBe("source-ip");
     put(1025);
@@ -72,7 +72,7 @@ describe("a balance of too many endpoints", () => {
     expect(reason).toMatch(/^has more than the 1,024 endpoints .*; connections are drawn at random, by weight$/);
   });
 
-  it("with more elements than one service may have, all ports together: is by chance, which is said with the figure", () => {
+  it("is random if one service would have too many elements for all ports together, which is reported with the number", () => {
     const { model, problems } = newModel();
     const ports = Array.from({ length: 2_000 }, (_, i) => ({ name: `p${i}`, port: 20_000 + i }));
     const put = (count: number): void => {
@@ -91,7 +91,7 @@ describe("a balance of too many endpoints", () => {
     expect(problems).toEqual([named("balance", said)]);
   });
 
-  it("says nothing if none is requested", () => {
+  it("is not reported if none is requested", () => {
     expect(served(16_385, {}).problems).toEqual([]);
   });
 });
@@ -161,11 +161,11 @@ describe("the annotation balance", () => {
       "balance-slots",
       '"251" is none of 0, 256, 1024, 4096, 16384; 0 is assumed',
     ],
-  ])("%j is named and ignored", (annotations, name, reason) => {
+  ])("%j is reported and ignored", (annotations, name, reason) => {
     expect(read(annotations).problems).toEqual([named(name, reason)]);
   });
 
-  it.each(["ip", "ip6"] as const)("gives %s endpoints weights by zone and by address, which goes first", (family) => {
+  it.each(["ip", "ip6"] as const)("gives %s endpoints weights by zone and by address, which has priority", (family) => {
     const { model, problems, view } = newModel();
     const v6 = family === "ip6";
     const address = (host: number): string => (v6 ? `fd00::${host}` : `10.1.0.${host}`);
@@ -182,7 +182,7 @@ describe("the annotation balance", () => {
     expect(balance === undefined ? undefined : weightsOf(clusterEndpoints, balance)).toEqual([3, 0, 7, 1, 1]);
   });
 
-  it("is ignored beside ClientIP affinity, which is said", () => {
+  it("is ignored together with ClientIP affinity, which is reported", () => {
     const { balance, problems } = read({ balance: "consistent" }, { sessionAffinity: "ClientIP" });
     expect(balance).toBeUndefined();
     expect(problems).toEqual([
@@ -190,7 +190,7 @@ describe("the annotation balance", () => {
     ]);
   });
 
-  it("is ignored beside ClientIP affinity together with weights, and both are named", () => {
+  it("is ignored together with ClientIP affinity and weights, and both are reported", () => {
     const { balance, problems } = read({ balance: "consistent", weights: "zone=a:3" }, { sessionAffinity: "ClientIP" });
     expect(balance).toBeUndefined();
     const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
@@ -198,12 +198,12 @@ describe("the annotation balance", () => {
   });
 });
 
-describe("an annotation with our prefix that is none of a Service's", () => {
+describe("an unknown Service annotation with our prefix", () => {
   it.each([
     ["max-conections", "; did you mean nft-proxier.dev/max-connections?"],
     ["Balance", "; did you mean nft-proxier.dev/balance?"],
     ["something-else-entirely", ""],
-  ])("%s is named", (name, hint) => {
+  ])("%s is reported", (name, hint) => {
     const { problems } = read({ [name]: "7" });
     expect(problems).toEqual([named(name, `is no annotation of a Service's, and is ignored${hint}`)]);
   });

@@ -6,7 +6,7 @@ import type { KubeKind } from "../../../src/objects/object-sink.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;
 
-test("ObjectDecoder: an object that does not fit its kind has no record, but problems", () => {
+test("ObjectDecoder: an object that does not fit its kind has problems and no record", () => {
   const decoder = new ObjectDecoder({ nodeName: "n1" });
   for (const kind of KINDS) {
     for (const object of [{ metadata: 7, spec: "x", status: null, endpoints: 5 }, {}]) {
@@ -19,7 +19,7 @@ test("ObjectDecoder: an object that does not fit its kind has no record, but pro
   }
 });
 
-test("ObjectDecoder: another proxy's Service is not served, and no problem", () => {
+test("ObjectDecoder: another proxy's Service is not served, and causes no problem", () => {
   const labels = { "service.kubernetes.io/service-proxy-name": "other" };
   const object = { metadata: { name: "web", labels }, spec: { clusterIP: "10.0.0.1", ports: [{ port: 80 }] } };
   expect(new ObjectDecoder({ nodeName: "n1" }).decode("Service", "a/web", object)).toEqual({
@@ -46,7 +46,7 @@ test("onPod is called for endpoints that are Pods", () => {
   expect(pods).toEqual(["10.0.0.1 shop/web-a", "10.0.0.2 other/web-b"]);
 });
 
-test("nameOf: namespace/name, of cluster-wide kinds the name alone", () => {
+test("nameOf returns namespace/name, or only the name of cluster-wide kinds", () => {
   const object = { metadata: { namespace: "shop", name: "web" } };
   expect(KINDS.map((kind) => nameOf(kind, object))).toEqual(["shop/web", "shop/web", "web", "web"]);
   expect(nameOf("Service", { metadata: { name: "web" } })).toBe("default/web");
@@ -57,7 +57,7 @@ test.each<[KubeKind, Fields]>([
   ["Service", { spec: { clusterIP: "10.96.0.1", ports: portsOf(20_000) } }],
   ["EndpointSlice", sliceOf({ ports: portsOf(20_000), endpoints: [{ addresses: ["10.244.1.1"] }] })],
   ["EndpointSlice", sliceOf({ ports: portsOf(1), endpoints: endpointsOf(20_000) })],
-])("ObjectDecoder: a large %s is decoded in pieces, and as it is in one go", (kind, object) => {
+])("ObjectDecoder: a large %s is decoded in pieces with the same result as at once", (kind, object) => {
   const pieces = new ObjectDecoder({ nodeName: "n1" }).decodeInPieces(kind, "a/web", object);
   let count = 0;
   let decoded: unknown;

@@ -13,7 +13,7 @@ async function fault(text: string, format: "json" | "yaml"): Promise<{ line: num
     expect(error.message).not.toBe("");
     return { line: error.line, column: error.column };
   }
-  throw new Error(`${JSON.stringify(text)} was read`);
+  throw new Error(`${JSON.stringify(text)} was accepted`);
 }
 
 describe("readDocuments: JSON", () => {
@@ -52,7 +52,7 @@ describe("readDocuments: JSON", () => {
   });
 });
 
-test("a key twice in an item of a large file of JSON is found, too", async () => {
+test("a repeated key in an item of a large JSON file is found, too", async () => {
   const items = [`{"n": "${"x".repeat(300_000)}"}`, '{"a": {"b:": "\\":"}}', '{"a":\n{"b": 1, "b": 2}}'];
   expect(await fault(`{"items": [\n${items.join(",\n")}]}`, "json")).toEqual({ line: 5, column: 10 });
 });
@@ -68,7 +68,7 @@ describe("readDocuments: JSON of a large file", () => {
     ["items of any kind", `{"items":[{"a":"${LONG}"}, 5, null]}`, [3]],
     ["a field of that name further inside", `{"a":{"items":[1,2]},"b":"\\\\","items":[{"a":"${LONG}"}]}`, [1]],
     ["a field of that name that is no list", `{"items":"${LONG}"}`, [300_000]],
-    ["what is not ASCII", `{"\u00e9": "\u20ac", "items":[{"a":"${LONG}\u00e9\u20ac\u{1f600}"}], "\u00e8": 1}`, [1]],
+    ["non-ASCII text", `{"\u00e9": "\u20ac", "items":[{"a":"${LONG}\u00e9\u20ac\u{1f600}"}], "\u00e8": 1}`, [1]],
     ["with a byte order mark", `\ufeff{"items":[{"a":"${LONG}"}]}`, [1]],
     ["several values", `{"items":[{"a":"${LONG}"}]}\n{"items":[]}`, [1, 0]],
   ])("%s", async (_what, text, lengths) => {
@@ -78,19 +78,19 @@ describe("readDocuments: JSON of a large file", () => {
   });
 
   test.each<[string, string, number]>([
-    ["a comma too many", `{"items":[{"a":"${LONG}"},]}`, 300_020],
-    ["none between two", `{"items":[{"a":"${LONG}"} {}]}`, 300_020],
+    ["an extra comma", `{"items":[{"a":"${LONG}"},]}`, 300_020],
+    ["a missing comma", `{"items":[{"a":"${LONG}"} {}]}`, 300_020],
     ["a wrong item", `{"items":[{"a":"${LONG}"},{"b":}]}`, 300_025],
     ["no end", `{"items":[{"a":"${LONG}"}`, 300_019],
-    ["a bracket that closes nothing", `{"items":[{"a":"${LONG}"}]]}`, 300_020],
-    ["two fields of that name", `{"items":[{"a":"${LONG}"}],"items":[{},{},{}]}`, 300_021],
-    ["a wrong frame", `{"a" 1, "items":[{"a":"${LONG}"}]}`, 6],
+    ["an extra closing bracket", `{"items":[{"a":"${LONG}"}]]}`, 300_020],
+    ["two fields with that name", `{"items":[{"a":"${LONG}"}],"items":[{},{},{}]}`, 300_021],
+    ["a malformed frame", `{"a" 1, "items":[{"a":"${LONG}"}]}`, 6],
     ["a string without end", `{"items":[{"a":"${LONG}`, 16],
   ])("%s", async (_what, text, column) => {
     expect(await fault(text, "json")).toEqual({ line: 1, column });
   });
 
-  test("leaves the event loop its turns", async () => {
+  test("the event loop stays responsive", async () => {
     let turns = 0;
     const timer = setInterval(() => turns++, 1);
     const item = JSON.stringify({ a: { b: Array.from({ length: 20 }, (_, i) => ({ name: `${i}` })) } });
@@ -129,7 +129,7 @@ describe("readDocuments: YAML", () => {
     expect(await fault(["l0: &l0 [x]", ...levels].join("\n"), "yaml")).toEqual({ line: 1, column: 1 });
   });
 
-  test("a long file leaves the event loop its turns", async () => {
+  test("the event loop stays responsive while a long file is read", async () => {
     let turns = 0;
     const timer = setInterval(() => turns++, 1);
     await readDocuments("a: {b: [1, 2, 3]}\n---\n".repeat(5000), "yaml");
@@ -138,7 +138,7 @@ describe("readDocuments: YAML", () => {
   });
 });
 
-describe("readDocuments: as kubectl reads a file", () => {
+describe("readDocuments: files read as by kubectl", () => {
   test.each<[string, unknown]>([
     ["0443", 291],
     ["-0443", -291],
@@ -173,7 +173,7 @@ describe("readDocuments: as kubectl reads a file", () => {
 
   test.each<[string, Buffer, string, number]>([
     ["UTF-16 without a mark", Buffer.from("a: 1", "utf16le"), "UTF-16", 1],
-    ["UTF-16 that is cut off", Buffer.from("\ufeffa: 1", "utf16le").subarray(0, -1), "UTF-16", 1],
+    ["truncated UTF-16", Buffer.from("\ufeffa: 1", "utf16le").subarray(0, -1), "UTF-16", 1],
     ["UTF-32", Buffer.from("fffe000061000000", "hex"), "UTF-32", 1],
     ["Latin-1", Buffer.from("a: 1\nb: \xe9\n", "latin1"), "UTF-8", 2],
   ])("%s: the message says so, and what to do", async (_, bytes, encoding, line) => {
@@ -183,7 +183,7 @@ describe("readDocuments: as kubectl reads a file", () => {
     });
   });
 
-  test("JSON values one after another in a file of YAML", async () => {
+  test("several JSON values in a YAML file are read", async () => {
     const text = '\n {"a": 1}\n{"b": {"c": [2]}}\n';
     expect(await readDocuments(text, "yaml")).toEqual([{ a: 1 }, { b: { c: [2] } }]);
     expect(await readDocuments("{a: 1}\n---\n{b: 2}", "yaml")).toEqual([{ a: 1 }, { b: 2 }]);
@@ -191,7 +191,7 @@ describe("readDocuments: as kubectl reads a file", () => {
   });
 });
 
-describe("readDocuments: documents that are too large to be parsed in one go", () => {
+describe("readDocuments: documents that are too large to be parsed at once", () => {
   const MIB = 1 << 20;
   const refusal = async (text: string, format: "json" | "yaml"): Promise<unknown> =>
     readDocuments(text, format).then(
@@ -201,24 +201,27 @@ describe("readDocuments: documents that are too large to be parsed in one go", (
 
   test.each([
     ["a YAML document", `a: 1\n---\nb: ${"x".repeat(2 * MIB)}\n---\nc: 1\n`, "yaml", 2, "---"],
-    ["what only looks like several", `a: |\n${"---- x\n".repeat(MIB / 2)}`, "yaml", 1, "---"],
+    ["text that only looks like several documents", `a: |\n${"---- x\n".repeat(MIB / 2)}`, "yaml", 1, "---"],
     ["a JSON value", JSON.stringify({ a: "x".repeat(16 * MIB) }), "json", 1, "List of objects"],
     ["an item of a list", `{"items": [{},\n{"a": "${"x".repeat(16 * MIB)}"}]}`, "json", 2, "List of objects"],
-  ] as const)("%s: named with the line where it begins, and what to do", async (_what, text, format, line, remedy) => {
-    expect(await refusal(text, format)).toMatchObject({
-      code: "ESYNTAX",
-      line,
-      message: expect.stringContaining("MiB"),
-      remedy: expect.stringContaining(remedy),
-    });
-  });
+  ] as const)(
+    "%s: it is reported with its first line, and with what to do",
+    async (_what, text, format, line, remedy) => {
+      expect(await refusal(text, format)).toMatchObject({
+        code: "ESYNTAX",
+        line,
+        message: expect.stringContaining("MiB"),
+        remedy: expect.stringContaining(remedy),
+      });
+    },
+  );
 
-  test("many documents that are much larger together", async () => {
+  test("many documents are read that are much larger together", async () => {
     const values = await readDocuments(`a: ${"x".repeat(100_000)}\n---\n`.repeat(30), "yaml");
     expect(values).toHaveLength(30);
   });
 
-  test("a list of many items that are much larger together, and where it breaks off", async () => {
+  test("a list with many items that are much larger together is read, and an error in it is located", async () => {
     const items = Array.from({ length: 40 }, () => JSON.stringify({ a: "x".repeat(MIB / 2) })).join(",\n");
     expect(await readDocuments(`{"items": [${items}]}`, "json")).toHaveLength(1);
     expect(await refusal(`{"items": [${items},\n{"a":}]}`, "json")).toMatchObject({
@@ -242,7 +245,7 @@ function item(kind: string, apiVersion: string, name = "x") {
 }
 
 describe("readDocuments: objects", () => {
-  test("the four kinds, lists opened, items of a typed list without their kind", () => {
+  test("the four kinds are read, also in lists, and items of a typed list without their kind", () => {
     const { objects, faults } = sorted([
       item("Service", "v1"),
       { kind: "List", apiVersion: "v1", items: [item("EndpointSlice", "discovery.k8s.io/v1"), item("Node", "v1")] },

@@ -20,7 +20,7 @@ function described(endpoints: Parameters<typeof slice>[2], ...more: Parameters<t
   ]);
 }
 
-test("each endpoint has its pod, node and zone, or nothing where its slice says nothing", () => {
+test("each endpoint has its pod, node and zone, as far as its slice names them", () => {
   expect(
     described([
       endpoint("10.1.0.1", "web-7d4b-x", { zone: "a" }),
@@ -37,7 +37,7 @@ test("each endpoint has its pod, node and zone, or nothing where its slice says 
   expect(described([{ addresses: ["10.1.0.1"] }])).toEqual([["10.1.0.1", "", "", ""]]);
 });
 
-test("a pod of another namespace has that in its name; an endpoint that is no pod, or has no name, has none", () => {
+test("a pod of another namespace has that in its name, and an endpoint that is not a pod, or has no name, has none", () => {
   const of = (targetRef: unknown) => described([{ addresses: ["10.1.0.1"], targetRef }])[0]?.[1];
   expect(of({ kind: "Pod", namespace: "default", name: "x" })).toBe("x");
   expect(of({ kind: "Pod", namespace: "other", name: "x" })).toBe("other/x");
@@ -46,7 +46,7 @@ test("a pod of another namespace has that in its name; an endpoint that is no po
   }
 });
 
-test("a name with a line break in it costs the names of its slice alone", () => {
+test("a name with a line break only removes the names of its own slice", () => {
   const [bad, good] = [endpoint("10.1.0.1", "a\nb"), endpoint("10.1.0.2", "c")];
   expect(described([bad, good], [endpoint("10.1.0.3", "d")]).map(([, pod, node]) => [pod, node])).toEqual([
     ["", "n1"],
@@ -55,12 +55,12 @@ test("a name with a line break in it costs the names of its slice alone", () => 
   ]);
 });
 
-test("of an address in two slices the one that takes traffic is told of", () => {
+test("the slice that receives traffic describes an address that is in two slices", () => {
   const ending = endpoint("10.1.0.1", "old", { conditions: { ready: false, serving: true, terminating: true } });
   expect(described([ending], [endpoint("10.1.0.1", "new")])).toEqual([["10.1.0.1", "new", "n1", ""]]);
 });
 
-test("a pod with another name and the same address changes nothing that is served, and is told of at once", () => {
+test("a pod with another name and the same address does not change any rule, and is shown at once", () => {
   const { model } = newModel();
   model.upsertService(service("web"));
   const zones = { zone: "a" };
@@ -76,7 +76,7 @@ test("a pod with another name and the same address changes nothing that is serve
   expect([...model.describe("ip", "default/web", true)][0].endpoints).toMatchObject([{ pod: "", node: "" }]);
 });
 
-test("a node that its slices put into several zones is in each of them", () => {
+test("a node that its slices put into several zones has each of them", () => {
   const at = (address: string, zone: string) => endpoint(address, "x", { zone });
   const rows = described([at("10.1.0.1", "a"), at("10.1.0.2", "b"), at("10.1.0.3", "")], [at("10.1.0.4", "b")]);
   expect(rows.map(([, , node, zone]) => [node, zone])).toEqual([
@@ -87,7 +87,7 @@ test("a node that its slices put into several zones is in each of them", () => {
   ]);
 });
 
-test("more nodes than codes tell apart: those of before keep their names", () => {
+test("more nodes than there are codes: earlier ones keep their names", () => {
   const packer = new DetailPacker();
   const packed = (from: number) => {
     packer.begin(1000);

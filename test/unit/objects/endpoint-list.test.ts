@@ -19,18 +19,18 @@ describe.each(["ip", "ip6"] as const)("EndpointList of family %s", (family) => {
   const objects = OF[family];
   const list = EndpointList.of(family, objects);
 
-  it("gives back what it was made of", () => {
+  it("returns its input", () => {
     expect([...list]).toEqual(objects);
     expect([list.at(0), list.at(-1), list.at(3), list.at(-4)]).toEqual([objects[0], objects[2], undefined, undefined]);
   });
 
-  it("picks and filters, and is itself where all pass", () => {
+  it("picks and filters, and returns itself if all endpoints pass", () => {
     expect([...list.pick([2, 0])]).toEqual([objects[2], objects[0]]);
     expect([...list.filter((i) => list.isLocal(i))]).toEqual([objects[1]]);
     expect(list.filter(() => true)).toBe(list);
   });
 
-  it("puts all on another port", () => {
+  it("changes the port of all endpoints", () => {
     expect([...list.onPort(9)]).toEqual(objects.map((endpoint) => ({ ...endpoint, port: 9 })));
     const moved = list.onPort(9);
     expect(moved.onPort(9)).toBe(moved);
@@ -44,7 +44,7 @@ describe.each(["ip", "ip6"] as const)("EndpointList of family %s", (family) => {
     expect([list.isSame(0, list, 0), list.isSame(0, list, 2), list.isSame(0, list, 1)]).toEqual([true, false, false]);
   });
 
-  it("equals what has the same addresses, ports and places", () => {
+  it("equals a list with the same addresses, ports and places", () => {
     expect(list.equals(EndpointList.of(family, objects))).toBe(true);
     for (const change of [{ port: 1 }, { local: true }, { address: objects[1].address }]) {
       expect(list.equals(EndpointList.of(family, [{ ...objects[0], ...change }, objects[1], objects[2]]))).toBe(false);
@@ -53,7 +53,7 @@ describe.each(["ip", "ip6"] as const)("EndpointList of family %s", (family) => {
     expect(list.equals(NO_ENDPOINTS)).toBe(false);
   });
 
-  it("refuses an address of the other family, and writes nothing of it", () => {
+  it("refuses an address of the other family, and writes no part of it", () => {
     const other = family === "ip" ? "ip6" : "ip";
     const words = [1, 2, 3, 4];
     expect(readAddress(OF[other][0].address, family, words, 0)).toBe(false);

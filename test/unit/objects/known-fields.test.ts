@@ -9,7 +9,7 @@ test("the known fields are those of the installed @kubernetes/client-node", () =
   expect(readFileSync(FILE, "utf8"), "run `node_modules/.bin/node test/fields/write.ts`").toBe(knownFieldsFile());
 });
 
-test("a field at any depth that the kind does not have is named, with the nearest one", () => {
+test("an unknown field at any depth is named, with the nearest known one", () => {
   const found = unknownFields("Service", {
     metadata: { name: "a", lables: {} },
     spec: {
@@ -37,11 +37,11 @@ test("maps with free keys, and content that no field names, are not checked", ()
   expect(unknownFields("EndpointSlice", { metadata, endpoints: [{ deprecatedTopology: free }] })).toBeUndefined();
 });
 
-test("of a wrong type nothing is said here: the decoder does that", () => {
+test("a wrong type is not reported here, but by the decoder", () => {
   expect(unknownFields("Service", { spec: "none", metadata: [1, { name: "a" }], status: null })).toBeUndefined();
 });
 
-test("of an object with many unknown fields the first ones are named", () => {
+test("the first ones of many unknown fields of an object are named", () => {
   const many = Object.fromEntries(Array.from({ length: 100_000 }, (_, i) => [`${i}${"x".repeat(i % 200)}`, i]));
   const found = unknownFields("ServiceCIDR", { spec: many });
   expect(found?.total).toBe(100_000);

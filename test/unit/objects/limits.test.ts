@@ -43,12 +43,12 @@ describe("limits", () => {
       "10/second burst 0",
       '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; no rate is limited',
     ],
-  ])("%s: %j is named and ignored", (name, value, reason) => {
+  ])("%s: %j is reported and ignored", (name, value, reason) => {
     const path = `Service default/web metadata.annotations["nft-proxier.dev/${name}"]`;
     expect(read({ [name]: value })).toEqual({ limits: undefined, problems: [`${path}: ${reason}`] });
   });
 
-  it("over-limit: what means nothing is named also where nothing is limited", () => {
+  it("over-limit: an invalid value is reported even if nothing is limited", () => {
     expect(read({ "over-limit": "ignore" })).toEqual({
       limits: undefined,
       problems: [
@@ -57,7 +57,7 @@ describe("limits", () => {
     });
   });
 
-  it("over-limit: what means nothing is named, and rejects", () => {
+  it("over-limit: an invalid value is reported, and means reject", () => {
     const { limits, problems } = read({ "max-connections": "3", "over-limit": "ignore" });
     expect(limits).toEqual({ ...NONE, connections: 3 });
     expect(problems).toEqual([

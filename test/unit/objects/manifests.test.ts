@@ -117,7 +117,7 @@ const QUIET_MS = 150;
 const quiet = () => new Promise((resolve) => setTimeout(resolve, QUIET_MS));
 
 describe("ManifestSource: the first list", () => {
-  test("an empty directory is fine, and said to be so: it may be the wrong one", async () => {
+  test("an empty directory is accepted with a note, because it may be the wrong one", async () => {
     await make().start(sink);
     expect(sink.calls).toEqual(["synced", "flush"]);
     expect(notes).toEqual([`there is no *.yaml, *.yml or *.json file in ${directory} yet`]);
@@ -140,7 +140,7 @@ describe("ManifestSource: the first list", () => {
     expect(sink.calls).toEqual([]);
   });
 
-  test("all formats and kinds, in order of the files' names", async () => {
+  test("all formats and kinds are read, in the order of the file names", async () => {
     put({
       "a.yaml":
         "apiVersion: v1\nkind: Service\nmetadata: {name: one}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
@@ -171,14 +171,14 @@ describe("ManifestSource: the first list", () => {
     expect(problems).toEqual([]);
   });
 
-  test("more files than are read at a time", async () => {
+  test("more files than are read at a time are all read", async () => {
     const names = Array.from({ length: 40 }, (_, i) => `s${i}`);
     put(Object.fromEntries(names.map((name) => [`${name}.json`, svc(name)])));
     await make().start(sink);
     expect([...sink.objects.keys()].sort()).toEqual(names.map((name) => `Service default/${name}`).sort());
   });
 
-  test("a file that does not parse is named with line and column; the rest works", async () => {
+  test("a file that does not parse is reported with line and column, and the rest is used", async () => {
     put({ "a.yaml": "a: 1\nb: [1\nc: 2", "b.json": '{\n  "kind": }', "c.json": svc("web") });
     await make().start(sink);
     expect([...sink.objects.keys()]).toEqual(["Service default/web"]);
@@ -188,7 +188,7 @@ describe("ManifestSource: the first list", () => {
     ]);
   });
 
-  test("paths that are not files, or cannot be read, are reported; the rest works", async () => {
+  test("paths that are not files, or cannot be read, are reported, and the rest is used", async () => {
     put({ "b.json": svc("web"), "c.json": svc("secret") });
     await symlink(join(directory, "loop.yaml"), join(directory, "loop.yaml"));
     await symlink("/dev/zero", join(directory, "zero.yaml"));
@@ -203,7 +203,7 @@ describe("ManifestSource: the first list", () => {
     expect(sink.objects.has("Service default/web")).toBe(true);
   });
 
-  test("a dangling link is no file", async () => {
+  test("a dangling link is not a file", async () => {
     await symlink("nowhere.yaml", join(directory, "a.yaml"));
     await make().start(sink);
     expect(problems).toEqual([]);
@@ -220,7 +220,7 @@ describe("ManifestSource: the first list", () => {
     expect(problems).toEqual([]);
   });
 
-  test("the same object in two files: the first file's counts, both are named", async () => {
+  test("the same object in two files counts in the first file, and both are named", async () => {
     put({
       "b.json": svc("web", "10.0.0.2"),
       "a.json": svc("web", "10.0.0.1"),
@@ -239,7 +239,7 @@ describe("ManifestSource: the first list", () => {
     ]);
   });
 
-  test("values that are no objects are named; the rest of the file works", async () => {
+  test("values that are not objects are reported, and the rest of the file is used", async () => {
     put({ "a.yaml": `just text\n---\n${JSON.stringify(svc("web"))}` });
     await make().start(sink);
     expect(clusterIP("web")).toBe("10.0.0.1");
@@ -256,7 +256,7 @@ describe("ManifestSource: the first list", () => {
 });
 
 describe("ManifestSource: changes", () => {
-  test("an edit reaches the sink within milliseconds, and nothing but what changed", async () => {
+  test("an edit reaches the sink within milliseconds, and only with the difference", async () => {
     await watching({ "a.json": list(svc("web"), svc("db")), "b.json": svc("other") });
     const times: number[] = [];
     for (let i = 2; i < 12; i++) {
@@ -270,7 +270,7 @@ describe("ManifestSource: changes", () => {
     expect(Math.min(...times)).toBeLessThan(30);
   });
 
-  test("new files, and files that go", async () => {
+  test("new files are read, and deleted files remove their objects", async () => {
     await watching({ "a.json": svc("web") });
     put({ "b.json": list(svc("db"), svc("cache")) });
     expect(await sink.next()).toEqual(["+ Service default/db", "+ Service default/cache", "flush"]);
@@ -280,7 +280,7 @@ describe("ManifestSource: changes", () => {
     expect(await sink.next()).toEqual(["- Service default/web", "flush"]);
   });
 
-  test("an object that a file no longer holds", async () => {
+  test("an object that a file no longer contains is removed", async () => {
     await watching({ "a.json": list(svc("web"), svc("db")) });
     put({ "a.json": svc("db") });
     expect(await sink.next()).toEqual(["- Service default/web", "flush"]);
@@ -293,14 +293,14 @@ describe("ManifestSource: changes", () => {
     expect(sink.calls).toEqual([]);
   });
 
-  test("an editor that replaces the file by rename", async () => {
+  test("an editor may replace the file by a rename", async () => {
     await watching({ "a.json": list(svc("web"), svc("db")) });
     put({ ".a.json.swp": list(svc("web", "10.0.0.2"), svc("db")) });
     await rename(join(directory, ".a.json.swp"), join(directory, "a.json"));
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
   });
 
-  test("an editor that moves the old file out of the way first", async () => {
+  test("an editor may move the old file away first", async () => {
     await watching({ "a.json": list(svc("web"), svc("db")) }, { settleMs: 60_000 });
     await rename(join(directory, "a.json"), join(directory, "a.json~"));
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -323,7 +323,7 @@ describe("ManifestSource: changes", () => {
     expect(problems).toEqual([]);
   });
 
-  test("a file that stops parsing keeps its last good version and is named once", async () => {
+  test("a file that stops parsing keeps its last good version and is reported once", async () => {
     await watching({ "a.yaml": JSON.stringify(svc("web")) });
     put({ "a.yaml": "a: [\nb: 1" });
     await eventually(() => expect(problems).toHaveLength(1));
@@ -335,7 +335,7 @@ describe("ManifestSource: changes", () => {
     expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
   });
 
-  test("a file that is emptied keeps its last good version: it may have been cut off", async () => {
+  test("an emptied file keeps its last good version, because it may be truncated", async () => {
     await watching({ "a.yaml": JSON.stringify(svc("web")) });
     put({ "a.yaml": "" });
     await eventually(() => expect(problems).toMatchObject([{ file: "a.yaml", served: "last" }]));
@@ -343,7 +343,7 @@ describe("ManifestSource: changes", () => {
     expect(source?.gaps()).toEqual({ files: ["a.yaml"], empty: false });
   });
 
-  test("a resolved problem is followed by a flush, though no object changed", async () => {
+  test("a resolved problem is followed by a flush, even if no object changed", async () => {
     await watching({ "a.yaml": JSON.stringify(svc("web")), "b.yaml": "a: [" });
     expect(source?.gaps()).toEqual({ files: ["b.yaml"], empty: false });
     await unlink(join(directory, "b.yaml"));
@@ -367,7 +367,7 @@ describe("ManifestSource: changes", () => {
     }
   });
 
-  test("a mounted ConfigMap: its link is swapped", async () => {
+  test("the swapped link of a mounted ConfigMap is followed", async () => {
     const fill = (version: string, ...services: string[]) => {
       mkdirSync(join(directory, version));
       for (const name of services)
@@ -389,7 +389,7 @@ describe("ManifestSource: changes", () => {
     expect(problems).toEqual([]);
   });
 
-  test("a link to a file elsewhere: an edit there", async () => {
+  test("an edit of a file elsewhere that a link refers to is read", async () => {
     const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
     try {
       await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web")));
@@ -402,7 +402,7 @@ describe("ManifestSource: changes", () => {
     }
   });
 
-  test("the directory itself is replaced", async () => {
+  test("a replaced directory is read again", async () => {
     const path = join(directory, "live");
     await mkdir(path);
     await writeFile(join(path, "a.json"), JSON.stringify(svc("web")));
@@ -444,7 +444,7 @@ describe("ManifestSource: changes", () => {
 });
 
 describe("ManifestSource: one object in several files, over time", () => {
-  test("the next file's takes over when the first lets go, and gives way when it is back", async () => {
+  test("the next file's version is used when the first file drops it, until the first file has it again", async () => {
     await watching({
       "a.json": svc("web", "10.0.0.1"),
       "b.json": svc("web", "10.0.0.2"),
@@ -477,7 +477,7 @@ describe("ManifestSource: one object in several files, over time", () => {
     expect(clusterIP("web")).toBe("10.0.0.1");
   });
 
-  test("an object that moves to another file is neither deleted nor a clash", async () => {
+  test("an object that moves to another file is neither deleted nor a conflict", async () => {
     await watching({ "a.json": svc("db"), "b.json": list(svc("web"), svc("cache")) }, { debounceMs: 30 });
     put({ "a.json": list(svc("db"), svc("web")), "b.json": svc("cache") });
     await quiet();
@@ -485,7 +485,7 @@ describe("ManifestSource: one object in several files, over time", () => {
     expect(sink.objects.size).toBe(3);
   });
 
-  test("when the next file cannot be read now, its last good version takes over", async () => {
+  test("if the next file cannot be read now, its last good version is used", async () => {
     await watching({ "a.json": svc("web", "10.0.0.1"), "b.json": svc("web", "10.0.0.2") });
     put({ "b.json": "{" });
     await eventually(() => expect(problems).toHaveLength(2));

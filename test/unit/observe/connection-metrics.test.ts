@@ -44,7 +44,7 @@ test("a scrape reads the kernel's numbers, also after a reset; deleted services 
   expect(second).not.toContain('service="b"');
 });
 
-test("two scrapes at a time tell the same, each series once", async () => {
+test("two simultaneous scrapes have the same result, with each series once", async () => {
   const names = Array.from({ length: 40 }, (_, i) => `s${i}`);
   const { registry } = metrics(() =>
     names.map((name) => {
@@ -70,7 +70,7 @@ test("two scrapes at a time tell the same, each series once", async () => {
   }
 });
 
-test("series are bounded, and omitted ones are counted; 0: no such metric, and nothing is read", async () => {
+test("the number of series is limited, and omitted ones are counted; with 0 there is no such metric, and nothing is read", async () => {
   const three = [port("a", 1), port("b", 1), port("c", 1)];
   const text = await metrics(() => three, 2).registry.metrics();
   expect(text.match(/^nftproxier_service_connections_total\{/gm)).toHaveLength(2);

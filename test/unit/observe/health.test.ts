@@ -52,7 +52,7 @@ describe("readyz", () => {
   const unready = (reason: string): unknown[] => [503, { ready: false, reason }];
   const STATUS = "nft-proxier status says what is waited for";
 
-  test("503 until both families are written, with what is waited for; then 200", () => {
+  test("is 503 with the reason until both families are written, and then 200", () => {
     expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since the start: ${STATUS}`));
     synced("ip");
     expect(readyz()).toEqual(unready(`no IPv6 rules have been written since the start: ${STATUS}`));
@@ -69,7 +69,7 @@ describe("readyz", () => {
     expect(readyz()).toEqual(unready(expect.stringContaining(STATUS) as string));
   });
 
-  test("says that the kernel refuses the first write; a later refusal is no matter of readiness", () => {
+  test("reports that the kernel refuses the first write; a later refusal does not affect readiness", () => {
     synced("ip");
     synced("ip6", false);
     expect(readyz()).toEqual(unready("the kernel refuses the IPv6 rules: see the log"));
@@ -80,18 +80,18 @@ describe("readyz", () => {
 });
 
 describe("livez", () => {
-  test("well while it starts, however long that takes", () => {
+  test("is healthy during the start, however long that takes", () => {
     elapsed = 10 * TIMEOUT;
     expect(health.livez().code).toBe(200);
   });
 
-  test("well without changes, however long there are none", () => {
+  test("is healthy without changes, however long there are none", () => {
     written();
     elapsed = 10 * TIMEOUT;
     expect(health.livez().code).toBe(200);
   });
 
-  test("unwell when what another process did to a table has not been undone for the timeout", () => {
+  test("is unhealthy if another process's change of a table has not been repaired within the timeout", () => {
     written();
     health.drifted("ip6");
     elapsed = TIMEOUT - 1;
@@ -106,7 +106,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(200);
   });
 
-  test("unwell when a change has waited for the timeout, and well again when it is written", () => {
+  test("is unhealthy if a change has waited for the timeout, and healthy again after it is written", () => {
     health.queued();
     elapsed = TIMEOUT - 1;
     expect(health.livez().code).toBe(200);
@@ -118,7 +118,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(200);
   });
 
-  test("the oldest change counts, not the last one", () => {
+  test("depends on the oldest change, not the last one", () => {
     health.queued();
     elapsed = TIMEOUT - 1;
     health.queued();
@@ -126,7 +126,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(503);
   });
 
-  test("one family that lags behind is enough", () => {
+  test("is unhealthy if only one family lags behind", () => {
     health.queued();
     health.taken();
     synced("ip");
@@ -137,7 +137,7 @@ describe("livez", () => {
     expect(health.pendingMs("ip6")).toBe(TIMEOUT);
   });
 
-  test("a change that comes in while a write is under way waits from then on", () => {
+  test("counts a change that arrives during a write from its arrival", () => {
     health.queued();
     health.taken();
     elapsed = 1_000;
@@ -150,7 +150,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(503);
   });
 
-  test("a write that fails again and again does not make the change any younger", () => {
+  test("does not restart the time of a change when its write fails repeatedly", () => {
     for (elapsed = 0; elapsed < TIMEOUT; elapsed += 10_000) {
       health.queued();
       health.taken();
@@ -161,7 +161,7 @@ describe("livez", () => {
     expect(health.livez().code).toBe(503);
   });
 
-  test("a write that leaves something out settles nothing", () => {
+  test("does not count a change as written if a write leaves something out", () => {
     health.queued();
     health.taken();
     synced("ip", true, false);
@@ -172,7 +172,7 @@ describe("livez", () => {
 });
 
 describe("bodies", () => {
-  test("well: the time of the last update is now", () => {
+  test("healthy: the time of the last update is now", () => {
     elapsed = 500;
     written();
     elapsed = 1_120;
@@ -188,7 +188,7 @@ describe("bodies", () => {
     );
   });
 
-  test("unhealthy: the last update of any family, and which of them lags", () => {
+  test("unhealthy: the last update of any family, and the family that lags behind", () => {
     elapsed = 1_000;
     health.queued();
     health.taken();
@@ -203,13 +203,13 @@ describe("bodies", () => {
     });
   });
 
-  test("one family: the other is not spoken of", () => {
+  test("one family: the other is not mentioned", () => {
     health = make({ families: ["ip6"] });
     expect(JSON.parse(health.livez().body)).toMatchObject({ status: { IPv6: { healthy: true } } });
     expect(health.livez().body).not.toContain("IPv4");
   });
 
-  test("times as Go writes them", () => {
+  test("times have Go's format", () => {
     expect(["", ".1", ".12", ".123", ".01"].map((part) => rfc3339(Date.parse(`2026-01-02T03:00:00${part}Z`)))).toEqual([
       "2026-01-02T03:00:00Z",
       "2026-01-02T03:00:00.1Z",
@@ -220,12 +220,12 @@ describe("bodies", () => {
   });
 });
 
-describe("healthz: whether the node is to get traffic", () => {
+describe("healthz: whether the node should receive traffic", () => {
   beforeEach(() => {
     health = make({ nodeName: "n1" });
   });
 
-  test("without a cluster: it is", () => {
+  test("is healthy without a cluster", () => {
     expect(make().healthz().code).toBe(200);
   });
 
@@ -235,7 +235,7 @@ describe("healthz: whether the node is to get traffic", () => {
     return [code, (JSON.parse(body) as Record<string, unknown>)["nodeIneligibleReason"]];
   }
 
-  test("not before its Node object is known, and the answer says whose is missing", () => {
+  test("is unhealthy before its Node object is known, and the answer names it", () => {
     expect(verdict()).toEqual([
       503,
       "no Node object named n1 has been seen: does a node of this name exist (--hostname-override), and may it be read?",
@@ -244,19 +244,19 @@ describe("healthz: whether the node is to get traffic", () => {
     expect(verdict()).toEqual([200, undefined]);
   });
 
-  test("not while it is being deleted", () => {
+  test("is unhealthy while the Node is being deleted", () => {
     health.node(node({ metadata: { name: "n1", deletionTimestamp: "2026-01-01T00:00:00Z" } }));
     expect(verdict()).toEqual([503, "Node n1 is being deleted"]);
   });
 
-  test("not when the cluster autoscaler is about to remove it; other taints do not matter", () => {
+  test("is unhealthy when the cluster autoscaler is about to remove the Node; other taints do not matter", () => {
     health.node(node({ spec: { taints: [{ key: "dedicated", effect: "NoSchedule" }] } }));
     expect(health.healthz().code).toBe(200);
     health.node(node({ spec: { taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }] } }));
     expect(verdict()).toEqual([503, "Node n1 has the taint ToBeDeletedByClusterAutoscaler"]);
   });
 
-  test("says so, and that the proxier itself is well; livez does not ask", () => {
+  test("reports that, and that the proxier itself is healthy; livez does not depend on it", () => {
     const { code, body } = health.healthz();
     expect(code).toBe(503);
     expect(JSON.parse(body)).toMatchObject({ nodeEligible: false, healthy: true });
@@ -264,7 +264,7 @@ describe("healthz: whether the node is to get traffic", () => {
     expect(health.livez().body).not.toContain("nodeEligible");
   });
 
-  test("a proxier that lags behind is enough, too", () => {
+  test("is also unhealthy if the proxier lags behind", () => {
     health.node(node());
     health.queued();
     elapsed = TIMEOUT;

@@ -51,7 +51,7 @@ async function limited(handler: HttpHandler, limit: ConnectionLimit): Promise<Ht
 const hello: HttpHandler = ({ path }) => (path === "/hello" ? textReply(200, "hello") : NOT_FOUND);
 
 describe("requests", () => {
-  test("a client that half-closes after its requests gets the answers, and a handler learns of it", async () => {
+  test("a client that half-closes after its requests receives the answers, and a handler learns of it", async () => {
     const aborted: boolean[] = [];
     const { port } = await serve(async ({ path, signal }) => {
       await sleep(50);
@@ -73,13 +73,13 @@ describe("requests", () => {
     expect(await ended("POST /four HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")).not.toContain("200");
   });
 
-  test("an expectation that is not met is answered, and ends the connection", async () => {
+  test("an unmet expectation is answered, and ends the connection", async () => {
     const { port } = await serve(hello);
     const request = "GET /hello HTTP/1.1\r\nHost: x\r\nExpect: wonders\r\n\r\n";
     expect(await send(port, request + request)).toMatch(/^HTTP\/1.1 417 .*\r\n[^]*Connection: close/);
   });
 
-  test("an answer with its type, its length, and nothing about us", async () => {
+  test("an answer has its type and its length, and nothing about us", async () => {
     const { port } = await serve(hello);
     const { status, headers, body } = await ask(port, "/hello?x=1");
     expect({ status, body }).toEqual({ status: 200, body: "hello" });
@@ -92,20 +92,20 @@ describe("requests", () => {
     expect(Object.keys(headers).filter((name) => !known.includes(name))).toEqual([]);
   });
 
-  test("HEAD: the same without a body", async () => {
+  test("HEAD has the same answer without a body", async () => {
     const { port } = await serve(hello);
     const { status, headers, body } = await ask(port, "/hello", { method: "HEAD" });
     expect({ status, body, length: headers["content-length"] }).toEqual({ status: 200, body: "", length: "5" });
   });
 
-  test("another path: 404", async () => {
+  test("another path is 404", async () => {
     const { port } = await serve(hello);
     expect(await ask(port, "/hello/")).toMatchObject({ status: 404, body: "404 page not found\n" });
     expect(await ask(port, "//hello")).toMatchObject({ status: 404 });
   });
 
   test.each(["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])(
-    "%s: answered as GET is, as with Go; load balancers probe with more than GET",
+    "%s is answered like GET, as in Go, because load balancers probe with more than GET",
     async (method) => {
       const { port } = await serve(({ path, method: seen }) => textReply(200, `${seen} ${path}`));
       const { status, body } = await ask(port, "/hello", { method });
@@ -113,21 +113,21 @@ describe("requests", () => {
     },
   );
 
-  test("OPTIONS *: about the server, not about a path, as with Go", async () => {
+  test("OPTIONS * is about the server, not about a path, as in Go", async () => {
     const { port } = await serve(hello);
     const answer = await send(port, "OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     expect(answer.split("\r\n")[0]).toBe("HTTP/1.1 200 OK");
     expect(answer).toContain("Content-Length: 0\r\n");
   });
 
-  test("a body that is not read is no obstacle to the next request of the connection", async () => {
+  test("an unread body does not prevent the next request of the connection", async () => {
     const { port } = await serve(hello);
     const post = `POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody`;
     const answer = await send(port, `${post}GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
     expect(answer.match(/HTTP\/1\.1 200 OK/g)).toHaveLength(2);
   });
 
-  test("a handler that asks for the body gets it; one without end is not read to its end", async () => {
+  test("a handler that asks for the body receives it, and an endless one is not read to its end", async () => {
     const bodies: (string | undefined)[] = [];
     const { port } = await serve(async ({ body }) => {
       bodies.push(await body);
@@ -140,7 +140,7 @@ describe("requests", () => {
     expect(bodies).toEqual(["10", undefined]);
   });
 
-  test("an absolute target, as proxies send it; one that is none: 400", async () => {
+  test("an absolute target, which proxies send, is accepted, and an invalid one is 400", async () => {
     const { port } = await serve(hello);
     const get = async (target: string) =>
       (await send(port, `GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)).split("\r\n")[0];
@@ -154,13 +154,13 @@ describe("requests", () => {
     expect(await send(port, `GET /hello HTTP/1.1\r\nX: ${"y".repeat(20_000)}\r\n\r\n`)).toContain("431");
   });
 
-  test("a handler that fails: 500 without a word of why, and it is told", async () => {
+  test("a failing handler is 500 without the reason, which is reported", async () => {
     const { port } = await serve(() => Promise.reject(new Error("secret")));
     expect(await ask(port, "/")).toMatchObject({ status: 500, body: "internal error\n" });
     expect(failures).toEqual([new Error("secret")]);
   });
 
-  test("the handler knows when no client waits any more", async () => {
+  test("the handler learns when no client waits any longer", async () => {
     const signals: AbortSignal[] = [];
     const { port } = await serve(async ({ signal }) => {
       signals.push(signal);
@@ -199,11 +199,11 @@ describe("more connections than are served at a time", () => {
   const openOnes = (): number => sockets.filter(({ closed }) => !closed).length;
 
   test.each([
-    ["that never ask", ""],
+    ["that send nothing", ""],
     ["that send half a request", "GET /hello HTTP/1.1\r\nX: "],
     ["that send half a body", "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"],
     ["that have been answered", HEALTHY],
-  ])("%s keep no one from an answer", async (_, bytes) => {
+  ])("%s do not delay others' answers", async (_, bytes) => {
     const { port } = await serve(hello);
     for (let n = 0; n < MANY; n += 100) {
       await Promise.all(Array.from({ length: 100 }, () => hold(port, bytes)));
@@ -226,7 +226,7 @@ describe("more connections than are served at a time", () => {
     expect(first.closed).toBe(false);
   });
 
-  test("a request under way outlives them", async () => {
+  test("a request in progress outlives idle connections", async () => {
     let finish = (): void => undefined;
     const finished = new Promise<void>((resolve) => (finish = resolve));
     const { port } = await serve(async ({ path }) => {
@@ -239,7 +239,7 @@ describe("more connections than are served at a time", () => {
     expect(await slow).toMatchObject({ status: 200, body: "/slow" });
   });
 
-  test("where none is idle, the oldest goes", async () => {
+  test("if no connection is idle, the oldest is closed", async () => {
     let underWay = 0;
     const handler: HttpHandler = ({ path }) => {
       if (path !== "/never") return textReply(200, path);
@@ -255,7 +255,7 @@ describe("more connections than are served at a time", () => {
     expect([second.closed, third.closed]).toEqual([false, false]);
   });
 
-  test("a limit that servers share: one's idle connections make room for another's", async () => {
+  test("servers share the limit: idle connections of one make room for another's", async () => {
     const limit = new ConnectionLimit(10);
     const [one, other] = [await limited(hello, limit), await limited(hello, limit)];
     for (let n = 0; n < 20; n++) await hold(one.port, "");
@@ -265,7 +265,7 @@ describe("more connections than are served at a time", () => {
 });
 
 describe("listening", () => {
-  test("a port in use: its possible owner, and the code", async () => {
+  test("a port in use is reported with its possible owner and the code", async () => {
     const other = await occupy();
     const refused = serve(hello, "127.0.0.1", other.port).catch((error: unknown) => error);
     const error = await refused;
@@ -277,7 +277,7 @@ describe("listening", () => {
     await other.free();
   });
 
-  test("an address that this node does not have", async () => {
+  test("an address that this node does not have is reported", async () => {
     const error: unknown = await serve(hello, "192.0.2.1").catch((reason: unknown) => reason);
     expect(error).toMatchObject({
       code: "EADDRNOTAVAIL",
@@ -285,7 +285,7 @@ describe("listening", () => {
     });
   });
 
-  test("retried on the same object when the port is free", async () => {
+  test("the same object is retried when the port is free", async () => {
     const other = await occupy();
     const listener = new HttpServer({
       address: { host: "127.0.0.1", port: other.port },
@@ -299,7 +299,7 @@ describe("listening", () => {
     expect(await ask(other.port, "/hello")).toMatchObject({ status: 200 });
   });
 
-  test("close frees the port at once and ends connections, idle or half way through a request", async () => {
+  test("close frees the port at once and ends connections, idle or in the middle of a request", async () => {
     const listener = await serve(hello);
     const { port = 0 } = listener;
     const ended = async (bytes: string): Promise<Socket> => {
@@ -319,23 +319,23 @@ describe("listening", () => {
 });
 
 describe("addresses in the configuration", () => {
-  test("IP:port; brackets around IPv6", () => {
+  test("IP:port is accepted, with brackets around IPv6", () => {
     expect(parseListenAddress("127.0.0.1:10249")).toMatchObject({ host: "127.0.0.1", port: 10249 });
     expect(parseListenAddress("[2001:db8::1]:80")).toMatchObject({ host: "2001:db8::1", port: 80 });
   });
 
-  test.each(["0.0.0.0:10256", "[::]:10256"])("%s: all addresses of both families, as with Go", (text) => {
+  test.each(["0.0.0.0:10256", "[::]:10256"])("%s means all addresses of both families, as in Go", (text) => {
     expect(parseListenAddress(text)).toMatchObject({ host: "::", port: 10256 });
   });
 
   test.each(["", "10256", ":10256", "localhost:80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "[::1]", "::1"])(
-    "%j is none",
+    "%j is refused",
     (text) => {
       expect(() => parseListenAddress(text)).toThrow(TypeError);
     },
   );
 
-  test("probes of 0.0.0.0 may come over IPv4 and over IPv6", async () => {
+  test("probes of 0.0.0.0 may arrive through IPv4 and IPv6", async () => {
     const port = await freePort();
     const listener = new HttpServer({
       address: parseListenAddress(`0.0.0.0:${port}`),

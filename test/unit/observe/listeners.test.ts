@@ -76,7 +76,7 @@ function bytesBelow(node: HeapProfiler.SamplingHeapProfileNode, name: string, in
 }
 
 describe("health port", () => {
-  test("/livez and /healthz, bodies and headers as kube-proxy's", async () => {
+  test("/livez and /healthz have kube-proxy's bodies and headers", async () => {
     const port = await started(makeHealth());
     now += 1_500;
     const status = '"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}';
@@ -87,7 +87,7 @@ describe("health port", () => {
     expect(await ask(port, "/healthz")).toMatchObject({ status: 200, body: `{${times},"nodeEligible":true,${status}` });
   });
 
-  test("503 when a change waits for too long; only /healthz asks for the node; both are counted", async () => {
+  test("503 is the answer when a change waits for too long; only /healthz depends on the node; both are counted", async () => {
     const port = await started(makeHealth());
     health.node({ metadata: { name: "n1", deletionTimestamp: new Date(START) } });
     expect([(await ask(port, "/livez")).status, (await ask(port, "/healthz")).status]).toEqual([200, 503]);
@@ -100,7 +100,7 @@ describe("health port", () => {
     }
   });
 
-  test("/readyz: 503 with a reason until the first write is done", async () => {
+  test("/readyz is 503 with a reason until the first write is done", async () => {
     const port = await started(makeHealth());
     const early = await ask(port, "/readyz");
     expect(early).toMatchObject({ status: 503, headers: { "content-type": "application/json" } });
@@ -113,7 +113,7 @@ describe("health port", () => {
   });
 
   test.each(["OPTIONS", "POST", "PUT", "HEAD"])(
-    "%s: as GET, and counted; load balancers probe so too",
+    "%s is like GET, and counted, because load balancers also probe with it",
     async (method) => {
       const port = await started(makeHealth());
       const { status, headers, body } = await ask(port, "/healthz", { method });
@@ -124,7 +124,7 @@ describe("health port", () => {
     },
   );
 
-  test("/healthz without a Node object says which one it looks for; /livez does not need it", async () => {
+  test("/healthz without a Node object names the one that it needs, and /livez does not need it", async () => {
     health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock: { now: () => now } });
     const port = await started(makeHealth());
     const { status, body } = await ask(port, "/healthz");
@@ -143,7 +143,7 @@ describe("health port", () => {
     expect(known.body).not.toContain("nodeIneligibleReason");
   });
 
-  test("nothing else", async () => {
+  test("other paths are 404", async () => {
     const port = await started(makeHealth());
     for (const path of ["/", "/metrics", "/healthz/", "/readyz/"]) {
       expect((await ask(port, path)).status).toBe(404);
@@ -152,7 +152,7 @@ describe("health port", () => {
 });
 
 describe("metrics port", () => {
-  test("/metrics in Prometheus' text format", async () => {
+  test("/metrics has Prometheus' text format", async () => {
     const port = await started(makeMetrics());
     const { status, headers, body } = await ask(port, "/metrics");
     expect({ status, type: headers["content-type"] }).toEqual({
@@ -162,7 +162,7 @@ describe("metrics port", () => {
     expect(body).toContain("# TYPE kubeproxy_sync_proxy_rules_duration_seconds histogram\n");
   });
 
-  test("/proxyMode and /healthz", async () => {
+  test("/proxyMode and /healthz answer", async () => {
     const port = await started(makeMetrics());
     const mode = await ask(port, "/proxyMode");
     expect(mode).toMatchObject({ status: 200, body: "nftables" });
@@ -170,7 +170,7 @@ describe("metrics port", () => {
     expect(await ask(port, "/healthz")).toMatchObject({ status: 200, body: "ok" });
   });
 
-  test("/configz: the configuration as JSON, under its group; /flagz and /statusz: pages for people", async () => {
+  test("/configz is the configuration as JSON, under its group; /flagz and /statusz are pages for people", async () => {
     const port = await started(makeMetrics());
     const { headers, body } = await ask(port, "/configz");
     expect(headers["content-type"]).toBe("application/json");
@@ -187,7 +187,7 @@ describe("metrics port", () => {
     expect((await ask(port, "/statusz", { headers: { Accept: "application/xml" } })).status).toBe(406);
   });
 
-  test("/ lists what there is, as the API server's does", async () => {
+  test("/ lists the paths, like the API server's", async () => {
     const paths = async (port: number) => JSON.parse((await ask(port, "/")).body) as { paths: string[] };
     const always = [
       "/configz",
@@ -210,7 +210,7 @@ describe("metrics port", () => {
     expect((await ask(port, "/nothing")).status).toBe(404);
   });
 
-  test("/metrics/slis: answers of /healthz, as component-base counts them; DELETE resets them", async () => {
+  test("/metrics/slis has the results of /healthz, as component-base counts them; DELETE resets them", async () => {
     const port = await started(makeMetrics());
     const slis = async (): Promise<string[]> => {
       const { status, headers, body } = await ask(port, "/metrics/slis");
@@ -240,7 +240,7 @@ describe("metrics port", () => {
   });
 });
 
-describe("a request by another host's name", () => {
+describe("a request with another host's name", () => {
   const statusPage = () => ({ status: 200, type: "text/plain", body: "page" });
   const asked = async (path: string, host: string): Promise<number> => {
     const port = await started(makeMetrics({ enableProfiling: true, statusPage }, { nodeName: "Node-1" }));
@@ -256,21 +256,21 @@ describe("a request by another host's name", () => {
     "/",
     "/debug/flags/v",
     "/debug/pprof/cmdline",
-  ])("%s is not for it: a page of another site could read it", async (path) => {
+  ])("%s is refused, because a page of another site could read it", async (path) => {
     for (const host of ["rebound.example:10249", "127.0.0.1.example", "localhost.example", "[::1"])
       expect(await asked(path, host)).toBe(403);
     expect(await asked(path, "127.0.0.1:10249")).not.toBe(403);
   });
 
   test.each(["/metrics", "/metrics/slis", "/healthz", "/healthz/ping", "/proxyMode"])(
-    "%s is for every scraper",
+    "%s is open to every scraper",
     async (path) => {
       expect(await asked(path, "node-1.internal.example:10249")).toBe(200);
     },
   );
 
   test.each(["127.0.0.1:10249", "[::1]:10249", "localhost:8080", "192.0.2.7", "node-1:10249", "NODE-1"])(
-    "%s is this node",
+    "%s is accepted as this node",
     async (host) => {
       expect(await asked("/status", host)).toBe(200);
     },
@@ -278,7 +278,7 @@ describe("a request by another host's name", () => {
 });
 
 describe("/debug", () => {
-  test("is there only where profiling is enabled, and says what of pprof there is", async () => {
+  test("exists only if profiling is enabled, and lists the available parts of pprof", async () => {
     const without = await started(makeMetrics());
     for (const path of [
       "/debug/pprof/",
@@ -309,7 +309,7 @@ describe("/debug", () => {
     }
   });
 
-  test("a CPU profile, one at a time; it ends if no client waits for it", async () => {
+  test("has a CPU profile, one at a time, which ends if no client waits for it", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const profile = async (): Promise<Answer> => ask(port, "/debug/pprof/profile?seconds=1");
     const impatient = connect(port, "127.0.0.1", () =>
@@ -324,7 +324,7 @@ describe("/debug", () => {
     expect(Object.keys(JSON.parse(body) as object)).toEqual(expect.arrayContaining(fields));
   });
 
-  test("heap profiles: objects still in use; with allocs also freed ones", async () => {
+  test("has heap profiles: objects still in use; with allocs also freed ones", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     const kept: object[] = [];
     const keepFor4711 = () => kept.push(Array.from({ length: 100_000 }, (_, n) => ({ n, kept: [n] })));
@@ -350,7 +350,7 @@ describe("/debug", () => {
     expect(kept.length).toBeGreaterThan(0);
   });
 
-  test("PUT /debug/flags/v sets the verbosity of the log; answers are kube-proxy's", async () => {
+  test("sets the log's verbosity with PUT /debug/flags/v, with kube-proxy's answers", async () => {
     const port = await started(makeMetrics({ enableProfiling: true }));
     book.log.level = "info";
     const put = async (body: string): Promise<Answer> => ask(port, "/debug/flags/v", { method: "PUT", body });
@@ -377,8 +377,8 @@ describe("/debug", () => {
   });
 });
 
-describe("an address that cannot be had", () => {
-  test("is retried and said once; then it serves", async () => {
+describe("an address that cannot be opened", () => {
+  test("is retried and reported once; then it serves", async () => {
     const other = await occupy();
     const server = makeHealth({ address: `127.0.0.1:${other.port}` });
     await server.start();
@@ -400,7 +400,7 @@ describe("an address that cannot be had", () => {
     expect(book.lines.at(-1)).toMatchObject({ msg: "listening", server: "health checks", port: other.port });
   });
 
-  test("with bindAddressHardFail: refused, and an Event on the node tells of it", async () => {
+  test("is fatal with bindAddressHardFail, and an Event on the node reports it", async () => {
     const other = await occupy();
     const address = `127.0.0.1:${other.port}`;
     await expect(makeHealth({ address, hardFail: true }).start()).rejects.toThrow(ListenError);
@@ -417,7 +417,7 @@ describe("an address that cannot be had", () => {
     await other.free();
   });
 
-  test("close ends the attempts", async () => {
+  test("is no longer tried after close", async () => {
     const other = await occupy();
     const server = makeHealth({ address: `127.0.0.1:${other.port}` });
     await server.start();
@@ -429,7 +429,7 @@ describe("an address that cannot be had", () => {
     await again.free();
   });
 
-  test("close while it starts leaves nothing open", async () => {
+  test("is not left open if close happens during the start", async () => {
     const port = await freePort();
     const server = makeHealth({ address: `127.0.0.1:${port}` });
     const starting = server.start();

@@ -99,13 +99,13 @@ const KUBE_PROXY: readonly (readonly [name: string, type: string, help: string])
 ];
 
 describe("names", () => {
-  test("all of kube-proxy's, and none that it does not have", async () => {
+  test("all of kube-proxy's exist, and none that it does not have", async () => {
     const found = (await heads()).filter(({ name }) => name.startsWith("kubeproxy_"));
     const lines = found.map(({ name, type, help }) => `${name} ${type} ${help}`);
     expect(lines.sort()).toEqual(KUBE_PROXY.map((row) => row.join(" ")).sort());
   });
 
-  test("client-go's, the build, the process", async () => {
+  test("client-go's, the build's and the process's exist", async () => {
     const names = (await heads()).map(({ name }) => name);
     for (const name of [
       "rest_client_requests_total",
@@ -122,7 +122,7 @@ describe("names", () => {
     }
   });
 
-  test("ours", async () => {
+  test("ours exist", async () => {
     const names = (await heads()).map(({ name }) => name).filter((name) => name.startsWith("nftproxier_"));
     expect(names.sort()).toEqual([
       "nftproxier_build_info",
@@ -134,7 +134,7 @@ describe("names", () => {
     ]);
   });
 
-  test("each in its own registry: two sets of metrics in one process", async () => {
+  test("each set has its own registry: two sets fit in one process", async () => {
     const other = make();
     other.changed("Service");
     expect(await series("kubeproxy_sync_proxy_rules_service_changes_total")).toEqual([
@@ -143,8 +143,8 @@ describe("names", () => {
   });
 });
 
-describe("from the start", () => {
-  test("metrics per family exist for each, with 0", async () => {
+describe("initial values", () => {
+  test("metrics per family exist for each with 0", async () => {
     for (const [name, type] of KUBE_PROXY) {
       if (type === "gauge" || name.includes("healthz") || name.includes("livez") || name.includes("_changes_"))
         continue;
@@ -161,7 +161,7 @@ describe("from the start", () => {
     expect(await metrics.render()).not.toContain("IPv4");
   });
 
-  test("gauges and probes", async () => {
+  test("gauges and probes exist", async () => {
     expect(await series("kubeproxy_sync_proxy_rules_no_local_endpoints_total")).toEqual([
       'kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy="internal",ip_family="IPv4"} 0',
       'kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy="external",ip_family="IPv4"} 0',
@@ -178,7 +178,7 @@ describe("from the start", () => {
     ]);
   });
 
-  test("no time of a last write before there was one", async () => {
+  test("the time of a last write is missing before there was one", async () => {
     expect(await series("kubeproxy_sync_proxy_rules_last_timestamp_seconds")).toEqual([]);
     metrics.synced(WRITTEN);
     expect(await series("kubeproxy_sync_proxy_rules_last_timestamp_seconds")).toEqual([
@@ -193,7 +193,7 @@ async function bounds(name: string, labels: string): Promise<string[]> {
 }
 
 describe("buckets", () => {
-  test("writes: 1 ms doubled 14 times", async () => {
+  test("writes have buckets from 1 ms, doubled 14 times", async () => {
     const expected = ["0.001", "0.002", "0.004", "0.008", "0.016", "0.032", "0.064", "0.128", "0.256", "0.512"];
     const all = [...expected, "1.024", "2.048", "4.096", "8.192", "16.384", "+Inf"];
     for (const name of [
@@ -206,22 +206,22 @@ describe("buckets", () => {
     }
   });
 
-  test("network programming: a quarter of a second to five minutes", async () => {
+  test("network programming has buckets from a quarter of a second to five minutes", async () => {
     const found = await bounds("kubeproxy_network_programming_duration_seconds", 'ip_family="IPv4"');
     const range = (from: number, to: number, step: number) =>
       Array.from({ length: (to - from) / step + 1 }, (_, n) => String(from + n * step));
     expect(found).toEqual(["0.25", "0.5", ...range(1, 59, 1), ...range(60, 115, 5), ...range(120, 300, 30), "+Inf"]);
   });
 
-  test("requests to the API server: client-go's", async () => {
+  test("requests to the API server have client-go's buckets", async () => {
     metrics.restRequest({ code: "200", method: "GET", verb: "GET", host: "10.96.0.1:443", seconds: 0.3 });
     const found = await bounds("rest_client_request_duration_seconds", 'verb="GET"');
     expect(found).toEqual(["0.005", "0.025", "0.1", "0.25", "0.5", "1", "2", "4", "8", "15", "30", "60", "+Inf"]);
   });
 });
 
-describe("what happens is counted", () => {
-  test("objects that came in, a Service once per family as kube-proxy's two proxiers do; changes until they are taken over", async () => {
+describe("counted events", () => {
+  test("received objects are counted, a Service once per family as in kube-proxy; changes count until they are taken over", async () => {
     for (const kind of ["Service", "EndpointSlice", "EndpointSlice", "EndpointSlice"] as const) metrics.received(kind);
     metrics.changed("Service");
     metrics.changed("EndpointSlice");
@@ -248,7 +248,7 @@ describe("what happens is counted", () => {
     expect(await single.render()).toContain("\nkubeproxy_sync_proxy_rules_service_changes_total 1\n");
   });
 
-  test("writes, full and partial, of their family alone", async () => {
+  test("writes are counted, full and partial, only for their family", async () => {
     metrics.synced({ ...WRITTEN, full: true, ms: 20 });
     metrics.synced({ ...WRITTEN, ms: 3 });
     const value = async (name: string) => (await series(name)).filter((line) => /_(sum|count)\{.*IPv4/.test(line));
@@ -269,7 +269,7 @@ describe("what happens is counted", () => {
     );
   });
 
-  test("a write that failed: its time and the failure, but no new time of the last write", async () => {
+  test("a failed write counts with its time and the failure, but does not change the time of the last write", async () => {
     metrics.synced(WRITTEN);
     now += 60_000;
     metrics.synced({ ...WRITTEN, ok: false, settled: false });
@@ -284,7 +284,7 @@ describe("what happens is counted", () => {
     ]);
   });
 
-  test("how long each change took from its cause to the kernel", async () => {
+  test("the time of each change from its cause to the kernel is measured", async () => {
     metrics.synced({ ...WRITTEN, triggers: [START - 300, START - 2_000] });
     const lines = await series("kubeproxy_network_programming_duration_seconds");
     expect(lines).toContain('kubeproxy_network_programming_duration_seconds_bucket{le="0.25",ip_family="IPv4"} 0');
@@ -293,7 +293,7 @@ describe("what happens is counted", () => {
     expect(lines).toContain('kubeproxy_network_programming_duration_seconds_count{ip_family="IPv4"} 2');
   });
 
-  test("what the kernel was told; nothing when there was nothing to write", async () => {
+  test("messages to the kernel are counted, and none if there was nothing to write", async () => {
     metrics.synced({ ...WRITTEN, work: { transactions: 0, operations: 0, bytes: 0, kernelMs: 0 } });
     metrics.synced({ ...WRITTEN, work: { transactions: 2, operations: 7, bytes: 900, kernelMs: 0.5 } });
     const text = await metrics.render();
@@ -304,7 +304,7 @@ describe("what happens is counted", () => {
     expect(text).toContain('nftproxier_sync_kernel_seconds_count{ip_family="IPv4"} 1\n');
   });
 
-  test("services that a Local policy keeps from their endpoints", async () => {
+  test("services that a Local policy cuts off from their endpoints are counted", async () => {
     metrics.noLocalEndpoints("ip6", { internal: 2, external: 5 });
     const lines = await series("kubeproxy_sync_proxy_rules_no_local_endpoints_total");
     expect(lines.slice(2)).toEqual([
@@ -313,7 +313,7 @@ describe("what happens is counted", () => {
     ]);
   });
 
-  test("probes, conntrack, requests, what waits", async () => {
+  test("probes, conntrack, requests and waiting work are counted", async () => {
     metrics.probed("healthz", 503);
     metrics.probed("livez", 200);
     metrics.reconciled({ family: "ip", ms: 10, deleted: 3 });

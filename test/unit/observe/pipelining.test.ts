@@ -88,7 +88,7 @@ async function expectCalm(flooding: () => Promise<void>): Promise<void> {
   expect(waits.length).toBeGreaterThan(10);
 }
 
-test(`${REQUESTS} requests for metrics on one connection`, async () => {
+test(`${REQUESTS} requests for metrics on one connection are served`, async () => {
   const metrics = new Metrics({ families: ["ip", "ip6"], version: "1" });
   const { log, events } = journal();
   const pages = { configz: () => ({}), flagz: () => "", enableProfiling: false };
@@ -99,13 +99,13 @@ test(`${REQUESTS} requests for metrics on one connection`, async () => {
   await expectCalm(() => flood({ port: server.port }, "/metrics"));
 });
 
-test(`${REQUESTS} probes on one connection, and on 250`, async () => {
+test(`${REQUESTS} probes on one connection, and on 250, are served`, async () => {
   const port = await serveHealth();
   await expectCalm(() => flood({ port }, "/healthz"));
   await expectCalm(() => flood({ port }, "/healthz", 250));
 });
 
-test(`${REQUESTS} health checks of a service on one connection`, async () => {
+test(`${REQUESTS} health checks of a service on one connection are served`, async () => {
   const { log, events } = journal();
   const port = await freePort();
   const check = () => ({ port, localEndpoints: 1, uid: "" });
@@ -126,7 +126,7 @@ test(`${REQUESTS} health checks of a service on one connection`, async () => {
   await expectCalm(() => flood({ port }, "/"));
 });
 
-test(`${REQUESTS} requests for all services on 16 connections to the control socket`, async () => {
+test(`${REQUESTS} requests for all services on 16 connections to the control socket are served`, async () => {
   const directory = await mkdtemp(join(tmpdir(), "nft-proxier-pipelining-"));
   closing.push(() => rm(directory, { recursive: true }));
   const path = join(directory, "one.sock");
@@ -156,7 +156,7 @@ async function serve(
   return server.port ?? 0;
 }
 
-test("requests sent ahead are answered one after the other, in their order, once they are read", async () => {
+test("requests that are sent ahead are answered one after the other, in order", async () => {
   let [running, most] = [0, 0];
   const port = await serve(async ({ path, body }) => {
     most = Math.max(most, ++running);
@@ -176,7 +176,7 @@ test("requests sent ahead are answered one after the other, in their order, once
   expect(most).toBe(1);
 });
 
-test("requests that arrive in pieces of any length are the same", async () => {
+test("requests may arrive in pieces of any length", async () => {
   const port = await serve(({ path }) => textReply(200, `[${path}]`));
   const bytes =
     "GET /a HTTP/1.1\r\nHost: x\r\n\r\n\r\nPUT /b HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabcGET /c HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -193,13 +193,13 @@ test("requests that arrive in pieces of any length are the same", async () => {
   }
 });
 
-test("a body of unknown length is refused: what comes after it could not be held back", async () => {
+test("a body of unknown length is refused, because later requests could not be held back", async () => {
   const port = await serve(() => textReply(200, "ok"));
   const head = "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   expect(await send(port, `${head}2\r\nab\r\n0\r\n\r\n`)).toMatch(/^HTTP\/1\.1 411 /);
 });
 
-test("of answers that nobody takes those that hold most memory go first; others are served", async () => {
+test("the unread answers that hold most memory are dropped first, and others are served", async () => {
   const long = "x".repeat(8 << 20);
   const port = await serve(
     ({ path }) => textReply(200, path === "/long" ? long : "ok"),

@@ -74,7 +74,7 @@ async function opened(port: number, host?: string): Promise<void> {
 }
 
 describe("answers", () => {
-  test("byte for byte kube-proxy's, whatever the path", async () => {
+  test("are byte for byte kube-proxy's, whatever the path", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port, 2));
     written();
@@ -92,7 +92,7 @@ describe("answers", () => {
     );
   });
 
-  test.each(["HEAD", "OPTIONS", "POST", "PUT"])("%s: as GET", async (method) => {
+  test.each(["HEAD", "OPTIONS", "POST", "PUT"])("%s is like GET", async (method) => {
     const port = await freePort();
     update("ip", "default/web", wanted(port, 0));
     written();
@@ -102,7 +102,7 @@ describe("answers", () => {
     expect(body === "").toBe(method === "HEAD");
   });
 
-  test("idle connections to one service's port, or half requests, keep no other from an answer", async () => {
+  test("idle connections to one service's port, or half requests, do not delay others' answers", async () => {
     const [web, api] = [await freePort(), await freePort()];
     update("ip", "default/web", wanted(web));
     update("ip", "default/api", wanted(api));
@@ -121,7 +121,7 @@ describe("answers", () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test("503 without an endpoint on this node", async () => {
+  test("are 503 without an endpoint on this node", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port, 0));
     written();
@@ -131,7 +131,7 @@ describe("answers", () => {
     expect(JSON.parse(body)).toMatchObject({ localEndpoints: 0, serviceProxyHealthy: true });
   });
 
-  test("503 while the proxier is not well", async () => {
+  test("are 503 while the proxier is unhealthy", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     written();
@@ -144,7 +144,7 @@ describe("answers", () => {
     expect((await ask(port, "/")).status).toBe(200);
   });
 
-  test("endpoints come and go on an open port, once their rules are in force", async () => {
+  test("follow endpoints on an open port, once their rules are active", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port, 1));
     written();
@@ -159,7 +159,7 @@ describe("answers", () => {
 });
 
 describe("ports", () => {
-  test("none before the rules are in force", async () => {
+  test("are closed before the rules are active", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     written("ip", false);
@@ -168,7 +168,7 @@ describe("ports", () => {
     await opened(port);
   });
 
-  test("closed when the service is deleted, or no longer needs one", async () => {
+  test("are closed when the service is deleted, or no longer needs one", async () => {
     const [first, second] = [await freePort(), await freePort()];
     update("ip", "default/web", wanted(first));
     update("ip", "default/db", wanted(second));
@@ -181,7 +181,7 @@ describe("ports", () => {
     expect(await status(second)).toBe(200);
   });
 
-  test("a service that came and went before it was written is never served", async () => {
+  test("are not opened for a service that is added and deleted before it is written", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     update("ip", "default/web", undefined);
@@ -189,7 +189,7 @@ describe("ports", () => {
     expect(await status(port)).toBe("ECONNREFUSED");
   });
 
-  test("a service that changes its port moves", async () => {
+  test("move when a service changes its port", async () => {
     const [first, second] = [await freePort(), await freePort()];
     update("ip", "default/web", wanted(first));
     written();
@@ -200,7 +200,7 @@ describe("ports", () => {
     expect(await status(first)).toBe("ECONNREFUSED");
   });
 
-  test("two services that swap their ports: no clash", async () => {
+  test("do not conflict when two services swap them", async () => {
     const [first, second] = [await freePort(), await freePort()];
     update("ip", "default/web", wanted(first, 1));
     update("ip", "default/db", wanted(second, 0));
@@ -215,7 +215,7 @@ describe("ports", () => {
     expect(book.recorded).toEqual([]);
   });
 
-  test("close closes all, so that the ports are free at once", async () => {
+  test("are all closed by close, and free at once", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     written();
@@ -227,7 +227,7 @@ describe("ports", () => {
 });
 
 describe("addresses", () => {
-  test("on each of the node-port addresses and on no other", async () => {
+  test("are the node-port addresses, and no others", async () => {
     const port = await freePort();
     checks.nodePortAddresses("ip", ["127.0.0.2", "127.0.0.3"]);
     update("ip", "default/web", wanted(port));
@@ -237,7 +237,7 @@ describe("addresses", () => {
     expect(await status(port)).toBe("ECONNREFUSED");
   });
 
-  test("on loopback if node ports answer there", async () => {
+  test("include loopback if node ports answer there", async () => {
     const port = await freePort();
     checks.nodePortAddresses("ip", ["127.0.0.2"], ["127.0.0.0/8"]);
     update("ip", "default/web", wanted(port));
@@ -248,7 +248,7 @@ describe("addresses", () => {
     expect(await status(port)).toBe("ECONNREFUSED");
   });
 
-  test("servers follow the addresses", async () => {
+  test("changed addresses move the servers", async () => {
     const port = await freePort();
     update("ip", "default/web", wanted(port));
     written();
@@ -264,7 +264,7 @@ describe("addresses", () => {
     expect(book.recorded).toEqual([]);
   });
 
-  test("nothing is opened before the addresses are known", async () => {
+  test("unknown addresses keep everything closed", async () => {
     const port = await freePort();
     registry = new Registry();
     const other = make();
@@ -276,7 +276,7 @@ describe("addresses", () => {
     await other.close();
   });
 
-  test("both families have the same port on all addresses, each with its own count", async () => {
+  test("ports of both families have the same number, each with its own count", async () => {
     const port = await freePort();
     checks.nodePortAddresses("ip", "all");
     checks.nodePortAddresses("ip6", "all");
@@ -294,7 +294,7 @@ describe("addresses", () => {
 });
 
 describe("a port that cannot be opened", () => {
-  test("a warning, an Event on the service, and the others go on; it opens when it can", async () => {
+  test("causes a warning and an Event on the service, the others continue, and it opens when possible", async () => {
     const other = await occupy();
     const port = await freePort();
     update("ip", "default/web", wanted(other.port));
@@ -338,7 +338,7 @@ describe("a port that cannot be opened", () => {
     });
   });
 
-  test("two services with one port: the first has it, the second takes over when the first is deleted", async () => {
+  test("is requested by two services: the first has it, and the second takes over when the first is deleted", async () => {
     const port = await freePort();
     update("ip", "default/first", wanted(port, 1));
     written();
@@ -352,7 +352,7 @@ describe("a port that cannot be opened", () => {
     await expect.poll(() => status(port), PATIENT).toBe(503);
   });
 
-  test("an address that is not there yet: the service answers on the others, and there as soon as it comes", async () => {
+  test("has a missing address: the service answers on the others, and on that one as soon as it exists", async () => {
     const port = await freePort();
     const other = await occupy("127.0.0.2", port);
     checks.nodePortAddresses("ip", ["127.0.0.1", "127.0.0.2", "192.0.2.1"]);

@@ -5,7 +5,7 @@ import { TableMetrics } from "../../../src/observe/table-metrics.js";
 
 const REPAIR = { family: "ip", found: [], changes: [], by: [], operations: 3, ms: 40 } as const;
 
-test("everything is there from the start, and counted by family and cause", async () => {
+test("every series exists from the start, and is counted by family and cause", async () => {
   const registry = new Registry();
   const metrics = new TableMetrics(registry, ["ip", "ip6"]);
   const series = async (name: string): Promise<string[]> =>

@@ -71,7 +71,7 @@ Paths: /configz /metrics
     "application/json;v=v1beta1;g=config.k8s.io;as=Flagz",
     "text/plain; charset=latin1",
     "*/*;q=0",
-  ])("Accept: %s: not acceptable", (accept) => {
+  ])("Accept: %s is not acceptable", (accept) => {
     expect(statusz(accepting(accept), STATUS)).toMatchObject({ status: 406 });
   });
 });

@@ -96,7 +96,7 @@ class Rival {
 }
 
 describe("another proxier", () => {
-  it("is said once, as an error with its process, and repairs are no warnings from then on", async () => {
+  it("is reported once, as an error with its process, and later repairs are not warnings", async () => {
     const rival = new Rival("nft-proxier");
     await rival.fight(40_000);
     expect(said(CONTENDED)).toMatchObject([
@@ -110,7 +110,7 @@ describe("another proxier", () => {
     expect(health.livez().code).toBe(200);
   });
 
-  it("that ends has lost within a second or so: one line says that it is over", async () => {
+  it("a second proxier that ends no longer competes within a second or so, and one line says so", async () => {
     const rival = new Rival("nft-proxier");
     await rival.fight(30_000);
     const before = repairs();
@@ -127,7 +127,7 @@ describe("another proxier", () => {
     expect(said(CONTENDED)).toHaveLength(1);
   });
 
-  it("does not keep changes of services from being written", async () => {
+  it("does not delay changes of services", async () => {
     const rival = new Rival("nft-proxier");
     const sets = kernel.sets.bind(kernel);
     // A read takes so long that the next one waits.
@@ -148,7 +148,7 @@ describe("another proxier", () => {
     expect((await kernel.elements(TABLE, set)).count).toBe(2);
   });
 
-  it("whose socket cannot be seen is over when it has changed nothing for a minute", async () => {
+  it("a second proxier whose socket cannot be seen no longer competes after a minute without changes", async () => {
     open = undefined;
     const rival = new Rival("nft-proxier");
     await rival.fight(2000);
@@ -162,7 +162,7 @@ describe("another proxier", () => {
     expect(said(CONTENDED)).toHaveLength(2);
   });
 
-  it("that writes once and ends, as `run --once` does, is none", async () => {
+  it("a second proxier that writes once and ends, like `run --once`, does not compete", async () => {
     for (let i = 0; i < 4; i++) {
       const rival = new Rival("nft-proxier");
       await rival.kernel.commit([theirs(i)]);
@@ -174,7 +174,7 @@ describe("another proxier", () => {
 });
 
 describe("any other program", () => {
-  it("five times in a row is ordinary: each is undone at once, without further messages", async () => {
+  it("five changes in a row are ordinary: each is repaired at once, without further messages", async () => {
     const rival = new Rival("nft");
     for (let i = 0; i < 5; i++) {
       await rival.kernel.commit([theirs(i)]);
@@ -185,7 +185,7 @@ describe("any other program", () => {
     expect(said(CONTENDED)).toEqual([]);
   });
 
-  it("again and again is logged once, after ten seconds", async () => {
+  it("repeated changes are logged once, after ten seconds", async () => {
     const rival = new Rival("firewalld");
     await rival.fight(9_000);
     expect(said(CONTENDED)).toEqual([]);
@@ -194,7 +194,7 @@ describe("any other program", () => {
     expect(said(CONTENDED)[0]["hint"]).toContain("--own-table");
   });
 
-  it("nft may be kube-proxy's, which starts it for each change: the hint says so", async () => {
+  it("the hint says that nft may be kube-proxy's, which starts it for each change", async () => {
     const rival = new Rival("nft");
     await rival.fight(13_000);
     expect(said(CONTENDED)).toMatchObject([{ by: [expect.stringMatching(/^nft /)] }]);
@@ -202,7 +202,7 @@ describe("any other program", () => {
   });
 });
 
-it("a table that cannot be repaired makes /livez 503 in the end, also when no service changes", async () => {
+it("a table that cannot be repaired makes /livez 503 in the end, even if no service changes", async () => {
   const commit = kernel.commit.bind(kernel);
   kernel.commit = () => Promise.reject(new Error("the kernel refuses everything"));
   const rival = new Rival("nft");

@@ -117,7 +117,7 @@ async function begin(...specs: readonly Spec[]): Promise<void> {
 const EXTERNAL = ["203.0.113.1"];
 
 it.each(someOf([0, 20], 2))(
-  "an address passes from a service that is being written to another one, after %d ms",
+  "an address moves from a service that is being written to another one, after %d ms",
   async (ms) => {
     await begin(large("10.244.1.1", EXTERNAL), small("10.244.3.1"));
     put(large("10.244.1.2", EXTERNAL));
@@ -133,7 +133,7 @@ it.each(someOf([0, 20], 2))(
   },
 );
 
-it("a family that the kernel refuses does not keep large services of the other from it", async () => {
+it("a family that the kernel refuses does not keep large services out of the other", async () => {
   const commit = kernel.commit.bind(kernel);
   kernel.commit = (ops: readonly Op[], options?: CommitOptions): Promise<CommitResult> =>
     ops.some(({ family }) => family === "ip6")
@@ -151,7 +151,7 @@ it("a family that the kernel refuses does not keep large services of the other f
 });
 
 it.each(["first", "last"])(
-  "an address that passes to a large service, which comes %s, is served all the while",
+  "an address that moves to a large service, which is written %s, is served throughout",
   async (when) => {
     await begin(large("10.244.1.1"), small("10.244.3.1", EXTERNAL));
     let writes = 0;
@@ -203,7 +203,7 @@ const EXCHANGES: readonly (readonly [what: string, services: readonly (typeof la
   ["a large service and a small one", [large, small]],
   ["three large services, in a ring,", [large, second, third]],
 ];
-it.each(someOf(EXCHANGES, 3))("%s that exchange addresses serve all of them all the while", async (_what, services) => {
+it.each(someOf(EXCHANGES, 3))("%s that exchange addresses serve all of them throughout", async (_what, services) => {
   const addresses = ["203.0.113.1", "203.0.113.2", "203.0.113.3"].slice(0, services.length);
   const specs = (turn: number): Spec[] =>
     services.map((one, i) => one(`10.244.${i}.${turn + 1}`, [addresses[(i + turn) % addresses.length]]));
@@ -245,7 +245,7 @@ describe("a large service that the kernel refuses", () => {
   });
 
   it.each<Telling>(["element", "nothing"])(
-    "is retried in pieces, with the views that it has by then (the kernel names: %s)",
+    "is retried in pieces with its current views (the kernel names: %s)",
     async (telling) => {
       refusals.telling = telling;
       await begin(large("10.244.1.1"), small("10.244.3.1"));
@@ -268,7 +268,7 @@ describe("a large service that the kernel refuses", () => {
     },
   );
 
-  it("does not take along the service whose address it was to take", async () => {
+  it("does not affect the service whose address it requested", async () => {
     await begin(large("10.244.1.1"), small("10.244.3.1", EXTERNAL));
     refusals.refuses = (op, element) =>
       isEndpoint(op, element) &&
@@ -284,7 +284,7 @@ describe("a large service that the kernel refuses", () => {
   });
 });
 
-it("a large service that does not come into force makes the node unwell, and its change is pending", async () => {
+it("a large service that does not become active makes the node unhealthy, and its change is pending", async () => {
   let now = 1_000_000;
   const health = new ProxyHealth({
     families: ["ip"],
@@ -354,7 +354,7 @@ async function through(updates: LargeUpdates): Promise<string[]> {
   return all;
 }
 
-it("begins with many services in slices of the event loop", async () => {
+it("a start with many services runs in slices of the event loop", async () => {
   const updates = updatesOf(() => {
     for (const end = performance.now() + 1; performance.now() < end;);
   });
@@ -426,7 +426,7 @@ describe("a quarantined service that is updated in pieces", () => {
     expect(quarantine.services).toEqual(["default/large"]);
   });
 
-  it("is not retried as it was desired before", async () => {
+  it("is not retried with its former desired state", async () => {
     const pieces = quarantine.updateInPieces("default/large", viewsOf(large("10.244.1.3")));
     pieces.next();
     await write();
@@ -438,7 +438,7 @@ describe("a quarantined service that is updated in pieces", () => {
     expect(quarantine.services).toEqual([]);
   });
 
-  it("reaches its desired state although another one got its address meanwhile", async () => {
+  it("reaches its desired state even if another service received its address meanwhile", async () => {
     const desired = viewsOf({ ...large("10.244.1.3"), ips: ["10.96.43.9"] });
     const pieces = quarantine.updateInPieces("default/large", desired);
     pieces.next();

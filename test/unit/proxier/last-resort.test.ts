@@ -82,7 +82,7 @@ async function meddle(): Promise<void> {
 const said = (message: string): LogLine[] => logged.filter(({ msg }) => msg === message);
 
 describe("a difference that the kernel refuses twice", () => {
-  it("has the table deleted and written from scratch in one transaction, and the operations named", async () => {
+  it("causes the table to be deleted and written from scratch in one transaction, with a message that names the operations", async () => {
     await begin();
     refuse = (ops) => (isRebuild(ops) ? undefined : { errno: "ENOENT", op: isStructural(ops) });
     await meddle();
@@ -103,7 +103,7 @@ describe("a difference that the kernel refuses twice", () => {
     expect((await kernel.chains(TABLE)).map(({ chain }) => chain)).not.toContain("theirs");
   });
 
-  it("at a start, too", async () => {
+  it("has the same effect at a start", async () => {
     await begin();
     const wanted = await snapshot(kernel);
     await proxier.stop();
@@ -115,7 +115,7 @@ describe("a difference that the kernel refuses twice", () => {
     expect(await snapshot(kernel)).toEqual(wanted);
   });
 
-  it("keeps the table if that is rejected as well: logged each time, and retried with backoff", async () => {
+  it("keeps the table if that is refused as well: it is logged each time, and retried with backoff", async () => {
     await begin();
     await meddle();
     refuse = (ops) => ({ errno: "EINVAL", op: isStructural(ops) });
@@ -134,7 +134,7 @@ describe("a difference that the kernel refuses twice", () => {
 });
 
 describe("other refusals", () => {
-  it("an element of a service has that service quarantined, and no table is deleted", async () => {
+  it("an element of a service quarantines that service, and no table is deleted", async () => {
     await begin();
     refuse = (ops) => {
       const op = ops.findIndex((one) => one.kind === "elements" && one.op === "add" && one.set === "services");
@@ -147,7 +147,7 @@ describe("other refusals", () => {
     expect(rebuilds).toEqual([]);
   });
 
-  it("a lack of memory is no reason to delete the table", async () => {
+  it("a lack of memory does not delete the table", async () => {
     await begin();
     await meddle();
     refuse = (ops) => ({ errno: "ENOMEM", op: isStructural(ops) });
@@ -158,7 +158,7 @@ describe("other refusals", () => {
 });
 
 it.each([0, 1])(
-  "a table that is too large for one transaction is deleted first, and comes in pieces at once, with %d of them refused",
+  "a table that is too large for one transaction is deleted first, and written in pieces at once, with %d of them refused",
   async (refusals) => {
     proxier = make({ pieceElements: 8 });
     for (let index = 1; index < 20; index++) put(index, [3, 4]);

@@ -85,7 +85,7 @@ const hex = (...addresses: readonly string[]): string[] =>
   addresses.map((address) => Buffer.from(addressBytes(address)).toString("hex")).sort();
 
 describe("interface addresses", () => {
-  it("are served and no longer served as the kernel tells, in both families, and nothing else is written", async () => {
+  it("are served while the kernel reports them, in both families, and nothing else is written", async () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
     kernel.interfaces.set([on("192.0.2.1"), on("127.0.0.1"), on("198.51.100.1")]);
     start();
@@ -100,7 +100,7 @@ describe("interface addresses", () => {
     for (const ops of kernel.commits.slice(2)) expect(ops.map(({ kind }) => kind)).toEqual(["elements"]);
   });
 
-  it("that node ports do not answer on cause no write", async () => {
+  it("changes of addresses without node ports cause no write", async () => {
     make({ nodePortAddresses: ["192.0.2.0/24", "2001:db8::/64"] });
     kernel.interfaces.set([on("192.0.2.1")]);
     start();
@@ -110,7 +110,7 @@ describe("interface addresses", () => {
     expect(kernel.commits).toHaveLength(2);
   });
 
-  it("may come before the first full list: nothing is written for their sake", async () => {
+  it("may arrive before the first full list, and cause no write", async () => {
     make();
     kernel.interfaces.set([on("192.0.2.1")]);
     await proxier.prepare();
@@ -121,7 +121,7 @@ describe("interface addresses", () => {
 });
 
 describe("the Node object", () => {
-  it("primary: its own IP of each family, when an interface has it", async () => {
+  it("defines primary: its own IP of each family, if an interface has it", async () => {
     make();
     kernel.interfaces.set([on("192.0.2.1"), on("192.0.2.2"), on("2001:db8::1"), on("2001:db8::2")]);
     putNode(["192.0.2.1", "2001:db8::1"]);
@@ -137,7 +137,7 @@ describe("the Node object", () => {
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::3"));
   });
 
-  it("another zone: endpoints are chosen again", async () => {
+  it("another zone in the Node makes the proxier choose endpoints again", async () => {
     make();
     proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));

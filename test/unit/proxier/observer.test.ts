@@ -70,7 +70,7 @@ function failNextCommit(): void {
 }
 
 describe("observers of the proxier", () => {
-  it("are told of changes that matter, of nothing else, and of each write", async () => {
+  it("receive changes that matter, nothing else, and each write", async () => {
     put(0, [1, 2]);
     put(0, [1, 2]);
     proxier.remove("EndpointSlice", "bench/no-such-slice");
@@ -80,7 +80,7 @@ describe("observers of the proxier", () => {
     expect(told).toEqual(["changed Service", "changed EndpointSlice", "taken", "synced true"]);
   });
 
-  it("are told of each Service and slice that comes in or goes, whether it changes anything or not", () => {
+  it("receive each added, changed or deleted Service and slice, whether it changes rules or not", () => {
     put(0, [1]);
     put(0, [1]);
     proxier.remove("EndpointSlice", `bench/${makeSlice(0, [1]).metadata?.name}`);
@@ -97,7 +97,7 @@ describe("observers of the proxier", () => {
     expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
   });
 
-  it("are told that the first write compared everything, and later ones did not", async () => {
+  it("receive that the first write compared everything, and later ones did not", async () => {
     put(0, [1]);
     proxier.synced();
     await proxier.sync();
@@ -110,7 +110,7 @@ describe("observers of the proxier", () => {
     expect(reports[0]?.ms).toBeGreaterThan(0);
   });
 
-  it("get a change's trigger time with the write that brought it into force, also when one before it failed", async () => {
+  it("receive a change's trigger time with the write that activated it, even if an earlier write failed", async () => {
     const later = Date.now() + 1000;
     put(0, [1]);
     proxier.synced();
@@ -129,7 +129,7 @@ describe("observers of the proxier", () => {
     ]);
   });
 
-  it("never get a trigger time from before the start, of a removed slice, or of no time at all", async () => {
+  it("never receive a trigger time from before the start, of a removed slice, or of no time at all", async () => {
     proxier.synced();
     put(0, [1], Date.now() - 60_000);
     put(1, [2], Date.now() + 1000);
@@ -142,7 +142,7 @@ describe("observers of the proxier", () => {
     expect(reports[0]?.triggers).toHaveLength(1);
   });
 
-  it("are told which services a write brought into force, a failed one's with the next that succeeds", async () => {
+  it("receive the services that a write activated, and a failed one's with the next success", async () => {
     put(0, [1]);
     proxier.synced();
     await proxier.sync();
@@ -155,7 +155,7 @@ describe("observers of the proxier", () => {
     expect(reports.map(({ services }) => services)).toEqual([["bench/svc-0"], [], ["bench/svc-0", "bench/svc-1"]]);
   });
 
-  it("are told the addresses of node ports, and how many policies find no endpoint here", async () => {
+  it("receive the addresses of node ports, and the number of policies without a local endpoint", async () => {
     const service = makeService(0);
     proxier.upsert(
       decoded({
@@ -170,7 +170,7 @@ describe("observers of the proxier", () => {
     expect(noLocal.at(-1)).toEqual({ internal: 1, external: 0 });
   });
 
-  it("are told once what the table that was found serves, and no service has", async () => {
+  it("receive once the addresses that the existing table serves and no service has", async () => {
     put(0, [1]);
     put(1, [2]);
     proxier.synced();
@@ -188,60 +188,63 @@ describe("observers of the proxier", () => {
     await before.stop();
   });
 
-  it.each(["at once", "once the first write has passed"])("so they are of kube-proxy's maps, %s", async (when) => {
-    const table = { family: "ip", table: "kube-proxy" } as const;
-    const maps: readonly (readonly [string, readonly number[], readonly (readonly number[])[]])[] = [
-      [
-        "service-ips",
-        [DataTypeId.ipv4_addr, DataTypeId.inet_proto, DataTypeId.inet_service],
+  it.each(["at once", "after the first successful write"])(
+    "receive those of kube-proxy's maps as well, %s",
+    async (when) => {
+      const table = { family: "ip", table: "kube-proxy" } as const;
+      const maps: readonly (readonly [string, readonly number[], readonly (readonly number[])[]])[] = [
         [
-          [10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0],
-          [10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0],
+          "service-ips",
+          [DataTypeId.ipv4_addr, DataTypeId.inet_proto, DataTypeId.inet_service],
+          [
+            [10, 96, 0, 1, 6, 0, 0, 0, 0, 80, 0, 0],
+            [10, 96, 0, 2, 6, 0, 0, 0, 0, 80, 0, 0],
+          ],
         ],
-      ],
-      ["service-nodeports", [DataTypeId.inet_proto, DataTypeId.inet_service], [[17, 0, 0, 0, 0x75, 0x31, 0, 0]]],
-    ];
-    const dropped = (key: readonly number[]): number[] => [...key, 0, 0, 0, 0];
-    await kernel.commit([
-      { op: "add", kind: "table", ...table },
-      ...maps.flatMap(([set, types, keys]): Op[] => [
-        {
-          op: "add",
-          kind: "set",
-          ...table,
-          set,
-          flags: SetFlag.map,
-          keyType: types.reduce((all, id) => (all << 6) | id, 0),
-          keyLen: keys[0].length,
-          dataType: DATA_VERDICT,
-        },
-        {
-          op: "add",
-          kind: "elements",
-          ...table,
-          set,
-          elements: {
-            count: keys.length,
+        ["service-nodeports", [DataTypeId.inet_proto, DataTypeId.inet_service], [[17, 0, 0, 0, 0x75, 0x31, 0, 0]]],
+      ];
+      const dropped = (key: readonly number[]): number[] => [...key, 0, 0, 0, 0];
+      await kernel.commit([
+        { op: "add", kind: "table", ...table },
+        ...maps.flatMap(([set, types, keys]): Op[] => [
+          {
+            op: "add",
+            kind: "set",
+            ...table,
+            set,
+            flags: SetFlag.map,
+            keyType: types.reduce((all, id) => (all << 6) | id, 0),
             keyLen: keys[0].length,
-            dataLen: 4,
-            verdicts: [{ verdict: "drop" }],
-            bytes: Uint8Array.from(keys.flatMap(dropped)),
+            dataType: DATA_VERDICT,
           },
-        },
-      ]),
-    ]);
-    put(0, [1]);
-    proxier.synced();
-    if (when !== "at once") failNextCommit();
-    await proxier.sync();
-    await proxier.sync();
-    expect(found).toEqual([
-      [
-        { family: "ip", address: "10.96.0.2", protocol: "TCP", port: 80 },
-        { family: "ip", address: "", protocol: "UDP", port: 30001 },
-      ],
-    ]);
-    const left = (await kernel.sets(table)).map(({ set }) => set);
-    for (const [set] of maps) expect(left).not.toContain(set);
-  });
+          {
+            op: "add",
+            kind: "elements",
+            ...table,
+            set,
+            elements: {
+              count: keys.length,
+              keyLen: keys[0].length,
+              dataLen: 4,
+              verdicts: [{ verdict: "drop" }],
+              bytes: Uint8Array.from(keys.flatMap(dropped)),
+            },
+          },
+        ]),
+      ]);
+      put(0, [1]);
+      proxier.synced();
+      if (when !== "at once") failNextCommit();
+      await proxier.sync();
+      await proxier.sync();
+      expect(found).toEqual([
+        [
+          { family: "ip", address: "10.96.0.2", protocol: "TCP", port: 80 },
+          { family: "ip", address: "", protocol: "UDP", port: 30001 },
+        ],
+      ]);
+      const left = (await kernel.sets(table)).map(({ set }) => set);
+      for (const [set] of maps) expect(left).not.toContain(set);
+    },
+  );
 });

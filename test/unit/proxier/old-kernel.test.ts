@@ -63,14 +63,14 @@ it("connections are reset in prerouting if the kernel accepts reject there", asy
   expect(await rejectingChains(new FakeKernel())).toEqual([true, true]);
 });
 
-it("a kernel that refuses reject in prerouting is asked once, and gets the table without it", async () => {
+it("a kernel that refuses reject in prerouting is asked once, and receives the table without it", async () => {
   const kernel = new FakeKernel();
   const asked = withoutRejectInPrerouting(kernel);
   expect(await rejectingChains(kernel)).toEqual([false, true]);
   expect(asked()).toBe(1);
 });
 
-it("a probe that failed for another reason is made again with the next write", async () => {
+it("a probe that failed for another reason is repeated with the next write", async () => {
   const kernel = new FakeKernel();
   const asked = withoutRejectInPrerouting(kernel);
   const { commit } = kernel;

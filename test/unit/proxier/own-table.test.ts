@@ -42,7 +42,7 @@ it("both families' tables are owned", async () => {
   expect(aboutOwning()).toEqual([]);
 });
 
-it("an older kernel: one line in the log, and on without it", async () => {
+it("an older kernel causes one line in the log, and the tables are not owned", async () => {
   const refusals = refuse(kernel);
   refusals.errno = "EOPNOTSUPP";
   refusals.refuses = (op) => op.kind === "table" && ((op.flags ?? 0) & TableFlag.persist) !== 0;
@@ -51,7 +51,7 @@ it("an older kernel: one line in the log, and on without it", async () => {
   expect(aboutOwning()).toHaveLength(1);
 });
 
-it("a table that another program owns: an error, no service quarantined, and it is had when that ends", async () => {
+it("a table that another program owns is an error without a quarantined service, and claimed after that program's end", async () => {
   const other = kernel.asOther();
   const flags = TableFlag.owner | TableFlag.persist;
   await other.commit([{ op: "add", kind: "table", family: "ip", table: "kube-proxy", flags }]);
@@ -70,7 +70,7 @@ it("a table that another program owns: an error, no service quarantined, and it 
   expect((await kernel.tables()).map(({ owner }) => owner)).toEqual([kernel.portId, kernel.portId]);
 });
 
-describe("a table that another program owns for long", () => {
+describe("a table that another program owns for a long time", () => {
   const flags = TableFlag.owner | TableFlag.persist;
   const table = { family: "ip6", table: "kube-proxy" } as const;
   const owner = async (): Promise<number | undefined> =>
@@ -102,7 +102,7 @@ describe("a table that another program owns for long", () => {
 
   const failures = (): number => syncs.filter(({ family, ok }) => family === "ip6" && !ok).length;
 
-  it("is tried less and less often, up to the sync period, and that is said once", async () => {
+  it("is tried with backoff up to the sync period, and reported once", async () => {
     const counts: number[] = [];
     for (const ms of [950, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
       await pass(ms);
@@ -114,7 +114,7 @@ describe("a table that another program owns for long", () => {
     expect(syncs.filter(({ family }) => family === "ip").length).toBeLessThan(12);
   });
 
-  it("costs no failure for each change that comes in, nor for what its owner writes; the other family is written", async () => {
+  it("causes no failure for each new change, or for its owner's writes, and the other family is written", async () => {
     const before = failures();
     for (let i = 1; i < 15; i++) {
       proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
@@ -127,7 +127,7 @@ describe("a table that another program owns for long", () => {
     expect(written.length).toBeGreaterThanOrEqual(15);
   });
 
-  it("is claimed soon after its owner has ended, which no event reports", async () => {
+  it("is claimed soon after its owner ended, which no event reports", async () => {
     await pass(60_000);
     expect(await owner()).toBe(other.portId);
     await other.close();
@@ -149,7 +149,7 @@ describe("a table that another program owns for long", () => {
     expect(await owner()).toBe(kernel.portId);
   });
 
-  it("that changes hands is said again", async () => {
+  it("is reported again when its owner changes", async () => {
     await pass(5000);
     const next = kernel.asOther();
     await other.close();

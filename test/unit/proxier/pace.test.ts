@@ -33,7 +33,7 @@ describe("Pace", () => {
     expect(writes).toEqual([0]);
   });
 
-  it("writes a stream of changes once per gap, and the last one too", async () => {
+  it("writes a stream of changes once per gap, including the last one", async () => {
     const subject = pace();
     for (let i = 0; i < 50; i++) {
       subject.requestIn(0);
@@ -43,7 +43,7 @@ describe("Pace", () => {
     expect(writes).toEqual([0, 20, 40, 60, 80, 100]);
   });
 
-  it("never writes two at a time, and writes again for what came meanwhile", async () => {
+  it("never writes twice at a time, and writes again for changes that arrive meanwhile", async () => {
     duration = 70;
     const subject = pace();
     subject.requestIn(0);
@@ -69,7 +69,7 @@ describe("Pace", () => {
     expect(writes).toHaveLength(8);
   });
 
-  it("tries a change at the usual pace even while it waits to retry", async () => {
+  it("tries a new change at the usual pace even while it waits to retry", async () => {
     outcome = (index) => ({ ok: index >= 1 });
     const subject = pace();
     subject.requestIn(0);
@@ -79,14 +79,14 @@ describe("Pace", () => {
     expect(writes).toEqual([0, 50]);
   });
 
-  it("comes back when a write asks for it", async () => {
+  it("writes again when a write asks for it", async () => {
     outcome = (index) => (index === 0 ? { ok: true, againMs: 500 } : { ok: true });
     pace().requestIn(0);
     await vi.advanceTimersByTimeAsync(2000);
     expect(writes).toEqual([0, 501]);
   });
 
-  it("stops: waits for the write in progress, and no longer writes", async () => {
+  it("stops: it waits for the write in progress, and no longer writes", async () => {
     duration = 30;
     const subject = pace();
     subject.requestIn(0);

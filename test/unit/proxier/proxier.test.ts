@@ -56,7 +56,7 @@ describe("Proxier", () => {
     await proxier.stop();
   });
 
-  it("keeps the ServiceCIDRs in force of an earlier run until their list is in", async () => {
+  it("keeps the active ServiceCIDRs of an earlier run until their list is complete", async () => {
     const cidr = (cidrs: string[]) =>
       ({ kind: "ServiceCIDR", object: { metadata: { name: "kubernetes" }, spec: { cidrs } } }) as const;
     proxier.upsert(decoded(cidr(["10.96.0.0/16"])));
@@ -84,7 +84,7 @@ describe("Proxier", () => {
     expect(await count("service-cidrs")).toBe(0);
   });
 
-  it("leaves the old ruleset in force when it cannot write, and tries again", async () => {
+  it("keeps the old ruleset active when it cannot write, and tries again", async () => {
     put(0, [1, 2]);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
@@ -101,7 +101,7 @@ describe("Proxier", () => {
     expect(await count("endpoints")).toBe(before + 3);
   });
 
-  it("lets the event loop turn while it names many lost claims", async () => {
+  it("keeps the event loop responsive while it reports many lost claims", async () => {
     const services = 20;
     for (let i = 0; i < services; i++) put(i, [i], { externalIPs: ["192.0.2.1"] });
     let turns = 0;
@@ -122,7 +122,7 @@ describe("Proxier", () => {
     expect(new Set(turnsAt).size).toBe(services - 1);
   });
 
-  it("removes by itself what it had left for packets under way when a list shrank", async () => {
+  it("later removes elements that it left for packets in flight when a list shrank", async () => {
     put(0, [1, 2]);
     proxier.synced();
     proxier.flush();
@@ -133,7 +133,7 @@ describe("Proxier", () => {
     await proxier.stop();
   });
 
-  it("lets one family fail without the other", async () => {
+  it("continues with one family when the other fails", async () => {
     proxier = make(["ip", "ip6"]);
     const refusals = refuse(kernel);
     refusals.refuses = (op) => op.family === "ip6" && op.kind === "rule";
@@ -147,7 +147,7 @@ describe("Proxier", () => {
     ]);
   });
 
-  it("names an object that cannot be served, and serves the rest", async () => {
+  it("reports an object that cannot be served, and serves the rest", async () => {
     put(0, [1]);
     put(1, [2], { clusterIP: "10.96.0.300", clusterIPs: ["10.96.0.300"] });
     put(2, [3], { externalIPs: ["203.0.113.1", "nonsense"] });
@@ -162,7 +162,7 @@ describe("Proxier", () => {
     for (const { reason } of left) expect(reason).toEqual(expect.stringMatching(/./));
   });
 
-  it("hands an address over, in whatever order the two services change", async () => {
+  it("moves an address, in whatever order the two services change", async () => {
     const shared = { clusterIP: "10.96.0.77", clusterIPs: ["10.96.0.77"] };
     put(1, [1, 2], shared);
     put(2, [3], shared);
@@ -215,7 +215,7 @@ describe("Proxier", () => {
     for (const { chain } of await kernel.chains(TABLE)) expect(chain).toMatch(/^[a-z][a-z0-9_.-]{0,254}$/);
   });
 
-  it("takes all of a service's own chains and sets away with it", async () => {
+  it("removes all of a service's own chains and sets with it", async () => {
     proxier.synced();
     await proxier.sync();
     const names = async (): Promise<string[]> =>

@@ -103,7 +103,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
     }
     beforeEach(() => start(telling));
 
-    it("has nothing at first, and the others are served", async () => {
+    it("is not served at first, and the others are", async () => {
       for (let i = 0; i < 10; i++) put(i, [i, i + 100]);
       bad(3);
       proxier.synced();
@@ -170,7 +170,7 @@ describe.each<Telling>(["element", "operation", "nothing", "first operation"])(
   },
 );
 
-describe("what is refused", () => {
+describe("refused objects", () => {
   const affine: Partial<V1Service["spec"]> = {
     sessionAffinity: "ClientIP",
     type: "LoadBalancer",
@@ -181,12 +181,12 @@ describe("what is refused", () => {
   const own = (name: string | undefined): boolean => /^(sticky|source-ranges)-.*[0-9a-f]{10}/.test(name ?? "");
   const nameOf = (op: Op): string | undefined => ("chain" in op ? op.chain : "set" in op ? op.set : undefined);
   const kinds: readonly (readonly [string, (op: Op) => boolean])[] = [
-    ["a chain that is added", (op) => op.kind === "chain" && op.op === "add" && own(op.chain)],
-    ["a rule that is added", (op) => op.kind === "rule" && op.op === "add" && own(op.chain)],
-    ["a set that is added", (op) => op.kind === "set" && op.op === "add" && own(op.set)],
+    ["an added chain", (op) => op.kind === "chain" && op.op === "add" && own(op.chain)],
+    ["an added rule", (op) => op.kind === "rule" && op.op === "add" && own(op.chain)],
+    ["an added set", (op) => op.kind === "set" && op.op === "add" && own(op.set)],
   ];
 
-  it.each(kinds)("%s: the others are served, and it comes later", async (_what, refuses) => {
+  it.each(kinds)("%s: the others are served, and its service follows later", async (_what, refuses) => {
     put(0, [0]);
     put(1, [1, 2], affine);
     refusals.refuses = refuses;
@@ -204,12 +204,12 @@ describe("what is refused", () => {
   });
 
   const removals: readonly (readonly [string, (op: Op) => boolean, FakeKernelOptions])[] = [
-    ["a chain that is deleted", (op) => op.kind === "chain" && op.op === "delete" && own(op.chain), {}],
-    ["rules that are flushed", (op) => op.kind === "rule" && op.op === "flush" && own(op.chain), {}],
-    ["a set that is deleted", (op) => op.kind === "set" && op.op === "delete" && own(op.set), {}],
-    ["elements that are deleted", (op) => op.kind === "elements" && op.op === "delete", {}],
+    ["a deleted chain", (op) => op.kind === "chain" && op.op === "delete" && own(op.chain), {}],
+    ["flushed rules", (op) => op.kind === "rule" && op.op === "flush" && own(op.chain), {}],
+    ["a deleted set", (op) => op.kind === "set" && op.op === "delete" && own(op.set), {}],
+    ["deleted elements", (op) => op.kind === "elements" && op.op === "delete", {}],
   ];
-  it.each(removals)("%s: the service stays as it was, the others change", async (_what, refuses, options) => {
+  it.each(removals)("%s: its service stays unchanged, and the others change", async (_what, refuses, options) => {
     start("element", options);
     put(0, [0]);
     put(1, [1, 2], affine);
@@ -232,7 +232,7 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [5, 6], 2: [3] }));
   });
 
-  it("the table itself: no service is quarantined, and it comes later", async () => {
+  it("the table itself: no service is quarantined, and it is written later", async () => {
     for (let i = 0; i < 20; i++) put(i, [i]);
     refusals.refuses = (op) => op.kind === "table";
     proxier.synced();
@@ -291,7 +291,7 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf(all));
   });
 
-  it("by a commit that fails as a whole: the service whose operation comes first is not blamed for it", async () => {
+  it("a commit that fails as a whole: the service of its first operation is not blamed", async () => {
     put(0, [0]);
     put(1, [1, 2], affine);
     put(2, [3]);
@@ -308,7 +308,7 @@ describe("what is refused", () => {
     expect(await elementsOf(kernel)).toEqual(await tableOf({ 0: [0], 2: [3] }));
   });
 
-  it("by a kernel that forbids it: nobody in particular is quarantined, and it is not tried service by service", async () => {
+  it("everything, because the kernel forbids it: no service is quarantined, and they are not tried one by one", async () => {
     for (let i = 0; i < 20; i++) put(i, [i]);
     refusals.errno = "EPERM";
     bad(7);
@@ -320,7 +320,7 @@ describe("what is refused", () => {
     expect((await proxier.sync()).ok).toBe(true);
   });
 
-  it("one after another, by a kernel that names the first alone: so many at once, the others with the next attempt", async () => {
+  it("one after another, if the kernel names only the first: a limited number at once, and the others at the next attempt", async () => {
     const good: Record<number, number[]> = {};
     for (let i = 0; i < 100; i++) put(i, [i]);
     for (let i = 40; i < 100; i++) good[i] = [i];
@@ -335,7 +335,7 @@ describe("what is refused", () => {
   });
 
   it.each([5, 1])(
-    "by mistake, once, of %i changes: an unnamed refusal that does not come again quarantines nobody",
+    "one of %i changes once by mistake: a refusal that names nothing and does not repeat quarantines nothing",
     async (count) => {
       put(99, [1]);
       proxier.synced();
@@ -351,7 +351,7 @@ describe("what is refused", () => {
     },
   );
 
-  it("behind something that is no service's: the one may follow from the other", async () => {
+  it("an object of no service before the service's: the second may be a consequence of the first", async () => {
     for (let i = 0; i < 3; i++) put(i, [i]);
     const ofOne = isOfService(new Set([1]));
     refusals.refuses = (op, element) => (op.kind === "chain" && op.chain === "services") || ofOne(op, element);
@@ -364,7 +364,7 @@ describe("what is refused", () => {
   });
 });
 
-describe("a service that is quarantined", () => {
+describe("a quarantined service", () => {
   beforeEach(async () => {
     put(0, [0]);
     put(1, [1]);
@@ -392,7 +392,7 @@ describe("a service that is quarantined", () => {
     expect(quarantineLog()[0]).toMatchObject({ family: "ip", namespace: "bench", service: "svc-1", retryMs: 1000 });
   });
 
-  it("is not told as in force, until it is", async () => {
+  it("is reported as active only when it is", async () => {
     expect(reports.at(-1)?.services).toEqual(["bench/svc-0"]);
     put(0, [5]);
     await proxier.sync();
@@ -417,7 +417,7 @@ describe("a service that is quarantined", () => {
     expect(found).toEqual(await elementsOf(kernel));
   }
 
-  it("does not keep an address that another service is given", async () => {
+  it("does not keep an address that another service receives", async () => {
     allowAll();
     now += 1000;
     put(1, [1, 20, 30]);
@@ -439,7 +439,7 @@ describe("a service that is quarantined", () => {
     await expectAddressTaken();
   });
 
-  it("does not get back an address that another service is given in the same write", async () => {
+  it("does not regain an address that another service receives in the same write", async () => {
     allowAll();
     put(1, [1, 2, 3]);
     await proxier.sync();
@@ -453,7 +453,7 @@ describe("a service that is quarantined", () => {
     await expectAddressTaken();
   });
 
-  it("whose deletion is refused too takes the write with it, which is retried", async () => {
+  it("a refused deletion of its service fails the write, which is retried", async () => {
     allowAll();
     now += 1000;
     await proxier.sync();
@@ -465,7 +465,7 @@ describe("a service that is quarantined", () => {
   });
 });
 
-describe("services that are retried at once, by a kernel that names no element", () => {
+describe("services that are retried at once, if the kernel names no element", () => {
   beforeEach(() => start("operation"));
 
   /** Retries all services that are due. */
@@ -475,7 +475,7 @@ describe("services that are retried at once, by a kernel that names no element",
   }
 
   it.each(["ENOMEM", "EINVAL"])(
-    "three of them, and nothing else changes: they stay quarantined, and the write succeeds (%s)",
+    "three of them stay quarantined without other changes, and the write succeeds (%s)",
     async (errno) => {
       for (let i = 0; i < 10; i++) put(i, [i]);
       bad(0, 1, 2);
@@ -496,7 +496,7 @@ describe("services that are retried at once, by a kernel that names no element",
     },
   );
 
-  it("three that are new, of which none was proved at fault: none is blamed", async () => {
+  it("three new ones, none of them proved at fault, are not blamed", async () => {
     for (let i = 5; i < 10; i++) put(i, [i]);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
@@ -510,7 +510,7 @@ describe("services that are retried at once, by a kernel that names no element",
     [1, 2],
     [2, 1],
   ])(
-    "an address passes from service %i, which is refused, to service %i: that one is served in the end",
+    "an address moves from service %i, which is refused, to service %i: the second one is served in the end",
     async (from, to) => {
       const shared = { externalIPs: ["198.51.100.7"] };
       for (let i = 0; i < 10; i++) put(i, [i], i === from ? shared : {});
@@ -547,7 +547,7 @@ describe("a kernel that names nothing", () => {
     return Array.from({ length: count }, (_, i) => i).filter((service) => !found.has(service));
   }
 
-  it("a start with a service that it refuses: what an earlier run left of the others is in force all the while", async () => {
+  it("a start with a refused service: the others' rules of an earlier run stay active throughout", async () => {
     for (let i = 0; i < 100; i++) put(i, [i]);
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);
@@ -588,7 +588,7 @@ describe("a kernel that names nothing", () => {
     return { quarantine, change, write: () => quarantine.write(() => table.apply()) };
   }
 
-  it("many changes, one of which it refuses: no write takes long, and each brings what changed before it", async () => {
+  it("many changes, one of them refused: no write takes long, and each activates the changes before it", async () => {
     const { quarantine, change, write } = alone();
     for (let i = 0; i < MANY + 100; i++) put(i, podsOf(i, 3));
     for (let i = 0; i < MANY; i++) change(i);
@@ -617,7 +617,7 @@ describe("a kernel that names nothing", () => {
     expect(refusals.refused + refusals.passed).toBeLessThan(60 + times.length);
   });
 
-  it("an address that passes from one of many to another: both are written at once, whatever else is tried", async () => {
+  it("an address that moves between two of many services: both are written at once, whatever else is tried", async () => {
     const { quarantine, change, write } = alone();
     const shared = (externalIPs: readonly string[]): Partial<V1Service["spec"]> => ({ externalIPs: [...externalIPs] });
     for (let i = 0; i < 20; i++) put(i, [i], shared(i === 3 ? ["203.0.113.1"] : []));

@@ -143,7 +143,7 @@ class Run {
       ...without(have, want).map((line) => `has: ${line}`),
       ...without(want, have).map((line) => `lacks: ${line}`),
     ];
-    if (odd.length > 0) throw new Error(`not what a fresh start writes:\n${odd.join("\n")}`);
+    if (odd.length > 0) throw new Error(`different from a fresh start:\n${odd.join("\n")}`);
     for (const table of tables) this.#checkPackets(table, proxier);
     await proxier.stop();
   }
@@ -160,7 +160,7 @@ class Run {
     const packets = new Packets(table, NODE_ADDRESSES[family]);
     const views = this.#world.services.flatMap((service) => model.views(family, service));
     const claimants = new Claimants(this.#world.objects.values(), family);
-    expect(servedBy(views), `${family}: who has what`).toEqual(claimants.holders);
+    expect(servedBy(views), `${family}: owners of VIPs`).toEqual(claimants.holders);
     const wanted = expectations({
       family,
       views,
@@ -193,7 +193,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-describe("after any changes and any trouble the tables are those of a fresh start, and packets find what services say", () => {
+describe("after any changes and faults the tables equal those of a fresh start, and packets reach their services", () => {
   for (let seed = FIRST_SEED; seed < FIRST_SEED + COUNT; seed++) {
     it(`RANDOM_SEED=${seed}: ${STEPS_A_SEED} steps`, { timeout: patience(600_000) }, async () => {
       const run = new Run(seed);

@@ -17,7 +17,7 @@ import { makeProxier } from "./support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 
 describe("RepairPace", () => {
-  it("does short repairs at once, and has long ones wait nine times as long as they took, up to 10 s", () => {
+  it("starts short repairs at once, and delays long ones by nine times their duration, up to 10 s", () => {
     const pace = new RepairPace();
     const now = 1000;
     for (let i = 0; i < 10; i++) {
@@ -41,7 +41,7 @@ describe("RepairPace", () => {
   });
 });
 
-test("checks are five minutes apart, and where they take long, as far apart as takes a five-hundredth of the time, up to an hour", () => {
+test("checks every five minutes, or less often if checks take long: a five-hundredth of the time, at most an hour apart", () => {
   expect([10, 600, 1000, 7200, 20_000].map((tookMs) => checkPause(tookMs))).toEqual([
     300_000, 300_000, 500_000, 3_600_000, 3_600_000,
   ]);
@@ -130,7 +130,7 @@ async function begin(): Promise<void> {
 }
 
 describe("a table that another process changes", () => {
-  it("is repaired at once; the log and the observers are told what was done, and by whom", async () => {
+  it("is repaired at once; the log and the observers receive the change and its process", async () => {
     await begin();
     const wanted = await snapshot(kernel);
     await other.commit([deleteTable]);
@@ -155,7 +155,7 @@ describe("a table that another process changes", () => {
     expect(repairs[1].ms).toBeLessThan(50);
   });
 
-  it("is not repaired before the first full list is in", async () => {
+  it("is not repaired before the first full list is complete", async () => {
     put(0, [1]);
     await proxier.prepare();
     await other.commit([{ op: "add", kind: "table", ...TABLE }, foreignChain]);
@@ -167,7 +167,7 @@ describe("a table that another process changes", () => {
     expect(await chains()).not.toContain("theirs");
   });
 
-  it("again and again is undone for a tenth of the time, while services go on changing", async () => {
+  it("repeated changes are repaired for a tenth of the time, while services keep changing", async () => {
     await begin();
     readsTake(20);
     const started = performance.now();
@@ -199,7 +199,7 @@ describe("a table that another process changes", () => {
     expect(await chains()).not.toContain("theirs");
   });
 
-  it("again and again costs no write before its repair is due", async () => {
+  it("repeated changes cause no write before their repair is due", async () => {
     let writes = 0;
     proxier.observe({ synced: () => void writes++ });
     await begin();
@@ -216,7 +216,7 @@ describe("a table that another process changes", () => {
     expect(await chains()).not.toContain("theirs");
   });
 
-  it("and back is looked at, but not all the time", async () => {
+  it("a change that is reverted is checked, but not all the time", async () => {
     await begin();
     const reads = readsTake(4);
     const before = kernel.commits.length;
@@ -237,7 +237,7 @@ describe("a table that another process changes", () => {
     expect(repairs).toMatchObject([{ cause: "table-deleted", changes: ["the table deleted"] }]);
   });
 
-  it("so that nothing can be written waits for its repair, without an error for each change", async () => {
+  it("a change that prevents all writes waits for its repair, without an error for each further change", async () => {
     await begin();
     const tables = kernel.tables.bind(kernel);
     // A read takes a while.
@@ -261,7 +261,7 @@ describe("a table that another process changes", () => {
     expect(await chains()).toContain("services");
   });
 
-  it("while events were lost is found by reading, and counted as that", async () => {
+  it("a change while events were lost is found by a read, and counted as such", async () => {
     await begin();
     const monitors = kernel.monitor.bind(kernel);
     kernel.breakMonitors(new Error("gone"));
@@ -274,7 +274,7 @@ describe("a table that another process changes", () => {
     expect(repairs).toMatchObject([{ cause: "events-lost", found: ["chain theirs: added"], changes: [], by: [] }]);
   });
 
-  it("while some events were lost is counted by those that were heard", async () => {
+  it("a change while some events were lost is counted by the received ones", async () => {
     await begin();
     await other.commit([foreignChain]);
     kernel.loseEvents();
@@ -282,7 +282,7 @@ describe("a table that another process changes", () => {
     expect(repairs).toMatchObject([{ cause: "changed", changes: ["chain theirs added or changed"] }]);
   });
 
-  it("in a way that no event shows is found by a check within five minutes", async () => {
+  it("a change without any event is found by a check within five minutes", async () => {
     await begin();
     // The events of one commit never arrive.
     const listeners = other.asOther();
@@ -307,7 +307,7 @@ describe("a table that another process changes", () => {
     expect(await chains()).not.toContain("theirs");
   });
 
-  it("is looked for again after a check that could not read", async () => {
+  it("is checked again after a check that could not read", async () => {
     await begin();
     // A read retries this many times.
     kernel.interruptDumps(5);
@@ -320,7 +320,7 @@ describe("a table that another process changes", () => {
     expect(repairs).toEqual([]);
   });
 
-  it("so that a write of ours is refused is repaired with that write, and counted as that", async () => {
+  it("a change that causes a refused write is repaired with that write, and counted as such", async () => {
     let calls = 0;
     proxier = make({ watch: false, clock: { now: () => performance.now() + ++calls / 1000 } });
     await begin();

@@ -43,7 +43,7 @@ const FAILURES: readonly KernelErrorCode[] = [
   "no-permission",
 ];
 
-it.each(FAILURES)("when every transaction fails with %s", async (code) => {
+it.each(FAILURES)("if every transaction fails with %s, retries use backoff", async (code) => {
   const commit = kernel.commit.bind(kernel);
   let tries = 0;
   kernel.commit = () => {
@@ -69,7 +69,7 @@ it.each(FAILURES)("when every transaction fails with %s", async (code) => {
   expect((await kernel.elements({ family: "ip", table: "kube-proxy" }, set)).count).toBe(2);
 });
 
-it("when reads fail", async () => {
+it("if reads fail, retries use backoff", async () => {
   const tables = kernel.tables.bind(kernel);
   let tries = 0;
   kernel.tables = () => {
@@ -88,7 +88,7 @@ it("when reads fail", async () => {
   expect(kernel.commits).toHaveLength(1);
 });
 
-it("when one service is refused for ever", async () => {
+it("if one service is always refused, retries use backoff", async () => {
   const refusals = refuse(kernel);
   refusals.refuses = isOfService(new Set([1]));
   put(0, [1]);

@@ -47,16 +47,16 @@ const namesOf = (groups: readonly Group[]): string[][] =>
   groups.map((group) => [...group.keys()].toSorted()).toSorted(([a], [b]) => (a < b ? -1 : 1));
 
 const EXCHANGED: [string, Parameters<typeof suspectsOf>[0], string[][]][] = [
-  ["strangers are alone", { a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] }, [["a"], ["b"]]],
-  ["an address passes", { a: [[], ["10.0.0.1"]], b: [["10.0.0.1"], []], c: [["10.0.0.2"], []] }, [["a", "b"], ["c"]]],
-  ["a node port passes", { a: [["10.0.0.1"], ["10.0.0.1", "30000"]], b: [["10.0.0.2", "30000"], []] }, [["a", "b"]]],
+  ["unrelated services are alone", { a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] }, [["a"], ["b"]]],
+  ["an address moves", { a: [[], ["10.0.0.1"]], b: [["10.0.0.1"], []], c: [["10.0.0.2"], []] }, [["a", "b"], ["c"]]],
+  ["a node port moves", { a: [["10.0.0.1"], ["10.0.0.1", "30000"]], b: [["10.0.0.2", "30000"], []] }, [["a", "b"]]],
   [
-    "two exchange theirs",
+    "two services exchange their addresses",
     { a: [["10.0.0.1"], ["10.0.0.2"]], b: [["10.0.0.2"], ["10.0.0.1"]], c: [["10.0.0.3"], ["10.0.0.3"]] },
     [["a", "b"], ["c"]],
   ],
   [
-    "one has to do with two that had nothing to do with each other, and another with one of these",
+    "one service is related to two unrelated ones, and another one to one of these",
     {
       a: [["10.0.0.1"], []],
       b: [["10.0.0.2", "10.0.0.3"], []],
@@ -68,7 +68,7 @@ const EXCHANGED: [string, Parameters<typeof suspectsOf>[0], string[][]][] = [
   ],
 ];
 
-describe("services between which an address passes are tried together", () => {
+describe("services between which an address moves are tried together", () => {
   it.each(EXCHANGED)("%s", (_what, services, groups) => {
     const suspects = suspectsOf(services);
     expect(suspects.size).toBe(Object.keys(services).length);
@@ -76,7 +76,7 @@ describe("services between which an address passes are tried together", () => {
     expect(suspects.size).toBe(0);
   });
 
-  it("a change takes along all that it has to do with, by what it had and by what it is to have", () => {
+  it("a change includes all related ones, by its former and its desired state", () => {
     const suspects = suspectsOf({
       a: [["10.0.0.1"], []],
       b: [["10.0.0.2"], []],
@@ -88,7 +88,7 @@ describe("services between which an address passes are tried together", () => {
     expect([...suspects.services]).toEqual(["b"]);
   });
 
-  it("changes that come later are tried first", () => {
+  it("later changes are tried first", () => {
     const suspects = suspectsOf({ a: [["10.0.0.1"], []], b: [["10.0.0.2"], []] });
     suspects.add([["c", { present: state("10.0.0.3"), former: [] }]]);
     expect(namesOf(suspects.takeNext())).toEqual([["c"]]);
@@ -137,7 +137,7 @@ describe("the services at fault", () => {
     ["the first and the last", 1000, [0, 999]],
     ["several", 1000, [3, 250, 251, 700, 999]],
     ["the first ten", 1000, range(10)],
-  ])("%s: they alone, and all others are accepted, in some log2(n) tries each", (_what, count, bad) => {
+  ])("%s: only they are refused, and all others are accepted, with about log2(n) tries each", (_what, count, bad) => {
     const { atFault, accepted, refusals, tries } = find(count, (service) => bad.includes(service));
     expect(atFault).toEqual(bad);
     expect(accepted).toEqual(range(count).filter((service) => !bad.includes(service)));
@@ -146,7 +146,7 @@ describe("the services at fault", () => {
     expect(tries).toBeLessThanOrEqual((bad.length + 1) * 3 * each);
   });
 
-  it("none of three or more, if the kernel takes none: one write tries 16 of them, the next ones another each", () => {
+  it("if the kernel accepts none of three or more: one write tries 16 of them, and each later one another", () => {
     const suspects = many(1000);
     const refuses = (): boolean => true;
     expect(find(1000, refuses, suspects)).toEqual({ atFault: [], accepted: [], refusals: 16, tries: 16 });
@@ -155,7 +155,7 @@ describe("the services at fault", () => {
     expect(find(3, refuses)).toMatchObject({ atFault: [], refusals: 16 });
   });
 
-  it("are found in spite of that as soon as the kernel takes another change", () => {
+  it("are still found as soon as the kernel accepts another change", () => {
     const suspects = many(40);
     const refuses = (service: number): boolean => service < 30;
     const atFault: number[] = [];

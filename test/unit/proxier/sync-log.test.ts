@@ -21,7 +21,7 @@ const FIRST = [
   ["synced", "ip6"],
 ];
 
-test("a rolling update of 74 writes has one line a family, and a minute later one that counts the others", () => {
+test("a rolling update of 74 writes has one line per family, and a minute later one that counts the others", () => {
   const log = open("info");
   for (let i = 0; i < 37; i++) for (const family of ["ip", "ip6"] as const) log.wrote(family, { ...WRITE, ms: i });
   expect(said()).toEqual(FIRST);
@@ -52,7 +52,7 @@ test.each(["verbose", "debug"] as const)("at the level %s each write has its lin
   ]);
 });
 
-test("writes that wrote nothing are not counted; the first that writes has its line", () => {
+test("writes without changes are not counted, and the first with a change has its line", () => {
   const log = open("info");
   log.wrote("ip", { ...WRITE, transactions: 0 });
   log.wrote("ip", WRITE);
@@ -60,7 +60,7 @@ test("writes that wrote nothing are not counted; the first that writes has its l
   expect(said()).toEqual(FIRST.slice(0, 1));
 });
 
-test("what was counted is said at the end", () => {
+test("the counted writes are logged at the end", () => {
   const log = open("info");
   for (let i = 0; i < 3; i++) log.wrote("ip6", WRITE);
   vi.advanceTimersByTime(7000);

@@ -12,7 +12,7 @@ const WRITTEN = {
   result: { transactions: 1, total: 1, bytes: 1, kernelNs: 1 },
 } as unknown as FamilyOutcome;
 
-test("a service that changes again and again is remembered once, and of trigger times the oldest 65,536", () => {
+test("a service that changes repeatedly is remembered once, and the oldest 65,536 trigger times are kept", () => {
   const told: SyncReport[] = [];
   const noLocalEndpoints = { ip: new NoLocalEndpointsCounter(), ip6: new NoLocalEndpointsCounter() };
   const observers = [{ synced: (report: SyncReport) => void told.push(report) }];

@@ -66,14 +66,14 @@ describe.each<[string, V1Service["spec"], Record<string, string>]>([
   ["affinity and policy Local", { sessionAffinity: "ClientIP", externalTrafficPolicy: "Local" }, {}],
   ["balance", {}, { "nft-proxier.dev/balance": "consistent" }],
 ])("a service: %s", (_, spec, annotations) => {
-  it("is marked for its ClusterIP alone", async () => {
+  it("is marked only for its ClusterIP", async () => {
     await write(serviceWith(spec, annotations));
     expect(await told("services")).toEqual({ [CLUSTER_IP]: true, cb007107: false, cb007108: false });
     expect(Object.values(await told("nodeports"))).toEqual([false]);
   });
 });
 
-it("needs no lookup besides that of the service", async () => {
+it("needs no lookup except that of the service", async () => {
   await write(serviceWith({}));
   const rules = (await kernel.rules(TABLE)).filter(({ chain }) => ["services", "served"].includes(chain));
   const sets = rules.flatMap(({ exprs }) => exprs.flatMap((expr) => (expr.type === "lookup" ? [expr.set] : [])));

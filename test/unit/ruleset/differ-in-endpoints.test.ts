@@ -40,12 +40,12 @@ function stateOf(change: Partial<ServicePortView> = {}): ServicePortState {
   return { view, cluster: view.clusterEndpoints, local: view.localEndpoints };
 }
 
-it("endpoints that take the places of others do", () => {
+it("endpoints that replace others are the only difference", () => {
   expect(differInEndpoints(stateOf(), stateOf({ clusterEndpoints: list("10.244.1.1", "10.244.1.3") }))).toBe(true);
   expect(differInEndpoints(stateOf(), stateOf({ localEndpoints: list("10.244.1.4") }))).toBe(true);
 });
 
-it("fewer or more of them do not", () => {
+it("fewer or more endpoints are another difference", () => {
   expect(differInEndpoints(stateOf(), stateOf({ clusterEndpoints: list("10.244.1.1") }))).toBe(false);
   expect(differInEndpoints(stateOf(), stateOf({ localEndpoints: list() }))).toBe(false);
 });
@@ -54,7 +54,7 @@ const others = (Object.keys(VIEW) as (keyof ServicePortView)[]).filter(
   (field) => !["clusterEndpoints", "localEndpoints"].includes(field),
 );
 
-it.each(others)("another value of %s does not", (field) => {
+it.each(others)("another value of %s is another difference", (field) => {
   const value = VIEW[field];
   const other = typeof value === "boolean" ? !value : typeof value === "number" ? value + 1 : ["other"];
   const changed = stateOf({ [field]: other });

@@ -46,7 +46,7 @@ async function names(kernel: FakeKernel): Promise<string[]> {
   );
 }
 
-it("the first service adds the rules, each further one two elements, and rules unused for a minute are removed", async () => {
+it("the first service adds the rules, each further one two elements, and rules without use are removed after a minute", async () => {
   const kernel = new FakeKernel();
   const proxier = await started(kernel);
   expect(await names(kernel)).toEqual([]);
@@ -69,7 +69,7 @@ it("the first service adds the rules, each further one two elements, and rules u
   expect(await names(kernel)).toEqual([]);
 });
 
-it("a service keeps its number over a restart, and gets another one with other limits", async () => {
+it("a service keeps its number over a restart, and receives another one with other limits", async () => {
   const kernel = new FakeKernel();
   const proxier = await started(kernel);
   put(proxier, 1, LIMITED);

@@ -19,7 +19,7 @@ describe("a list value", () => {
   const kinds = ["cluster", "masq", "local"] as const;
   const drawn = ["sticky", ...kinds] as const;
 
-  it("is read as it was packed, whatever the kind, the shard and the count, and no other list has it", () => {
+  it("is read as it was packed, whatever the kind, the shard and the count, and is unique", () => {
     const seen = new Set<number>();
     for (const nodePort of [false, true]) {
       for (const kind of drawn) {
@@ -45,7 +45,7 @@ describe("a list value", () => {
     }
   });
 
-  it("is printed as the comments of the maps say", () => {
+  it("is printed as the comments of the maps explain", () => {
     const specs = setSpecs("ip", "off");
     expect(text(packList({ kind: "cluster", count: 3, shard: 5, nodePort: false }))).toBe("15:3");
     expect(specs.services.comment).toContain("15:3 = list 1, endpoints-5, 3 (hex) endpoints");
@@ -69,7 +69,7 @@ describe("shards", () => {
     ["ip6", (i) => `fd00:10:96::${i.toString(16)}`],
   ];
   it.each(addresses)(
-    "are of nearly the same size for sequential VIPs (%s), and for the ports of one",
+    "are of nearly the same size for sequential VIPs (%s), and for the ports of one VIP",
     (family, address) => {
       const packer = new KeyPacker(family as "ip" | "ip6");
       function* vips(): Generator<Uint8Array> {

@@ -11,7 +11,7 @@ const jumpsTo = (exprs: readonly Expr[]): string | undefined => {
 
 // test/packets/replace.test.ts shows the reason, on kernels that need it.
 it.each(["nat-prerouting", "nat-output"])(
-  "a first packet in %s looks for its service, and once more",
+  "a first packet in %s looks up its service a second time if necessary",
   async (chain) => {
     const kernel = new FakeKernel();
     const proxier = makeProxier(kernel, { families: ["ip", "ip6"] });

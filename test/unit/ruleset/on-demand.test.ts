@@ -59,7 +59,7 @@ beforeEach(async () => {
   await sync();
 });
 
-it("without source ranges, resets, node ports and services without endpoints, nothing looks for them", async () => {
+it("without source ranges, resets, node ports and services without endpoints, there are no rules for them", async () => {
   const found = await lookups();
   expect(Object.keys(found)).not.toContain("filter-prerouting-pre-dnat");
   expect(Object.keys(found)).not.toContain("filter-output-pre-dnat");
@@ -69,7 +69,7 @@ it("without source ranges, resets, node ports and services without endpoints, no
   expect(found["service-endpoints-check"]).toEqual(["cluster-ips", "service-cidrs"]);
 });
 
-it("source ranges: their rules come in the transaction of the first element", async () => {
+it("source ranges add their rules in the transaction of the first element", async () => {
   put(guarded);
   await sync();
   const found = await lookups();
@@ -85,7 +85,7 @@ it("source ranges: their rules come in the transaction of the first element", as
   expect(withRule).toBe(withElement);
 });
 
-it("rules stay for a minute after the last element, so that a service that comes and goes writes elements alone", async () => {
+it("rules stay for a minute after the last element, so that a service that is added and deleted writes only elements", async () => {
   put(withNodePort);
   await sync();
   for (let i = 0; i < 3; i++) {
@@ -105,7 +105,7 @@ it("rules stay for a minute after the last element, so that a service that comes
   expect((await lookups())["services"]).not.toContain("nodeports");
 });
 
-it("a service that loses its endpoints is refused by a rule that was not there", async () => {
+it("a service that loses its endpoints is refused by a new rule", async () => {
   put(plain, []);
   await sync();
   const found = await lookups();

@@ -79,7 +79,7 @@ describe("operations of a change", () => {
     expect(first.transactions).toBe(Math.ceil(first.operations.element.add / 16_384) + 2);
   });
 
-  it("writes nothing when the same objects come again", async () => {
+  it("writes nothing when the same objects arrive again", async () => {
     const commits = kernel.commits.length;
     put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     expect((await sync(proxier)).transactions).toBe(0);
@@ -87,7 +87,7 @@ describe("operations of a change", () => {
     expect(kernel.commits.length).toBe(commits);
   });
 
-  it("writes nothing after a restart, also on a table whose endpoints stand in another order", async () => {
+  it("writes nothing after a restart, even if a table's endpoints have another order", async () => {
     await change(makeSlice(SERVICES, [...pods.slice(0, 10), ...pods.slice(11), fresh(1)]));
     const again = proxierOn(kernel);
     for (const index of range(0, SERVICES - 2)) put(again, makeService(index), makeSlice(index, podsOf(index, 2)));
@@ -114,7 +114,7 @@ describe("operations of a change", () => {
     expect(result).toMatchObject({ transactions: 1, total: 3, operations: { element: { add: 2, delete: 1 } } });
   });
 
-  it("scales down with 5, the tail that was drawn from in a later transaction", async () => {
+  it("scales down with 5, and deletes the unused tail in a later transaction", async () => {
     const result = await change(makeSlice(SERVICES, [...pods.toSpliced(3, 1), fresh(3)]));
     expect(result).toMatchObject({ transactions: 1, total: 4 });
     expect(result.applyAgainMs).toBeGreaterThan(0);
@@ -129,7 +129,7 @@ describe("operations of a change", () => {
     expect((await settle()).transactions).toBe(0);
   });
 
-  it("adds a chain, its rule and what leads there for a count that no other service has", async () => {
+  it("adds a chain, its rule and a reference for a number of endpoints that no other service has", async () => {
     const grown = [...pods, fresh(4), fresh(5)];
     const result = await change(makeSlice(SERVICES, grown));
     expect(result.operations).toMatchObject({
@@ -155,7 +155,7 @@ describe("operations of a change", () => {
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 1 });
   });
 
-  it("costs as many again for each further VIP and node port", async () => {
+  it("costs the same again for each further VIP and node port", async () => {
     const service = makeService(SERVICES);
     const full: V1Service = {
       ...service,
@@ -178,7 +178,7 @@ describe("operations of a change", () => {
     expect((await settle()).operations.element).toEqual({ add: 0, delete: 4 });
   });
 
-  it("names each VIP and node port of a service that asks for resets, once, and of no other", async () => {
+  it("adds one element for each VIP and node port of a service that requests resets, and of no other", async () => {
     const before = makeService(SERVICES - 3);
     const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
     const asking: V1Service = { ...before, metadata: { ...before.metadata, annotations } };
@@ -190,7 +190,7 @@ describe("operations of a change", () => {
     expect((await sync(proxier)).operations.element).toEqual({ add: 0, delete: 1 });
   });
 
-  it("keeps what led to a count from before a restart, while a packet may have found that count", async () => {
+  it("keeps the references to a number of endpoints from before a restart while packets may use them", async () => {
     const alone = new FakeKernel();
     const before = proxierOn(alone);
     put(before, makeService(0), makeSlice(0, podsOf(0, 2)));
@@ -214,7 +214,7 @@ describe("operations of a change", () => {
     await again.stop();
   });
 
-  it("takes back all that a deleted service had", async () => {
+  it("deletes all objects of a deleted service", async () => {
     proxier.remove("Service", "bench/svc-5000");
     await sync(proxier);
     await settle();
@@ -236,7 +236,7 @@ describe("operations of a change", () => {
     });
   });
 
-  it("drops draw chains that nothing goes to, after a while", async () => {
+  it("deletes draw chains without references after a while", async () => {
     const table = { family: "ip", table: "kube-proxy" } as const;
     const chains = async (): Promise<string[]> =>
       (await kernel.chains(table)).map(({ chain }) => chain).filter((name) => /-\d+(-[0-9a-f])?$/.test(name));

@@ -56,7 +56,7 @@ describe("a service that cannot be expressed", () => {
   ];
 
   it.each<[string, readonly ServicePortView[]]>([
-    ["that was not there before", []],
+    ["that is new", []],
     ["with objects of its own", [WEB]],
     ["without", [PLAIN]],
   ])("%s changes nothing", async (_what, before) => {
@@ -86,7 +86,7 @@ describe("options that change", () => {
     expect(marking("0x8000").toSorted()).toEqual(before.toSorted());
   });
 
-  it("the node's IP in a source range lets the load-balancer IPs themselves in", () => {
+  it("the node's IP in a source range also allows the load-balancer IPs themselves", () => {
     ruleset.update(WEB.service, [WEB]);
     const sources = (): string | undefined => [...chains()].find(([name]) => name.startsWith("source-ranges-"))?.[1];
     expect(sources()).not.toContain("203.0.113.1");
@@ -97,8 +97,8 @@ describe("options that change", () => {
   });
 });
 
-describe("what the kernel refuses", () => {
-  it("is its service's, by name or by key; what all share is nobody's", () => {
+describe("refused objects", () => {
+  it("belong to a service by name or by key, and shared ones to none", () => {
     ruleset.update(WEB.service, [WEB]);
     ruleset.update("shop/plain", [{ ...PLAIN, service: "shop/plain", clusterIP: "10.96.0.2" }]);
     const own = [...chains().keys()].filter((name) => /^(sticky|source)-.*-[0-9a-f]{10}/.test(name));
@@ -131,7 +131,7 @@ describe("what the kernel refuses", () => {
     ["nodeports", [6, 0, 0, 0, 0x75, 0x30, 0, 0], "IPv4 node port 30000/TCP"],
     ["nodeport-endpoints", [6, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], "IPv4 node port 30000/TCP"],
     ["nodeport-endpoints", [47, 0, 0, 0, 0x75, 0x30, 0, 0, 1, 0, 0, 0], "0x2f0000007530000001000000"],
-  ])("is named by the address or node port of its key, of %s", (set, key, name) => {
+  ])("are named by the address or node port of their key: %s", (set, key, name) => {
     const fault = { kind: "element", set, key: Uint8Array.from(key), errno: "ENOMEM", position: 1 } as const;
     expect(ruleset.attribute([fault])[0].what).toBe(`element ${name} of ${set}: ENOMEM`);
   });
@@ -165,7 +165,7 @@ describe("slots", () => {
     expect(slotsOf(weighted(4, 2))[0]).not.toEqual(first);
   });
 
-  it("that a hash decides on are assigned ahead, once for all ports with the same endpoints", async () => {
+  it("slots for consistent hashing are assigned ahead, once for all ports with the same endpoints", async () => {
     const consistent = (portName: string): ServicePortView => ({
       ...PLAIN,
       portName,

@@ -34,7 +34,7 @@ async function started(metadata: Record<string, unknown>, kernel = new FakeKerne
 }
 
 describe("a consistent service", () => {
-  it("writes an endpoint that goes as the slots that it had, each deleted and added, in one transaction", async () => {
+  it("writes a removed endpoint as its slots, each deleted and added, in one transaction", async () => {
     const proxier = await started(CONSISTENT);
     put(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(9)));
     const { transactions, operations, total } = await sync(proxier);
@@ -46,7 +46,7 @@ describe("a consistent service", () => {
     expect(add).toBeLessThan(133);
   });
 
-  it("is not written again by the next start, in whatever order endpoints come", async () => {
+  it("is not written again at the next start, in whatever order endpoints arrive", async () => {
     const kernel = new FakeKernel();
     await started(CONSISTENT, kernel);
     const again = makeProxier(kernel, { clock: { now: () => now } });
@@ -55,7 +55,7 @@ describe("a consistent service", () => {
     expect((await sync(again)).transactions).toBe(0);
   });
 
-  it("leaves what packets under way may still draw for a while when the list takes fewer slots", async () => {
+  it("keeps slots that packets in flight may still use for a while when the list has fewer slots", async () => {
     const proxier = await started(CONSISTENT);
     put(proxier, service("web"), slice("web-1", "web", pods(10)));
     const first = await sync(proxier);
@@ -69,7 +69,7 @@ describe("a consistent service", () => {
 describe("a service with weights", () => {
   const WEIGHTED = { annotations: { "nft-proxier.dev/weights": "10.1.0.1:3" } };
 
-  it("is not written again by the next start, and a change moves what the shares need", async () => {
+  it("is not written again at the next start, and a change moves only as much as the shares need", async () => {
     const kernel = new FakeKernel();
     const first = await started(WEIGHTED, kernel);
     // The history that a start finds in the kernel differs from what it would assign by itself.
@@ -87,7 +87,7 @@ describe("a service with weights", () => {
 });
 
 describe("a consistent service of a thousand endpoints", () => {
-  it("lets the event loop have its turns while slots are assigned", async () => {
+  it("keeps the event loop responsive while slots are assigned", async () => {
     const kernel = new FakeKernel();
     const proxier = makeProxier(kernel, { clock: { now: () => now } });
     const thousand = Array.from({ length: 1000 }, (_, i) => `10.1.${i >> 8}.${i & 255}`);
@@ -107,7 +107,7 @@ describe("a consistent service of a thousand endpoints", () => {
   });
 });
 
-it("a service that does not ask for slots has none, and no chain draws by a hash", async () => {
+it("a service that does not request slots has none, and no chain hashes", async () => {
   const kernel = new FakeKernel();
   await started({}, kernel);
   const rules = await kernel.rules({ family: "ip", table: "kube-proxy" });

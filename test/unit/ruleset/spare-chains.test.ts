@@ -74,7 +74,7 @@ async function load(elements: number, endpoints = 10): Promise<readonly (readonl
 describe("a large map", () => {
   beforeEach(() => load(LARGE));
 
-  it("scales a service to a count that no other has in one transaction of elements", async () => {
+  it("scales a service to a unique number of endpoints in one transaction of elements", async () => {
     for (const count of [11, 16, 1]) {
       put(0, count);
       const commits = await sync();
@@ -83,7 +83,7 @@ describe("a large map", () => {
     }
   });
 
-  it("has its chains before it has elements, so that the kernel walks nothing", () => {
+  it("has its chains before its elements, so that the kernel walks nothing", () => {
     const position = (find: (op: Op) => boolean): number => kernel.commits.flat().findIndex(find);
     const rule = position((op) => op.kind === "rule" && op.chain === `cluster-16-${suffix}`);
     const elements = position((op) => op.kind === "elements" && op.set === `endpoints-${suffix}`);
@@ -91,7 +91,7 @@ describe("a large map", () => {
     expect(rule).toBeLessThan(elements);
   });
 
-  it("has none for kinds of lists that nobody has, and larger counts when they are used", async () => {
+  it("has no chains for unused kinds of lists, and larger numbers once they are used", async () => {
     expect(await counts("local")).toEqual([]);
     put(0, 17);
     await sync();
@@ -101,7 +101,7 @@ describe("a large map", () => {
     expect(await counts("local")).toEqual(ALL);
   });
 
-  it("keeps its chains as it grows, and writes nothing when nothing changed: at once, after a while, after a restart", async () => {
+  it("keeps its chains as it grows, and writes nothing without changes: at once, after a while, after a restart", async () => {
     for (let i = 0; i < FULL / 10; i++) put(i, 10);
     await sync();
     expect(await counts()).toEqual(ALL);
@@ -126,7 +126,7 @@ describe("a large map", () => {
     expect(await sync()).toEqual([]);
   });
 
-  it("loses the chains of a kind of list a minute after the last of that kind", async () => {
+  it("loses the chains of a kind of list a minute after the last list of that kind", async () => {
     put(1, 3, { local: true });
     await sync();
     put(1, 3);
@@ -141,12 +141,12 @@ describe("a large map", () => {
   });
 });
 
-it("a map that is not large has chains for the counts in use alone", async () => {
+it("a small map has chains only for the numbers in use", async () => {
   await load(SMALL);
   expect(await counts()).toEqual([10]);
 });
 
-it("a full map without the chains, as an earlier version left it, gets each with its first list, and keeps it", async () => {
+it("a full map of an earlier version, without the chains, receives each with its first list, and keeps it", async () => {
   await load(FULL, 50);
   expect(await counts()).toEqual([50]);
   for (const count of [3, 5]) {

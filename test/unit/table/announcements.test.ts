@@ -23,7 +23,7 @@ it("guarantees nothing while nothing listens, or for the time before", () => {
   expect(all.begin()).toBeUndefined();
 });
 
-it("is untouched when every generation was received, in whatever order, and none changed it", async () => {
+it("is unchanged if every generation was received, in whatever order, and none changed the table", async () => {
   const { all, period } = begin();
   expect(await period.untouched(7, 7)).toBe(true);
   tell(all, 7, 10, 8, 9, 12);
@@ -46,7 +46,7 @@ it("waits for changes that are still being announced", async () => {
   expect(await untouched).toBe(true);
 });
 
-it("does not wait for more than one change of the table, nor where events are lost or listening ends", async () => {
+it("does not wait for more than one change of the table, or if events are lost or listening ends", async () => {
   for (const end of [
     (all: Announcements) => all.add(9, true),
     (all: Announcements) => all.lost(),
@@ -61,18 +61,18 @@ it("does not wait for more than one change of the table, nor where events are lo
   }
 });
 
-it("gives up on events that do not come", async () => {
+it("gives up on missing events", async () => {
   const { period } = begin(1);
   expect(await period.untouched(7, 8)).toBe(false);
 });
 
-it("counts on where generations begin again", async () => {
+it("continues when generations start again", async () => {
   const { all, period } = begin();
   tell(all, 0xffffffff, 1);
   expect(await period.untouched(0xfffffffe, 1)).toBe(true);
 });
 
-it("keeps nothing that is received after its end", async () => {
+it("keeps no events from after its end", async () => {
   const { all, period } = begin(1);
   period.end();
   tell(all, 8);

@@ -60,7 +60,7 @@ function refusals(of: Kernel): { count: number } {
 
 const chains = async (): Promise<string[]> => (await kernel.chains(OWN)).map(({ chain }) => chain).toSorted();
 
-it("stay without their rules, and all else goes", async () => {
+it("stay without their rules, and everything else is removed", async () => {
   const { table, service } = serviceTable(kernel);
   wantMap(table);
   service(1, 1);
@@ -81,7 +81,7 @@ it("stay without their rules, and all else goes", async () => {
   expect(refused.count).toBe(2);
 });
 
-it("can be had again, and are left again without another try", async () => {
+it("can be declared again, and are left again without another try", async () => {
   const { table } = serviceTable(kernel);
   wantMap(table);
   await table.apply();
@@ -100,7 +100,7 @@ it("can be had again, and are left again without another try", async () => {
   expect(refused.count).toBe(0);
 });
 
-it("are tried again after a read of everything, by a new start too, and go with the table", async () => {
+it("are tried again after a full read, also by a new start, and are removed with the table", async () => {
   const { table } = serviceTable(kernel);
   wantMap(table);
   await table.apply();
@@ -119,7 +119,7 @@ it("are tried again after a read of everything, by a new start too, and go with 
   expect(await chains()).toEqual(["nat-prerouting", "services"]);
 });
 
-it("are none where something else was refused, of which they may be a consequence", async () => {
+it("are not assumed after another refusal that may have caused theirs", async () => {
   const { table } = serviceTable(kernel);
   wantMap(table);
   await table.apply();
@@ -140,7 +140,7 @@ it("are none where something else was refused, of which they may be a consequenc
   expect(await chains()).toEqual(["nat-prerouting", "services"]);
 });
 
-it("do not keep a service in force that is deleted; that is said once", async () => {
+it("do not keep a deleted service active, and are reported once", async () => {
   const logged: LogLine[] = [];
   const told: string[] = [];
   const proxier = makeProxier(kernel, {

@@ -5,7 +5,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Table } from "../../../src/table/table-exports.js";
 import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable, VIPS } from "../../conformance/table/build.js";
 
-describe("chains that an earlier run left", () => {
+describe("chains of an earlier run", () => {
   /** A service with two endpoints in the earlier run, and one in this one. */
   async function restarted(kernel: FakeKernel, clock: { now(): number }): Promise<Table> {
     const earlier = serviceTable(kernel);
@@ -21,7 +21,7 @@ describe("chains that an earlier run left", () => {
   const names = async (kernel: FakeKernel): Promise<string[]> =>
     (await kernel.chains(OWN)).map(({ chain }) => chain).filter((chain) => chain.startsWith("draw"));
 
-  it("stay with their rules while elements in their grace period lead there", async () => {
+  it("stay with their rules while elements in their grace period refer to them", async () => {
     const kernel = new FakeKernel();
     let now = 0;
     const table = await restarted(kernel, { now: () => now });
@@ -38,7 +38,7 @@ describe("chains that an earlier run left", () => {
     expect(await names(kernel)).toEqual(["draw-1"]);
   });
 
-  it("go at once, and the elements with them, when their rules need what goes", async () => {
+  it("are removed at once with the elements if their rules need removed objects", async () => {
     const kernel = new FakeKernel();
     const table = await restarted(kernel, { now: () => 0 });
     table.set({ ...ENDPOINTS, comment: "another" });
@@ -46,7 +46,7 @@ describe("chains that an earlier run left", () => {
     expect(await names(kernel)).toEqual(["draw-1"]);
   });
 
-  it.each(["ENOMEM", "EBUSY"])("do not wait again when what removes them is refused (%s)", async (errno) => {
+  it.each(["ENOMEM", "EBUSY"])("do not wait again if their removal is refused (%s)", async (errno) => {
     const kernel = new FakeKernel();
     let now = 0;
     const table = await restarted(kernel, { now: () => now });
@@ -62,8 +62,8 @@ describe("chains that an earlier run left", () => {
   });
 });
 
-describe("chains that go out before the verdicts that go to them", () => {
-  it("do not make what was read out of date", async () => {
+describe("chains that are written before the verdicts that refer to them", () => {
+  it("do not make a read outdated", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -79,7 +79,7 @@ describe("chains that go out before the verdicts that go to them", () => {
     expect([result.transactions, commits]).toEqual([2, 2]);
   });
 
-  it("do so only where packets come by", async () => {
+  it("are written early only if packets may use them", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -105,7 +105,7 @@ describe("chains that go out before the verdicts that go to them", () => {
     expect(commits).toBe(1);
   });
 
-  it("need not: objects rejected in the early transaction are left to the one that contains everything", async () => {
+  it("are optional: objects refused in the early transaction are left to the one that contains everything", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -118,10 +118,10 @@ describe("chains that go out before the verdicts that go to them", () => {
   });
 });
 
-describe("elements that an earlier run left", () => {
+describe("elements of an earlier run", () => {
   it.each([
-    ["wait before they go where packets may still look them up", true],
-    ["go at once elsewhere", false],
+    ["wait for removal if packets may still look them up", true],
+    ["are removed at once elsewhere", false],
   ])("%s", async (_what, deferUndesired) => {
     const kernel = new FakeKernel();
     const earlier = serviceTable(kernel);
@@ -142,7 +142,7 @@ describe("elements that an earlier run left", () => {
   });
 });
 
-it("named objects and flowtables of others go, also at a start", async () => {
+it("named objects and flowtables of others are removed, also at a start", async () => {
   const kernel = new FakeKernel();
   const meddle = async (): Promise<void> => {
     kernel.putObject(OWN, "used", 1);
@@ -161,7 +161,7 @@ it("named objects and flowtables of others go, also at a start", async () => {
   expect(await kernel.objects(OWN)).toEqual([]);
 });
 
-it("elements of a large list stay a while, and go in several transactions, the next one at once", async () => {
+it("elements of a large list stay a while, and are removed in several transactions without a pause", async () => {
   const kernel = new FakeKernel();
   let now = 0;
   const { table, service } = serviceTable(kernel, { clock: { now: () => now } });

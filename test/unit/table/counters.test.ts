@@ -59,7 +59,7 @@ test("a replaced element keeps counting", async () => {
   expect(elements.count(bytes(1))).toBe(7);
 });
 
-test("one that comes to count something else begins at 0", async () => {
+test("an element that starts to count something else starts at 0", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
@@ -69,7 +69,7 @@ test("one that comes to count something else begins at 0", async () => {
   expect(elements.count(bytes(1))).toBe(0);
 });
 
-test("a dump that was under way while an element was replaced does not bring back what that had counted", async () => {
+test("a dump during the replacement of an element does not restore what the old one had counted", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
@@ -79,7 +79,7 @@ test("a dump that was under way while an element was replaced does not bring bac
   expect(elements.count(bytes(1))).toBe(0);
 });
 
-test("a dump that was under way while an element was replaced does not take back what it has counted", async () => {
+test("a dump during the replacement of an element does not lose what the new one has counted", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
@@ -91,7 +91,7 @@ test("a dump that was under way while an element was replaced does not take back
   expect(held.get(1)).toEqual({ data: 11, packets: 7 });
 });
 
-test("what another process deletes comes back with what was read last", async () => {
+test("elements that another process deletes are restored with the counters that were read last", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);
@@ -103,7 +103,7 @@ test("what another process deletes comes back with what was read last", async ()
   expect(held.get(1)).toEqual({ data: 10, packets: 5 });
 });
 
-test("an element that is removed is forgotten: another with its key begins at 0", async () => {
+test("a removed element is forgotten: another one with its key starts at 0", async () => {
   elements.put(bytes(1), bytes(10));
   await write();
   count(1, 5);

@@ -36,7 +36,7 @@ const dump = (...pairs: [number, number][]): ElementBatch => ({
 });
 
 describe("TrackedElements", () => {
-  it("sends the difference alone", async () => {
+  it("sends only the difference", async () => {
     const set = newSet();
     expect(set.put(key(1), data(1))).toBe(true);
     expect(set.put(key(1), data(1))).toBe(false);
@@ -56,7 +56,7 @@ describe("TrackedElements", () => {
     expect([set.size, set.kernelSize, set.pendingAdds]).toEqual([2, 2, 0]);
   });
 
-  it("has nothing to do for what was undone before the transaction", async () => {
+  it("sends nothing for a change that was undone before the transaction", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
@@ -83,7 +83,7 @@ describe("TrackedElements", () => {
     expect(set.get(key(1))).toBeUndefined();
   });
 
-  it("keeps an element until it is released as often as it was retained, with the data that came last", async () => {
+  it("keeps an element until it is released as often as it was retained, with the latest data", async () => {
     const set = newSet();
     set.retain(key(1), data(1));
     set.retain(key(1), data(2));
@@ -110,7 +110,7 @@ describe("TrackedElements", () => {
     expect(() => set.replaceNets([])).toThrow(/interval/);
   });
 
-  it("counts what the next transaction adds", async () => {
+  it("counts the elements that the next transaction adds", async () => {
     const set = newSet();
     for (let i = 0; i < 5; i++) set.put(key(i), data(i));
     expect(set.pendingAdds).toBe(5);
@@ -125,7 +125,7 @@ describe("TrackedElements", () => {
     expect(set.pendingAdds).toBe(0);
   });
 
-  it("does everything again after an abort, packed or not", async () => {
+  it("repeats everything after an abort, packed or not", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
@@ -155,7 +155,7 @@ describe("TrackedElements", () => {
     expect([adds?.count, deletes?.count]).toEqual([1, 1]);
   });
 
-  it("begins a grace period with the transaction, not before", async () => {
+  it("starts a grace period with the transaction, not before", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     set.put(key(2), data(2));
@@ -172,7 +172,7 @@ describe("TrackedElements", () => {
     expect(set.nextDue).toBeUndefined();
   });
 
-  it("ends some of the grace periods that are over, and leaves the others for the next time", async () => {
+  it("ends some of the expired grace periods, and leaves the others for the next time", async () => {
     const set = newSet();
     for (let n = 1; n <= 3; n++) set.put(key(n), data(n));
     await apply(set);
@@ -185,7 +185,7 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[] -[3]");
   });
 
-  it("gives a deferred deletion up when the element is desired again, and a new one its own grace period", async () => {
+  it("cancels a deferred deletion when the element is desired again, and a new one has its own grace period", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     await apply(set);
@@ -231,7 +231,7 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[] -[]");
   });
 
-  it("compares with a dump", async () => {
+  it("can be compared with a dump", async () => {
     const set = newSet();
     set.put(key(1), data(1));
     set.put(key(2), data(2));
@@ -244,7 +244,7 @@ describe("TrackedElements", () => {
     expect(await apply(set)).toBe("+[1:1 2:2] -[]");
   });
 
-  it.each([false, true])("writes the difference to a first dump, deferred deletions: %s", async (deferUndesired) => {
+  it.each([false, true])("writes the difference from a first dump, deferred deletions: %s", async (deferUndesired) => {
     let seed = 11;
     const next = (n: number): number => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -335,7 +335,7 @@ describe("TrackedElements", () => {
     expect(() => set.put(key(4), data(255))).toThrow(/verdictId/);
   });
 
-  it("behaves as two maps through random changes, dumps and failures", async () => {
+  it("behaves like two maps through random changes, dumps and failures", async () => {
     let seed = 42;
     const next = (n: number): number => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -438,7 +438,7 @@ describe("TrackedElements", () => {
     expect(next.adds?.count).toBe(2);
   });
 
-  it("retains and releases lists as it does single elements, through random changes", async () => {
+  it("retains and releases lists like single elements, through random changes", async () => {
     let seed = 7;
     const next = (n: number): number => {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;

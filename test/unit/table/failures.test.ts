@@ -34,7 +34,7 @@ describe("a refused transaction", () => {
     expect(operations(await table.apply())).toBe("element +3");
   });
 
-  it("is tried once more on what the kernel really holds when it was about absence or presence", async () => {
+  it("the transaction is tried once more on the basis of another read if an object was missing or existed", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -46,7 +46,7 @@ describe("a refused transaction", () => {
     expect(operations(result)).toBe("element +1 -1");
   });
 
-  it("is tried once more when another process has filled the set", async () => {
+  it("is tried once more if another process has filled the set", async () => {
     const kernel = new FakeKernel();
     const table = new Table(kernel, { ...OWN, name: OWN.table });
     const set = table.set({ set: "s", key: ["ipv4_addr"], size: 2 });
@@ -60,7 +60,7 @@ describe("a refused transaction", () => {
     expect(result.drift?.changes).toEqual(["set s: elements 1 added"]);
   });
 
-  it("still tells with the next transaction what a read had found that another process did", async () => {
+  it("still reports with the next transaction the other process's change that a read had found", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -74,7 +74,7 @@ describe("a refused transaction", () => {
     expect((await table.apply()).drift).toBeUndefined();
   });
 
-  it("is not tried for ever", async () => {
+  it("is not retried forever", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -109,8 +109,8 @@ describe("a refused transaction", () => {
   });
 });
 
-describe("an outcome that is not known", () => {
-  it("is found out by reading", async () => {
+describe("an unknown outcome", () => {
+  it("is resolved by a read", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -123,7 +123,7 @@ describe("an outcome that is not known", () => {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("again and again is not looked up for ever", async () => {
+  it("repeated unknown outcomes are not resolved forever", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     await table.apply();
@@ -142,7 +142,7 @@ describe("an outcome that is not known", () => {
     expect(result.resynced).toContain("outcome");
   });
 
-  it("because it cannot be read is given up after some times, and read first the next time", async () => {
+  it("an outcome that cannot be read is given up after several attempts, and read first the next time", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     await table.apply();
@@ -158,7 +158,7 @@ describe("an outcome that is not known", () => {
 });
 
 describe("a ruleset that changes between the read and the transaction", () => {
-  it("is read again, bounded, and written in the end", async () => {
+  it("is read again a limited number of times, and written in the end", async () => {
     const kernel = new FakeKernel();
     const other = kernel.asOther();
     const { table, service } = serviceTable(kernel);
@@ -178,7 +178,7 @@ describe("a ruleset that changes between the read and the transaction", () => {
 });
 
 describe("a table that changes while it is read", () => {
-  it("is read again: no state is taken for one that never was", async () => {
+  it("is read again: a mixture of two states is never used", async () => {
     const kernel = new FakeKernel();
     const other = kernel.asOther();
     const { table, service } = serviceTable(kernel);
@@ -199,7 +199,7 @@ describe("a table that changes while it is read", () => {
     expect(await snapshot(kernel)).toEqual(wanted);
   });
 
-  it("may be gone in the middle", async () => {
+  it("may disappear halfway", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -219,16 +219,16 @@ describe("a table that changes while it is read", () => {
 
 describe("while apply() or load() runs", () => {
   const changes: Readonly<Record<string, (own: ReturnType<typeof serviceTable>) => void>> = {
-    "an element that comes": ({ service }) => service(2, 1),
-    "an element that goes": ({ vips }) => void vips.delete(vip(1)),
-    "an element that gets other data": ({ endpoints }) => void endpoints.put(indexed(1, 0), endpoint("10.0.1.9")),
-    "a chain that comes": ({ table }) => table.chain({ chain: "late", rules: [] }),
-    "a chain that goes": ({ table }) => table.removeChain("draw-2"),
-    "a set that comes": ({ table }) => void table.set({ set: "late", key: ["ipv4_addr"] }),
-    "a set that goes": ({ table }) => table.removeSet("vips"),
+    "an added element": ({ service }) => service(2, 1),
+    "a deleted element": ({ vips }) => void vips.delete(vip(1)),
+    "an element with other data": ({ endpoints }) => void endpoints.put(indexed(1, 0), endpoint("10.0.1.9")),
+    "an added chain": ({ table }) => table.chain({ chain: "late", rules: [] }),
+    "a deleted chain": ({ table }) => table.removeChain("draw-2"),
+    "an added set": ({ table }) => void table.set({ set: "late", key: ["ipv4_addr"] }),
+    "a deleted set": ({ table }) => table.removeSet("vips"),
   };
 
-  it.each(Object.entries(changes))("%s is refused, and nothing is lost or written by it", async (_what, change) => {
+  it.each(Object.entries(changes))("%s is refused, and causes neither a loss nor a write", async (_what, change) => {
     const kernel = new FakeKernel();
     const own = serviceTable(kernel);
     const { table, service } = own;
@@ -267,7 +267,7 @@ describe("while apply() or load() runs", () => {
 });
 
 describe("half a million elements", () => {
-  it("never hold the event loop for long", async () => {
+  it("never block the event loop for long", async () => {
     const kernel = new FakeKernel();
     const { table, endpoints } = serviceTable(kernel);
     const key = indexed(1, 0);

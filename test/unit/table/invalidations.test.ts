@@ -17,7 +17,7 @@ describe("Invalidations", () => {
     invalidations = new Invalidations();
   });
 
-  it("begin with a read of everything, before which nothing can be written", () => {
+  it("start with a full read, before which nothing can be written", () => {
     expect([invalidations.any, invalidations.pressing]).toEqual([true, true]);
     const scope = invalidations.begin();
     expect(scope).toMatchObject({ reason: "first read", sets: "all" });
@@ -26,7 +26,7 @@ describe("Invalidations", () => {
     expect([invalidations.any, invalidations.pressing]).toEqual([false, false]);
   });
 
-  it("are about the sets that events name, until one is about everything", () => {
+  it("concern the sets that events name, until one concerns everything", () => {
     read(5);
     invalidations.add(foreign(6, "a"));
     invalidations.add(foreign(7, "b", "a"));
@@ -40,7 +40,7 @@ describe("Invalidations", () => {
     expect(invalidations.begin()).toMatchObject({ reason: "somebody", sets: "all" });
   });
 
-  it("of a change that a read has seen are none", () => {
+  it("a change that a read has seen causes no invalidation", () => {
     read(5);
     expect(invalidations.add(foreign(5, "a"))).toBe(false);
     expect(invalidations.add(foreign(4, "a"))).toBe(false);
@@ -48,7 +48,7 @@ describe("Invalidations", () => {
     expect(invalidations.add(foreign(6, "a"))).toBe(true);
   });
 
-  it("that come up during a read stay, unless it saw the change", () => {
+  it("an invalidation during a read stays, unless the read saw the change", () => {
     read(5);
     invalidations.add(foreign(6));
     invalidations.begin();
@@ -66,7 +66,7 @@ describe("Invalidations", () => {
     expect(invalidations.any).toBe(true);
   });
 
-  it("stay when only a part was read: what was not may have changed", () => {
+  it("stay after a partial read, because the rest may have changed", () => {
     read(5);
     invalidations.add(foreign(6, "a"));
     invalidations.begin();
@@ -74,7 +74,7 @@ describe("Invalidations", () => {
     expect(invalidations.add(foreign(6, "b"))).toBe(true);
   });
 
-  it("come back when the read failed, with those since", () => {
+  it("return when the read failed, together with newer ones", () => {
     read(5);
     invalidations.add(foreign(6, "a"));
     const first = invalidations.begin();
@@ -92,7 +92,7 @@ describe("Invalidations", () => {
     expect(believed(scope)).toBe(false);
   });
 
-  it("count generations across the end of 32 bits", () => {
+  it("count generations across the overflow of 32 bits", () => {
     expect(isLater(1, 0xffffffff)).toBe(true);
     expect(isLater(0xffffffff, 1)).toBe(false);
     expect(isLater(7, 7)).toBe(false);

@@ -30,7 +30,7 @@ const STEPS = atLength({ short: 2_000, usual: 20_000 });
 
 describe("PackedMap", () => {
   it.each([1, 2, 4, 7].flatMap((words) => [[words, false] as const, [words, true] as const]))(
-    "behaves as a Map with keys of %i words, of lists: %s",
+    "behaves like a Map with keys of %i words, with lists: %s",
     (keyWords, lists) => {
       const next = random(keyWords);
       const map = new PackedMap(keyWords, 1, lists);
@@ -58,7 +58,7 @@ describe("PackedMap", () => {
     },
   );
 
-  it.each([false, true])("keeps rows when it grows, and clears a row that is used again; of lists: %s", (lists) => {
+  it.each([false, true])("keeps rows when it grows, and clears a row that is reused, with lists: %s", (lists) => {
     const map = new PackedMap(2, 1, lists);
     const key = (n: number): Int32Array => Int32Array.of(n >> 3, n & 7);
     for (let i = 0; i < 20_000; i++) {
@@ -87,7 +87,7 @@ describe("PackedMap", () => {
     expect(map.find(Int32Array.of(9, 1))).toBe(-1);
   });
 
-  it.each([1, 16, 17, 4_096, 4_097, 70_000])("has room for %i entries at once, and then for more", (count) => {
+  it.each([1, 16, 17, 4_096, 4_097, 70_000])("reserves room for %i entries at once, and then for more", (count) => {
     const map = new PackedMap(2, 1);
     map.reserve(count);
     const first = map.words(0);
@@ -100,7 +100,7 @@ describe("PackedMap", () => {
     for (let i = 0; i < count + 100; i++) if (map.find(key(i)) !== i) expect.fail(`${i}`);
   });
 
-  it("has the rows of a list one after the other, as far as they are of one group", () => {
+  it("has the rows of a list one after the other, as far as they belong to one group", () => {
     const map = new PackedMap(2, 0, true);
     const [group, behind] = [map.groupMask + 1, 7];
     const rows = Array.from({ length: group * 2 }, (_, index) => map.findOrInsert(Int32Array.of(behind, index)));
@@ -116,7 +116,7 @@ describe("PackedMap", () => {
     expect(map.size).toBe(rows.length);
   });
 
-  it("behaves as a Map when it is large, and when it shrinks and grows again", () => {
+  it("behaves like a Map when it is large, and when it shrinks and grows again", () => {
     const next = random(5);
     const map = new PackedMap(1, 0);
     const reference = new Map<number, number>();
@@ -142,7 +142,7 @@ describe("PackedMap", () => {
     }
   });
 
-  it("never stands still to grow", () => {
+  it("never blocks to grow", () => {
     const STEP = 2_000;
     const fill = (): number[] => {
       const map = new PackedMap(4, 2);
@@ -169,7 +169,7 @@ describe("PackedMap", () => {
     ["lists of ten", (i: number) => [Math.floor(i / 10), i % 10]],
     ["one long list", (i: number) => [7, i]],
     ["lists of one", (i: number) => [i, 1 << 24]],
-  ] as const)("takes half a million entries in little time: %s", (_name, keyOf) => {
+  ] as const)("accepts half a million entries quickly: %s", (_name, keyOf) => {
     const map = new PackedMap(4, 2, true);
     const key = new Int32Array(4);
     const start = cpuMs();
@@ -184,13 +184,13 @@ describe("PackedMap", () => {
 });
 
 describe("RowList", () => {
-  it("grows", () => {
+  it("can grow", () => {
     const list = new RowList();
     for (let i = 0; i < 100; i++) list.push(i * 3);
     expect([...list.rows.subarray(0, list.length)]).toEqual(Array.from({ length: 100 }, (_, i) => i * 3));
   });
 });
 
-it("ceilPowerOfTwo", () => {
+it("ceilPowerOfTwo rounds up", () => {
   expect([0, 1, 2, 3, 1023, 1024, 1025].map(ceilPowerOfTwo)).toEqual([1, 1, 2, 4, 1024, 1024, 2048]);
 });

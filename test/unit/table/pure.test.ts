@@ -70,7 +70,7 @@ describe("interval elements", () => {
     ]);
     expect(hex(recordsOf(mergeRanges([parseNetwork("0.0.0.0/0")])))).toEqual(["0000000000000000"]);
   });
-  it("turn back into the ranges, in any order, and tell when they are none", () => {
+  it("can be converted back to the ranges, in any order, and invalid ones are detected", () => {
     const ranges = mergeRanges(["10.0.0.0/8", "12.0.0.0/32", "255.0.0.0/8"].map(parseNetwork));
     const records = recordsOf(ranges);
     const batch = (...list: Uint8Array[]): ElementBatch => ({
@@ -125,7 +125,7 @@ describe("editScript", () => {
       ).toBe(from);
     }
   });
-  it("replaces the middle of lists too long to compare", () => {
+  it("replaces the middle of lists that are too long to compare", () => {
     const from = Array.from({ length: 1000 }, (_, i) => i);
     const to = from.map((n) => n + 1_000_000);
     const edits = editScript([-1, ...from, -2], [-1, ...to, -2], (a, b) => a === b);
@@ -136,7 +136,7 @@ describe("editScript", () => {
 });
 
 describe("names and comments", () => {
-  it("are limited as the kernel and nft limit them", () => {
+  it("have the limits of the kernel and nft", () => {
     expect(() => checkName("chain", "a".repeat(255))).not.toThrow();
     expect(() => checkName("chain", "a".repeat(256))).toThrow(/255 bytes/);
     for (const name of ["firewall/x/tcp/p", "a.b", "_x-1"]) expect(() => checkName("chain", name)).not.toThrow();
@@ -147,7 +147,7 @@ describe("names and comments", () => {
     expect(() => checkComment("rule", 'a"b')).toThrow(/quote/);
     expect(() => checkComment("rule", "a\nb")).toThrow(/quote/);
   });
-  it("go into userdata as nft writes them", () => {
+  it("are written into userdata in nft's format", () => {
     expect([...(commentData("hi") ?? [])]).toEqual([0, 3, 0x68, 0x69, 0]);
     expect([...(commentData("hi", "set") ?? [])]).toEqual([7, 3, 0x68, 0x69, 0]);
     expect(commentOf(Uint8Array.of(1, 4, 1, 0, 0, 0, 7, 3, 0x68, 0x69, 0), "set")).toBe("hi");
@@ -187,7 +187,7 @@ describe("set specifications", () => {
     });
     expect(setInfo({ set: "v", key: ["inet_service"], data: "verdict" }, undefined).dataType).toBe(0xffffff00);
   });
-  it("tell what the kernel's set must be like to serve", () => {
+  it("describe the requirements for the kernel's set", () => {
     const kernel = setInfo(endpoints, 4096);
     expect(serves(kernel, endpoints)).toBe(true);
     expect(serves({ ...kernel, flags: 0x18 }, endpoints)).toBe(false);
@@ -197,7 +197,7 @@ describe("set specifications", () => {
     const dynamic: SetSpec = { set: "d", key: ["ipv4_addr"], dynamic: true, timeoutMs: 5000, comment: "x" };
     expect(serves({ ...setInfo(dynamic, undefined), timeout: 5003n, userdata: Uint8Array.of() }, dynamic)).toBe(true);
   });
-  it("size: a number is a lower bound, auto leaves room for twice as many", () => {
+  it("have a size: a number is a lower bound, and auto leaves room for twice as many", () => {
     expect(sizeFor(endpoints, 0)).toBe(1024);
     expect(sizeFor(endpoints, 513)).toBe(2048);
     expect(sizeFor({ ...endpoints, size: 77 }, 500)).toBe(77);
@@ -207,7 +207,7 @@ describe("set specifications", () => {
     expect(fitsSize(100, { ...endpoints, size: 77 }, 0)).toBe(true);
     expect(fitsSize(70, { ...endpoints, size: 77 }, 0)).toBe(false);
   });
-  it("that make no sense are refused", () => {
+  it("contradictory specifications are refused", () => {
     expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/no key/);
     expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/no data/);
     expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(
@@ -219,19 +219,19 @@ describe("set specifications", () => {
   });
 });
 
-describe("a table that is there", () => {
+describe("an existing table", () => {
   const { dormant, owner, persist } = TableFlag;
   const [US, THEM] = [7, 8];
   it.each<[string, number, number | undefined, whenOpen: TableFate, whenOwned: TableFate]>([
     ["plain", 0, undefined, "fits", "recreate"],
     ["asleep", dormant, undefined, "update", "recreate"],
     ["left by an owner", persist, undefined, "recreate", "update"],
-    ["left by an owner, asleep", persist | dormant, undefined, "recreate", "update"],
+    ["left by an owner, dormant", persist | dormant, undefined, "recreate", "update"],
     ["ours", owner | persist, US, "recreate", "fits"],
-    ["ours, asleep", owner | persist | dormant, US, "recreate", "update"],
-    ["ours, and gone when we end", owner, US, "recreate", "recreate"],
+    ["ours, dormant", owner | persist | dormant, US, "recreate", "update"],
+    ["ours, and deleted when we end", owner, US, "recreate", "recreate"],
     ["another program's", owner | persist, THEM, "theirs", "theirs"],
-    ["another program's, and gone when that ends", owner, THEM, "theirs", "theirs"],
+    ["another program's, and deleted when that ends", owner, THEM, "theirs", "theirs"],
   ])("%s", (_what, flags, port, whenOpen, whenOwned) => {
     const facts = { flags, owner: port };
     expect([fateOf(facts, false, US), fateOf(facts, true, US)]).toEqual([whenOpen, whenOwned]);

@@ -41,54 +41,57 @@ function dryRuns(kernel: FakeKernel, answer: () => void = () => undefined): { co
   return runs;
 }
 
-describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])("chains of deleted maps %s", (deletedMaps) => {
-  let kernel: FakeKernel;
-  beforeEach(() => {
-    kernel = new FakeKernel({ deletedMaps });
-  });
-
-  recreating(() => kernel);
-
-  it("the map is emptied only if that is needed", async () => {
-    const { table, remove } = await withMap(kernel);
-    remove();
-    await table.apply();
-    expect((await kernel.chains(OWN)).map(({ chain }) => chain)).not.toContain("to-more");
-    expect(kernel.commits.at(-1)?.filter(isFlush)).toHaveLength(deletedMaps === "hold on" ? 1 : 0);
-  });
-
-  it("the kernel is asked once, and not before a map is deleted", async () => {
-    const runs = dryRuns(kernel);
-    const { table, remove } = await withMap(kernel);
-    table.set({ ...VIPS, set: "another" });
-    await table.apply();
-    expect(runs.count).toBe(0);
-    remove();
-    await table.apply();
-    expect(runs.count).toBe(1);
-    table.removeSet("another");
-    await table.apply();
-    expect(runs.count).toBe(1);
-  });
-
-  it("a question that finds no answer is retried", async () => {
-    const { table, remove } = await withMap(kernel);
-    let trouble = true;
-    const runs = dryRuns(kernel, () => {
-      if (trouble) throw new KernelError("system", "no answer", { action: "commit", errno: "ENOMEM" });
+describe.each<DeletedMaps>(["let go", "hold on", "come back twice"])(
+  "chains of deleted maps that %s",
+  (deletedMaps) => {
+    let kernel: FakeKernel;
+    beforeEach(() => {
+      kernel = new FakeKernel({ deletedMaps });
     });
-    remove();
-    await expect(table.apply()).rejects.toMatchObject({ code: "system" });
-    trouble = false;
-    await table.apply();
-    expect(runs.count).toBe(2);
-    expect(await kernel.sets(OWN)).toHaveLength(2);
-    expect((await table.apply()).transactions).toBe(0);
-  });
-});
+
+    recreating(() => kernel);
+
+    it("the map is emptied only if necessary", async () => {
+      const { table, remove } = await withMap(kernel);
+      remove();
+      await table.apply();
+      expect((await kernel.chains(OWN)).map(({ chain }) => chain)).not.toContain("to-more");
+      expect(kernel.commits.at(-1)?.filter(isFlush)).toHaveLength(deletedMaps === "hold on" ? 1 : 0);
+    });
+
+    it("the kernel is asked once, and not before a map is deleted", async () => {
+      const runs = dryRuns(kernel);
+      const { table, remove } = await withMap(kernel);
+      table.set({ ...VIPS, set: "another" });
+      await table.apply();
+      expect(runs.count).toBe(0);
+      remove();
+      await table.apply();
+      expect(runs.count).toBe(1);
+      table.removeSet("another");
+      await table.apply();
+      expect(runs.count).toBe(1);
+    });
+
+    it("an unanswered question is retried", async () => {
+      const { table, remove } = await withMap(kernel);
+      let trouble = true;
+      const runs = dryRuns(kernel, () => {
+        if (trouble) throw new KernelError("system", "no answer", { action: "commit", errno: "ENOMEM" });
+      });
+      remove();
+      await expect(table.apply()).rejects.toMatchObject({ code: "system" });
+      trouble = false;
+      await table.apply();
+      expect(runs.count).toBe(2);
+      expect(await kernel.sets(OWN)).toHaveLength(2);
+      expect((await table.apply()).transactions).toBe(0);
+    });
+  },
+);
 
 describe("a kernel that refuses the question itself", () => {
-  it("is taken for one of today", async () => {
+  it("is treated like a current one", async () => {
     const kernel = new FakeKernel();
     const { table, remove } = await withMap(kernel);
     dryRuns(kernel, () => {
@@ -117,7 +120,7 @@ it("a chain stays busy for good on a kernel that counts its use twice", async ()
   await expect(kernel.commit([noChain("to-more")])).rejects.toMatchObject({ errno: "EBUSY" });
 });
 
-it("what a read finds says nothing of the elements of a set that nobody wants any more", async () => {
+it("a read does not concern the elements of a set that is no longer desired", async () => {
   const kernel = new FakeKernel();
   const { table, remove } = await withMap(kernel);
   remove();

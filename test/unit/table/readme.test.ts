@@ -8,7 +8,7 @@ const section = (title: string): string => readme.split(/^## /m).find((text) => 
 
 describe("src/table/README.md", () => {
   test.each(["Calico Felix `iptables.Table` → here", "kube-proxy's iptables mode → here"])(
-    "%s: every file is there",
+    "%s: every file exists",
     (title) => {
       const names = [...section(title).matchAll(/`((?:[a-z-]+\/)*[a-z-]+\.ts|src\/[a-z]+\/)`/g)].map(
         ([, name]) => name,

@@ -8,7 +8,7 @@ import { operations, OWN, serviceTable } from "../../conformance/table/build.js"
 
 const OWNED = TableFlag.owner | TableFlag.persist;
 
-it("a transaction with a closed socket takes no effect, and is sent with the next try", async () => {
+it("a transaction with a closed socket has no effect, and is sent with the next try", async () => {
   const kernel = new FakeKernel();
   const { table, service } = serviceTable(kernel);
   service(1, 1);

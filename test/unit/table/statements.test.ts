@@ -31,7 +31,7 @@ describe("lowering", () => {
     ]);
   });
 
-  it("puts a draw after the other fields, and takes address and port from the result", () => {
+  it("puts a random number after the other fields, and uses address and port from the result", () => {
     const draw = { field: "numgen", mode: "random", modulus: 3, offset: 65_536 } as const;
     expect(
       lower("ip", { action: "dnat-map", key: ["daddr", "l4proto", "dport", draw], map: "m", data: "address-port" }),
@@ -45,7 +45,7 @@ describe("lowering", () => {
     ]);
   });
 
-  it("knows the family of an inet table's maps, and guards it once", () => {
+  it("knows the family of an inet table's maps, and checks it once", () => {
     const draw = { field: "numgen", mode: "inc", modulus: 2 } as const;
     expect(
       lower(
@@ -67,7 +67,7 @@ describe("lowering", () => {
     ]);
   });
 
-  it("masks the flags of a TCP segment, and of no other protocol's", () => {
+  it("masks the flags of a TCP segment, and of no other protocol", () => {
     expect(lower("ip", { match: "tcp-flags", among: ["syn", "rst"], set: ["syn"] })).toEqual([
       { type: "meta", key: 16, dreg: 1 },
       { type: "cmp", sreg: 1, op: 0, data: bytes("06") },
@@ -78,7 +78,7 @@ describe("lowering", () => {
     expect(() => lower("ip", { match: "tcp-flags", among: ["syn"], set: ["rst"] })).toThrow(/not among/);
   });
 
-  it("rewrites an address with the checksums that hold it", () => {
+  it("rewrites an address together with the checksums that include it", () => {
     expect(lower("ip", { action: "set-address", direction: "source", to: "192.0.2.1" })).toEqual([
       { type: "immediate", dreg: 1, data: bytes("c0000201") },
       { type: "payload", base: 1, offset: 12, len: 4, sreg: 1, csumType: 1, csumOffset: 10, csumFlags: 1 },
@@ -90,7 +90,7 @@ describe("lowering", () => {
     ]);
   });
 
-  it("loads a connection's address whole, and compares its beginning", () => {
+  it("loads a connection's address completely, and compares its start", () => {
     expect(lower("ip", { match: "address", ct: "original", direction: "source", nets: ["127.0.0.0/8"] })).toEqual([
       { type: "ct", key: 19, dreg: 1, direction: 0 },
       { type: "cmp", sreg: 1, op: 0, data: bytes("7f") },
@@ -145,14 +145,14 @@ describe("protocols", () => {
   const number = (protocol: string): number =>
     (lower("ip", { match: "protocol", protocol })[1] as { data: Uint8Array }).data[0];
 
-  it("are known by every name and alias of /etc/protocols", () => {
+  it("are known under every name and alias of /etc/protocols", () => {
     for (const entry of NETBASE.split(/[;\n]/)) {
       const [name, value, ...aliases] = entry.trim().split(" ");
       for (const each of [name, ...aliases]) expect([each, number(each)]).toEqual([each, Number(value)]);
     }
   });
 
-  it("are known in the case that Calico writes them in", () => {
+  it("are known in the case that Calico uses", () => {
     expect(["TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite"].map(number)).toEqual([6, 17, 1, 58, 132, 136]);
   });
 });
@@ -179,7 +179,7 @@ const REFUSED: [string, RegExp, Family, Statement][] = [
   ],
   ["a protocol of 256", /protocol/, "ip", { match: "protocol", protocol: 256 }],
   [
-    "a protocol by a name of every object's",
+    "a protocol with the name of an object's method",
     /not a protocol: constructor/,
     "ip",
     { match: "protocol", protocol: "constructor" },
@@ -193,14 +193,14 @@ const REFUSED: [string, RegExp, Family, Statement][] = [
   ["a key that does not fit its set", /does not fit/, "ip6", { match: "in-set", key: ["daddr"], set: "ep" }],
   ["an inet look-up in an unknown set", /declared before/, "inet", { match: "in-set", key: ["daddr"], set: "unknown" }],
   [
-    "a draw of none",
+    "a random number below 0",
     /numgen/,
     "ip",
     { action: "vmap", key: [{ field: "numgen", mode: "random", modulus: 0 }], map: "m" },
   ],
   ["a log prefix of 128 bytes", /127/, "ip", { action: "log", prefix: "x".repeat(128) }],
   ["a log prefix with a quote", /quote/, "ip", { action: "log", prefix: 'a"' }],
-  ["a rate of nothing", /rate/, "ip", { action: "limit", rate: 0, per: "second" }],
+  ["an empty rate", /rate/, "ip", { action: "limit", rate: 0, per: "second" }],
   ["dnat to nothing", /without address/, "ip", { action: "dnat" }],
   ["dnat to the other family", /family ip/, "ip", { action: "dnat", address: "fd00::1" }],
   ["an address rewritten in a table of both families", /family inet/, "inet", rewritten("192.0.2.1")],
@@ -209,17 +209,17 @@ const REFUSED: [string, RegExp, Family, Statement][] = [
   ["a name as address", /IP address/, "ip", { action: "dnat", address: "localhost" }],
 ];
 
-describe("what means nothing", () => {
+describe("invalid values", () => {
   it.each(REFUSED)("%s", (_, message, family, statement) => {
     expect(() => lower(family, statement)).toThrow(RangeError);
     expect(() => lower(family, statement)).toThrow(message);
   });
-  it("a comment of 129 bytes", () => {
+  it("a comment of 129 bytes is refused", () => {
     expect(() => lowerRule({ statements: [], comment: "x".repeat(129) }, { family: "ip" })).toThrow(/128/);
   });
 });
 
-it("prints rules in nft's words", () => {
+it("rules are printed in nft's notation", () => {
   const print = (...statements: Statement[]): string => printRule({ statements, comment: "why" }, { family: "ip" });
   expect(
     print(
@@ -234,7 +234,7 @@ it("prints rules in nft's words", () => {
   );
 });
 
-it("prints addresses in the words of the family that the sets tell, those too that are hashed", () => {
+it("addresses are printed in the notation of their sets' family, including hashed ones", () => {
   const draw = { field: "jhash", of: ["saddr"], modulus: 16, seed: 7 } as const;
   const key = ["daddr", "l4proto", "dport", draw] as const;
   const rule: Rule = { statements: [{ action: "dnat-map", key, map: "ep", data: "address-port" }] };

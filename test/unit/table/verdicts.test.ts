@@ -62,7 +62,7 @@ class Wants {
 const specOf = (set: string): SetSpec => ({ set, key: ["ipv4_addr"], data: "verdict" });
 const own = (kernel: FakeKernel): Table => new Table(kernel, { ...OWN, name: OWN.table });
 
-it.each([1, 2, 3, 4])("through random changes and failures (seed %i)", async (seed) => {
+it.each([1, 2, 3, 4])("verdicts stay right through random changes and failures (seed %i)", async (seed) => {
   const kernel = new FakeKernel();
   const dice = new Dice(seed);
   const table = own(kernel);
@@ -84,7 +84,7 @@ it.each([1, 2, 3, 4])("through random changes and failures (seed %i)", async (se
   expect(table.verdictId({ verdict: "goto", chain: "one more" })).toBeLessThan(80);
 });
 
-it("a number is good as long as its chain is wanted, whether anything goes there or not", async () => {
+it("a number is valid as long as its chain is desired, whether anything refers to it or not", async () => {
   const table = own(new FakeKernel());
   const map = table.set(specOf("m"));
   table.chain({ chain: "a", rules: [] });
@@ -99,7 +99,7 @@ it("a number is good as long as its chain is wanted, whether anything goes there
   expect(table.render()).toContain("10.0.0.1 : goto a");
 });
 
-it("an element may only go to a chain that is wanted, however often it is tried", async () => {
+it("an element may only refer to a desired chain, however often it is tried", async () => {
   const table = own(new FakeKernel());
   const id = table.verdictId({ verdict: "goto", chain: "nowhere" });
   table.set(specOf("m")).put(Uint8Array.of(10, 0, 0, 1), new Uint8Array(Uint32Array.of(id).buffer));
@@ -109,7 +109,7 @@ it("an element may only go to a chain that is wanted, however often it is tried"
   expect((await table.apply()).transactions).toBe(1);
 });
 
-it("a map whose keys become others gives its elements up, and the chains that they went to may go", async () => {
+it("a map whose keys change releases its elements, and the chains that they referred to may be removed", async () => {
   const table = own(new FakeKernel());
   table.chain({ chain: "a", rules: [] });
   const id = table.verdictId({ verdict: "goto", chain: "a" });

@@ -64,8 +64,8 @@ function dumped(): string[] {
   return names;
 }
 
-describe("a read goes as far as needed", () => {
-  it("no elements for a rule, those of one set for an element, none for a table that is gone", async () => {
+describe("the extent of a read", () => {
+  it("a rule needs no elements, an element those of one set, and a deleted table none", async () => {
     const names = dumped();
     await other.commit([foreignChain]);
     await settle();
@@ -82,8 +82,8 @@ describe("a read goes as far as needed", () => {
   });
 });
 
-describe("events and reads overlap", () => {
-  it("a change during the read of another is in it, or repaired next", async () => {
+describe("overlapping events and reads", () => {
+  it("a change during the read of another is in it, or is repaired next", async () => {
     const wanted = await snapshot(kernel);
     await other.commit([gone(0)]);
     await settle();
@@ -101,7 +101,7 @@ describe("events and reads overlap", () => {
     expect(await own.table.apply()).toMatchObject({ transactions: 0 });
   });
 
-  it("a change between the read and the transaction makes it read again", async () => {
+  it("a change between the read and the transaction causes another read", async () => {
     const wanted = await snapshot(kernel);
     own.table.invalidate("test");
     await other.commit([gone(0)]);
@@ -119,7 +119,7 @@ describe("events and reads overlap", () => {
     expect(own.table.invalidated).toBe(false);
   });
 
-  it("a change that a read of everything has seen already, when its event comes", async () => {
+  it("a change that a full read has already seen is ignored when its event arrives", async () => {
     const { table } = own;
     await other.commit([gone(0)]);
     const { id: generation } = await kernel.generation();
@@ -134,7 +134,7 @@ describe("events and reads overlap", () => {
     expect(table.invalidated).toBe(true);
   });
 
-  it("our own transaction on top of a foreign one that was not reported yet", async () => {
+  it("our own transaction may follow a foreign one that was not reported yet", async () => {
     await other.commit([gone(0)]);
     own.service(2, 1);
     const [result] = await Promise.all([own.table.apply({ repair: false }), settle()]);
@@ -143,7 +143,7 @@ describe("events and reads overlap", () => {
     expect(operations(await own.table.apply())).toBe("element +1");
   });
 
-  it("our own transaction that fails because the table has just gone", async () => {
+  it("our own transaction may fail because the table was just deleted", async () => {
     const { service, table } = own;
     service(2, 1);
     let once = true;
@@ -159,7 +159,7 @@ describe("events and reads overlap", () => {
     expect(await table.apply()).toMatchObject({ transactions: 0 });
   });
 
-  it("a change that is taken back before the read costs no transaction", async () => {
+  it("a change that is reverted before the read costs no transaction", async () => {
     await other.commit([foreignChain]);
     await other.commit([{ op: "delete", kind: "chain", ...OWN, chain: "theirs" }]);
     await settle();
@@ -169,8 +169,8 @@ describe("events and reads overlap", () => {
   });
 });
 
-describe("our own transaction whose reply was lost", () => {
-  it("is not taken for another process's when its events come", async () => {
+describe("our own transaction with a lost reply", () => {
+  it("is not mistaken for another process's when its events arrive", async () => {
     own.service(2, 2);
     kernel.loseReply();
     const result = await own.table.apply();
@@ -180,7 +180,7 @@ describe("our own transaction whose reply was lost", () => {
     expect(own.table.invalidated).toBe(false);
   });
 
-  it("and a foreign one at the same time", async () => {
+  it("is distinguished from a foreign one at the same time", async () => {
     const { table, service } = own;
     service(2, 2);
     kernel.loseReply();
@@ -196,8 +196,8 @@ describe("our own transaction whose reply was lost", () => {
   });
 });
 
-describe("events that do not come", () => {
-  it("lost ones mean that everything is read", async () => {
+describe("missing events", () => {
+  it("lost events cause a full read", async () => {
     const names = dumped();
     kernel.loseEvents();
     await settle();
@@ -206,7 +206,7 @@ describe("events that do not come", () => {
     expect(names.toSorted()).toEqual(["endpoints", "vips"]);
   });
 
-  it("a monitor that ends is opened again, and what was missed is found", async () => {
+  it("a monitor that ends is opened again, and missed changes are found", async () => {
     await watch.close();
     await start({ firstWaitMs: 1 });
     const { promise: missed, resolve: listenAgain } = Promise.withResolvers<void>();
@@ -227,7 +227,7 @@ describe("events that do not come", () => {
     expect(heard.at(-1)).toBe("chain theirs added or changed");
   });
 
-  it("a monitor that cannot be opened is retried, with backoff", async () => {
+  it("a monitor that cannot be opened is retried with backoff", async () => {
     await watch.close();
     const monitor = kernel.monitor.bind(kernel);
     let refusals = 3;
@@ -241,7 +241,7 @@ describe("events that do not come", () => {
     expect(failures.at(-1)?.againMs).toBe(1);
   });
 
-  it("nothing is heard after close, and nothing tried", async () => {
+  it("nothing is received or tried after close", async () => {
     await watch.close();
     kernel.breakMonitors(new Error("broken"));
     await other.commit([foreignChain]);
@@ -251,7 +251,7 @@ describe("events that do not come", () => {
 });
 
 describe("a check while the table is being written", () => {
-  it("is about one moment: no change of ours is taken for a difference", async () => {
+  it("describes one moment: no change of ours is mistaken for a difference", async () => {
     let applies = 0;
     kernel.setLatency(async (action) => {
       if (action !== "dump elements" || applies >= 5) return;
@@ -267,7 +267,7 @@ describe("a check while the table is being written", () => {
     expect(await own.table.check()).toBe("same");
   });
 
-  it("is about one moment also where there is nothing but rules", async () => {
+  it("describes one moment even if there are only rules", async () => {
     const table = new Table(kernel, { family: "ip", name: "rules" });
     table.chain({ chain: "a", rules: [] });
     await table.apply();
@@ -282,7 +282,7 @@ describe("a check while the table is being written", () => {
     expect(once).toBe(false);
   });
 
-  it("keeps an apply waiting for the elements of one set at most", async () => {
+  it("delays an apply by the elements of one set at most", async () => {
     for (const set of ["a", "b", "c"]) own.table.set({ set, key: ["ipv4_addr"] });
     await own.table.apply();
     let dumps = 0;
@@ -310,7 +310,7 @@ describe("a check while the table is being written", () => {
     expect(Math.max(...waited)).toBeLessThanOrEqual(1);
   });
 
-  it("waits for an apply that is under way", async () => {
+  it("waits for an apply in progress", async () => {
     const { promise: noted, resolve: goOn } = Promise.withResolvers<undefined>();
     const commit = kernel.commit.bind(kernel);
     kernel.commit = async (ops, options) => {
@@ -328,7 +328,7 @@ describe("a check while the table is being written", () => {
     expect(await apply).toMatchObject({ transactions: 1 });
   });
 
-  it("ends with the part that it is at when the table is closed", async () => {
+  it("ends after its current part when the table is closed", async () => {
     const names = dumped();
     kernel.setLatency((action) => {
       if (action === "dump elements") own.table.close();
@@ -337,7 +337,7 @@ describe("a check while the table is being written", () => {
     expect(names).toHaveLength(1);
   });
 
-  it("reads nothing when the next apply will read anyway", async () => {
+  it("reads nothing if the next apply will read anyway", async () => {
     await other.commit([foreignChain]);
     await settle();
     const actions: string[] = [];
@@ -346,7 +346,7 @@ describe("a check while the table is being written", () => {
     expect(actions).toEqual([]);
   });
 
-  it("fails as a read fails", async () => {
+  it("fails like a read", async () => {
     kernel.interruptDumps(100);
     await expect(own.table.check()).rejects.toMatchObject({ name: "TableError", code: "interrupted" });
   });

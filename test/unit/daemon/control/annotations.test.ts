@@ -44,7 +44,7 @@ const ALL: Annotations = {
   "drain-seconds": "30",
 };
 
-test("services NS/NAME shows balance, weights, limits and drain as they are in force", async () => {
+test("services NS/NAME shows balance, weights, limits and drain as they are active", async () => {
   const item = await described(ALL);
   expect(item).toMatchObject({
     balance: { mode: "consistent", key: "source-ip", slots: 1024, weights: { zones: { a: 3 } } },
@@ -67,13 +67,13 @@ test("services NS/NAME shows balance, weights, limits and drain as they are in f
   expect(counted[1]).toBe(`80/TCP IPv4: limits: max-connections 1000 (37 open), ${limits}`);
 });
 
-test("nothing is said of a service without annotations", async () => {
+test("a service without annotations shows none", async () => {
   const item = await described({});
   expect([item.balance, item.limits, item.drainSeconds]).toEqual([undefined, undefined, undefined]);
   expect(await linesOf(item)).toEqual(["80/TCP IPv4: endpoints"]);
 });
 
-test("what was not accepted is not shown: its default is", async () => {
+test("a rejected value is not shown, but its default is", async () => {
   const item = await described({
     "balance-slots": "7",
     balance: "consistent",
@@ -89,7 +89,7 @@ test("a balance that is impossible with this many endpoints is not applied", asy
   expect((await described({ balance: "consistent" }, many)).balance).toBeUndefined();
 });
 
-test("-o wide has a word for each kind of annotation in force", async () => {
+test("-o wide has a word for each kind of active annotation", async () => {
   const names = { all: ALL, heavy: { weights: "10.1.0.1:3" }, plain: {} };
   const items: ServicePortStatus[] = [];
   for await (const piece of servicesInPieces(listing(names), false)) items.push(...piece);

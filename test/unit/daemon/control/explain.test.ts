@@ -46,7 +46,7 @@ const web: ServicePortStatus = {
   state: "in-force",
 };
 
-test("whose address it is: a VIP with port and protocol, or a node port", () => {
+test("the answer says whose address it is: a VIP with port and protocol, or a node port", () => {
   expect(ownerOf(packetOf(["10.96.0.80:80"], ""), [web])).toBe(web);
   expect(ownerOf(packetOf(["203.0.113.80:80"], ""), [web])).toBe(web);
   expect(ownerOf(packetOf(["192.0.2.10:30080"], ""), [web])).toBe(web);
@@ -54,7 +54,7 @@ test("whose address it is: a VIP with port and protocol, or a node port", () => 
   expect(ownerOf(packetOf(["10.96.0.80:81"], ""), [web])).toBeUndefined();
 });
 
-test("the text: verdict, service, endpoints with their odds, the way, notes", () => {
+test("the text has the verdict, the service, the endpoints with their odds, the path, and notes", () => {
   const endpoints = [{ address: "10.244.0.5", port: 8080, share: 0.05, masqueraded: true }];
   const steps = [{ hook: "prerouting", table: "ip kube-proxy", chain: "services", text: "services: … → 15:1" }];
   const packet = packetOf(["10.96.0.80:80"], "");
@@ -81,13 +81,13 @@ note: a note
 `);
 });
 
-test("to loopback it is this node that sends, where no sender is named", () => {
+test("this node is the source of a packet to loopback, unless a source is given", () => {
   expect(packetOf(["127.0.0.2:30080"], "")).toMatchObject({ source: "127.0.0.1", destination: "127.0.0.2" });
   expect(packetOf(["udp", "[::1]:30080"], "")).toMatchObject({ source: "::1", protocol: "udp" });
   expect(packetOf(["192.0.2.9", "127.0.0.1:30080"], "").source).toBe("192.0.2.9");
 });
 
-test("where node ports answer is said of one that is asked for elsewhere", () => {
+test("a node port on an address without node ports gets the addresses that have them", () => {
   const untouched: Explanation = { verdict: "untouched", endpoints: [], draws: 0, steps: [], unknown: [] };
   const packet = packetOf(["127.0.0.1:30080"], "");
   const notes = (nodePorts: NodePortStatus) => nodePortNotes(packet, untouched, web, nodePorts);
@@ -102,7 +102,7 @@ test("where node ports answer is said of one that is asked for elsewhere", () =>
   expect(notes({})).toEqual([]);
 });
 
-test("next to a node port that no service has is a node port, and no VIP", () => {
+test("the nearest match for an unused node port is a node port, not a VIP", () => {
   const other = { ...web, name: "other", nodePort: 30_500 };
   const udp = { ...web, name: "dns", protocol: "UDP" as const, nodePort: 30_600 };
   const packet = packetOf(["192.0.2.10:30600"], "");
@@ -115,7 +115,7 @@ test("next to a node port that no service has is a node port, and no VIP", () =>
   ]);
 });
 
-test("what the kernel draws from is compared with what the daemon desires", () => {
+test("the kernel's endpoints are compared with the daemon's desired ones", () => {
   const drawnOf = (draws: number, ...addresses: readonly string[]): Explanation => ({
     verdict: "endpoint",
     draws,

@@ -78,7 +78,7 @@ test("words of a path arrive as they were sent", async () => {
   expect(await ask(path, "echo", "a/b", "ä %")).toEqual({ words: ["echo", "a/b", "ä %"] });
 });
 
-test("a list arrives some items at a time, whole, and in order", async () => {
+test("a list arrives a few items at a time, complete and in order", async () => {
   const items = Array.from({ length: 2_000 }, (_, i) => ({ name: `s${i}`, text: "line\nbreak ".repeat(20) }));
   await serve((words) => (words[0] === "list" ? Promise.resolve({ kind: "List", items }) : undefined));
   const pieces: (readonly unknown[])[] = [];
@@ -101,7 +101,7 @@ test("an answer that ends too early is an error, not a short list", async () => 
   expect(said().map(({ msg }) => msg)).toEqual(["control request failed", "control request failed"]);
 });
 
-test("a missing object is distinguished from a daemon that is away", async () => {
+test("a missing object is distinguished from an unreachable daemon", async () => {
   await serve();
   await expect(ask(path, "nothing")).rejects.toThrow(NotFound);
   await expect(ask(join(directory, "none.sock"), "echo")).rejects.toThrow(/no daemon answers at .*none\.sock/);
@@ -115,7 +115,7 @@ test("a failing answer is an error of that request, and logged", async () => {
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
 });
 
-test("a long list arrives whole, and is never made into text in one piece", async () => {
+test("a long list arrives complete, and is never converted to text in one piece", async () => {
   const items = Array.from({ length: 5001 }, (_, i) => ({ i, text: `ä"${i}` }));
   await serve(() => Promise.resolve({ kind: "List", items, more: 1 }));
   const stringify = vi.spyOn(JSON, "stringify");
@@ -126,7 +126,7 @@ test("a long list arrives whole, and is never made into text in one piece", asyn
   expect(longest).toBeLessThan(20_000);
 });
 
-test("GET alone is answered", async () => {
+test("only GET is answered", async () => {
   await serve();
   for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
     expect(await raw(`${method} /v1/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n`)).toMatch(
@@ -137,7 +137,7 @@ test("GET alone is answered", async () => {
   expect(await raw("GET /v1/%ff HTTP/1.1\r\nHost: x\r\n\r\n")).toMatch(/^HTTP\/1\.1 404 /);
 });
 
-test("a socket that a killed daemon left is replaced; a running daemon keeps its own", async () => {
+test("the socket of a killed daemon is replaced, and a running daemon keeps its own", async () => {
   const first = await serve();
   await serve(() => Promise.resolve("the second"));
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
@@ -154,7 +154,7 @@ test.each<[string, (at: string) => Promise<unknown>]>([
   ["an empty file", (at) => writeFile(at, "")],
   ["a link", (at) => symlink("/nowhere", at)],
   ["a directory", (at) => mkdir(at)],
-])("%s that stands at the path stays, and the log says what to do", async (_, put) => {
+])("%s at the path stays, and the log says what to do", async (_, put) => {
   await mkdir(join(directory, "run"));
   await put(path);
   const before = await lstat(path);
@@ -174,7 +174,7 @@ test("a socket whose file, or directory, was removed is recreated", async () => 
   expect(said().map(({ msg }) => msg)).toEqual(Array(2).fill("control socket was removed; made again"));
 });
 
-test("what stands in the place of the socket stays when the daemon ends", async () => {
+test("a file in the place of the socket stays when the daemon ends", async () => {
   const server = await serve();
   await rm(path);
   await writeFile(path, "another program's");
@@ -188,7 +188,7 @@ test("an answer of another version is an error that says what to do", async () =
   await expect(itemsOf(path, ["services"], () => undefined)).rejects.toThrow(/no apiVersion/);
 });
 
-test("sockets that killed daemons left are removed, and nothing else", async () => {
+test("sockets of killed daemons are removed, and nothing else", async () => {
   const sockets = join(directory, "run");
   await mkdir(sockets);
   for (const name of ["1.sock", "2.sock", "other.sock"]) await leaveSocket(join(sockets, name));
@@ -203,7 +203,7 @@ test("sockets that killed daemons left are removed, and nothing else", async () 
   living.close();
 });
 
-test("a directory that cannot be made keeps no daemon from its work", async () => {
+test("a directory that cannot be created does not prevent the daemon's work", async () => {
   await writeFile(join(directory, "run"), "a file");
   await serve();
   expect(said()).toMatchObject([
@@ -216,7 +216,7 @@ test("a directory that cannot be made keeps no daemon from its work", async () =
 
 const NOISE = atLength({ short: 500, usual: 2000, nightly: 100_000 });
 
-test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
+test(`${NOISE} random requests neither stop nor block it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
   const { model } = newModel();
   for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
   const health = { healthy: true, pendingMs: () => 0, nodeIneligibleReason: undefined };

@@ -57,7 +57,7 @@ function setUp(
   return { model, board, services, write, ask, told, listed, setNow: (ms: number) => (now = ms) };
 }
 
-test("before the first write other firewalls are not called harmless: they are judged by services, and none are known", async () => {
+test("before the first write other firewalls are not called harmless, because services are unknown", async () => {
   const { board, write } = setUp();
   expect(statusText(await board.status())).toMatch(/^other firewalls +not checked: no services are known yet$/m);
   write();
@@ -95,18 +95,18 @@ test("before the first write status reports what the kernel serves from an earli
   expect(asked).toBe(1);
 });
 
-test("a kernel that cannot be read leaves it open", async () => {
+test("an unreadable kernel is reported as unknown", async () => {
   const { board } = setUp({}, { kernelEntries: () => Promise.reject(new Error("EPERM")) });
   expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
 });
 
-test("ignored objects of manifests count, too", async () => {
+test("ignored objects of manifests are counted as well", async () => {
   const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
   write();
   expect(statusText(await board.status())).toMatch(/^ignored +1 object or field cannot be served$/m);
 });
 
-test("one service and one endpoint are no services and endpoints", async () => {
+test("one service and one endpoint are written in the singular", async () => {
   const { model, board, write } = setUp();
   model.upsertService(service("web"));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
@@ -137,7 +137,7 @@ test("each state has its reason", async () => {
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
 });
 
-test("endpoints that serve and terminate never count as ready; where no other is left, the reason says so", async () => {
+test("endpoints that serve and terminate never count as ready, and the reason says so if no others are left", async () => {
   const { model, listed, write } = setUp();
   const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: true, terminating: true } };
   model.upsertService(service("web", {}));
@@ -172,21 +172,24 @@ test.each<[string, Parameters<typeof service>[1], string | undefined]>([
     "from outside the cluster to node port 30080 and its external addresses are dropped",
   ],
   ["internal Local", { internalTrafficPolicy: "Local" }, "to its ClusterIP are dropped"],
-])("policy %s without an endpoint on this node: the state and its reason say what is dropped", async (_, spec, why) => {
-  const { model, listed, write } = setUp();
-  model.upsertService(service("web", spec));
-  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
-  write();
-  const list = await listed("default", "web");
-  expect(list.items[0]?.state).toBe(why === undefined ? "in-force" : "no-local-endpoint");
-  const text = await textOf(list, "table", true);
-  if (why === undefined) expect(text).not.toContain("dropped");
-  else expect(text).toContain(why);
-  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
-  expect((await listed()).items).toMatchObject([{ state: "in-force" }]);
-});
+])(
+  "policy %s without an endpoint on this node: the state and its reason say which packets are dropped",
+  async (_, spec, why) => {
+    const { model, listed, write } = setUp();
+    model.upsertService(service("web", spec));
+    model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+    write();
+    const list = await listed("default", "web");
+    expect(list.items[0]?.state).toBe(why === undefined ? "in-force" : "no-local-endpoint");
+    const text = await textOf(list, "table", true);
+    if (why === undefined) expect(text).not.toContain("dropped");
+    else expect(text).toContain(why);
+    model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
+    expect((await listed()).items).toMatchObject([{ state: "in-force" }]);
+  },
+);
 
-test("a named service has its endpoints and their shares; an unknown one is not there", async () => {
+test("a named service has its endpoints and their shares, and an unknown one is missing", async () => {
   const { model, ask, listed, write } = setUp();
   model.upsertService(
     service("web", { externalTrafficPolicy: "Local", type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }),
@@ -255,12 +258,12 @@ test("-o wide lists the endpoints of all services, and open connections of termi
   expect(lines.at(-2)).toEqual(["2 endpoints terminate; connections left: 14 open, 2 half open"]);
 });
 
-test("without a health port nothing is said of /healthz", async () => {
+test("without a health port /healthz is not mentioned", async () => {
   expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
   expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have waited too long$/m);
 });
 
-test("whose an address is", async () => {
+test("an address belongs to its service, or to none", async () => {
   const { model, services, told, write } = setUp();
   model.upsertService(service("web", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
@@ -281,7 +284,7 @@ test("whose an address is", async () => {
   expect(services.route(["table"])).toBeUndefined();
 });
 
-test("shares are by weight, and an endpoint whose connections are on their way out is draining", async () => {
+test("shares follow the weights, and an endpoint whose connections are ending is draining", async () => {
   const { model, listed, write } = setUp();
   const annotations = { "nft-proxier.dev/weights": "10.1.0.1:3", "nft-proxier.dev/drain-seconds": "30" };
   model.upsertService(service("web", {}, { metadata: { annotations } }));
@@ -294,7 +297,7 @@ test("shares are by weight, and an endpoint whose connections are on their way o
   expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
 });
 
-test("status and events show which process changed a table, and how soon that was undone", async () => {
+test("status and events show which process changed a table, and how soon that was repaired", async () => {
   const { board, write, setNow } = setUp();
   write();
   setNow(5_000);
@@ -315,7 +318,7 @@ test("status and events show which process changed a table, and how soon that wa
   ]);
 });
 
-test("problems come first, with what to do", async () => {
+test("problems are listed first, with what to do", async () => {
   const { board, write } = setUp({ healthy: false, nodeIneligibleReason: "Node here is being deleted" });
   write();
   write(false);
@@ -334,7 +337,7 @@ test("problems come first, with what to do", async () => {
   expect((await board.status()).problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
 });
 
-test("events are the last 300", async () => {
+test("the last 300 events are kept", async () => {
   const { board } = setUp();
   for (let i = 0; i < 500; i++) board.released({ family: "ip", service: `default/s${i}` });
   const { items } = (await board.route(["events"])) as EventList;
@@ -342,7 +345,7 @@ test("events are the last 300", async () => {
   expect(items.at(-1)?.message).toContain("s499");
 });
 
-test("a status looks at a few services, however many there are", async () => {
+test("a status checks a few services, however many exist", async () => {
   const { model, board, write } = setUp();
   for (let i = 0; i < 10_000; i++) {
     model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}` }));
@@ -364,7 +367,7 @@ test("a status looks at a few services, however many there are", async () => {
   expect(described).not.toHaveBeenCalled();
 });
 
-test("parts of the daemon are asked for each status, and the event loop gets its turns among many problems", async () => {
+test("parts of the daemon are asked for each status, and the event loop stays responsive among many problems", async () => {
   const { model, board, write } = setUp();
   write();
   for (let i = 0; i < 4000; i++) {
@@ -385,7 +388,7 @@ test("parts of the daemon are asked for each status, and the event loop gets its
   expect((await board.status()).problems).toHaveLength(11);
 });
 
-test("what others did is a problem for a minute", async () => {
+test("other processes' changes are a problem for a minute", async () => {
   const { board, write, setNow } = setUp();
   write();
   setNow(10_000);
@@ -408,7 +411,7 @@ test("what others did is a problem for a minute", async () => {
   expect((await board.status()).problems).toEqual([]);
 });
 
-test("node ports that answer nowhere are a problem; otherwise their addresses are shown", async () => {
+test("node ports without any address are a problem, and otherwise their addresses are shown", async () => {
   const { board, write } = setUp();
   write();
   board.nodePortAddresses("ip", ["192.0.2.1"]);

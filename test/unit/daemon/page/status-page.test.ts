@@ -71,7 +71,7 @@ test("a request that cannot be answered yet is rejected with the reason, not ans
 });
 
 describe("the document", () => {
-  test("asks for nothing from elsewhere, and runs nothing that is not in it", async () => {
+  test("loads nothing from elsewhere, and runs only its own scripts", async () => {
     const { status, body, headers = {} } = await page()("/status");
     expect(status).toBe(200);
     const text = body as string;
@@ -85,15 +85,15 @@ describe("the document", () => {
     }
   });
 
-  test("GET and HEAD alone", async () => {
+  test("answers only GET and HEAD", async () => {
     expect(await page()("/status", { method: "POST" })).toMatchObject({ status: 405 });
     expect(await page()("/status/v1/status", { method: "DELETE" })).toMatchObject({ status: 405 });
     expect(await page()("/status", { method: "HEAD" })).toMatchObject({ status: 200 });
   });
 });
 
-describe("what it shows", () => {
-  test("what the control socket answers, long lists in parts", async () => {
+describe("contents", () => {
+  test("the answers are the control socket's, and long lists arrive in parts", async () => {
     const ask = page();
     expect(await jsonOf(await ask("/status/v1/status"))).toEqual(BODIES["status"]);
     expect(await jsonOf(await ask("/status/v1/services"))).toEqual(BODIES["services"]);
@@ -107,11 +107,11 @@ describe("what it shows", () => {
     "/status/v1/%ff",
     "/status/v1/services/x/y",
     "/status/stream/x",
-  ])("%s: there is no such thing", async (path) => {
+  ])("%s is not found", async (path) => {
     expect(await page()(path)).toMatchObject({ status: 404 });
   });
 
-  test("a packet that is explained, and words that are none", async () => {
+  test("a packet is explained, and malformed words are rejected", async () => {
     const ask = page();
     expect(await jsonOf(await ask("/status/v1/explain?packet=+10.96.0.1:80+"))).toEqual({ text: "about 10.96.0.1:80" });
     expect(await ask("/status/v1/explain?packet=a+b")).toMatchObject({ status: 400, body: "no packet\n" });
@@ -137,7 +137,7 @@ describe("the stream", () => {
     expect(updates[1]).not.toHaveProperty("events");
   });
 
-  test("eight at a time; one that ends makes room", async () => {
+  test("serves eight browsers at a time, and one that disconnects makes room", async () => {
     const ask = page();
     const open = async (): Promise<AsyncIterator<string> | number> => {
       const { status, body } = await ask("/status/stream");
@@ -165,7 +165,7 @@ const HEADS = [
   "HEAD /status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
 ];
 
-test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
+test(`${NOISE} random requests neither stop nor block it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
   const failures: unknown[] = [];
   const address = { host: "127.0.0.1", port: 0 };
   const server = new HttpServer({
@@ -200,7 +200,7 @@ test(`${NOISE} requests of noise neither end nor hold it`, { timeout: patience(3
   await server.close();
 });
 
-test("writes are kept in buckets of two seconds for ten minutes, what the kernel held already is none", () => {
+test("writes are counted in buckets of two seconds for ten minutes, except those that the kernel already had", () => {
   let now = 1_000_000_000;
   const history = new WriteHistory(() => now);
   const report = { family: "ip", full: false, settled: true, triggers: [], services: [] } as const;

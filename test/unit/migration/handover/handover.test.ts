@@ -94,7 +94,7 @@ describe("handOver", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(0);
   });
 
-  it("leaves no elements of services behind, should nothing remove it", async () => {
+  it("leaves no elements of services over if it is never removed", async () => {
     await serve(20);
     await handover(60_000);
     expect(await elements(COPY.table)).toBeGreaterThan(20 * 3);
@@ -118,7 +118,7 @@ describe("handOver", () => {
     expect(ops).toContainEqual({ op: "add", kind: "set", ...clients, ...COPY });
   });
 
-  it("brings its hooks last, with the time limit", async () => {
+  it("writes its hooks last, with the time limit", async () => {
     await serve(2);
     const transactions: (readonly Op[])[] = [];
     const commit = kernel.commit.bind(kernel);
@@ -144,7 +144,7 @@ describe("handOver", () => {
     expect(await tables()).toEqual(["kube-proxy"]);
   });
 
-  it("leaves another handover's copy alone that has taken its place, and says so", async () => {
+  it("leaves another handover's newer copy alone, and says so", async () => {
     await serve(2);
     atCommit(2, () => handOver({ kernel, families: ["ip"], forMs: 300_000 }));
     const { copies, failures } = await handOver({ kernel, families: ["ip"], forMs: 60_000 });
@@ -156,7 +156,7 @@ describe("handOver", () => {
   });
 
   // Before each of its transactions, which write the copy's objects, its elements, its hooks.
-  it.each([1, 2, 3])("makes it again when a start removes it ahead of transaction %i", async (nth) => {
+  it.each([1, 2, 3])("writes it again if a start removes it before transaction %i", async (nth) => {
     await serve(2);
     await handover(10_000);
     now += 1_000;
@@ -165,7 +165,7 @@ describe("handOver", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(60_000);
   });
 
-  it("fails when something else removes each copy, complete or not", async () => {
+  it("fails if another process removes each copy, complete or not", async () => {
     await serve(2);
     const commit = kernel.commit.bind(kernel);
     kernel.commit = async (ops, options) => {
@@ -179,7 +179,7 @@ describe("handOver", () => {
     expect(after.copies).toMatchObject([{ family: "ip6" }]);
   });
 
-  it("reads once more what changed meanwhile", async () => {
+  it("reads again what changed meanwhile", async () => {
     await serve(2);
     const rules = kernel.rules.bind(kernel);
     let reads = 0;
@@ -216,7 +216,7 @@ describe("removeHandover", () => {
 });
 
 describe("removeFormerHandover", () => {
-  it("removes a copy that was in force before this process began, or that has expired", async () => {
+  it("removes a copy that was active before this process started, or that has expired", async () => {
     await serve(1);
     await handover(60_000);
     now += 1_000;
@@ -226,7 +226,7 @@ describe("removeFormerHandover", () => {
     expect(await removeFormerHandover(kernel, "ip6", () => 0)).toBe("none");
   });
 
-  it("leaves one that came into force since", async () => {
+  it("leaves a copy that became active later", async () => {
     await serve(1);
     await handover(60_000);
     now += 1_000;
@@ -234,7 +234,7 @@ describe("removeFormerHandover", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(59_000);
   });
 
-  it("leaves one that takes an older one's place while it looks", async () => {
+  it("leaves a copy that replaces an older one during the check", async () => {
     await serve(2);
     await handover();
     now += 1_000;
@@ -243,7 +243,7 @@ describe("removeFormerHandover", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(60_000);
   });
 
-  it("leaves one that comes into force while it looks", async () => {
+  it("leaves a copy that becomes active during the check", async () => {
     await serve(2);
     const commit = kernel.commit.bind(kernel);
     let removal: Promise<string> | undefined;
@@ -263,7 +263,7 @@ describe("removeFormerHandover", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(60_000);
   });
 
-  it("does not mind that a copy goes while it looks", async () => {
+  it("accepts that a copy disappears during the check", async () => {
     await serve(1);
     await handover();
     now += 1_000;
@@ -273,7 +273,7 @@ describe("removeFormerHandover", () => {
 });
 
 describe("HandoverRemoval", () => {
-  it("removes each family's copy when that family's rules are in force, once", async () => {
+  it("removes each family's copy once, when that family's rules are active", async () => {
     await serve(1);
     await handover();
     now += 1;
@@ -289,7 +289,7 @@ describe("HandoverRemoval", () => {
     expect(await handoverLeft(kernel, "ip6")).toBe(59_999);
   });
 
-  it("says that it keeps a copy that was made since", async () => {
+  it("says that it keeps a copy that was made later", async () => {
     await serve(1);
     await handover();
     const logged: Record<string, unknown>[] = [];
@@ -300,7 +300,7 @@ describe("HandoverRemoval", () => {
     expect(await handoverLeft(kernel, "ip")).toBe(60_000);
   });
 
-  it("reports what it could not remove, and continues", async () => {
+  it("reports copies that it could not remove, and continues", async () => {
     await serve(1);
     await handover();
     kernel.tables = () => Promise.reject(new Error("no answer"));

@@ -36,13 +36,13 @@ const holding = (all: Readonly<Record<string, string[]>>): Pick<LegacyTables, "c
 });
 
 describe("leftovers that nf_tables does not see", () => {
-  it("are none on a node of nf_tables", async () => {
+  it("do not exist on a node with nf_tables only", async () => {
     await proc("dev", DEV);
     expect(await findForeignLeftovers({ root })).toEqual([]);
     expect(await findForeignLeftovers({ root: join(root, "nowhere") })).toEqual([]);
   });
 
-  it("are kube-proxy's chains in the older iptables, with the command that removes them", async () => {
+  it("are kube-proxy's chains in the older iptables, reported with the command that removes them", async () => {
     await proc("ip_tables_names", "nat\nfilter\nmangle\nraw\n");
     const nat = ["DOCKER", "KUBE-SERVICES", "KUBE-SVC-AAAA", "KUBE-SEP-BBBB", "KUBE-MARK-DROP"];
     const legacy = holding({ "ip nat": nat, "ip filter": ["KUBE-FORWARD", "KUBE-FIREWALL"] });
@@ -63,13 +63,13 @@ describe("leftovers that nf_tables does not see", () => {
     expect(found[0].command).toContain("ip6tables-legacy-restore");
   });
 
-  it("are not the chains of others there", async () => {
+  it("do not include other programs' chains", async () => {
     await proc("ip_tables_names", "nat\nraw\n");
     const legacy = holding({ "ip nat": ["DOCKER", "KUBE-MARK-DROP"], "ip raw": ["KUBE-SERVICES"] });
     expect(await findForeignLeftovers({ root, legacy })).toEqual([]);
   });
 
-  it("may be in a table that cannot be looked into: it is named", async () => {
+  it("may be in an unreadable table, which is named", async () => {
     await proc("ip_tables_names", "nat\n");
     expect(await findForeignLeftovers({ root })).toMatchObject([
       { seen: expect.stringMatching(/^ip nat: .*not looked/) as string },
@@ -88,12 +88,12 @@ describe("leftovers that nf_tables does not see", () => {
       seen: "interface kube-ipvs0, 3 virtual services",
       command: "ipvsadm --clear && ip link delete kube-ipvs0",
     },
-  ])("are IPVS': $seen", async ({ files, seen, command }) => {
+  ])("IPVS' leftovers are reported: $seen", async ({ files, seen, command }) => {
     for (const [name, text] of Object.entries(files)) if (text !== undefined) await proc(name, text);
     expect(await findForeignLeftovers({ root })).toEqual([{ kind: "ipvs", seen, command }]);
   });
 
-  it("are not an IPVS without services", async () => {
+  it("do not include IPVS without services", async () => {
     await proc("ip_vs", IP_VS.split("\n").slice(0, 3).join("\n"));
     await proc("dev", `${DEV}kube-ipvs01: 0 0 0\n`);
     expect(await findForeignLeftovers({ root })).toEqual([]);
@@ -123,7 +123,7 @@ describe("the pattern for the lines of iptables-save", () => {
     expect(new RegExp(savePattern(table)).test(line)).toBe(found);
   });
 
-  it("finds kube-proxy's objects, and nothing else", () => {
+  it("it matches kube-proxy's objects, and nothing else", () => {
     const pattern = new RegExp(savePattern("nat"));
     for (const chain of ["KUBE-NODEPORTS", "KUBE-EXT-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-SEP-A", "KUBE-POSTROUTING"]) {
       expect(isOwnChain("nat", chain)).toBe(true);

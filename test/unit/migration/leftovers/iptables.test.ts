@@ -148,7 +148,7 @@ describe("cleaning iptables-nft's tables", () => {
     expect(kernel.commits).toHaveLength(before);
   });
 
-  it("does so in filter and mangle, and in the families that it is told", async () => {
+  it("filter and mangle are cleaned as well, and only the given families", async () => {
     const kernel = new FakeKernel();
     const filter: Chains = {
       INPUT: [[match, jump("KUBE-EXTERNAL-SERVICES")], [jump("KUBE-NODEPORTS")], [jump("KUBE-FIREWALL")]],
@@ -182,7 +182,7 @@ describe("cleaning iptables-nft's tables", () => {
     expect(Object.keys(await chainsOf(kernel, FILTER))).toHaveLength(11);
   });
 
-  it("removes those of releases before 1.24, which a KUBE-XLB- chain leads to", async () => {
+  it("removes chains of releases before 1.24, which a KUBE-XLB- chain refers to", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, {
       PREROUTING: [[match, jump("KUBE-SERVICES")]],
@@ -201,7 +201,7 @@ describe("cleaning iptables-nft's tables", () => {
     expect(await chainsOf(kernel, NAT)).toEqual({ PREROUTING: [], "KUBE-MARK-DROP": ["no verdict"] });
   });
 
-  it("removes those of the IPVS mode, and not the kubelet's of the same name in filter", async () => {
+  it("removes chains of the IPVS mode, but not the kubelet's of the same name in filter", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, {
       PREROUTING: [[match, jump("KUBE-SERVICES")]],
@@ -254,7 +254,7 @@ describe("cleaning iptables-nft's tables", () => {
 });
 
 describe("a chain that another process uses", () => {
-  it("stays with all that it leads to, and is named", async () => {
+  it("stays with all chains that it refers to, and is named", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, {
       ...NODE_NAT,
@@ -279,7 +279,7 @@ describe("a chain that another process uses", () => {
     });
   });
 
-  it("by a rule in a base chain that is none of kube-proxy's own jumps", async () => {
+  it("stays if a rule in a base chain that is not one of kube-proxy's jumps uses it", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, { ...NODE_NAT, OUTPUT: [[match, jump("KUBE-MARK-MASQ")], [jump("KUBE-SERVICES")]] });
     const [cleanup] = await removeIptablesChains(kernel, ["ip"]);
@@ -287,7 +287,7 @@ describe("a chain that another process uses", () => {
     expect((await chainsOf(kernel, NAT))["OUTPUT"]).toEqual(["KUBE-MARK-MASQ"]);
   });
 
-  it("by a verdict map: stays, the rest is removed", async () => {
+  it("stays if a verdict map uses it, and the rest is removed", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const set = { set: "mine", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 };
@@ -308,8 +308,8 @@ describe("a chain that another process uses", () => {
   });
 });
 
-describe("others change the table meanwhile", () => {
-  it("a rule that was to be deleted is gone: read again", async () => {
+describe("concurrent changes of the table", () => {
+  it("a rule that was to be deleted is gone: the table is read again", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
@@ -324,7 +324,7 @@ describe("others change the table meanwhile", () => {
     expect(await chainsOf(kernel, NAT)).toEqual(OTHERS_NAT);
   });
 
-  it("a rule comes in that uses a chain: it stays", async () => {
+  it("a new rule uses a chain: the chain stays", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
@@ -347,7 +347,7 @@ describe("others change the table meanwhile", () => {
     expect(await chainsOf(kernel, NAT)).toEqual(OTHERS_NAT);
   });
 
-  it("dumps are interrupted", async () => {
+  it("dumps are interrupted: they are repeated", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     await kernel.tables();
@@ -360,7 +360,7 @@ describe("others change the table meanwhile", () => {
     expect(await removeIptablesChains(kernel, ["ip"])).toMatchObject([{ chains: 10 }]);
   });
 
-  it("all the time: ends with the kernel's error, and the table as it was", async () => {
+  it("dumps are always interrupted: it fails with the kernel's error, and the table is unchanged", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const jumps = (op: Op): boolean => op.kind === "rule" && op.op === "delete";
@@ -369,7 +369,7 @@ describe("others change the table meanwhile", () => {
     expect(Object.keys(await chainsOf(kernel, NAT))).toHaveLength(Object.keys(NODE_NAT).length);
   });
 
-  it("what reading again cannot cure is not retried", async () => {
+  it("an error that another read cannot solve is not retried", async () => {
     const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     kernel.failNext({ when: (op) => op.kind === "rule", errno: "EPERM" });

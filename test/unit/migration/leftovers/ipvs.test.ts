@@ -24,7 +24,7 @@ beforeEach(() => {
 const pass = (remove: "when-idle" | "now" = "when-idle", families = BOTH): Promise<IpvsPass> =>
   ipvsPass({ kernel: node, families: new Set(families), excluded, remove });
 
-describe("whose a virtual server is", () => {
+describe("the owner of a virtual server", () => {
   const marks = { bound: new Set(["10.96.0.1", "fd00::1"]), nodePorts: new Set(["ip TCP 30080"]), excluded };
   const server = (protocol: VirtualServer["protocol"], address: string, port: number, fwmark = 0): VirtualServer => {
     const family = address.includes(":") ? ("ip6" as const) : ("ip" as const);
@@ -32,26 +32,26 @@ describe("whose a virtual server is", () => {
   };
   it.each([
     ["kube-proxy", "an address of its interface", server("TCP", "10.96.0.1", 443)],
-    ["kube-proxy", "the same of IPv6", server("UDP", "fd00::1", 53)],
-    ["kube-proxy", "a node port, at whatever address", server("TCP", "192.0.2.10", 30_080)],
+    ["kube-proxy", "an IPv6 address of its interface", server("UDP", "fd00::1", 53)],
+    ["kube-proxy", "a node port, at any address", server("TCP", "192.0.2.10", 30_080)],
     ["foreign", "a node port's number of another protocol", server("UDP", "192.0.2.10", 30_080)],
     ["foreign", "a node port's number in another family", server("TCP", "2001:db8::1", 30_080)],
     ["foreign", "keepalived's address", server("TCP", "192.0.2.20", 6443)],
     ["foreign", "a firewall mark", server(undefined, "", 0, 7)],
-    ["foreign", "a protocol that services have not", server(undefined, "10.96.0.1", 443)],
+    ["foreign", "a protocol that services do not have", server(undefined, "10.96.0.1", 443)],
     ["excluded", "in excludeCIDRs", server("TCP", "10.97.3.4", 80)],
   ])("%s: %s", (owner, _what, of) => {
     expect(ownerOf(of, { ...marks, bound: new Set([...marks.bound, "10.97.3.4"]) })).toBe(owner);
   });
 
-  it("is named as it is written", () => {
+  it("it is named as it is written", () => {
     expect(serverText(server("TCP", "10.96.0.1", 443))).toBe("TCP 10.96.0.1:443");
     expect(serverText(server("UDP", "fd00::1", 53))).toBe("UDP [fd00::1]:53");
     expect(serverText(server(undefined, "", 0, 7))).toBe("mark 7");
   });
 });
 
-describe("whose a set is", () => {
+describe("the owner of a set", () => {
   it.each([
     ["KUBE-CLUSTER-IP", "ip"],
     ["KUBE-6-CLUSTER-IP", "ip6"],
@@ -69,7 +69,7 @@ describe("whose a set is", () => {
 });
 
 describe("open connections", () => {
-  it("are those that are established, and those that open or close; no templates", () => {
+  it("include established, opening and closing ones, but no templates", () => {
     expect(
       connectionsOf([
         { active: 3, inactive: 2 },
@@ -82,8 +82,8 @@ describe("open connections", () => {
   });
 });
 
-describe("a look", () => {
-  it("on a clean node finds and changes nothing", async () => {
+describe("a check", () => {
+  it("finds and changes nothing on a clean node", async () => {
     node.bound = undefined;
     expect(await pass()).toEqual({
       removedServers: 0,
@@ -99,7 +99,7 @@ describe("a look", () => {
     });
   });
 
-  it("removes idle servers, and keeps the address of busy ones, without new connections", async () => {
+  it("removes idle servers, and keeps the address of busy ones without new connections", async () => {
     node.bind("10.96.0.1", "10.96.0.2", "fd00::1");
     node.serve("TCP", "10.96.0.1", 80, 3);
     node.serve("UDP", "10.96.0.1", 80);
@@ -121,7 +121,7 @@ describe("a look", () => {
     expect([node.left, node.bound, [...node.sets]]).toEqual([[], undefined, []]);
   });
 
-  it("takes node ports from their sets, which stay as long as one of the family waits", async () => {
+  it("takes node ports out of their sets, which stay as long as a server of the family is busy", async () => {
     node.sets.set("KUBE-NODE-PORT-TCP", [30_080]).set("KUBE-6-CLUSTER-IP", []);
     node.serve("TCP", "192.0.2.10", 30_080, 1);
     node.serve("TCP", "192.0.2.20", 6443);
@@ -151,7 +151,7 @@ describe("a look", () => {
     expect(node.bound?.map(({ address }) => address)).toEqual(["10.97.0.1"]);
   });
 
-  it("lets the node's own connections come from the node's address from then on", async () => {
+  it("afterwards gives the node's own connections the node's address", async () => {
     node.bind("10.96.0.1", "fd00::1");
     node.serve("TCP", "10.96.0.1", 80, 1);
     node.serve("TCP", "fd00::1", 80, 1);
@@ -165,7 +165,7 @@ describe("a look", () => {
     expect([...node.sources]).toEqual([]);
   });
 
-  it.each([undefined, "127.0.0.1", "10.96.0.1"])("and changes no route where that would be %s", async (source) => {
+  it.each([undefined, "127.0.0.1", "10.96.0.1"])("changes no route if the source would be %s", async (source) => {
     node.source.ip = source;
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 1);
@@ -185,7 +185,7 @@ describe("a look", () => {
     expect(await pass()).toMatchObject({ removedAddresses: 1, removedInterface: true });
   });
 
-  it("ignores the interface's own link-local address, and an interface of that name that is no dummy", async () => {
+  it("ignores the interface's own link-local address, and an interface of that name that is not a dummy", async () => {
     node.bind("fe80::1");
     node.kind = "bridge";
     expect(await pass()).toMatchObject({ removedInterface: false });
@@ -194,7 +194,7 @@ describe("a look", () => {
     expect(await pass()).toMatchObject({ removedInterface: true });
   });
 
-  it("now: takes open connections and sockets along, and still no one else's", async () => {
+  it("ends open connections and sockets if it must finish now, but not those of others", async () => {
     node.bind("10.96.0.1");
     node.sockets.add("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 5);
@@ -209,7 +209,7 @@ describe("a look", () => {
     expect(node.left).toEqual(["TCP 192.0.2.20:6443"]);
   });
 
-  it("asks nothing of a kernel that has not loaded IPVS and ipset", async () => {
+  it("asks nothing if the kernel has not loaded IPVS and ipset", async () => {
     const root = await mkdtemp(join(tmpdir(), "nft-proxier-ipvs-"));
     const asked = { exchange: () => Promise.reject(new Error("asked")) };
     try {
@@ -263,14 +263,14 @@ describe("while the proxier runs", () => {
     await new Promise((resolve) => setTimeout(resolve, 5));
   };
 
-  it("nothing was left: nothing is logged, and no check follows", async () => {
+  it("without leftovers nothing is logged, and no check follows", async () => {
     node.bound = undefined;
     const running = removal();
     await running.start("ip");
     expect([lines, waits, running.note]).toEqual([[], [], undefined]);
   });
 
-  it("checks get less frequent, down to one a minute, and end when nothing is left; two log lines in all", async () => {
+  it("checks become less frequent, down to one a minute, and end when nothing is left, with two log lines in all", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 2);
     const running = removal();
@@ -296,7 +296,7 @@ describe("while the proxier runs", () => {
     ]);
   });
 
-  it("another family's come when its rules are in force", async () => {
+  it("another family's leftovers are checked when its rules are active", async () => {
     node.bind("10.96.0.1", "fd00::1");
     node.serve("TCP", "10.96.0.1", 80);
     node.serve("TCP", "fd00::1", 80);
@@ -320,7 +320,7 @@ describe("while the proxier runs", () => {
     expect(lines.filter(({ level }) => level === "warn")).toMatchObject([{ ipsets: ["KUBE-CLUSTER-IP"] }]);
   });
 
-  it("a failure is said once, and tried again", async () => {
+  it("a failure is reported once, and retried", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80);
     node.failWith = "ENOMEM";
@@ -331,7 +331,7 @@ describe("while the proxier runs", () => {
     expect([node.left, waits]).toEqual([[], [2000]]);
   });
 
-  it("nothing is checked after its end", async () => {
+  it("nothing is checked after the end", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 2);
     const running = removal();
@@ -348,7 +348,7 @@ describe("while the proxier runs", () => {
 describe("cleanup", () => {
   const clean = (): Promise<boolean> => removeIpvsNow({ kernel: node, log: keptIn(lines, "info") }, BOTH);
 
-  it("removes all at once, says how much, and names what stays", async () => {
+  it("removes everything at once, with its number, and names the rest", async () => {
     node.bind("10.96.0.1");
     node.serve("TCP", "10.96.0.1", 80, 5);
     node.serve("TCP", "192.0.2.20", 6443);
@@ -359,7 +359,7 @@ describe("cleanup", () => {
     ]);
   });
 
-  it("is not clean while a set is in use, or the kernel refuses", async () => {
+  it("is not complete while a set is in use, or the kernel refuses", async () => {
     node.sets.set("KUBE-CLUSTER-IP", []);
     node.busySets.add("KUBE-CLUSTER-IP");
     expect(await clean()).toBe(false);

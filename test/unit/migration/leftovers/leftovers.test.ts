@@ -40,19 +40,19 @@ async function load(...chains: readonly string[]): Promise<void> {
   ]);
 }
 
-describe("what kube-proxy's other modes left", () => {
-  it("is nothing: nothing is said", async () => {
+describe("leftovers of kube-proxy's other modes", () => {
+  it("are not mentioned if there are none", async () => {
     expect(await clean()).toBe(true);
     expect(lines).toEqual([]);
   });
 
-  it("is removed from iptables-nft's tables, and it is said how much", async () => {
+  it("leftovers in iptables-nft's tables are removed, and their number is reported", async () => {
     await load("KUBE-SERVICES", "KUBE-SVC-A", "MINE");
     expect(await clean()).toBe(true);
     expect(lines).toMatchObject([{ level: "info", family: "ip", table: "nat", chains: 2, jumps: 0 }]);
   });
 
-  it("is used by another process: named, and not all is clean", async () => {
+  it("leftovers that another process uses are named, and the node is not clean", async () => {
     await load("KUBE-MARK-MASQ", "MINE");
     const jump = { type: "immediate", dreg: 0, data: { verdict: "jump", chain: "KUBE-MARK-MASQ" } } as const;
     await kernel.commit([{ op: "add", kind: "rule", ...NAT, chain: "MINE", exprs: [jump] }]);
@@ -62,13 +62,13 @@ describe("what kube-proxy's other modes left", () => {
     ]);
   });
 
-  it("is elsewhere: named with the command to run, and not all is clean", async () => {
+  it("leftovers elsewhere are named with the command to run, and the node is not clean", async () => {
     await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
     expect(await clean()).toBe(false);
     expect(lines).toMatchObject([{ level: "warn", leftover: "ipvs", command: "ip link delete kube-ipvs0" }]);
   });
 
-  it("cannot be removed: that is no reason to stop", async () => {
+  it("leftovers that cannot be removed do not prevent the rest", async () => {
     await load("KUBE-SERVICES");
     kernel.failNext({ when: (op) => op.op === "delete", errno: "EPERM" });
     expect(await clean()).toBe(false);
@@ -91,7 +91,7 @@ describe("while the proxier runs", () => {
     (await kernel.chains({ ...NAT, family: "ip6" })).length,
   ];
 
-  it("a family's leftovers go when its rules are in force, and not before", async () => {
+  it("a family's leftovers are removed when its rules are active, and not before", async () => {
     await loadBoth();
     await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
     const removal = new LeftoverRemoval(options());
@@ -135,7 +135,7 @@ describe("while the proxier runs", () => {
     await removal.done();
   };
 
-  it("what a kube-proxy that ends late writes again is removed again", async () => {
+  it("rules that a kube-proxy writes again before it ends are removed again", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await loadBoth();
@@ -147,7 +147,7 @@ describe("while the proxier runs", () => {
     expect(lines.filter(({ level }) => level === "warn")).toEqual([]);
   });
 
-  it("what a kube-proxy that runs on writes stays, and is named once, until it is gone", async () => {
+  it("rules that a running kube-proxy writes stay, and are named once until they are gone", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await bothActive(removal);
@@ -178,7 +178,7 @@ describe("while the proxier runs", () => {
     expect(removal.returned).toEqual(["ip nat of the older iptables"]);
   });
 
-  it("the older iptables' table is read again only when it looks otherwise", async () => {
+  it("the older iptables' table is read again only if it looks different", async () => {
     const minutes = new Minutes();
     let chains = ["KUBE-SERVICES"];
     let layout = "1";
@@ -205,7 +205,7 @@ describe("while the proxier runs", () => {
     expect(removal.returned).toEqual([]);
   });
 
-  it("no check follows its end", async () => {
+  it("no check follows the end", async () => {
     const minutes = new Minutes();
     const removal = new LeftoverRemoval({ ...options(), later: minutes.later });
     await bothActive(removal);

@@ -64,14 +64,14 @@ const options = (more: Partial<LeftoverOptions> = {}): LeftoverOptions => ({
 });
 
 describe("kube-proxy's chains in the older iptables", () => {
-  it("are not asked for in tables that are not there", async () => {
+  it("are not requested in missing tables", async () => {
     await names("ip", "raw", "mangle");
     expect(await removeLeftovers(options())).toBe(true);
     expect(asked).toEqual(["ip mangle"]);
     expect(lines).toEqual([]);
   });
 
-  it("are removed, and it is said how many, and that there was no lock", async () => {
+  it("are removed, and their number and the missing lock are reported", async () => {
     await names("ip", "nat", "filter");
     answers = {
       "ip nat": [{ ...NOTHING, chains: 40, jumps: 3 }],
@@ -86,7 +86,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines[0]).not.toHaveProperty("unlocked");
   });
 
-  it("may be in use: they are named, and no command that would break their user", async () => {
+  it("may be in use: they are named, without a command that would break their user", async () => {
     await names("ip", "nat");
     present = { "ip nat": ["KUBE-MARK-MASQ"] };
     const kept = [{ chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" }];
@@ -95,7 +95,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines).toMatchObject([{ level: "warn", leftover: "iptables-legacy", table: "nat", ...kept[0] }]);
   });
 
-  it("are tried again while another process is in the way", async () => {
+  it("are tried again if another process interferes", async () => {
     await names("ip", "nat");
     answers = { "ip nat": [system("EAGAIN"), system("EAGAIN"), { ...NOTHING, chains: 1 }] };
     expect(await removeLeftovers(options())).toBe(true);
@@ -103,7 +103,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines).toMatchObject([{ msg: REMOVED }]);
   });
 
-  it("cannot be removed: named with the reason and the command, and the other tables are gone through", async () => {
+  it("chains that cannot be removed are named with the reason and the command, and the other tables are cleaned", async () => {
     await names("ip", "nat", "filter");
     present = { "ip nat": ["KUBE-SERVICES", "KUBE-SVC-A", "MINE"] };
     answers = { "ip nat": [system("EBADMSG")], "ip filter": [{ ...NOTHING, chains: 1 }] };
@@ -120,7 +120,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     ]);
   });
 
-  it("are not there: a table that cannot be dealt with is another program's own affair", async () => {
+  it("are not in another program's table, whose errors are therefore not reported", async () => {
     await names("ip", "nat");
     present = { "ip nat": ["DOCKER"] };
     answers = { "ip nat": [system("EBADMSG")] };
@@ -128,7 +128,7 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines).toEqual([]);
   });
 
-  it("of a family that is not served stay, and are named", async () => {
+  it("chains of a family that is not served stay, and are named", async () => {
     await names("ip", "nat");
     await names("ip6", "nat");
     present = { "ip6 nat": ["KUBE-SERVICES"] };
@@ -137,14 +137,14 @@ describe("kube-proxy's chains in the older iptables", () => {
     expect(lines).toMatchObject([{ level: "warn", seen: "ip6 nat: KUBE-SERVICES" }]);
   });
 
-  it("are named where nothing can remove them", async () => {
+  it("are named if nothing can remove them", async () => {
     await names("ip", "nat");
     present = { "ip nat": ["KUBE-SERVICES"] };
     expect(await removeLeftovers(options({ legacy: { chains } }))).toBe(false);
     expect(lines).toMatchObject([{ level: "warn", seen: "ip nat: KUBE-SERVICES" }]);
   });
 
-  it("whose removal resets rule counters: the log says so", async () => {
+  it("chains whose removal resets rule counters are logged with that fact", async () => {
     await names("ip", "nat");
     answers = { "ip nat": [{ ...NOTHING, chains: 1, countersKept: false }] };
     expect(await removeLeftovers(options())).toBe(true);
@@ -161,7 +161,7 @@ describe("while the proxier runs", () => {
     await names("ip6", "nat");
   });
 
-  it("a family's chains go when its rules are in force, and not before", async () => {
+  it("a family's chains are removed when its rules are active, and not before", async () => {
     const removal = new LeftoverRemoval(options());
     removal.synced({ family: "ip6", ok: false });
     await removal.done();
@@ -175,7 +175,7 @@ describe("while the proxier runs", () => {
     expect(asked).toEqual(["ip nat", "ip6 nat"]);
   });
 
-  it("the end waits for no other process", async () => {
+  it("the end does not wait for another process", async () => {
     answers = { "ip nat": [system("EAGAIN")] };
     const removal = new LeftoverRemoval(options());
     removal.synced({ family: "ip", ok: true });

@@ -69,41 +69,41 @@ const LOCALHOST = expect.stringMatching(/^problem: node ports answer on 127\.0\.
 const OTHERS =
   "problem: node ports answer on all of the node's addresses now, and would answer on 192.0.2.1 alone: no more on 198.51.100.7";
 
-describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () => {
+describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
   test("without a list, node ports on other addresses and on loopback would be lost", () => {
     expect(said(nodePorts({}))).toEqual([OTHERS, LOCALHOST]);
   });
 
   test.each([
-    ["the node's own IPs, in so many words", { nodePortAddresses: ["primary"] }],
+    ["the node's own IPs, listed explicitly", { nodePortAddresses: ["primary"] }],
     ["all and loopback", { nodePortAddresses: ["all", "localhost"] }],
     [
-      "all, and the mode had none on loopback",
+      "all, if the mode had none on loopback",
       { nodePortAddresses: ["0.0.0.0/0"], iptables: { localhostNodePorts: false } },
     ],
-  ])("a list that is written out keeps them: %s", (_, fields) => {
+  ])("a list keeps them: %s", (_, fields) => {
     expect(nodePorts(fields).map(({ level }) => level)).toEqual(["ok"]);
   });
 
-  test("of all addresses, those on loopback are lost alone", () => {
+  test("with all addresses, only those on loopback are lost", () => {
     expect(said(nodePorts({ nodePortAddresses: ["0.0.0.0/0"] }))).toEqual([LOCALHOST]);
   });
 
-  test("the field of the iptables mode, written out, keeps loopback", () => {
+  test("the field of the iptables mode, if set, keeps loopback", () => {
     expect(said(nodePorts({ iptables: { localhostNodePorts: true } }))).toEqual([
       expect.stringMatching(/^problem: node ports answer on all/),
     ]);
   });
 
-  test("where the kernel does not route them, loopback has none to lose", () => {
+  test("if the kernel does not route loopback, there are no node ports to lose on it", () => {
     expect(said(nodePorts({}, { routeLocalnet: 0 }))).toEqual([OTHERS]);
   });
 
-  test("a node with one address loses none there", () => {
+  test("a node with one address loses no node ports on it", () => {
     expect(said(nodePorts({}, { addresses: ["192.0.2.1", "127.0.0.1", "fe80::1"] }))).toEqual([LOCALHOST]);
   });
 
-  test("without the Node, it is not said which address is the node's own", () => {
+  test("without the Node, the node's own address is not named", () => {
     const [first] = said(nodePorts({}, { node: undefined, routeLocalnet: 0 }));
     expect(first).toMatch(
       /^problem: .* the node's own IPs alone: no more on the others of 192\.0\.2\.1, 198\.51\.100\.7$/,
@@ -114,7 +114,7 @@ describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () =
     expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses })[0].level).toBe("problem");
   });
 
-  test("no service with a node port: nothing is lost", () => {
+  test("without a service with a node port, nothing is lost", () => {
     const mode = { ...MODES.iptables, iptablesNodePorts: 0 };
     expect(said(nodePorts({}, { mode }))).toEqual([
       "ok: kube-proxy's rules here have no node port: nothing changes for them",
@@ -122,7 +122,7 @@ describe("checkNodePorts, where kube-proxy's iptables mode has node ports", () =
   });
 });
 
-describe("checkNodePorts, where kube-proxy's iptables mode is in the older iptables", () => {
+describe("checkNodePorts, for kube-proxy's iptables mode in the older iptables", () => {
   const mode: ModeFacts = {
     ...NOTHING,
     foreign: [{ kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "" }],
@@ -131,11 +131,11 @@ describe("checkNodePorts, where kube-proxy's iptables mode is in the older iptab
   test.each([
     [2, [OTHERS, LOCALHOST]],
     [0, ["ok: kube-proxy's rules here have no node port: nothing changes for them"]],
-  ])("its %i node ports are counted as those of iptables-nft", (legacyNodePorts, findings) => {
+  ])("its %i node ports are counted like those of iptables-nft", (legacyNodePorts, findings) => {
     expect(said(nodePorts({}, { mode: { ...mode, legacyNodePorts } }))).toEqual(findings);
   });
 
-  test("what cannot be read is a note", () => {
+  test("unreadable rules are a note", () => {
     const findings = nodePorts({}, { mode: { ...mode, legacyNodePorts: undefined } });
     expect(findings.map(({ level }) => level)).toEqual(["note", "note"]);
   });
@@ -146,7 +146,7 @@ describe("checkNodePorts in other modes", () => {
     expect(nodePorts({}, { mode: MODES.nftables }).map(({ level }) => level)).toEqual(["ok"]);
   });
 
-  test("ipvs: whether there are node ports is not seen, so that it is a note, and loopback had none", () => {
+  test("ipvs: node ports are not visible, so there is a note, and loopback had none", () => {
     expect(said(nodePorts({}, { mode: MODES.ipvs }))).toEqual([OTHERS.replace("problem", "note")]);
   });
 });
@@ -168,7 +168,7 @@ describe("checkConfig", () => {
     ]);
   });
 
-  test("what has no effect is a note; nothing of the kind is ok", () => {
+  test("an ignored setting is a note, and none is ok", () => {
     expect(said(checkConfig({ loaded: load({ mode: "nftables", oomScoreAdjust: 1 }) }))).toEqual([
       expect.stringMatching(/^note: oomScoreAdjust is not a field/),
     ]);
@@ -188,14 +188,14 @@ describe("checkConntrack", () => {
     remedy: "sysctl -w",
   };
 
-  test("what would be raised is a note, from what to what", () => {
+  test("a setting that would be raised is a note, with both values", () => {
     expect(said(checkConntrack([max]))).toEqual([
       "note: the first start would change net.netfilter.nf_conntrack_max 65536 → 131072",
     ]);
     expect(checkConntrack([max])[0].remedy).toBeUndefined();
   });
 
-  test("where it cannot be written, with what to do", () => {
+  test("a setting that cannot be written is reported with what to do", () => {
     const [first] = checkConntrack([{ ...max, writable: false }]);
     expect(first.what).toMatch(/; net\.netfilter\.nf_conntrack_max cannot be written from here$/);
     expect(first.remedy).toMatch(/--init-only: sysctl -w$/);
@@ -210,7 +210,7 @@ describe("checkConntrack", () => {
     ).toMatchObject([{ level: "ok" }]);
   });
 
-  test("what cannot be read yet is a note", () => {
+  test("an unreadable setting is a note", () => {
     expect(said(checkConntrack([{ ...max, present: undefined }]))).toEqual([
       "note: not to be read yet, and set with the first start: net.netfilter.nf_conntrack_max",
     ]);
@@ -243,7 +243,7 @@ describe("checkDetector", () => {
     expect(detector(fields)).toEqual([text]);
   });
 
-  test("an interface that is not there is a problem, a prefix that none has a note", () => {
+  test("a missing interface is a problem, and a prefix without interfaces is a note", () => {
     expect(detector({ detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "br0" } })[0]).toMatch(
       /^problem: there is no interface br0/,
     );
@@ -252,7 +252,7 @@ describe("checkDetector", () => {
     ).toMatch(/^note: no interface begins with cali/);
   });
 
-  test("a Node without podCIDRs is a problem where they are asked for", () => {
+  test("a Node without podCIDRs is a problem if they are needed", () => {
     expect(detector({ detectLocalMode: "NodeCIDR" }, NODE).at(-1)).toMatch(
       /^problem: detectLocalMode is NodeCIDR, and the Node has no podCIDRs/,
     );
@@ -273,7 +273,7 @@ describe("checkPorts", () => {
   const ports = (facts: Partial<PortFacts>): string =>
     said(checkPorts({ config, listeners: [], local: [], proxyHere: true, ...facts }))[0] ?? "";
 
-  test("free, kube-proxy's own, another program's", () => {
+  test("a port can be free, kube-proxy's own, or another program's", () => {
     expect(ports({})).toBe("ok: healthzBindAddress 0.0.0.0:10256 is free");
     expect(ports({ listeners: [on("::", { pid: 7, name: "kube-proxy" })] })).toMatch(/^ok: .* is kube-proxy's/);
     expect(ports({ listeners: [on("::", { pid: 7, name: "nginx" })] })).toMatch(
@@ -281,12 +281,12 @@ describe("checkPorts", () => {
     );
   });
 
-  test("one that cannot be named is kube-proxy's where that has rules, else a note", () => {
+  test("an unknown owner is kube-proxy if it has rules, and otherwise a note", () => {
     expect(ports({ listeners: [on("0.0.0.0")] })).toMatch(/^ok: .* cannot be seen from here: kube-proxy's/);
     expect(ports({ listeners: [on("0.0.0.0")], proxyHere: false })).toMatch(/^note: /);
   });
 
-  test("another address of the same port does not collide", () => {
+  test("another address with the same port does not collide", () => {
     const other = { ...config, healthzBindAddress: "192.0.2.1:10256" };
     const local = [{ family: "ip", address: "192.0.2.1" }] as const;
     expect(ports({ config: other, local, listeners: [on("127.0.0.1")] })).toBe(
@@ -294,7 +294,7 @@ describe("checkPorts", () => {
     );
   });
 
-  test("an address that the node has not is a note, and a problem where it ends the program", () => {
+  test("an address that the node does not have is a note, and a problem if it ends the program", () => {
     const other = { ...config, healthzBindAddress: "[2001:db8::1]:10256" };
     expect(ports({ config: other })).toMatch(/^note: .* no interface has that address/);
     expect(ports({ config: { ...other, bindAddressHardFail: true } })).toMatch(/^problem: .*bindAddressHardFail/);

@@ -19,7 +19,7 @@ const ofSize = (services: number, each: number) => {
 };
 
 /** Measured with `npm run bench -- memory` and `services`. */
-describe("footprintOf is near what was measured", () => {
+describe("footprintOf is close to the measurements", () => {
   test.each([
     [1000, 10, 92, 2.3],
     [10_000, 10, 122, 19.9],
@@ -39,14 +39,14 @@ describe("footprintOf is near what was measured", () => {
     expect(footprintOf(ofSize(services, each)).loadMs / ms).toBeCloseTo(1, 1);
   });
 
-  test("each CPU keeps counts of its own", () => {
+  test("each CPU keeps its own counters", () => {
     const rules = new Map([["ip6", { elements: 4000, counting: 1000 }]] as const);
     const of = (cpus: number): number => footprintOf({ services: 1000, endpoints: 2000, rules, cpus }).kernel;
     expect(of(128) - of(2)).toBe(126 * 16 * 1000);
   });
 });
 
-test("what a report says of it", () => {
+test("the report names the estimate", () => {
   expect(checkFootprint(ofSize(10_000, 10))).toEqual([
     {
       ...{ level: "ok", area: "objects", check: "footprint" },
@@ -65,7 +65,7 @@ describe("countElements", () => {
     return countElements({ family: "ip", options: OPTIONS, services });
   };
 
-  test("a VIP is two elements and one for each endpoint; so is a node port", async () => {
+  test("a VIP takes two elements and one for each endpoint, and so does a node port", async () => {
     const none = await count({}, ["10.1.0.1"]);
     expect(none.counting).toBe(1);
     expect((await count({}, ["10.1.0.1", "10.1.0.2", "10.1.0.3"])).elements - none.elements).toBe(2);

@@ -67,7 +67,7 @@ const said = (facts: Partial<HookFacts>): string[] =>
 const DROPPING = [{ family: "ip", table: "filter", chain: "FORWARD", command: "iptables -I FORWARD" }];
 
 describe("a policy that drops forwarded packets", () => {
-  test("is a problem where kube-proxy's rules alone accept", async () => {
+  test("is a problem if only kube-proxy's rules accept", async () => {
     const chains = await read("filter", {
       FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")]] },
       "KUBE-FORWARD": { rules: [[accept]] },
@@ -77,7 +77,7 @@ describe("a policy that drops forwarded packets", () => {
     ]);
   });
 
-  test("is a note where another program's rule may accept, be it in a chain of its own", async () => {
+  test("is a note if another program's rule may accept, even in its own chain", async () => {
     const chains = await read("filter", {
       FORWARD: { base: FORWARD, rules: [[jump("KUBE-FORWARD")], [jump("FLANNEL-FWD")]] },
       "KUBE-FORWARD": {},
@@ -96,12 +96,12 @@ describe("a policy that drops forwarded packets", () => {
 describe("rules that drop packets to services", () => {
   const problems = [{ what: "chain f drops packets to default/web", remedy: "accept them" }];
 
-  test("are problems, and beside kube-proxy's rules in iptables, which go, notes", () => {
+  test("are problems, and notes if they are kube-proxy's rules in iptables, which are removed", () => {
     expect(said({ firewalls: { problems } })).toEqual(["problem: chain f drops packets to default/web"]);
     expect(said({ firewalls: { problems }, mode: IPTABLES })).toEqual(["note: chain f drops packets to default/web"]);
   });
 
-  test("by a chain's policy are told once: as what the policy does to all, or to these services", async () => {
+  test("by a chain's policy are reported once: for all packets, or for these services", async () => {
     const dropped = "chain FORWARD (hook forward) of table ip filter drops packets to default/web: by policy";
     const policyOf = "ip filter FORWARD";
     const firewalls = { problems: [{ what: dropped, remedy: "accept them", policyOf }, ...problems] };
@@ -113,7 +113,7 @@ describe("rules that drop packets to services", () => {
     expect(said({ chains, dropping: DROPPING, firewalls })).toEqual([forAll, others]);
   });
 
-  test("are not ruled out for services that were not checked, or if that depends on more than is known", () => {
+  test("are not ruled out for services that were not checked, or if the result depends on unknown facts", () => {
     const check = {
       checked: 2,
       services: 3,
@@ -135,7 +135,7 @@ describe("rules that drop packets to services", () => {
 });
 
 describe("NAT", () => {
-  test("jumps of kube-proxy's alone are none", async () => {
+  test("does not include kube-proxy's own jumps", async () => {
     const chains = await read("nat", {
       PREROUTING: { base: NAT, rules: [[jump("KUBE-SERVICES")]] },
       "KUBE-SERVICES": { rules: [[accept]] },
@@ -143,7 +143,7 @@ describe("NAT", () => {
     expect(said({ chains })).toEqual(["ok: no other program's rules are in the way of services"]);
   });
 
-  test("of other programs is named, with whose it is", async () => {
+  test("NAT of other programs is named with its owner", async () => {
     const chains = await read("nat", {
       PREROUTING: { base: NAT, rules: [[jump("CNI-HOSTPORT-DNAT")]] },
       "CNI-HOSTPORT-DNAT": { rules: [[accept]] },
@@ -153,14 +153,14 @@ describe("NAT", () => {
     ]);
   });
 
-  test("of the older iptables, too", () => {
+  test("NAT of the older iptables is named, too", () => {
     expect(said({ legacyNat: [{ family: "ip", chains: ["DOCKER"] }] })).toEqual([
       "note: nat of the older iptables (ip) has chains of other programs (Docker: DOCKER), which may see packets before our rules",
     ]);
   });
 });
 
-test("nft-proxier's own tables are no other program's", async () => {
+test("does not include nft-proxier's own tables", async () => {
   for (const table of ["kube-proxy", "nft-proxier-handover", "nft-proxier-flowtable"]) {
     expect(await read(table, { "nat-prerouting": { base: NAT, rules: [[accept]] } })).toEqual([]);
   }
@@ -181,7 +181,7 @@ describe("untracked packets", () => {
     ]);
   });
 
-  test("other targets are none", async () => {
+  test("other targets are not reported", async () => {
     const chains = await read("raw", { PREROUTING: { base: raw, rules: [[target("LOG")]] } });
     expect(said({ chains })).toEqual([expect.stringMatching(/^ok/)]);
   });
@@ -208,7 +208,7 @@ test("flowtables, bridges and Cilium are notes", async () => {
   ]);
 });
 
-describe("the bit of the packet mark that asks for masquerading", () => {
+describe("the masquerade bit of the packet mark", () => {
   const word = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
   const load: Expr = { type: "meta", key: MetaKey.mark, dreg: 1 };
   const store: Expr = { type: "meta", key: MetaKey.mark, sreg: 1 };
@@ -246,8 +246,8 @@ describe("the bit of the packet mark that asks for masquerading", () => {
     ["set with others", forward, or(0x14000), SETS],
     ["set with the whole mark", mangle, [{ type: "immediate", dreg: 1, data: word(0x4000) }, store], SETS],
     ["set by iptables' MARK", mangle, [compat("target", "MARK", 2, 0x4000, 0x4000)], SETS],
-    ["set where nothing is masqueraded any more", input, or(0x4000), undefined],
-    ["set behind us", late, or(0x4000), undefined],
+    ["set after the last masquerading", input, or(0x4000), undefined],
+    ["set after our rules", late, or(0x4000), undefined],
     ["another bit is set", forward, or(0x2000), undefined],
     ["another bit is set by MARK", mangle, [compat("target", "MARK", 2, 0x2000, 0x2000)], undefined],
     ["cleared with the whole mark", forward, [{ type: "immediate", dreg: 1, data: word(1) }, store], CLEARS],
@@ -260,10 +260,10 @@ describe("the bit of the packet mark that asks for masquerading", () => {
     ],
     ["another bit restored", forward, [compat("target", "CONNMARK", 1, 0, 0x80, 0x80, 2)], undefined],
     ["cleared before it is set", mangle, [{ type: "immediate", dreg: 1, data: word(1) }, store], undefined],
-    ["looked at", forward, [load, bitwise(0x4000, 0), cmp], LOOKS],
-    ["looked at by iptables' mark", forward, [compat("match", "mark", 1, 0x4000, 0x4000, 0)], LOOKS],
-    ["another bit looked at", forward, [load, bitwise(0x8000, 0), cmp], undefined],
-    ["the whole mark looked at", forward, [load, cmp], undefined],
+    ["matched", forward, [load, bitwise(0x4000, 0), cmp], LOOKS],
+    ["matched by iptables' mark", forward, [compat("match", "mark", 1, 0x4000, 0x4000, 0)], LOOKS],
+    ["another bit matched", forward, [load, bitwise(0x8000, 0), cmp], undefined],
+    ["the whole mark matched", forward, [load, cmp], undefined],
     [
       "the mark of the connection",
       forward,

@@ -24,9 +24,9 @@ describe("modesOf", () => {
     ["ours", { tables: [{ family: "ip", whose: "ours", nodePorts: 0 }] }, ["nft-proxier"]],
     ["chains in iptables-nft", { iptables: [NAT] }, ["iptables"]],
     ["the older iptables", { foreign: [LEGACY] }, ["iptables"]],
-    ["IPVS, whose mode has chains in iptables too", { iptables: [NAT], foreign: [IPVS] }, ["ipvs"]],
+    ["IPVS, whose mode has chains in iptables, too", { iptables: [NAT], foreign: [IPVS] }, ["ipvs"]],
     [
-      "a change of mode before",
+      "an earlier change of mode",
       { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }], iptables: [NAT] },
       ["nftables", "iptables"],
     ],
@@ -36,17 +36,17 @@ describe("modesOf", () => {
 });
 
 describe("checkMode", () => {
-  test("nothing of kube-proxy's is ok", () => {
+  test("no tables of kube-proxy are ok", () => {
     expect(said({})).toEqual(["ok: no rules of kube-proxy's are on this node: nothing is taken over or removed"]);
   });
 
-  test("the copy that a handover left is no other program's, and goes", () => {
+  test("a handover's copy is not another program's, and is removed", () => {
     expect(said({ handover: ["ip"] })).toEqual([
       "ok: table ip nft-proxier-handover is the copy that handover has left: removed once our rules are in force",
     ]);
   });
 
-  test("chains that other programs jump to are a note beside the removed ones", () => {
+  test("chains that other programs jump to are a note next to the removed ones", () => {
     const kept = [{ chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" }];
     expect(said({ iptables: [{ ...NAT, kept }] })).toEqual([
       "ok: ip nat of iptables-nft has 12 chains of kube-proxy's: removed with 3 jumps to them once our rules are in force",
@@ -54,7 +54,7 @@ describe("checkMode", () => {
     ]);
   });
 
-  test("a table that another program owns is a problem, whatever is in it", () => {
+  test("a table that another program owns is a problem, whatever its contents", () => {
     const [first] = checkMode({
       ...NOTHING,
       tables: [{ family: "ip6", whose: "kube-proxy's", owner: 7, nodePorts: 0 }],
@@ -65,7 +65,7 @@ describe("checkMode", () => {
     });
   });
 
-  test("one that a running nft-proxier owns is a note", () => {
+  test("a table that a running nft-proxier owns is a note", () => {
     const [first] = checkMode({ ...NOTHING, tables: [{ family: "ip", whose: "ours", owner: 7, nodePorts: 0 }] });
     expect(first).toMatchObject({ level: "note" });
   });

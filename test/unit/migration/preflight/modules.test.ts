@@ -52,8 +52,8 @@ const lists = async (
 const read = (ipv6 = false): Promise<ModuleFacts> => readModules(ipv6, root, RELEASE);
 const said = (facts: ModuleFacts): string[] => checkModules(facts).map(({ level, what }) => `${level}: ${what}`);
 
-describe("what a look may ask of the kernel", () => {
-  test("all, where every module is loaded or built in", async () => {
+describe("questions that an inspection may ask the kernel", () => {
+  test("all, if every module is loaded or built in", async () => {
     await loaded(ALL.slice(2));
     await lists(ALL.slice(0, 2), []);
     const facts = await read();
@@ -61,7 +61,7 @@ describe("what a look may ask of the kernel", () => {
     expect(said(facts)).toEqual(["ok: every module that the rules need is loaded or built in"]);
   });
 
-  test("its tables, but not the rules, where one of them would load a module", async () => {
+  test("its tables but not the rules, if one of them would load a module", async () => {
     await loaded(ALL.filter((name) => name !== "nft_numgen"));
     await lists([], ALL, "host/lib/modules");
     const facts = await read();
@@ -69,13 +69,13 @@ describe("what a look may ask of the kernel", () => {
     expect(said(facts)).toEqual(["ok: not loaded, and loaded by the kernel with the first write: nft_numgen"]);
   });
 
-  test("nothing, where nf_tables itself would be loaded", async () => {
+  test("none, if nf_tables itself would be loaded", async () => {
     await loaded([]);
     await lists([], ALL);
     expect(mayRead(await read())).toBe(false);
   });
 
-  test("all, where the kernel loads none: without modules, or with none to come", async () => {
+  test("all, if the kernel loads no modules: without module support, or without files", async () => {
     expect(said(await read())).toEqual([expect.stringMatching(/^ok: this kernel loads no modules/)]);
     await loaded(["nf_tables"]);
     await file("proc/sys/kernel/modules_disabled", "1\n");
@@ -91,7 +91,7 @@ describe("what a look may ask of the kernel", () => {
 });
 
 describe("checkModules", () => {
-  test("a module that is nowhere is a problem; without that of connection tracking less is done", async () => {
+  test("a missing module is a problem; without that of connection tracking, less is checked", async () => {
     await loaded(ALL.filter((name) => !["nft_fib_ipv4", "nf_conntrack_netlink"].includes(name)));
     await lists([], []);
     expect(said(await read())).toEqual([
@@ -100,14 +100,14 @@ describe("checkModules", () => {
     ]);
   });
 
-  test("if lists of modules cannot be read, a module that is not loaded is unknown", async () => {
+  test("a module that is not loaded is unknown if the lists of modules cannot be read", async () => {
     await loaded(ALL);
     expect(said(await read(true))).toEqual([
       "note: neither loaded nor known to be there: nft_fib_ipv6, nft_reject_ipv6",
     ]);
   });
 
-  test("a module of /sys/module is loaded, too; names of files may have hyphens", async () => {
+  test("a module of /sys/module is loaded, too, and names of files may have hyphens", async () => {
     await loaded(ALL.slice(1));
     await mkdir(join(root, "sys/module/nf_tables"), { recursive: true });
     await lists(["nft-fib-ipv6", "nft_reject_ipv6"], []);

@@ -13,7 +13,7 @@ const FINDINGS: readonly Finding[] = [
   { level: "problem", area: "configuration", check: "config", what: "worse", remedy: "correct it" },
 ];
 
-test("problems come first, in the order of areas; each line says what to do", () => {
+test("problems are listed first, in the order of areas, and each line says what to do", () => {
   const findings = inOrder(FINDINGS);
   const text = reportText({
     ...KIND,
@@ -38,7 +38,7 @@ test("problems come first, in the order of areas; each line says what to do", ()
   ]);
 });
 
-test("a report that lacks something never says that nothing is in the way", () => {
+test("an incomplete report never says that there are no obstacles", () => {
   const findings = FINDINGS.slice(0, 1);
   const about = { ...KIND, nodeName: "n", version: "1", kernel: "6.1", ready: true, findings };
   const last = (unchecked: readonly string[]): string | undefined =>
@@ -51,11 +51,11 @@ test("a report that lacks something never says that nothing is in the way", () =
   );
 });
 
-test("of many names a few are said", () => {
+test("a few of many names are listed", () => {
   expect([named(["a", "b"], 2), named(["a", "b", "c"], 2)]).toEqual(["a, b", "a, b and 1 more"]);
 });
 
-test("listeners are read with their addresses, and who has them", async () => {
+test("listeners are read with their addresses and programs", async () => {
   const root = await mkdtemp(join(tmpdir(), "nft-proxier-listeners-"));
   try {
     await mkdir(join(root, "proc/self/net"), { recursive: true });

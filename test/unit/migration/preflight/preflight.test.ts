@@ -63,7 +63,7 @@ const fake = (): PreflightKernel & FakeKernel =>
 const said = (findings: readonly Finding[], check: string): string[] =>
   findings.filter((one) => one.check === check).map(({ level, what }) => `${level}: ${what}`);
 
-test("where asking would load nf_tables, that is said, and what /proc has is told all the same", async () => {
+test("if asking would load nf_tables, the report says so, and still has the facts from /proc", async () => {
   await file("proc/modules", "ip_tables 1 0 - Live 0x0\n");
   await file("proc/net/ip_tables_names", "nat\n");
   const findings = await findingsWith();
@@ -77,7 +77,7 @@ test("where asking would load nf_tables, that is said, and what /proc has is tol
   expect(findings.some(({ level }) => level === "problem")).toBe(false);
 });
 
-test("a kernel that may be asked, but not with the rules, is not given any", async () => {
+test("a kernel that may be asked for its tables only is not sent any rules", async () => {
   const kernel = fake();
   const commit = kernel.commit.bind(kernel);
   let commits = 0;
@@ -89,7 +89,7 @@ test("a kernel that may be asked, but not with the rules, is not given any", asy
   ]);
 });
 
-test("the older iptables: kube-proxy's chains are its mode's, others' are named by whose they are", async () => {
+test("the older iptables: kube-proxy's chains belong to its mode, and others are named with their owner", async () => {
   await file("proc/net/ip_tables_names", "nat\nfilter\n");
   const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
@@ -100,7 +100,7 @@ test("the older iptables: kube-proxy's chains are its mode's, others' are named 
   expect(said(findings, "rules")).toEqual([expect.stringMatching(/^ok: IPv4: this kernel takes the rules/)]);
 });
 
-test("VIPs that the IPVS mode gives the node are no addresses that node ports would lose", async () => {
+test("VIPs that the IPVS mode adds to the node are not counted as addresses of node ports", async () => {
   await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
   const kernel = fake();
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "kube-ipvs0")]);
@@ -111,7 +111,7 @@ test("VIPs that the IPVS mode gives the node are no addresses that node ports wo
   expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
 });
 
-test("no forwarding, and a full connection tracking table, are notes: they are so now as well", async () => {
+test("disabled forwarding and a full connection tracking table are notes, because they exist already", async () => {
   await file("proc/sys/net/ipv4/ip_forward", "0\n");
   await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
   await file("proc/sys/net/netfilter/nf_conntrack_max", "1000\n");

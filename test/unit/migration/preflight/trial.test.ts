@@ -39,7 +39,7 @@ const tried = (kernel: Kernel): Promise<TrialResult> =>
 const said = (result: TrialResult): string[] => checkTrial(result, false).map(({ level, what }) => `${level}: ${what}`);
 
 describe("tryRules", () => {
-  test("what the kernel takes is ok, and nothing of it is committed", async () => {
+  test("rules that the kernel accepts are ok, and nothing is committed", async () => {
     const kernel = new LackingKernel(() => false);
     const { id } = await kernel.generation();
     const result = await tried(kernel);
@@ -50,7 +50,7 @@ describe("tryRules", () => {
     expect([await kernel.tables(), (await kernel.generation()).id]).toEqual([[], id]);
   });
 
-  test("what every node needs and the kernel has not is a problem", async () => {
+  test("a missing feature that every node needs is a problem", async () => {
     const result = await tried(new LackingKernel(uses("masq")));
     expect(said(result)).toEqual([
       expect.stringMatching(/^problem: IPv4: this kernel refuses the rules: .*nat-postrouting/),
@@ -58,14 +58,14 @@ describe("tryRules", () => {
     expect(result.services.outcome).toBe("not made");
   });
 
-  test("what services need alone is another", async () => {
+  test("a missing feature that only services need is a separate problem", async () => {
     const result = await tried(new LackingKernel(uses("numgen")));
     expect(said(result)).toEqual([
       expect.stringMatching(/^problem: IPv4: this kernel takes the rules, but refuses what services need: /),
     ]);
   });
 
-  test("without counters of elements the rules are tried without, and it is said", async () => {
+  test("a kernel without element counters is reported, and the rules are tried without them", async () => {
     const counted = (op: Op): boolean => op.kind === "elements" && "elements" in op && op.elements.counters === true;
     const refuses = new LackingKernel(() => false);
     const commit = refuses.commit.bind(refuses);
@@ -80,7 +80,7 @@ describe("tryRules", () => {
     ]);
   });
 
-  test("more elements than a batch should hold are not sent", async () => {
+  test("more elements than the maximum of a batch are not sent", async () => {
     const kernel = new LackingKernel(() => false);
     const { EndpointList } = await import("../../../../src/objects/endpoint-list.js");
     const endpoints = Array.from({ length: 20_000 }, (_, i) => ({

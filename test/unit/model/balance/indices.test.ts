@@ -15,14 +15,14 @@ const ids = (endpoints: EndpointList): string[] => [...endpoints].map(({ address
 describe.each(["ip", "ip6"] as const)("assignIndices of family %s", (family) => {
   const cases: [name: string, before: number[], wanted: number[], after: number[]][] = [
     ["keeps the given order at first", [], [3, 1, 2], [3, 1, 2]],
-    ["keeps everything when nothing changes, in whatever order it comes", [1, 2, 3], [3, 1, 2], [1, 2, 3]],
-    ["replaces one in its place", [1, 2, 3], [3, 4, 1], [1, 4, 3]],
-    ["grows at the end", [1, 2], [2, 5, 1], [1, 2, 5]],
-    ["moves the last into the hole when it shrinks", [1, 2, 3, 4], [1, 4, 3], [1, 4, 3]],
-    ["moves nothing when the last goes", [1, 2, 3], [2, 1], [1, 2]],
-    ["fills several holes with those from beyond the end", [1, 2, 3, 4, 5], [3, 4, 5], [4, 5, 3]],
+    ["keeps everything if only the order of the input changes", [1, 2, 3], [3, 1, 2], [1, 2, 3]],
+    ["replaces an endpoint in its place", [1, 2, 3], [3, 4, 1], [1, 4, 3]],
+    ["adds new endpoints at the end", [1, 2], [2, 5, 1], [1, 2, 5]],
+    ["moves the last endpoint into the gap when it shrinks", [1, 2, 3, 4], [1, 4, 3], [1, 4, 3]],
+    ["moves nothing when the last endpoint is removed", [1, 2, 3], [2, 1], [1, 2]],
+    ["fills several gaps with endpoints from beyond the end", [1, 2, 3, 4, 5], [3, 4, 5], [4, 5, 3]],
     ["empties", [1, 2], [], []],
-    ["starts over when all are new", [1, 2], [3, 4, 5], [3, 4, 5]],
+    ["starts again when all endpoints are new", [1, 2], [3, 4, 5], [3, 4, 5]],
   ];
   it.each(cases)("%s", (_name, before, wanted, after) => {
     expect(ids(assignIndices(listOf(family, before), listOf(family, wanted)))).toEqual(ids(listOf(family, after)));
@@ -31,10 +31,10 @@ describe.each(["ip", "ip6"] as const)("assignIndices of family %s", (family) => 
 
 describe("arrange", () => {
   it.each([
-    ["fills places where nothing known stood", [-1, 1, -1], [1, 2, 3]],
-    ["keeps each endpoint once though it stood twice", [2, 2, 0], [3, 2, 1]],
-    ["keeps in its place what stood elsewhere too", [1, 1], [1, 2, 3]],
-    ["knows nothing of what stood beyond the end", [1, 2, 0, 0, -1], [2, 3, 1]],
+    ["fills places that held no known endpoint", [-1, 1, -1], [1, 2, 3]],
+    ["keeps each endpoint once, even if it had two places", [2, 2, 0], [3, 2, 1]],
+    ["keeps an endpoint in its place, even if it had another place, too", [1, 1], [1, 2, 3]],
+    ["ignores endpoints beyond the end", [1, 2, 0, 0, -1], [2, 3, 1]],
   ])("%s", (_name, stood, after) => {
     expect(ids(arrange(stood, list(1, 2, 3)))).toEqual(ids(list(...after)));
   });

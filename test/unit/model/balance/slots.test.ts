@@ -105,13 +105,13 @@ function moved(family: Family, count: number, gone: number, slots?: number): num
 
 describe.each(FAMILIES)("slots of %s endpoints", (family) => {
   it.each(someOf([2, 3, 5, 10, 20, 32, 50, 100, 128, 130, 160, 200, 300, 450, 1000], 5))(
-    "%i: one that goes moves at most 1.5 % of the others' clients",
+    "%i: a removed endpoint moves at most 1.5 % of the others' clients",
     (count) => {
       for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
     },
   );
 
-  it("of 2 to 1,024: one that goes moves at most 1.5 % of the others' clients, and 0.9 % on average", () => {
+  it("2 to 1,024 endpoints: a removed endpoint moves at most 1.5 % of the others' clients, and 0.9 % on average", () => {
     const sizes = Array.from({ length: 200 }, (_, i) => i + 2).filter((size) => size < 64 || size % 3 === 1);
     // Sizes for which 1.15 of the share is just about a whole number of slots; places are split from 126 on.
     sizes.push(122, 126, 128, 208, 282, 410, 511, 512, 1000, 1024);
@@ -126,18 +126,18 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     expect(sum(shares) / shares.length).toBeLessThanOrEqual(0.009);
   }, 60_000);
 
-  it.each([33, 127])("do not move more when a list of %i takes the step to fewer slots", (count) => {
+  it.each([33, 127])("do not move more when a list of %i changes to fewer slots", (count) => {
     const slots = [count, count - 1].map((endpoints) => slotCount(endpoints, { slots: 0 }));
     expect(slots[0]).toBe(4 * slots[1]);
     for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
   });
 
-  it.each(SLOT_COUNTS)("of %i as asked for, as well", (slots) => {
+  it.each(SLOT_COUNTS)("%i with a requested number of slots move no more, either", (slots) => {
     for (const count of [2, 8]) expect(moved(family, count, 1, slots)).toBeLessThanOrEqual(0.015);
   });
 
   it.each([2, 3, 10, 32, 33, 100, 126, 127, 200, 300, 1000, 1024])(
-    "%i: none has much more than its share, and each has half of it",
+    "%i: no endpoint has much more than its share, and each has at least half of it",
     (count) => {
       const list = pods(family, count);
       const slots = assignSlots(list, slotCount(count, { slots: 0 }));
@@ -149,7 +149,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     },
   );
 
-  it("do not depend on the order in which endpoints came", () => {
+  it("do not depend on the order of the endpoints", () => {
     const list = pods(family, 40);
     const other = list.pick(Array.from({ length: 40 }, (_, i) => (i * 7) % 40));
     expect(served(other)).toEqual(served(list));
@@ -160,13 +160,13 @@ describe("slots with weights", () => {
   const list = pods("ip", 4);
   const counted = (slots: Uint16Array): number[] => [0, 1, 2, 3].map((i) => slots.filter((one) => one === i).length);
 
-  it("are what the weights say, to a whole slot, where chance draws", () => {
+  it("match the weights to a whole slot if the choice is random", () => {
     expect(counted(shareSlots(list, 1024, [1, 2, 5, 0], () => -1))).toEqual([128, 256, 640, 0]);
     const thirds = counted(shareSlots(list, 1024, [1, 1, 1, 0], () => -1));
     expect(thirds.toSorted((a, b) => a - b)).toEqual([0, 341, 341, 342]);
   });
 
-  it("are hardly more where the client decides, and others' clients stay when a weight changes", () => {
+  it("are hardly more if the client decides, and others' clients stay when a weight changes", () => {
     const weights = [1, 2, 5, 4];
     const [before, after] = [weights, weights.with(3, 0)].map((w) => assignSlots(list, 4096, w));
     for (const [i, count] of counted(before).entries()) {
@@ -179,21 +179,21 @@ describe("slots with weights", () => {
     );
   });
 
-  it("stay where they are as far as the weights allow, where chance draws", () => {
+  it("stay in place as far as the weights allow if the choice is random", () => {
     const before = shareSlots(list, 1024, [1, 2, 5, 0], () => -1);
     const after = shareSlots(list, 1024, [2, 2, 4, 0], (slot) => before[slot]);
     expect(counted(after)).toEqual([256, 256, 512, 0]);
     expect(before.filter((endpoint, slot) => after[slot] !== endpoint)).toHaveLength(128);
   });
 
-  it.each([true, false])("are at least one for each that has a weight, by chance: %s", (chance) => {
+  it.each([true, false])("are at least one for each endpoint with a weight, with random choice: %s", (chance) => {
     const many = pods("ip", 101);
     const weights = Array.from({ length: 101 }, (_, i) => (i === 7 ? 1 : i === 8 ? 0 : 1000));
     const slots = chance ? shareSlots(many, 16_384, weights, () => -1) : assignSlots(many, 16_384, weights);
     expect([7, 8].map((i) => slots.filter((one) => one === i).length)).toEqual([1, 0]);
   });
 
-  it("are as many as the least weight needs", () => {
+  it("are as many as the smallest weight needs", () => {
     const weights = new Map([[list.id(0), 1000]]);
     const { cluster: slots } = runAtOnce(slotsOfOne(list, { by: "chance", slots: 0, weights }));
     expect(slots.length).toBe(16_384);
@@ -229,7 +229,7 @@ describe("the number of slots", () => {
     ]);
   });
 
-  it("is refused where endpoints are more: none is skipped, or taken for another", () => {
+  it("is refused if there are more endpoints: none is skipped or confused with another", () => {
     const list = pods("ip", 257);
     expect(() => assignSlots(list, 256)).toThrow("257 endpoints for 256 slots");
     expect(
@@ -253,7 +253,7 @@ describe("slots of a thousand endpoints", () => {
     expect(pieces).toBeGreaterThan(30);
   });
 
-  it("hold the event loop for a few ms at a time, however many services have them", async () => {
+  it("block the event loop for a few ms at a time, however many services have them", async () => {
     const views = Array.from({ length: 60 }, (_, i) => ({
       ...VIEW,
       service: `shop/web-${i}`,
@@ -268,13 +268,13 @@ describe("slots of a thousand endpoints", () => {
     expect(watch.stop().ownMs).toBeLessThan(patience(25));
   });
 
-  it("need one piece where chance draws", () => {
+  it("need one piece if the choice is random", () => {
     const work = slotsOfOne(pods("ip", 1000), { ...balance, by: "chance" });
     expect(work.next().done).toBe(true);
   });
 });
 
-it("endpoints with the same hash have slots, in an order that does not depend on which comes first", () => {
+it("endpoints with the same hash have slots, in an order that does not depend on the input order", () => {
   const found = new Map<number, number>();
   const words = (i: number): number[] => [i, Math.imul(i, 0x9e3779b1), 0, 0];
   const numbers = Array.from({ length: 200_000 }, (_, i) => i);

@@ -44,17 +44,17 @@ describe("a list in pieces", () => {
       "with another list before",
       JSON.stringify({ other: [1, [2]], ...TYPE, metadata: META, items: ITEMS, more: [{}] }),
     ],
-  ])("%s, however it is cut", (_how, text) => {
+  ])("%s: it can be split anywhere", (_how, text) => {
     for (const pieces of cuts(`${text}\n`)) expect(readList(pieces)).toEqual({ items: ITEMS, meta: EXPECTED });
   });
 
-  test("one with sorted fields, whose items name their kind", () => {
+  test("a list with sorted fields, whose items name their kind, is read", () => {
     const items = ITEMS.map((item) => ({ apiVersion: "v1", kind: "Service", ...item }));
     const text = JSON.stringify({ apiVersion: "v1", items, kind: "ServiceList", metadata: META });
     for (const pieces of cuts(text)) expect(readList(pieces)).toEqual({ items, meta: EXPECTED });
   });
 
-  test("an empty one, and one whose items are null", () => {
+  test("an empty list is read, and one whose items are null", () => {
     for (const items of ["[]", "null", "[ ]"]) {
       const text = `{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":${items}}`;
       const meta = { resourceVersion: "7", continue: "", remaining: undefined };
@@ -62,7 +62,7 @@ describe("a list in pieces", () => {
     }
   });
 
-  test("one that breaks off is no list, wherever it does", () => {
+  test("an incomplete list is refused, wherever it breaks off", () => {
     const text = JSON.stringify({ ...TYPE, metadata: META, items: ITEMS });
     for (let at = 0; at < Buffer.byteLength(text); at++) {
       expect(() => readList([Buffer.from(text).subarray(0, at)])).toThrow(ProtocolError);
@@ -83,7 +83,7 @@ describe("a list in pieces", () => {
     '{"metadata":{},"items":[1]}',
     '{"metadata":{},"items":[{}],"items":[]}',
     '{"metadata":{},"items":[{}],"items":null}',
-  ])("%s is no list", (text) => {
+  ])("%s is not a list", (text) => {
     const typed = text.replace('{"metadata"', '{"kind":"ServiceList","apiVersion":"v1","metadata"');
     for (const pieces of cuts(typed)) expect(() => readList(pieces)).toThrow(ProtocolError);
   });
@@ -110,8 +110,8 @@ describe("a list in pieces", () => {
     ["that is a Table", { kind: "Table", apiVersion: "meta.k8s.io/v1", rows: [] }, /its kind is "Table"/],
     ["without items", TYPE, /its field items is missing/],
     ["whose items are an object", { ...TYPE, items: {} }, /its field items is no list of objects/],
-    ["of which nothing is said", {}, /its kind is missing/],
-  ])("a list %s is refused before an item is handed out", (_what, list, message) => {
+    ["without any description", {}, /its kind is missing/],
+  ])("a list %s is refused before any item is passed on", (_what, list, message) => {
     const text = JSON.stringify({ metadata: META, ...list });
     for (const pieces of cuts(text)) {
       const body = new ListBody(SERVICES);
@@ -129,7 +129,7 @@ describe("a list in pieces", () => {
 
   test.each([
     ["an item", '{"kind":"ServiceList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"'],
-    ["a field beside the items", '{"kind":"'],
+    ["a field next to the items", '{"kind":"'],
   ])("%s of more than 8 MiB is refused while it arrives", (_what, beginning) => {
     const body = new ListBody(SERVICES);
     const chunk = Buffer.alloc(1 << 20, "x");
@@ -141,7 +141,7 @@ describe("a list in pieces", () => {
     expect(() => read(2)).toThrow(/^a value in the list of more than 8 MiB is larger than any object can be$/);
   });
 
-  test("a list of many objects may be larger than an object", () => {
+  test("a list of many objects may be larger than the maximum of one object", () => {
     const body = new ListBody(SERVICES);
     const item = Buffer.from(JSON.stringify({ metadata: { name: "x".repeat(1 << 20) } }));
     const read = (text: Buffer | string) => [...body.push(Buffer.from(text))].length;
@@ -160,7 +160,7 @@ describe("a watch in pieces", () => {
     { type: "DELETED", object: { ...SERVICES } },
   ];
 
-  test("however it is cut, with or without empty lines", () => {
+  test("events can be split anywhere, with or without empty lines", () => {
     for (const separator of ["\n", "\r\n", "\n\n"]) {
       const text = EVENTS.map((event) => JSON.stringify(event) + separator).join("");
       for (const pieces of cuts(text)) {
@@ -171,13 +171,13 @@ describe("a watch in pieces", () => {
     }
   });
 
-  test("an event that is not over is not delivered", () => {
+  test("an incomplete event is not delivered", () => {
     const body = new WatchBody(SERVICES);
     expect([...body.push(Buffer.from('{"type":"ADDED"'))]).toEqual([]);
     expect(body.midLine).toBe(true);
   });
 
-  test("an ERROR event is an error with the code of its Status; events before it count", () => {
+  test("an ERROR event is an error with the code of its Status, and earlier events count", () => {
     const body = new WatchBody(SERVICES);
     const status = { kind: "Status", code: 410, reason: "Expired", message: "too old resource version: 1 (2)" };
     const events = body.push(
@@ -190,7 +190,7 @@ describe("a watch in pieces", () => {
     expect(() => [...new WatchBody(SERVICES).push(Buffer.from('{"type":"ERROR"}\n'))]).toThrow(StatusError);
   });
 
-  test.each(["no JSON", "7", "null", '{"type":"OTHER"}', "[]"])("%s is no event", (line) => {
+  test.each(["no JSON", "7", "null", '{"type":"OTHER"}', "[]"])("%s is not an event", (line) => {
     expect(() => [...new WatchBody(SERVICES).push(Buffer.from(`${line}\n`))]).toThrow(ProtocolError);
   });
 
@@ -206,7 +206,7 @@ describe("a watch in pieces", () => {
     }
   });
 
-  test("an event of more than 8 MiB is refused while it arrives, in whatever pieces", () => {
+  test("an event of more than 8 MiB is refused while it arrives, however it is split", () => {
     const body = new WatchBody(SERVICES);
     const chunk = Buffer.alloc(1 << 20, "x");
     expect([...body.push(Buffer.from('{"type":"'))]).toEqual([]);

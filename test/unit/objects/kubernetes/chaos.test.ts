@@ -35,7 +35,7 @@ function dice(seed: number): (below: number) => number {
   };
 }
 
-test.each(someOf([1, 2, 3, 4, 5, 6], 3))("seed %i", async (seed) => {
+test.each(someOf([1, 2, 3, 4, 5, 6], 3))("random faults, seed %i", async (seed) => {
   const roll = dice(seed);
   const pick = (below: number) => Math.floor(roll(below));
   api = await ApiServer.start({ bookmarkEveryMs: 30 });

@@ -72,7 +72,7 @@ const failure = (asking: Promise<unknown>) =>
   );
 
 describe("connectToApiServer: credentials", () => {
-  test("a token", async () => {
+  test("a token is sent", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const good = await connect({ kubeconfig: await kubeconfig({ token: "secret" }) });
     expect(await ask(good)).toContain("v1.36.0");
@@ -82,7 +82,7 @@ describe("connectToApiServer: credentials", () => {
     expect(error).toMatchObject({ status: 401, reason: "Unauthorized" });
   });
 
-  test("a token file that rotates goes before a token, and is read again", async () => {
+  test("a rotating token file has priority over a token, and is read again", async () => {
     await serve({ tls: {}, tokens: ["first"] });
     await write("token", "first\n");
     const connection = await connect({ kubeconfig: await kubeconfig({ tokenFile: "token", token: "stale" }) });
@@ -96,7 +96,7 @@ describe("connectToApiServer: credentials", () => {
     await ask(connection);
   });
 
-  test("a token file that is not there is named", async () => {
+  test("a missing token file is named", async () => {
     await serve();
     const connection = await connect({ kubeconfig: await kubeconfig({ tokenFile: "absent" }) });
     const error = await failure(ask(connection));
@@ -104,7 +104,7 @@ describe("connectToApiServer: credentials", () => {
     expect(error.message).toContain(join(directory, "absent"));
   });
 
-  test("a client certificate, replaced by another one while we run", async () => {
+  test("a client certificate can be replaced while we run", async () => {
     await serve({ tls: {}, tokens: ["nobody has it"] });
     const issue = () => api.authority?.client({ commonName: "system:kube-proxy" });
     const write2 = async (pair = issue()) => {
@@ -121,7 +121,7 @@ describe("connectToApiServer: credentials", () => {
     await ask(connection);
   });
 
-  test("a user name and password, and whom to act as", async () => {
+  test("a user name and password, and impersonation, are sent", async () => {
     await serve();
     const user = { username: "jane", password: "p:w", as: "joe", "as-groups": ["a", "b"] };
     await ask(await connect({ kubeconfig: await kubeconfig(user) }));
@@ -131,7 +131,7 @@ describe("connectToApiServer: credentials", () => {
     expect(headers["impersonate-group"]).toBe("a, b");
   });
 
-  test("an exec plugin, whose token is used until it expires", async () => {
+  test("an exec plugin's token is used until it expires", async () => {
     await serve({ tls: {}, tokens: ["from-plugin"] });
     const plugin = `
       const fs = require("node:fs");
@@ -153,7 +153,7 @@ describe("connectToApiServer: credentials", () => {
     expect(JSON.parse(calls[0])).toMatchObject({ kind: "ExecCredential", spec: { interactive: false } });
   });
 
-  test("an exec plugin that hands out a client certificate", async () => {
+  test("an exec plugin can return a client certificate", async () => {
     await serve({ tls: {}, tokens: ["nobody has it"] });
     const pair = api.authority?.client({ commonName: "system:kube-proxy" });
     const status = { clientCertificateData: pair?.cert, clientKeyData: pair?.key };
@@ -180,7 +180,7 @@ describe("connectToApiServer: credentials", () => {
     await ask(connection);
   });
 
-  test("an exec plugin that fails says why", async () => {
+  test("the reason why an exec plugin fails is reported", async () => {
     await serve();
     const exec = { apiVersion: "client.authentication.k8s.io/v1", command: "./no-such-plugin" };
     const error = await failure(ask(await connect({ kubeconfig: await kubeconfig({ exec }) })));
@@ -189,19 +189,19 @@ describe("connectToApiServer: credentials", () => {
 });
 
 describe("connectToApiServer: address of the API server", () => {
-  test("--master alone: no credentials", async () => {
+  test("--master alone has no credentials", async () => {
     await serve();
     expect(await ask(await connect({ master: api.url }))).toContain("v1.36.0");
     expect(api.requests[0].headers.authorization).toBeUndefined();
   });
 
-  test("--master goes before the kubeconfig's server, whose credentials stay", async () => {
+  test("--master overrides the kubeconfig's server, and keeps the credentials", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const file = await kubeconfig({ token: "secret" }, { server: "https://192.0.2.1:1" });
     await ask(await connect({ kubeconfig: file, master: api.url }));
   });
 
-  test("inside a cluster: the service account's token and authority", async () => {
+  test("inside a cluster the service account's token and authority are used", async () => {
     await serve({ tls: {}, tokens: ["sa"] });
     const { hostname, port } = new URL(api.url);
     await write("token", "sa");
@@ -210,7 +210,7 @@ describe("connectToApiServer: address of the API server", () => {
     await ask(await connect({}, { environment, serviceAccountDirectory: directory }));
   });
 
-  test("outside of a cluster it is said what to set", async () => {
+  test("outside of a cluster the message says what to set", async () => {
     const error = await failure(connect({}));
     expect(error).toBeInstanceOf(ConnectionSettingsError);
     expect(error.message).toContain("set clientConnection.kubeconfig");
@@ -219,7 +219,7 @@ describe("connectToApiServer: address of the API server", () => {
     expect(absent.message).toContain(`${directory}/token cannot be read`);
   });
 
-  test("below a path", async () => {
+  test("the address may have a path", async () => {
     await serve();
     const prefix = createServer((request, response) => {
       response.end(`seen ${request.url ?? ""}`);
@@ -229,7 +229,7 @@ describe("connectToApiServer: address of the API server", () => {
     expect(await ask(await connect({ kubeconfig: file }))).toBe("seen /k8s/clusters/c-1/version");
   });
 
-  test("at an IPv6 address", async () => {
+  test("the address may be an IPv6 address", async () => {
     await serve({ host: "::1", tls: {} });
     await ask(await connect({ kubeconfig: await kubeconfig() }));
   });
@@ -243,7 +243,7 @@ describe("connectToApiServer: TLS", () => {
       /has expired; check it and the clocks/,
     ],
     ["a certificate for other hosts", { hosts: ["elsewhere.example"] }, /is for other names; check server/],
-  ])("%s is refused, in words", async (_what, tls, words) => {
+  ])("%s is refused with a readable message", async (_what, tls, words) => {
     await serve({ tls });
     const error = await failure(ask(await connect({ kubeconfig: await kubeconfig() })));
     expect(error).toBeInstanceOf(TransportError);
@@ -251,7 +251,7 @@ describe("connectToApiServer: TLS", () => {
     expect(api.requests).toEqual([]);
   });
 
-  test("an authority that is not trusted is refused; a new one in the file is trusted", async () => {
+  test("an untrusted authority is refused, and a new one in the file is trusted", async () => {
     await serve({ tls: {} });
     await write("ca.crt", new Authority().cert);
     const cluster = { "certificate-authority-data": undefined, "certificate-authority": "ca.crt" };
@@ -262,24 +262,24 @@ describe("connectToApiServer: TLS", () => {
     await ask(connection);
   });
 
-  test("without an authority, those of the system count", async () => {
+  test("without an authority, those of the system are used", async () => {
     await serve({ tls: {} });
     const connection = await connect({ kubeconfig: await kubeconfig({}, { "certificate-authority-data": undefined }) });
     expect((await failure(ask(connection))).message).toMatch(/check certificate-authority/);
   });
 
-  test("tls-server-name says whose certificate to expect", async () => {
+  test("tls-server-name names the expected certificate", async () => {
     await serve({ tls: { hosts: ["kubernetes.default.svc"] } });
     await ask(await connect({ kubeconfig: await kubeconfig({}, { "tls-server-name": "kubernetes.default.svc" }) }));
   });
 
-  test("insecure-skip-tls-verify takes any", async () => {
+  test("insecure-skip-tls-verify accepts any certificate", async () => {
     await serve({ tls: { hosts: ["elsewhere.example"] } });
     const cluster = { "certificate-authority-data": undefined, "insecure-skip-tls-verify": true };
     await ask(await connect({ kubeconfig: await kubeconfig({}, cluster) }));
   });
 
-  test("a server that speaks no TLS", async () => {
+  test("a server without TLS is reported", async () => {
     await serve();
     const file = await kubeconfig({}, { server: api.url.replace("http:", "https:") });
     expect(await failure(ask(await connect({ kubeconfig: file })))).toBeInstanceOf(TransportError);
@@ -287,7 +287,7 @@ describe("connectToApiServer: TLS", () => {
 });
 
 describe("connectToApiServer: proxies", () => {
-  test("proxy-url: through it, with TLS from end to end", async () => {
+  test("proxy-url is used, with end-to-end TLS", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const { port, targets } = await connectProxy();
     const file = await kubeconfig({ token: "secret" }, { "proxy-url": `http://127.0.0.1:${port}` });
@@ -295,7 +295,7 @@ describe("connectToApiServer: proxies", () => {
     expect(targets).toEqual([new URL(api.url).host]);
   });
 
-  test("proxy-url to a SOCKS proxy", async () => {
+  test("proxy-url may name a SOCKS proxy", async () => {
     await serve({ tls: {}, tokens: ["secret"] });
     const { port, targets } = await socksProxy();
     const file = await kubeconfig({ token: "secret" }, { "proxy-url": `socks5://127.0.0.1:${port}` });
@@ -303,7 +303,7 @@ describe("connectToApiServer: proxies", () => {
     expect(targets).toEqual([new URL(api.url).host]);
   });
 
-  test("an unreachable proxy is the reason given", async () => {
+  test("an unreachable proxy is reported as the reason", async () => {
     await serve({ tls: {} });
     const file = await kubeconfig({}, { "proxy-url": "http://127.0.0.1:1" });
     expect((await failure(ask(await connect({ kubeconfig: file })))).message).toContain("127.0.0.1:1");
@@ -311,7 +311,7 @@ describe("connectToApiServer: proxies", () => {
 });
 
 test.each([{ exec: { apiVersion: "client.authentication.k8s.io/v1", command: "/bin/false" } }, {}])(
-  "a duplicate key in a kubeconfig shows no token, with %j",
+  "a duplicate key in a kubeconfig reveals no token, with %j",
   async (user) => {
     const { port } = await socksProxy();
     const server = await listening(createServer((request) => request.destroy()));
@@ -333,7 +333,7 @@ test.each([{ exec: { apiVersion: "client.authentication.k8s.io/v1", command: "/b
 );
 
 describe("connectToApiServer: requests", () => {
-  test("each is reported as client-go counts it", async () => {
+  test("each request is counted as by client-go", async () => {
     await serve();
     const reports: RequestReport[] = [];
     const connection = await connect({ master: api.url }, { onRequest: (report) => reports.push(report) });
@@ -348,7 +348,7 @@ describe("connectToApiServer: requests", () => {
     );
   });
 
-  test("no more than qps and burst allow", async () => {
+  test("requests stay within qps and burst", async () => {
     await serve();
     const connection = await connect({ master: api.url, qps: 20, burst: 2 });
     const from = performance.now();
@@ -357,7 +357,7 @@ describe("connectToApiServer: requests", () => {
     expect(performance.now() - from).toBeGreaterThanOrEqual(190);
   });
 
-  test("a connection is used again, and one that the server has closed does no harm", async () => {
+  test("a connection is reused, and one that the server has closed does no harm", async () => {
     await serve();
     const connection = await connect({ master: api.url });
     await ask(connection);
@@ -366,7 +366,7 @@ describe("connectToApiServer: requests", () => {
     await ask(connection);
   });
 
-  test("a long list comes compressed", async () => {
+  test("a long list is compressed", async () => {
     await serve();
     for (let i = 0; i < 400; i++) {
       api.put({
@@ -381,7 +381,7 @@ describe("connectToApiServer: requests", () => {
   });
 });
 
-test("client-node is not loaded for what needs none of it", async () => {
+test("client-node is not loaded if none of it is needed", async () => {
   vi.doMock("@kubernetes/client-node", () => {
     throw new Error("loaded");
   });

@@ -36,7 +36,7 @@ async function page(token: string, options: { limit?: number; labelSelector?: st
 }
 
 describe("lists", () => {
-  test("pages of one snapshot, whatever changes meanwhile", async () => {
+  test("pages belong to one snapshot, whatever changes meanwhile", async () => {
     for (let i = 0; i < 25; i++) api.put(service(`a/s-${String(i).padStart(2, "0")}`));
     const first = await page("", { limit: 10 });
     expect(first.names).toHaveLength(10);
@@ -52,7 +52,7 @@ describe("lists", () => {
     expect(new Set([first, second, third].map(({ resourceVersion }) => resourceVersion)).size).toBe(1);
   });
 
-  test("items without kind and apiVersion, with what the server adds", async () => {
+  test("items have no kind and apiVersion, and the fields that the server adds", async () => {
     api.put(slice("a/web-1", "web", ["10.0.0.1"]));
     const list = await config.makeApiClient(DiscoveryV1Api).listEndpointSliceForAllNamespaces();
     expect(list).toMatchObject({ kind: "EndpointSliceList", apiVersion: "discovery.k8s.io/v1" });
@@ -64,7 +64,7 @@ describe("lists", () => {
     expect(item.metadata?.managedFields?.[0].fieldsV1).toMatchObject({ "f:endpoints": {} });
   });
 
-  test("selectors, and no count of what follows with one", async () => {
+  test("selectors work, without a count of remaining items", async () => {
     api.put(service("a/web"));
     api.put(service("a/db"));
     api.put(service("b/none", { clusterIP: "None" }));
@@ -81,7 +81,7 @@ describe("lists", () => {
     await expect(select("", "spec.ports=80")).rejects.toMatchObject({ code: 400 });
   });
 
-  test("a token from before a compaction is answered with 410 and a token for the rest", async () => {
+  test("a token from before a compaction returns 410 and a token for the rest", async () => {
     for (let i = 0; i < 3; i++) api.put(service(`a/s-${i}`));
     const { next } = await page("", { limit: 1 });
     api.put(service("a/s-9"));
@@ -118,7 +118,7 @@ describe("watches", () => {
     return seen;
   }
 
-  test("what came after a resourceVersion, then what comes", async () => {
+  test("a watch returns the events after a resourceVersion, and then new ones", async () => {
     const from = api.put(service("a/web"));
     api.put(service("a/db"));
     api.put(service("a/web", { clusterIP: "10.96.0.9" }));
@@ -129,7 +129,7 @@ describe("watches", () => {
     expect(await watching).toEqual(["ADDED db", "MODIFIED web", "DELETED db", "ADDED new"]);
   });
 
-  test("objects come into a selection and leave it", async () => {
+  test("objects enter and leave a selection", async () => {
     const watching = watch({ resourceVersion: "0", fieldSelector: "spec.clusterIP!=None" }, 3);
     await api.watching("services");
     api.put(service("a/web", { clusterIP: "None" }));
@@ -139,7 +139,7 @@ describe("watches", () => {
     expect(await watching).toEqual(["ADDED web", "MODIFIED web", "DELETED web"]);
   });
 
-  test("bookmarks for who asks for them, one before the time is over", async () => {
+  test("clients that request bookmarks receive them, one before the end of the watch", async () => {
     expect(await watch({ timeoutSeconds: 1, allowWatchBookmarks: true }, 9)).toEqual(["BOOKMARK"]);
     expect(await watch({ timeoutSeconds: 1 }, 9)).toEqual([]);
   });
@@ -152,7 +152,7 @@ describe("watches", () => {
   });
 });
 
-test("only what system:node-proxier allows is allowed, to those who are known", async () => {
+test("known users may do only what system:node-proxier allows", async () => {
   api.put(node(NODE));
   api.put(service("a/web"));
   expect((await core().readNode({ name: NODE })).status?.addresses).toHaveLength(1);
@@ -163,7 +163,7 @@ test("only what system:node-proxier allows is allowed, to those who are known", 
   await expect(core().readNode({ name: NODE })).rejects.toMatchObject({ code: 401 });
 });
 
-test("Events are taken when they are complete", async () => {
+test("complete Events are accepted", async () => {
   const events = config.makeApiClient(EventsV1Api);
   const body = {
     metadata: { name: "node-1.1", namespace: "default" },
@@ -184,6 +184,6 @@ test("Events are taken when they are complete", async () => {
   });
 });
 
-test("its version", async () => {
+test("the version is returned", async () => {
   expect((await config.makeApiClient(VersionApi).getCode()).gitVersion).toBe("v1.36.0");
 });

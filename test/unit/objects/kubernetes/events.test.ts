@@ -48,7 +48,7 @@ afterEach(async () => {
   await api.stop();
 });
 
-test("an Event about the node is as kube-proxy's", async () => {
+test("an Event about the node is like kube-proxy's", async () => {
   record().record(OWN_NODE, STARTING);
   const [event] = await events(1);
   expect(event).toMatchObject({
@@ -73,14 +73,14 @@ test("an Event about a service is in its namespace", async () => {
   });
 });
 
-test("text that is too long for the API server is truncated, and accepted", async () => {
+test("text that is too long for the API server is truncated, and then accepted", async () => {
   const name = `${"n".repeat(199)}.${"m".repeat(40)}`;
   record().record({ kind: "Service", namespace: "a", name }, { ...HEALTH, note: "ü".repeat(2000) });
   const [event] = await events(1);
   expect(String(event["note"]).endsWith("...")).toBe(true);
 });
 
-test("the same again is counted in one Event, not sent as many", async () => {
+test("repeated Events are counted in one Event", async () => {
   record({ countMs: 50 });
   for (let i = 0; i < 40; i++) recorder.record(SERVICE, HEALTH);
   recorder.record(OWN_NODE, STARTING);
@@ -91,14 +91,14 @@ test("the same again is counted in one Event, not sent as many", async () => {
   expect(api.requests.length).toBeLessThan(6);
 });
 
-test("the same after a while is an Event of its own", async () => {
+test("the same Event after a while is a separate one", async () => {
   record({ seriesMs: 0 });
   recorder.record(SERVICE, HEALTH);
   recorder.record(SERVICE, HEALTH);
   await events(2);
 });
 
-test("one whose series has expired is sent again", async () => {
+test("an Event whose series has expired is sent again", async () => {
   record({ countMs: 20 }).record(SERVICE, HEALTH);
   const [event] = await events(1);
   api.delete("Event", `a/${event.metadata.name}`);
@@ -107,7 +107,7 @@ test("one whose series has expired is sent again", async () => {
   expect(again).toMatchObject({ series: { count: 2 } });
 });
 
-test("retries while the server is down or busy", async () => {
+test("Events are retried while the server is down or busy", async () => {
   await api.down();
   record().record(OWN_NODE, STARTING);
   await new Promise((resolve) => setTimeout(resolve, 60));
@@ -136,14 +136,14 @@ test("forbidden Events are logged once, with the missing role", async () => {
   expect(String(lines[0]["hint"])).toContain("system:node-proxier");
 });
 
-test("one that cannot be sent is logged with its text", async () => {
+test("an Event that cannot be sent is logged with its text", async () => {
   api.fail({ resource: "events" }, { status: 422, message: "invalid" });
   record().record(SERVICE, HEALTH);
   await eventually(() => expect(lines).toHaveLength(1));
   expect(lines[0]).toMatchObject({ event: HEALTH.reason, note: HEALTH.note, reason: "invalid" });
 });
 
-test("a flood while the server is down is bounded: the newest are kept", async () => {
+test("the number of Events that wait while the server is down is limited: the newest are kept", async () => {
   await api.down();
   record();
   for (let i = 0; i < 300; i++) recorder.record({ kind: "Service", namespace: "a", name: `s-${i}` }, HEALTH);

@@ -89,7 +89,7 @@ describe("KUBERNETES_EXEC_INFO", () => {
     JSON.parse(await readFile(join(directory, "info"), "utf8")) as { spec: { cluster?: Record<string, unknown> } };
   const tell = () => plugin(`echo "$KUBERNETES_EXEC_INFO" > "$(dirname "$0")/info"\n${issued()}`);
 
-  test("with provideClusterInfo it has the cluster, as client-go gives it", async () => {
+  test("has the cluster with provideClusterInfo, in client-go's form", async () => {
     const command = await tell();
     const extensions = [
       { name: "other", extension: { a: 1 } },
@@ -112,7 +112,7 @@ describe("KUBERNETES_EXEC_INFO", () => {
     });
   });
 
-  test("a certificate authority in a file is read; insecure-skip-tls-verify and proxy-url are told", async () => {
+  test("has the contents of a certificate authority file, insecure-skip-tls-verify and proxy-url", async () => {
     const command = await tell();
     await writeFile(join(directory, "ca.crt"), api.ca);
     const exec = { command, provideClusterInfo: true };
@@ -137,7 +137,7 @@ describe("KUBERNETES_EXEC_INFO", () => {
     });
   });
 
-  test("without provideClusterInfo it has no cluster", async () => {
+  test("has no cluster without provideClusterInfo", async () => {
     await ask(await connect({ exec: { command: await tell() } }));
     expect((await seen()).spec).toEqual({ interactive: false });
   });
@@ -152,7 +152,7 @@ describe("a plugin that fails", () => {
     );
   });
 
-  test("what it says on stderr is shown without secrets, and not at any length", async () => {
+  test("its stderr is shown without secrets, up to a limit", async () => {
     const command = await plugin(
       `for i in $(seq 10000); do echo "debug: line $i"; done >&2\necho "login failed: token=s3cr3t-t0ken
 password: hunter2" >&2\nexit 7`,
@@ -169,26 +169,26 @@ password: hunter2" >&2\nexit 7`,
   const strange: readonly (readonly [string, string, string])[] = [
     ["no JSON", "echo 's3cr3t is no JSON'", "did not write an ExecCredential in JSON to stdout"],
     ["no status", `echo '{"kind":"ExecCredential"}'`, "returned no status"],
-    ["nothing in its status", issued({}), "returned neither a token nor a certificate"],
-    ["a key alone", issued({ clientKeyData: "s3cr3t" }), "returned a certificate or a key, not both"],
+    ["no status", issued({}), "returned neither a token nor a certificate"],
+    ["a key without a certificate", issued({ clientKeyData: "s3cr3t" }), "returned a certificate or a key, not both"],
     [
       "another version",
       `echo '{"apiVersion":"x/v9","status":{"token":"s3cr3t"}}'`,
       `answered in another version than ${API_VERSION}`,
     ],
     [
-      "no time",
+      "an invalid time",
       issued({ token: "s3cr3t", expirationTimestamp: "s3cr3t" }),
       "returned an expirationTimestamp that is no time",
     ],
     ["without end", "yes s3cr3t", "wrote more than 1 MiB and was killed"],
   ];
-  test.each(strange)("one that writes %s is refused, without its output", async (_what, script, message) => {
+  test.each(strange)("a plugin that writes %s is refused, without its output", async (_what, script, message) => {
     const exec = { command: await plugin(script) };
     expect(await refusal(await connect({ exec }))).toBe(`no credentials: the credentials plugin DIR/plugin ${message}`);
   });
 
-  test("one that hangs is killed with its children, reported, and never runs twice at a time", async () => {
+  test("a plugin that hangs is killed with its children, reported, and never runs twice at a time", async () => {
     const command = await plugin(`sleep 600 & echo "waiting for a browser" >&2\nsleep 601`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 1_000 });
     const asking = Promise.all(Array.from({ length: 12 }, () => refusal(connection)));
@@ -203,19 +203,19 @@ password: hunter2" >&2\nexit 7`,
     await eventually(async () => expect(await running()).toEqual([]));
   });
 
-  test("one that leaves behind a child that holds its output is abandoned in time", async () => {
+  test("a plugin is abandoned in time if a child of it holds its output open", async () => {
     const command = await plugin(`setsid sleep 5 &\n${issued()}`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 500 });
     expect(await refusal(connection)).toContain("did not end within 0.5s and was killed");
   });
 
-  test("one that leaves behind a child that holds only stderr is accepted", async () => {
+  test("a plugin is accepted if a child of it holds only stderr open", async () => {
     const command = await plugin(`setsid sleep 5 > /dev/null &\n${issued()}`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 2_000 });
     await ask(connection);
   });
 
-  test("closing the connection kills it", async () => {
+  test("closing the connection kills the plugin", async () => {
     const command = await plugin("sleep 600");
     const connection = await connect({ exec: { command, env: OF_TEST() } });
     const asking = refusal(connection);
@@ -226,7 +226,7 @@ password: hunter2" >&2\nexit 7`,
   });
 });
 
-test("requests at the same time share one run, and its token until it expires", async () => {
+test("simultaneous requests share one run, and its token until it expires", async () => {
   const expires = (ms: number) => new Date(Date.now() + ms).toISOString();
   const script = (expirationTimestamp: string) =>
     plugin(`echo run >> "$(dirname "$0")/runs"\n${issued({ token: "issued", expirationTimestamp })}`);

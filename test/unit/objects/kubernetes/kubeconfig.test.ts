@@ -45,7 +45,7 @@ const refusal = async (reading: Promise<unknown>) => {
 };
 
 describe("readKubeconfig: a kubeconfig", () => {
-  test("kubeadm's for kube-proxy: the authority and the token are files that rotate", async () => {
+  test("kubeadm's one for kube-proxy has an authority and a token in files that rotate", async () => {
     const { cluster, user } = await readKubeconfig(KUBEADM, "");
     expect(cluster.server.href).toBe("https://control-plane.example:6443/");
     expect(cluster.authority).toEqual({ file: "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" });
@@ -53,14 +53,14 @@ describe("readKubeconfig: a kubeconfig", () => {
     expect([user.exec, user.authProvider]).toEqual([undefined, false]);
   });
 
-  test("--master goes before its server", async () => {
+  test("--master overrides its server", async () => {
     const { cluster, user } = await readKubeconfig(KUBEADM, "https://192.0.2.9");
     expect(cluster.server.host).toBe("192.0.2.9");
     expect(cluster.authority).toBeDefined();
     expect(user.tokenFile).not.toBe("");
   });
 
-  test("files are named relative to it", async () => {
+  test("its file names are relative to its directory", async () => {
     const { cluster, user } = await read(
       { "certificate-authority": "pki/ca.crt" },
       { "client-certificate": "pki/c.crt", "client-key": "/etc/c.key", tokenFile: "token" },
@@ -71,12 +71,12 @@ describe("readKubeconfig: a kubeconfig", () => {
     expect(user.tokenFile).toBe(join(directory, "token"));
   });
 
-  test("data goes before a file", async () => {
+  test("data has priority over a file", async () => {
     const { cluster } = await read({ "certificate-authority": "x", "certificate-authority-data": PEM });
     expect(cluster.authority).toEqual({ text: "-----BEGIN CERTIFICATE-----\n" });
   });
 
-  test("whom to act as", async () => {
+  test("impersonation is read", async () => {
     const { user } = await read({}, { as: "jane", "as-groups": ["a", "b"], "as-user-extra": { Scope: ["x"] } });
     expect(user.impersonation).toEqual({
       "Impersonate-User": "jane",
@@ -97,8 +97,8 @@ describe("readKubeconfig: a kubeconfig", () => {
   });
 });
 
-describe("readKubeconfig: one that cannot be used says what, where and what to do", () => {
-  test("no such file", async () => {
+describe("readKubeconfig: an unusable kubeconfig is reported with the place and what to do", () => {
+  test("a missing file", async () => {
     expect(await refusal(readKubeconfig(join(directory, "none"), ""))).toBe(
       "kubeconfig DIR/none: there is no such file; set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster",
     );
@@ -109,25 +109,25 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
   });
 
   test.each([
-    ["no YAML", "a: [", "kubeconfig DIR/config: is no YAML: BAD_INDENT at line 1, column 5"],
-    ["nothing in it", "", "kubeconfig DIR/config: is no kubeconfig: it holds no fields"],
+    ["invalid YAML", "a: [", "kubeconfig DIR/config: is no YAML: BAD_INDENT at line 1, column 5"],
+    ["empty", "", "kubeconfig DIR/config: is no kubeconfig: it holds no fields"],
     [
       "no current context",
       "contexts: [{name: a}, {name: b}]",
       'kubeconfig DIR/config: current-context is empty; name one of "a", "b"',
     ],
     [
-      "a context that is not there",
+      "an unknown context",
       "current-context: x\ncontexts: [{name: a}]",
       'kubeconfig DIR/config: current-context "x" is not in contexts; there are "a"',
     ],
     [
-      "a cluster that is not there",
+      "an unknown cluster",
       "current-context: a\ncontexts: [{name: a, context: {cluster: k}}]",
       'kubeconfig DIR/config: contexts[a].context.cluster "k" is not in clusters; there are none in clusters',
     ],
     [
-      "a number for a name",
+      "a number instead of a name",
       "current-context: 1",
       "kubeconfig DIR/config: current-context is not text; put it in quotes",
     ],
@@ -139,11 +139,11 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
   test.each([
     ["an unknown alias", "token: *s3cr3t"],
     ["text after a value", 'token: "s3cr3t" s3cr3t'],
-    ["a header of a block with more in it", "token: |s3cr3t\n  x"],
-    ["an escape that there is not", 'token: "\\s3cr3t"'],
+    ["a block header with more text", "token: |s3cr3t\n  x"],
+    ["an unknown escape", 'token: "\\s3cr3t"'],
     ["an unexpected line", "a: b\ns3cr3t\nc: d"],
     ["a control character", "%s3cr3t\n---\n@s3cr3t"],
-  ])("one with %s is reported without its text", async (_what, text) => {
+  ])("a kubeconfig with %s is reported without its text", async (_what, text) => {
     const said = await refusal(readText(`current-context: x\n${text}\n`));
     expect(said).toMatch(/^kubeconfig DIR\/config: is no YAML: /);
     expect(said).not.toContain("cr3t");
@@ -159,11 +159,11 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
     },
   );
 
-  test.each(["http://p:1", "https://user:word@p", "socks5://p:1080"])("the proxy-url %s is taken", async (url) => {
+  test.each(["http://p:1", "https://user:word@p", "socks5://p:1080"])("the proxy-url %s is accepted", async (url) => {
     expect((await read({ "proxy-url": url })).cluster.proxyUrl).toBe(url);
   });
 
-  test("insecure-skip-tls-verify beside an authority", async () => {
+  test("insecure-skip-tls-verify together with an authority", async () => {
     for (const authority of [{ "certificate-authority": "ca.crt" }, { "certificate-authority-data": PEM }]) {
       expect(await refusal(read({ "insecure-skip-tls-verify": true, ...authority }))).toBe(
         "kubeconfig DIR/config: clusters[k].cluster.insecure-skip-tls-verify is set beside a certificate-authority; " +
@@ -184,7 +184,7 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
     );
   });
 
-  test("a server that is no URL", async () => {
+  test("an invalid server URL", async () => {
     expect(await refusal(read({ server: "ftp://h" }))).toBe(
       'kubeconfig DIR/config: clusters[k].cluster.server: "ftp://h" is no URL of an API server (https://host:port)',
     );
@@ -199,7 +199,7 @@ describe("readKubeconfig: one that cannot be used says what, where and what to d
     );
   });
 
-  test("data that is no certificate", async () => {
+  test("invalid certificate data", async () => {
     expect(await refusal(read({ "certificate-authority-data": "aGVsbG8=" }))).toBe(
       "kubeconfig DIR/config: clusters[k].cluster.certificate-authority-data is no base64 of a PEM file",
     );
@@ -222,7 +222,7 @@ describe("readKubeconfig: a proxy from the environment", () => {
     proxyFromEnvironment(new URL(server), environment);
   const HTTPS_PROXY = "http://proxy:3128";
 
-  test("as for any Go program", () => {
+  test("the same variables as in any Go program are used", () => {
     expect(via("https://api:6443", { HTTPS_PROXY })).toBe(HTTPS_PROXY);
     expect(via("https://api:6443", { https_proxy: "proxy:3128" })).toBe(HTTPS_PROXY);
     expect(via("http://api", { HTTPS_PROXY })).toBe("");
@@ -230,7 +230,7 @@ describe("readKubeconfig: a proxy from the environment", () => {
     expect(via("https://api", {})).toBe("");
   });
 
-  test("one that is no URL is an error: the connection would go directly", () => {
+  test("an invalid one is an error, because the connection would otherwise be direct", () => {
     for (const proxy of ["http://", "ftp://user:s3cr3t@proxy", "proxy:port"]) {
       expect(() => via("https://api:6443", { HTTPS_PROXY: proxy })).toThrow(
         /^the environment's HTTPS_PROXY is no URL of a proxy; set it to http:\/\/host:port/,
@@ -254,7 +254,7 @@ describe("readKubeconfig: a proxy from the environment", () => {
     ["api.example.com", "svc,.cluster.local,10.0.0.0/8", false],
     ["localhost", "", true],
     ["127.0.0.1", "", true],
-  ])("%s with NO_PROXY=%s goes directly: %s", (host, exceptions, direct) => {
+  ])("%s with NO_PROXY=%s is direct: %s", (host, exceptions, direct) => {
     const server = `https://${host.includes(":") ? `[${host}]` : host}:6443`;
     expect(via(server, { HTTPS_PROXY, NO_PROXY: exceptions }) === "").toBe(direct);
   });

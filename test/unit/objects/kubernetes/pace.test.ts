@@ -6,7 +6,7 @@ import { FailureLog } from "../../../../src/objects/kubernetes/failure-log.js";
 import { isAtLeast, keptIn, type LogLine } from "../../../support/log.ts";
 
 describe("Backoff", () => {
-  test("doubles from 0.8 s to 30 s, each stretched by up to its own length, as client-go's reflector", () => {
+  test("doubles from 0.8 s to 30 s, each extended by up to its own length, like client-go's reflector", () => {
     const backoff = backoffOf(TIMING);
     for (const base of [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 30000]) {
       const wait = backoff.next();
@@ -18,7 +18,7 @@ describe("Backoff", () => {
     expect(backoff.next()).toBeLessThanOrEqual(1600);
   });
 
-  test("differs from time to time", () => {
+  test("differs each time", () => {
     expect(new Set(Array.from({ length: 20 }, () => backoffOf(TIMING).next())).size).toBeGreaterThan(10);
   });
 });
@@ -26,7 +26,7 @@ describe("Backoff", () => {
 describe("Sleep", () => {
   const never = new AbortController().signal;
 
-  test("ends when it is woken, and can be slept again", async () => {
+  test("ends when it is woken, and can be used again", async () => {
     const sleep = new Sleep();
     const first = sleep.for(60_000, never);
     sleep.wake();
@@ -35,7 +35,7 @@ describe("Sleep", () => {
     await sleep.for(1, never);
   });
 
-  test("ends with its signal, at once when that has been given", async () => {
+  test("ends with its signal, and at once if that was already aborted", async () => {
     const abort = new AbortController();
     const sleeping = pause(60_000, abort.signal);
     abort.abort();
@@ -45,7 +45,7 @@ describe("Sleep", () => {
 });
 
 describe("RateLimit", () => {
-  test("a burst at once, then one after another", () => {
+  test("allows a burst at once, then one request after another", () => {
     let now = 0;
     const limit = new RateLimit(10, 3, () => now);
     expect([limit.reserve(), limit.reserve(), limit.reserve()]).toEqual([0, 0, 0]);
@@ -56,7 +56,7 @@ describe("RateLimit", () => {
     expect(limit.reserve()).toBeCloseTo(100);
   });
 
-  test("0 is client-go's default, less is none", () => {
+  test("0 means client-go's default, and less means no limit", () => {
     const now = () => 0;
     const usual = new RateLimit(0, 0, now);
     expect(Array.from({ length: 11 }, () => usual.reserve()).filter((wait) => wait === 0)).toHaveLength(10);
@@ -77,7 +77,7 @@ describe("FailureLog", () => {
     return { failures, shown, at: (ms: number) => (now = ms) };
   }
 
-  test("an hour of failures every 30 s is a line when it begins, one every five minutes, one when it is over", () => {
+  test("an hour of failures every 30 s has one line at the start, one every five minutes, and one at the end", () => {
     const { failures, shown, at } = begin();
     for (let ms = 0; ms <= 3_600_000; ms += 30_000) {
       at(ms);
@@ -91,7 +91,7 @@ describe("FailureLog", () => {
     expect(shown()).toHaveLength(14);
   });
 
-  test("another reason is logged, but reasons that alternate are not logged every time", () => {
+  test("another reason is logged, but alternating reasons are not logged every time", () => {
     const { failures, shown, at } = begin();
     for (let ms = 0; ms < 120_000; ms += 1_000) {
       at(ms);
@@ -101,7 +101,7 @@ describe("FailureLog", () => {
     expect(shown().length).toBeLessThan(6);
   });
 
-  test("a failure that is over before it was logged leaves no line", () => {
+  test("a failure that ends before it was logged leaves no line", () => {
     const { failures, shown } = begin();
     failures.failed("connection", "away", { reason: "reset" }, true);
     failures.recovered("connection", "back", {});

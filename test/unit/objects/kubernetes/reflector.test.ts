@@ -54,12 +54,12 @@ afterEach(async () => {
 
 describe("Reflector: a watch that ends", () => {
   const endings: readonly (readonly [string, (watch: ReturnType<ApiServer["watches"]>[number]) => void])[] = [
-    ["in order, when its time is over", (watch) => watch.end()],
+    ["in order, after its time is over", (watch) => watch.end()],
     ["between two events", (watch) => watch.cut()],
     ["in the middle of an event", (watch) => watch.cut({ midLine: true })],
     ["with an error of the server", (watch) => watch.error(500)],
   ];
-  test.each(endings)("%s goes on where it was, without a list", async (_how, end) => {
+  test.each(endings)("%s continues from where it was, without a list", async (_how, end) => {
     const listening = await following();
     const [watch] = api.watches("services");
     end(watch);
@@ -69,7 +69,7 @@ describe("Reflector: a watch that ends", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("misses no change in between, deletions neither", async () => {
+  test("misses no change in between, including deletions", async () => {
     const { sink } = await following();
     api.fail({ resource: "services", verb: "watch", times: 2 }, { reset: true });
     api.watches("services")[0].cut();
@@ -80,7 +80,7 @@ describe("Reflector: a watch that ends", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("a bookmark moves on where a watch goes on", async () => {
+  test("a bookmark advances the point where a watch continues", async () => {
     await following();
     const [first] = api.watches("services");
     api.advance(500);
@@ -99,7 +99,7 @@ describe("Reflector: a watch that ends", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("one that the server ends at once, over and over, is retried with backoff", async () => {
+  test("is retried with backoff if the server ends it at once, repeatedly", async () => {
     const { sink } = await following();
     const ended = api.fail({ resource: "services", verb: "watch" }, { status: 200, body: "" });
     const before = api.requests.length;
@@ -132,7 +132,7 @@ describe("Reflector: 410 Gone", () => {
       },
     ],
   ];
-  test.each(forms)("%s: relists, and delivers what the list has and lacks", async (_form, gone) => {
+  test.each(forms)("%s: it lists again, and delivers the differences", async (_form, gone) => {
     const listening = await following();
     const delay = api.fail({ resource: "services", verb: "list" }, { pace: { bytes: 100, everyMs: 1 } });
     gone();
@@ -152,7 +152,7 @@ describe("Reflector: 410 Gone", () => {
     await listening.sink.seen("+ Service a/newer");
   });
 
-  test("in the middle of a list in pages: restarts the list, and keeps the last known state", async () => {
+  test("in the middle of a list in pages: it restarts the list, and keeps the last known state", async () => {
     for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
     const listening = await following();
     const gone = api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
@@ -166,7 +166,7 @@ describe("Reflector: 410 Gone", () => {
     expect(listening.sink.names("Service")).toHaveLength(1102);
   });
 
-  test("in the middle of the first list: compaction between two pages", async () => {
+  test("in the middle of the first list: the history was compacted between two pages", async () => {
     for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
     api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
     const { sink, started } = follow();
@@ -175,7 +175,7 @@ describe("Reflector: 410 Gone", () => {
     expect(sink.calls.filter((call) => call === "synced")).toHaveLength(1);
   });
 
-  test("over and over does not become a storm of lists", async () => {
+  test("repeated errors do not cause a storm of lists", async () => {
     await following();
     const before = lists("services");
     api.fail({ resource: "services", verb: "watch" }, { status: 410 });
@@ -186,7 +186,7 @@ describe("Reflector: 410 Gone", () => {
 });
 
 describe("Reflector: the first list", () => {
-  test("synced comes after every list is complete", async () => {
+  test("synced follows after every list is complete", async () => {
     const refused = api.fail({ resource: "endpointslices", verb: "list" }, { status: 500 });
     const { sink, lines, started } = follow();
     await sink.seen("+ Service a/web");
@@ -201,10 +201,10 @@ describe("Reflector: the first list", () => {
   test.each([
     ["that breaks off", { cutAfter: 700 }],
     ["that breaks off before it begins", { reset: true }],
-    ["answered by something that is no API server", { status: 200, body: "<html>welcome</html>" }],
+    ["answered by another kind of server", { status: 200, body: "<html>welcome</html>" }],
     ["answered with a redirect", { status: 302, body: "" }],
     ["answered with a JSON object of another kind", { status: 200, body: '{"items":"none"}' }],
-  ] as const)("%s is asked for again, and nothing of it is lost", async (_what, effect) => {
+  ] as const)("a list %s is requested again, and nothing of it is lost", async (_what, effect) => {
     const fault = api.fail({ resource: "services", verb: "list", times: 3 }, effect);
     const { sink, started } = follow();
     await started;
@@ -212,14 +212,14 @@ describe("Reflector: the first list", () => {
     expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
   });
 
-  test("that trickles in byte by byte", async () => {
+  test("a list may arrive byte by byte", async () => {
     api.fail({ resource: "services", verb: "list", times: 1 }, { pace: { bytes: 37, everyMs: 0 } });
     const { sink, started } = follow();
     await started;
     expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]);
   });
 
-  test("without an answer times out and is retried", async () => {
+  test("a list without an answer times out and is retried", async () => {
     const silent = api.fail({ resource: "services", verb: "list", times: 1 }, { hang: true });
     const { sink, started } = follow({ timing: { answerIdleMs: 200 } });
     await started;
@@ -227,7 +227,7 @@ describe("Reflector: the first list", () => {
     expect(sink.names("Service")).toHaveLength(2);
   });
 
-  test("before the API server is up", async () => {
+  test("a list is retried until the API server is up", async () => {
     await api.down();
     const { sink, lines, started } = follow();
     await eventually(() =>
@@ -264,7 +264,7 @@ describe("Reflector: a list that removes objects", () => {
     ["whose items are an object", { kind: "ServiceList", apiVersion: "v1", metadata: META, items: {} }],
     ["without a kind", { apiVersion: "v1", metadata: META, items: [] }],
   ];
-  test.each(strange)("one %s removes nothing, is reported, and is asked for again", async (_what, list) => {
+  test.each(strange)("a list %s removes nothing, is reported, and is requested again", async (_what, list) => {
     const listening = await following();
     const fault = api.fail({ resource: "services", verb: "list" }, { status: 200, body: JSON.stringify(list) });
     api.watches("services")[0].error(410);
@@ -288,7 +288,7 @@ describe("Reflector: a list that removes objects", () => {
     [11, 0, true],
     [11, 11, false],
     [40, 39, true],
-  ])("when %i of them go and %i stay, it is a warning: %s", async (gone, stay, warned) => {
+  ])("if %i of them disappear and %i stay, there is a warning: %s", async (gone, stay, warned) => {
     api.delete("Service", "a/db");
     api.delete("Service", "a/web");
     for (let i = 0; i < gone; i++) api.put(service(`gone/s-${i}`));
@@ -338,7 +338,7 @@ describe("Reflector: a list that removes objects", () => {
   });
 });
 
-describe("Reflector: answers made to fill the memory", () => {
+describe("Reflector: answers that try to fill the memory", () => {
   /** An object of a list, or an event, with 256 MiB: a quarter of a MB when compressed. */
   async function bomb(beginning: string): Promise<Buffer> {
     const compressor = createGzip({ level: 9 });
@@ -390,7 +390,7 @@ describe("Reflector: answers made to fill the memory", () => {
 });
 
 describe("Reflector: a watch that is slow or dead", () => {
-  test("one that arrives in pieces is read as a whole", async () => {
+  test("a watch that arrives in pieces is read as a whole", async () => {
     const { sink } = await following();
     const pace = api.fail({ resource: "services", verb: "watch" }, { pace: { bytes: 11, everyMs: 0 } });
     api.watches("services")[0].end();
@@ -399,7 +399,7 @@ describe("Reflector: a watch that is slow or dead", () => {
     await sink.seen("+ Service a/new");
   });
 
-  test("a silent one times out, and what it missed is fetched", async () => {
+  test("a silent watch times out, and missed changes are fetched", async () => {
     const { sink } = await following({ timing: { watchIdleMs: 250 } });
     const [dead] = api.watches("services");
     dead.stall();
@@ -408,7 +408,7 @@ describe("Reflector: a watch that is slow or dead", () => {
     await eventually(() => expect(dead.open).toBe(false));
   });
 
-  test("one that is never answered times out", async () => {
+  test("a watch that is never answered times out", async () => {
     const { sink } = await following({ timing: { watchIdleMs: 250 } });
     const silent = api.fail({ resource: "services", verb: "watch", times: 1 }, { hang: true });
     api.watches("services")[0].end();
@@ -417,12 +417,12 @@ describe("Reflector: a watch that is slow or dead", () => {
     expect(silent.hits).toBe(1);
   });
 
-  test("two silent watches in a row, without bookmarks, relist, in case the server's revisions restarted", async () => {
+  test("after two silent watches without bookmarks it lists again, in case the server's revisions restarted", async () => {
     await following({ timing: { watchIdleMs: 100 } });
     await eventually(() => expect(lists("services")).toBeGreaterThan(1));
   });
 
-  test("bookmarks keep a watch alive in which nothing happens", async () => {
+  test("bookmarks keep a watch without changes alive", async () => {
     await api.stop();
     api = await ApiServer.start({ bookmarkEveryMs: 20 });
     // If a machine stands still for less than that, it must not be taken for a dead watch.
@@ -432,7 +432,7 @@ describe("Reflector: a watch that is slow or dead", () => {
     expect(api.watches("services")).toEqual([watch]);
   });
 
-  test("a resourceVersion that goes back means another history, and relists", async () => {
+  test("a resourceVersion that decreases means another history, and it lists again", async () => {
     const { sink } = await following();
     const [watch] = api.watches("services");
     const object = { kind: "Service", apiVersion: "v1", metadata: { resourceVersion: "7", creationTimestamp: null } };
@@ -444,7 +444,7 @@ describe("Reflector: a watch that is slow or dead", () => {
 });
 
 describe("Reflector: a server that refuses", () => {
-  test("429 with Retry-After: not asked before the time is over", async () => {
+  test("429 with Retry-After: it sends no request before the time is over", async () => {
     const { sink } = await following();
     const busy = api.fail(
       { resource: "services", verb: "watch", times: 1 },
@@ -459,7 +459,7 @@ describe("Reflector: a server that refuses", () => {
     expect(lists("services")).toBe(1);
   });
 
-  test("503 from a proxy in between, for a while", async () => {
+  test("503 from a proxy in between is retried", async () => {
     const listening = await following();
     const away = api.fail({}, { status: 503, body: "<html>no healthy upstream</html>" });
     for (const watch of api.watches()) watch.cut();
@@ -471,7 +471,7 @@ describe("Reflector: a server that refuses", () => {
     expect(listening.lines.some((line) => line["reason"] === "<html>no healthy upstream</html>")).toBe(true);
   });
 
-  test("403 logs the missing role once, and recovers when the role is there", async () => {
+  test("403 logs the missing role once, and it recovers when the role exists", async () => {
     const refused = api.fail({ resource: "services", verb: "list" }, { status: 403, message: "services is forbidden" });
     const { lines, started } = follow();
     await eventually(() => expect(refused.hits).toBeGreaterThan(4));
@@ -506,7 +506,7 @@ describe("Reflector: a server that refuses", () => {
     expect([busy.hits, sink.calls.includes("synced")]).toEqual([2, true]);
   });
 
-  test("a ServiceCIDR list that is forbidden is skipped, and its last known state kept", async () => {
+  test("a ServiceCIDR list that is forbidden is skipped, and its last known state is kept", async () => {
     const refused = api.fail({ resource: "servicecidrs" }, { status: 403 });
     const { lines, started } = follow({ timing: { absentMs: 50 } });
     await started;
@@ -519,7 +519,7 @@ describe("Reflector: a server that refuses", () => {
 });
 
 describe("Reflector: the API server is down", () => {
-  test("keeps all objects, and resumes as soon as it is back", async () => {
+  test("it keeps all objects, and resumes as soon as the server is back", async () => {
     const listening = await following();
     await api.down();
     await eventually(() =>
@@ -556,7 +556,7 @@ describe("Reflector: the API server is down", () => {
     expect(Math.max(...times) - Math.min(...times) - withoutCore()).toBeLessThan(0.75 * IDLE_MS);
   });
 
-  test("logs one line when it goes down, and one when it is back", async () => {
+  test("it logs one line when the server goes down, and one when it is back", async () => {
     const { lines } = await following();
     const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
     const before = shown().length;

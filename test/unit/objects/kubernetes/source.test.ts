@@ -23,8 +23,8 @@ afterEach(async () => {
   await api.stop();
 });
 
-describe("KubernetesSource: what is delivered", () => {
-  test("everything that the server has, then one synced", async () => {
+describe("KubernetesSource: delivered objects", () => {
+  test("all objects of the server are delivered, then one synced", async () => {
     api.put(service("a/web"));
     api.put(slice("a/web-1", "web", ["10.0.0.1"]));
     api.put(node(NODE));
@@ -45,7 +45,7 @@ describe("KubernetesSource: what is delivered", () => {
     }
   });
 
-  test("only what a proxy is to serve: the server selects", async () => {
+  test("the server selects only the objects that a proxy serves", async () => {
     api.put(service("a/headless", { clusterIP: "None" }));
     const other = service("a/other");
     api.put({
@@ -60,7 +60,7 @@ describe("KubernetesSource: what is delivered", () => {
     expect(sink.calls.filter((call) => call.startsWith("+"))).toEqual([]);
   });
 
-  test("changes, each group followed by a flush", async () => {
+  test("changes are delivered, each group followed by a flush", async () => {
     const { sink, started } = follow();
     await started;
     // A watch follows its list, so kinds that the start does not wait for have arrived, too.
@@ -88,7 +88,7 @@ describe("KubernetesSource: what is delivered", () => {
     await sink.seen("+ Service a/web");
   });
 
-  test("only the used fields of each object", async () => {
+  test("each object has only the used fields", async () => {
     const web = service("a/web", { externalIPs: ["192.0.2.9"], healthCheckNodePort: 30001 });
     const annotations = { "nft-proxier.dev/conntrack": "tcp", "example.com/x": "y" };
     api.put({ ...web, metadata: { ...web.metadata, annotations } });
@@ -118,8 +118,8 @@ describe("KubernetesSource: what is delivered", () => {
   });
 });
 
-describe("KubernetesSource: how it is asked for", () => {
-  test("lists in pages, then watches with bookmarks from where the list was", async () => {
+describe("KubernetesSource: requests", () => {
+  test("it lists in pages, and then watches with bookmarks from the list's version", async () => {
     for (let i = 0; i < 1203; i++) api.put(service(`a/s-${i}`));
     const { sink, started } = follow();
     await started;
@@ -137,7 +137,7 @@ describe("KubernetesSource: how it is asked for", () => {
     expect(Number(query.get("timeoutSeconds"))).toBeLessThanOrEqual(600);
   });
 
-  test("an object of the first page that is gone before the last page is removed", async () => {
+  test("an object of the first page that is deleted before the last page is removed", async () => {
     for (let i = 0; i < 600; i++) api.put(service(`a/s-${String(i).padStart(3, "0")}`));
     const slow = api.fail(
       { resource: "services", verb: "list", continued: true },
@@ -152,7 +152,7 @@ describe("KubernetesSource: how it is asked for", () => {
     expect(sink.names("Service")).toHaveLength(599);
   });
 
-  test("an older server without ServiceCIDRs is enough", async () => {
+  test("an older server without ServiceCIDRs is sufficient", async () => {
     await api.stop();
     await serve({ without: ["servicecidrs"] });
     api.put(service("a/web"));
@@ -164,12 +164,12 @@ describe("KubernetesSource: how it is asked for", () => {
   });
 });
 
-describe("KubernetesSource: what the start does not wait for", () => {
+describe("KubernetesSource: lists that the start does not wait for", () => {
   test.each<[string, FaultEffect, string]>([
     ["fails", { status: 500 }, "list failed; keeping the last known state"],
     ["hangs", { hang: true }, "connection to the API server failed; keeping the last known state"],
     ["is forbidden", { status: 403 }, "kind not served to us; skipped"],
-  ])("a ServiceCIDR list that %s is pending, and delivered when it comes", async (_what, effect, message) => {
+  ])("a ServiceCIDR list that %s is pending, and delivered when it arrives", async (_what, effect, message) => {
     api.put(service("a/web"));
     api.put(node(NODE));
     const fault = api.fail({ resource: "servicecidrs" }, effect);
@@ -187,7 +187,7 @@ describe("KubernetesSource: what the start does not wait for", () => {
     expect(sink.calls.at(-1)).toBe("flush");
   });
 
-  test("a Node list that hangs is pending; with deniedIsFinal, as a command needs the Node, it is waited for", async () => {
+  test("a Node list that hangs is pending; with deniedIsFinal, as for a command that needs the Node, it is awaited", async () => {
     api.put(service("a/web"));
     const fault = api.fail({ resource: "nodes" }, { hang: true });
     const daemon = follow({ timing: { answerIdleMs: 300 } });
@@ -200,7 +200,7 @@ describe("KubernetesSource: what the start does not wait for", () => {
     await daemon.sink.seen("listed Node");
   });
 
-  test.each(["services", "endpointslices"])("%s are waited for", async (resource) => {
+  test.each(["services", "endpointslices"])("%s are awaited", async (resource) => {
     const fault = api.fail({ resource, verb: "list" }, { status: 500 });
     const { sink } = follow();
     await expect.poll(() => fault.hits).toBeGreaterThan(2);
@@ -210,7 +210,7 @@ describe("KubernetesSource: what the start does not wait for", () => {
   });
 });
 
-test("stopping ends everything at once, at whatever moment", async () => {
+test("stopping ends everything at once, at any time", async () => {
   for (let i = 0; i < 600; i++) api.put(service(`a/s-${i}`));
   for (let ms = 0; ms < 40; ms += 2) {
     const { stop, started, sink } = follow();

@@ -57,7 +57,7 @@ export class Recorder implements ObjectSink {
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {
         this.#waiting.delete(check);
-        reject(new Error(`${what} did not come; the last calls: ${this.calls.slice(-20).join(", ")}`));
+        reject(new Error(`${what} did not happen; the last calls: ${this.calls.slice(-20).join(", ")}`));
       }, EVENTUALLY_MS);
       const check = () => {
         if (!condition()) return;

@@ -113,7 +113,7 @@ function nobodys(
   const port = 4711;
   const at = (destination: string, outcome: string): Expectation => ({
     ...from,
-    what: `${source} → nobody's ${destination}:${port}`,
+    what: `${source} → unused address ${destination}:${port}`,
     destination,
     protocol: "TCP",
     port,

@@ -32,7 +32,7 @@ function* packets(service: string): Iterable<ServicePacket> {
 }
 const names = (count: number): string[] => Array.from({ length: count }, (_, i) => `s${i}`);
 
-test("of 5,000 services each that meets the rule is found, and the event loop gets its turns", async () => {
+test("the one of 5,000 services that meets the rule is found, and the event loop stays responsive", async () => {
   const kernel = await kernelWith(portIs(8007), portIs(9999));
   let turns = 0;
   const watch = setInterval(() => turns++);
@@ -50,7 +50,7 @@ test("of 5,000 services each that meets the rule is found, and the event loop ge
   expect((performance.now() - from) / turns).toBeLessThan(25);
 });
 
-test("when its time is over, it says how many it has looked at", async () => {
+test("when its time is over, it says how many services it has checked", async () => {
   const kernel = await kernelWith(portIs(8007));
   const check = await checkFirewalls({ kernel, services: names(5000), packets, ownMark: 0x4000, budgetMs: 5 });
   expect(check.services).toBe(5000);
@@ -58,7 +58,7 @@ test("when its time is over, it says how many it has looked at", async () => {
   expect(check.checked).toBeLessThan(5000);
 });
 
-test("without other programs' base chains nothing of services is computed", async () => {
+test("without other programs' base chains nothing is computed for services", async () => {
   const kernel = new FakeKernel();
   const asked = (): never => {
     throw new Error("nothing is to be asked");

@@ -15,7 +15,7 @@ test.each([
   ],
   [FibResult.oif, FibFlag.saddr | FibFlag.iif | FibFlag.present, is(1), "fib saddr . iif oif exists"],
   [FibResult.addrtype, FibFlag.daddr, is(2, 0, 0, 0), "fib daddr type 0x2"],
-])("what firewalls ask of routes, in nft's words: %d, %d", (result, flags, compare, text) => {
+])("what firewalls ask about routes is printed in nft's notation: %d, %d", (result, flags, compare, text) => {
   const exprs: Expr[] = [{ type: "fib", dreg: 1, result, flags }, compare, drop];
   expect(ruleText({ exprs, handle: 7n })).toBe(`${text} drop (handle 7)`);
 });

@@ -91,7 +91,7 @@ const add = (...events: readonly TraceEvent[]): void => {
 };
 const ends = (): string[] => told.map(({ end }) => end);
 
-test("a packet that leaves: as it came, and as it went", () => {
+test("an outgoing packet is shown as it arrived, and as it left", () => {
   add(mark(1, CLIENT, VIP), { id: 1, ...jump, ...headers(CLIENT, POD) }, left(1, NODE, POD));
   expect(told).toHaveLength(1);
   expect(told[0]).toMatchObject({
@@ -118,12 +118,12 @@ test("a packet that leaves: as it came, and as it went", () => {
   expect(fold.open).toBe(0);
 });
 
-test("a reply that refuses is no packet of the trace", () => {
+test("a reply that refuses is not a packet of the trace", () => {
   add({ ...mark(5, POD, CLIENT), chain: TraceChain.refusals }, left(5, VIP, CLIENT));
   expect([told, refused, fold.open]).toEqual([[], [5], 0]);
 });
 
-test("packets are numbered in the order in which they came, whenever they end", () => {
+test("packets are numbered in the order of their arrival, whenever they end", () => {
   add(mark(1, CLIENT, VIP), mark(2, NODE, VIP), left(2, NODE, POD), left(1, CLIENT, POD));
   expect(told.map(({ number, original }) => [number, original.source])).toEqual([
     [1, NODE],
@@ -131,8 +131,8 @@ test("packets are numbered in the order in which they came, whenever they end", 
   ]);
 });
 
-describe("with br_netfilter a packet that came in by a bridge has another id from forward on", () => {
-  test("and is the same packet", () => {
+describe("with br_netfilter, a packet from a bridge, which has another id from forward on", () => {
+  test("is the same packet", () => {
     const forwarded = { ...jump, ...headers(CLIENT, POD) };
     add(mark(1, CLIENT, VIP), { id: 2, ...forwarded }, left(2, NODE, POD));
     expect(told).toMatchObject([
@@ -141,7 +141,7 @@ describe("with br_netfilter a packet that came in by a bridge has another id fro
     expect(fold.open).toBe(0);
   });
 
-  test("also if only our own chains see it there", () => {
+  test("is the same packet even if only our own chains see it there", () => {
     add(mark(1, CLIENT, VIP), { ...left(2, CLIENT, POD), iif: 7 });
     expect(ends()).toEqual(["accepted"]);
   });
@@ -150,14 +150,14 @@ describe("with br_netfilter a packet that came in by a bridge has another id fro
     ["another interface", { ...jump, ...headers(CLIENT, POD), iif: 6 }],
     ["another source", { ...jump, ...headers(NODE, POD) }],
     ["another packet of the same source", { ...jump, ...numbered(headers(CLIENT, POD)) }],
-  ])("and is not one of %s", (_, other) => {
+  ])("is not %s", (_, other) => {
     add(mark(1, CLIENT, VIP), { id: 2, ...other }, { id: 2, ...policy(false), ...forward });
     fold.settle(QUIET_MS);
     expect(ends()).toEqual(["vanished"]);
   });
 });
 
-test("one to a socket of the node is delivered", () => {
+test("a packet to a socket of the node is delivered", () => {
   add(mark(1, CLIENT, NODE), last(TraceChain.inputLast, 1, CLIENT, NODE));
   expect(ends()).toEqual(["delivered"]);
 });
@@ -165,13 +165,13 @@ test("one to a socket of the node is delivered", () => {
 test.each([
   ["a rule", { ...rule, verdict: { verdict: "drop" }, rule: 5n, chain: "x" }, 5n],
   ["a policy", { ...policy(false), chain: "forward" }, undefined],
-] as const)("%s that drops ends it, at once, within the base chain that it was in", (_, drop, handle) => {
+] as const)("%s that drops ends the packet at once, in its base chain", (_, drop, handle) => {
   add(mark(1, CLIENT, VIP), { id: 1, ...jump, ...headers(CLIENT, POD) }, { id: 1, ...forward, ...drop });
   expect(told).toMatchObject([{ end: "dropped", last: { destination: POD }, base: { chain: "forward" } }]);
   expect(told[0].event.rule).toBe(handle);
 });
 
-test("one that no hook sees any more has vanished, after the last chain that saw it", () => {
+test("a packet that no other hook sees has vanished after the last chain that saw it", () => {
   add(mark(1, CLIENT, VIP), { id: 1, ...policy(true), ...forward, ...headers(CLIENT, POD) });
   fold.settle(QUIET_MS - 1);
   expect(told).toEqual([]);
@@ -180,14 +180,14 @@ test("one that no hook sees any more has vanished, after the last chain that saw
 });
 
 describe("messages that were lost", () => {
-  test("make it unknown what became of a packet", () => {
+  test("make the fate of a packet unknown", () => {
     add(mark(1, CLIENT, VIP));
     fold.lost(10);
     fold.settle(QUIET_MS);
     expect(ends()).toEqual(["unknown"]);
   });
 
-  test("also of one whose first message comes later, but not of those long after", () => {
+  test("lost messages also affect a packet whose first message follows, but not much later ones", () => {
     fold.lost(0);
     fold.add(mark(1, CLIENT, VIP), 1000);
     fold.settle(1000 + QUIET_MS);
@@ -204,7 +204,7 @@ describe("messages that were lost", () => {
   });
 });
 
-test("through the loopback interface it is one packet, under two ids", () => {
+test("a packet through the loopback interface is one packet with two ids", () => {
   add(mark(1, NODE, VIP, "this node"), left(1, NODE, NODE, LOOPBACK));
   expect(told).toEqual([]);
   // A packet that differs only in its port is not mistaken for it, and neither is one from another interface.
@@ -215,13 +215,13 @@ test("through the loopback interface it is one packet, under two ids", () => {
   ]);
 });
 
-test("a packet by the loopback interface that does not come back was accepted", () => {
+test("a packet through the loopback interface that does not return was accepted", () => {
   add(mark(1, NODE, VIP, "this node"), left(1, NODE, NODE, LOOPBACK));
   fold.settle(QUIET_MS);
   expect(ends()).toEqual(["accepted"]);
 });
 
-test("a queue holds it: it may come back to the next hook, or not", () => {
+test("a queue holds a packet, which may return to the next hook or not", () => {
   const queue: TraceEvent = { id: 1, ...jump, verdict: { verdict: "queue" }, ...headers(CLIENT, POD) };
   add(mark(1, CLIENT, VIP), queue, left(1, CLIENT, POD));
   add(mark(1, CLIENT, VIP), queue);
@@ -229,7 +229,7 @@ test("a queue holds it: it may come back to the next hook, or not", () => {
   expect(ends()).toEqual(["accepted", "queued"]);
 });
 
-test("an id that is used again before its packet ended is another packet", () => {
+test("an id that is used again before its packet ended belongs to another packet", () => {
   add(mark(1, CLIENT, VIP), mark(1, POD, VIP), left(1, POD, POD));
   expect(told.map(({ end, original }) => [end, original.source])).toEqual([
     ["unknown", CLIENT],
@@ -237,7 +237,7 @@ test("an id that is used again before its packet ended is another packet", () =>
   ]);
 });
 
-test("packets that another program traces are not reported, although they pass our chains", () => {
+test("packets that another program traces are not reported, even if they pass our chains", () => {
   add(
     last(TraceChain.preroutingFirst, 1, CLIENT, VIP),
     { id: 1, ...jump, ...headers(CLIENT, POD) },
@@ -246,13 +246,13 @@ test("packets that another program traces are not reported, although they pass o
   expect([fold.open, told]).toEqual([0, []]);
 });
 
-test("at the end, packets in flight are reported as far as they came", () => {
+test("packets in flight are reported at the end as far as they are known", () => {
   add(mark(1, CLIENT, VIP), mark(2, NODE, VIP, "this node"), left(2, NODE, NODE, LOOPBACK));
   fold.finish();
   expect(ends()).toEqual(["unknown", "accepted"]);
 });
 
-test("headers that are cut short, or of other protocols, make no packet", () => {
+test("headers that are truncated, or of other protocols, are no packet", () => {
   const whole = mark(1, CLIENT, VIP);
   const icmp = Uint8Array.from(whole.network ?? []);
   icmp[9] = 1;
@@ -263,7 +263,7 @@ test("headers that are cut short, or of other protocols, make no packet", () => 
   expect(fold.open).toBe(0);
 });
 
-test("IPv6 headers", () => {
+test("IPv6 headers are read", () => {
   const network = new Uint8Array(40);
   network[0] = 0x60;
   network[6] = 132;

@@ -34,11 +34,11 @@ const told = (event: TraceEvent, ctId?: number): string | undefined => {
   return refusals.of({ last, ctId });
 };
 
-test("a reset is the packet's whose addresses and ports it has in the other direction", () => {
+test("a reset belongs to the packet with its addresses and ports in the other direction", () => {
   expect([told(reset(8080)), told(reset(8081))]).toEqual(["TCP reset", undefined]);
 });
 
-test("an ICMP error is the packet's that has the same conntrack entry, and nobody's if the kernel does not name it", () => {
+test("an ICMP error belongs to the packet with the same conntrack entry, and to none if the kernel does not name it", () => {
   expect([told(unreachable(3, 7), 7), told(unreachable(3, 7), 8), told(unreachable(3), 7)]).toEqual([
     "ICMP port unreachable",
     undefined,
@@ -46,11 +46,11 @@ test("an ICMP error is the packet's that has the same conntrack entry, and nobod
   ]);
 });
 
-test("a message that a packet is too big refuses nothing", () => {
+test("a message that a packet is too big is not a refusal", () => {
   expect(told(unreachable(4, 7), 7)).toBeUndefined();
 });
 
-test("refusals are remembered for five seconds, and only the latest 512", () => {
+test("refusals are remembered for five seconds, at most the latest 512", () => {
   const refusals = new Refusals();
   refusals.add(reset(8080), 0);
   refusals.add(reset(1), 5001);

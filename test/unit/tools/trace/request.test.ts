@@ -45,7 +45,7 @@ test.each([
   ["10.96.0.10", "all ports of 10.96.0.10"],
   ["10.96.0.0/16:53", "all addresses of 10.96.0.0/16"],
   ["any", "any destination"],
-])("%s may mean a great many packets: %s", (words, why) => {
+])("%s may match very many packets: %s", (words, why) => {
   expect(broadness(requestOf(words.split(" ")))).toBe(why);
 });
 
@@ -82,7 +82,7 @@ describe("a service", () => {
   ];
   const selectors = (words: string): unknown => filterOf(requestOf(words.split(" ")), web, false).selectors;
 
-  test("is all its addresses with their ports, and its node ports at addresses of the node", () => {
+  test("means all its addresses with their ports, and its node ports at addresses of the node", () => {
     expect(selectors("default/web")).toEqual([
       { family: "ip", protocols: ["tcp"], destinations: ["10.96.0.80", "203.0.113.80"], ports: [80] },
       { family: "ip", protocols: ["tcp"], destinations: "node", ports: [30080] },
@@ -91,7 +91,7 @@ describe("a service", () => {
     ]);
   });
 
-  test("may be one port by number or name, one protocol, or one family by the source", () => {
+  test("may be limited to one port by number or name, one protocol, or one family through the source", () => {
     const udp = [{ family: "ip", protocols: ["udp"], destinations: ["10.96.0.80"], ports: [443] }];
     expect(selectors("default/web:quic")).toEqual(udp);
     expect(selectors("default/web:443")).toEqual(udp);
@@ -99,19 +99,19 @@ describe("a service", () => {
     expect(selectors("2001:db8::1 default/web")).toMatchObject([{ family: "ip6" }]);
   });
 
-  test("that has no such port is refused with those that it has", () => {
+  test("a service without such a port is refused with the list of its ports", () => {
     expect(() => selectors("default/web:81")).toThrow("default/web has no such port; it has 80/TCP http, 443/UDP quic");
   });
 });
 
-test("any destination is every family, or the source's", () => {
+test("any destination means every family, or the source's", () => {
   const families = (words: string): string[] =>
     filterOf(requestOf(words.split(" ")), [], false).selectors.map(({ family }) => family);
   expect(families("any:80")).toEqual(["ip", "ip6"]);
   expect(families("fd00::/8 any")).toEqual(["ip6"]);
 });
 
-test("the table is owned, made new, and limits what it marks", () => {
+test("the table is owned, new, and limits the packets that it marks", () => {
   const ref = traceTable(4711);
   const ops = traceOps(ref, filterOf(requestOf(["10.96.0.10:53"]), [], false));
   expect(ops[0]).toEqual({
@@ -139,7 +139,7 @@ test("the table is owned, made new, and limits what it marks", () => {
   });
 });
 
-test("all packets are marked ahead of everything", () => {
+test("all packets are marked before anything else", () => {
   const ops = traceOps(traceTable(1), filterOf(requestOf(["10.96.0.10:53"]), [], true));
   const rulesIn = (chain: string): number =>
     ops.filter((op) => op.kind === "rule" && "chain" in op && op.chain === chain).length;

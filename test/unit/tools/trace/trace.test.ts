@@ -89,7 +89,7 @@ const start = (): Promise<PacketTrace> =>
   });
 
 test.each(["EINVAL", "EOPNOTSUPP"])(
-  "a kernel that knows no owned tables (%s) is told so, and nothing stays open",
+  "a kernel without owned tables (%s) is reported, and nothing stays open",
   async (errno) => {
     kernel.refuse = refusal(errno);
     const error = await start().catch((reason: unknown) => reason);
@@ -100,7 +100,7 @@ test.each(["EINVAL", "EOPNOTSUPP"])(
 );
 
 test.each([refusal("EINVAL", 3), refusal("EPERM"), new KernelError("no-permission", "", { action: "commit" })])(
-  "another refusal is told as it is",
+  "another refusal is reported unchanged",
   async (error) => {
     kernel.refuse = error;
     await expect(start()).rejects.toBe(error);
@@ -117,13 +117,13 @@ test("the end removes the table, and reports the number of matches", async () =>
   expect(kernel.open).toBe(0);
 });
 
-test("an already deleted table is no failure", async () => {
+test("an already deleted table is not a failure", async () => {
   const trace = await start();
   kernel.refuse = refusal("ENOENT");
   expect(await trace.stop()).toMatchObject({ losses: 0 });
 });
 
-test("if messages were lost, the endpoint is the connection tracking entry's", async () => {
+test("if messages were lost, the endpoint is that of the connection tracking entry", async () => {
   const trace = await start();
   found = entry;
   kernel.handlers?.onEvents([marked]);
@@ -140,7 +140,7 @@ test("if messages were lost, the endpoint is the connection tracking entry's", a
   ]);
 });
 
-test("an entry of another connection with the same addresses is not taken for it", async () => {
+test("another connection's entry with the same addresses is not used", async () => {
   const trace = await start();
   found = entry;
   const left: TraceEvent = { ...marked, chain: TraceChain.postroutingLast, oif: 5, ctId: 8 };
@@ -150,7 +150,7 @@ test("an entry of another connection with the same addresses is not taken for it
   await trace.stop();
 });
 
-test("an answer that was not awaited to the end is not reported as missing", async () => {
+test("an answer is not reported as missing if the wait for it was cut short", async () => {
   const trace = await start();
   found = { ...entry, status: 0 };
   kernel.handlers?.onEvents([marked, { ...marked, chain: TraceChain.postroutingLast, oif: 5 }]);
