@@ -18,7 +18,7 @@ function loop(what: string, { heldMs, wallMs, ownMs }: Blocked): Aim {
     20,
     heldMs,
     "ms",
-    `own work ${ownMs.toFixed(1)}, by the clock ${wallMs.toFixed(1)}`,
+    `own work ${ownMs.toFixed(1)}, elapsed ${wallMs.toFixed(1)}`,
   );
 }
 
@@ -29,8 +29,8 @@ function ofCommands({ startMs, commands }: Commands): Aim[] {
   const ofCommand = commands
     .filter(({ command }) => command !== "services -o wide")
     .flatMap(({ command, cpuMs, blocked }) => [
-      atMost(`${command}, CPU`, 300, cpuMs, "ms", `${startMs.toFixed(0)} of them its start`),
-      loop(`the daemon, by ${command}`, blocked),
+      atMost(`${command}, CPU`, 300, cpuMs, "ms", `${startMs.toFixed(0)} of it for the start`),
+      loop(`the daemon, during ${command}`, blocked),
     ]);
   return [atMost("--version, CPU", 100, startMs, "ms"), ...ofCommand];
 }
@@ -68,7 +68,7 @@ function ofServices(sizes: readonly Measured[]): Aim[] {
       const measured = size.newCount?.kernelP50Ms;
       return measured === undefined
         ? []
-        : [atMost(`scaled to a new count ${name(size)}, in the kernel`, 0.2, measured, "ms")];
+        : [atMost(`scaled to a new number ${name(size)}, in the kernel`, 0.2, measured, "ms")];
     }),
     atMost(
       "scaled by one, in the kernel, 50000 / 1000",
@@ -113,7 +113,7 @@ function ofGrowth({ changes, before, after, between, blocked }: Growth): Aim[] {
   const size = (used: Used): string => `${(used.heap / MB).toFixed(1)} + ${(used.native / MB).toFixed(1)} MB`;
   return [
     atMost(`heap + native grown by ${changes} changes`, 2, percent(before), "%", `${size(before)} to ${size(after)}`),
-    atMost("the same, by the later ones of them", 2, percent(middle), "%", `from ${size(middle)}`),
+    atMost("heap + native grown by the later half of them", 2, percent(middle), "%", `from ${size(middle)}`),
     loop(`${changes} changes`, blocked),
   ];
 }
@@ -144,7 +144,7 @@ function ofPackets({ services, someServices, fewServices, first }: Packets): Aim
     added(`${what}, ${few}`, same(moment), p50("kube-proxy few", moment), p50("none", moment));
   return [
     atMost(`first packet, ${services} services / ${fewServices}, to few`, aim, percent(p50("many"), same()), "%", note),
-    atMost("first packet, the same, to any of them", 30, percent(p50("many any"), same()), "%", any),
+    atMost("first packet, the same, to any service", 30, percent(p50("many any"), same()), "%", any),
     ofFew("first packet", "first"),
     added(`first packet, to any of ${someServices}`, p50("some any"), p50("kube-proxy some any"), p50("none of some")),
     ofFew("packet of a connection that nobody has answered", "second"),
@@ -158,8 +158,8 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
   return [
     atMost(`${what} start to synced`, 2_000, startMs, "ms"),
     atMost(`${what} resident at rest`, 200, rest / MB, "MB"),
-    atMost(`${what} event to in force, p50`, 5, latencyP50Ms, "ms"),
-    atMost(`${what} event to in force, p99`, 20, latencyP99Ms, "ms"),
+    atMost(`${what} event to active, p50`, 5, latencyP50Ms, "ms"),
+    atMost(`${what} event to active, p99`, 20, latencyP99Ms, "ms"),
     loop("at an API server, once its modules are loaded", blocked),
   ];
 }
@@ -167,7 +167,7 @@ function ofCluster(cluster: Watched<Cluster>): Aim[] {
 function ofPorts({ ports, replace, heldMs }: ManyPorts): Aim[] {
   const { ms, kernelMs, latencyMs, writes } = replace;
   const what = `an endpoint of ${ports} ports replaced`;
-  const note = `${ms.toFixed(0)} of ${kernelMs.toFixed(0)} ms in ${writes} transactions; in force after ${latencyMs.toFixed(0)}`;
+  const note = `${ms.toFixed(0)} of ${kernelMs.toFixed(0)} ms in ${writes} transactions; active after ${latencyMs.toFixed(0)}`;
   return [
     atMost(`${what} / the kernel's time`, 3, ms / kernelMs, "x", note),
     atMost(`event loop held: ${what}`, 50, replace.heldMs, "ms"),
@@ -185,7 +185,13 @@ export function aims(results: Results): Aim[] {
     const size = `${kernel.services} x ${kernel.endpoints}`;
     const note = `${(kernel.rest / MB).toFixed(0)} MB stay; ${kernel.transactions} transactions`;
     list.push(
-      atMost(`the kernel's memory in a load ${size}, a listener elsewhere`, 300, kernel.peak / MB, "MB", note),
+      atMost(
+        `the kernel's memory in a load ${size}, with a listener in another process`,
+        300,
+        kernel.peak / MB,
+        "MB",
+        note,
+      ),
       atMost(`the longest transaction of it`, 200, kernel.longestCommitMs, "ms"),
     );
   }
@@ -196,7 +202,7 @@ export function aims(results: Results): Aim[] {
   if (rolling !== undefined) {
     const first = `the first change ${rolling.firstMs.toFixed(1)} ms`;
     list.push(
-      atMost("rolling update: all in force after its last event", 50, rolling.afterLastMs, "ms", first),
+      atMost("rolling update: all active after its last event", 50, rolling.afterLastMs, "ms", first),
       atMost("rolling update: transactions", 60, rolling.transactions, ""),
       loop("rolling update", rolling.blocked),
     );
@@ -207,7 +213,7 @@ export function aims(results: Results): Aim[] {
     const slowest = Math.max(...repair.map(({ slowestOwnMs }) => slowestOwnMs));
     const note = `the kernel's own ${kernelMs.toFixed(0)}; slowest ${slowest.toFixed(0)}`;
     list.push(
-      atMost("a deleted table of 10000 x 10 in force again, own time", 50, middle, "ms", note),
+      atMost("a deleted table of 10000 x 10 restored, own time", 50, middle, "ms", note),
       // 120,000 elements, which packets do not see before the last transaction (src/table/sync/make-before-break.ts).
       atMost("transactions of a repair", 10, Math.max(...repair.map(({ transactions }) => transactions)), ""),
       loop("repair", longest(repair.map(({ blocked }) => blocked))),

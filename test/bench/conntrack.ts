@@ -126,16 +126,16 @@ const told = (values: readonly number[]): string => values.map((value) => fixed(
 /** Durations of changes. */
 export function changeRows(result: ConntrackResult): Record<string, string>[] {
   const row = (meanwhile: Meanwhile, title: string): Record<string, string> => ({
-    "changes, while": title,
+    "changes while": title,
     n: String(result.changes[meanwhile].length),
     "own p50/p90/p99/max ms": told(quantiles(result.changes[meanwhile], "ownMs")),
     "with the kernel's ms": told(quantiles(result.changes[meanwhile], "totalMs")),
     "longer by ms": told(delays(result, meanwhile)),
   });
   return [
-    row("alone", "nothing else is done"),
-    row("full", "the reconciler passes over everything"),
-    row("few", "it looks for one service's"),
+    row("alone", "nothing else runs"),
+    row("full", "the reconciler makes a full pass"),
+    row("few", "it checks one service"),
   ];
 }
 
@@ -198,8 +198,8 @@ export function conntrackAims(result: ConntrackResult): Aim[] {
     atMost(`${what} memory that the reconciler adds`, 20, reconcile.grown / 2 ** 20, "MB"),
     atMost(`${what} 100 of one VIP deleted`, 100, matching.ms, "ms"),
     atMost(`${what} 100 of one VIP reconciled`, 100, reconcile.one.ms, "ms"),
-    delay("full", "the reconciler passes over everything"),
-    delay("few", "it looks for one service's"),
+    delay("full", "the reconciler makes a full pass"),
+    delay("few", "it checks one service"),
     atMost(`event loop held: ${what} a dump`, 20, blocked(passes), "ms"),
     atMost(`event loop held: ${what} the reconciler's pass`, 20, blocked(reconcile.passes), "ms"),
   ];

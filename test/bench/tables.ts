@@ -34,7 +34,7 @@ function serviceRow(
     "restart, main thread": fixed(restart.cpuMs, 0),
     "replace own p50/p99 + kernel": changes(replace),
     "scale own p50/p99 + kernel": changes(scale),
-    "to a new count": newCount === undefined ? "" : changes(newCount),
+    "to a new number": newCount === undefined ? "" : changes(newCount),
     [`${HELD}: load, restart, changes`]: [load, restart, { blocked }].map((part) => held(part.blocked)).join(", "),
   };
 }
@@ -51,7 +51,7 @@ function memoryRow({ services, endpoints, rss, peak, startedMs, blocked }: Watch
 
 function packetRows({ first, connections }: Packets): Row[] {
   return Object.entries(first).map(([path, { first: of, second, answered }]) => ({
-    "services, asked": path,
+    "services, path": path,
     "first packet, p10 ns": of.p10,
     "p50 ns": of.p50,
     "p90 ns": of.p90,
@@ -67,9 +67,9 @@ function portRows({ ports, load, replace }: ManyPorts): Row[] {
   return Object.entries({ load, "an endpoint replaced": replace }).map(([what, write]) => ({
     [`one service of ${ports} ports`]: what,
     transactions: write.writes,
-    "ms, all together": fixed(write.ms, 0),
+    "total ms": fixed(write.ms, 0),
     "kernel ms": fixed(write.kernelMs, 0),
-    "in force after ms": fixed(write.latencyMs, 0),
+    "active after ms": fixed(write.latencyMs, 0),
     "loop held ms": fixed(write.heldMs, 0),
   }));
 }
@@ -99,9 +99,9 @@ function tables({
   if (kernel !== undefined) {
     list.push([
       {
-        "load, a listener elsewhere": `${kernel.services} x ${kernel.endpoints}`,
+        "load, with a listener in another process": `${kernel.services} x ${kernel.endpoints}`,
         "kernel memory, peak MB": mb(kernel.peak),
-        "stays MB": mb(kernel.rest),
+        "remaining MB": mb(kernel.rest),
         "longest transaction ms": fixed(kernel.longestCommitMs),
         transactions: kernel.transactions,
       },
@@ -134,9 +134,9 @@ function tables({
     list.push(
       repair.map((one) => ({
         "a deleted table": `${one.operations} operations`,
-        "in force again ms": fixed(one.totalMs),
+        "restored after ms": fixed(one.totalMs),
         "kernel ms": fixed(one.kernelMs),
-        "own ms, the slowest": `${fixed(one.ownMs)}, ${fixed(one.slowestOwnMs)}`,
+        "own ms, slowest": `${fixed(one.ownMs)}, ${fixed(one.slowestOwnMs)}`,
         [HELD]: held(one.blocked),
       })),
     );
@@ -146,11 +146,11 @@ function tables({
       check.map((one) => ({
         "a check": `of ${one.elements} elements`,
         "CPU ms": fixed(one.cpuMs, 0),
-        "by the clock ms": fixed(one.wallMs, 0),
+        "elapsed ms": fixed(one.wallMs, 0),
         "main thread ms": fixed(one.mainMs, 0),
-        "everything in": `${one.checks} checks, ${fixed(one.allCpuMs, 0)} ms`,
+        "all checks": `${one.checks} checks, ${fixed(one.allCpuMs, 0)} ms`,
         "a bare dump, CPU ms": fixed(one.dumpCpuMs, 0),
-        "longest dump of a set ms": fixed(one.longestDumpMs, 0),
+        "longest set dump ms": fixed(one.longestDumpMs, 0),
         [HELD]: held(one.blocked),
       })),
     );
@@ -176,7 +176,7 @@ function tables({
         "program at an API server": `${cluster.services} x ${cluster.endpoints}`,
         "start to synced ms": fixed(cluster.startMs, 0),
         "resident MB, at rest and after changes": `${mb(cluster.rest)}, ${mb(cluster.after)}`,
-        "event to in force p50/p99/max ms": [cluster.latencyP50Ms, cluster.latencyP99Ms, cluster.latencyMaxMs]
+        "event to active p50/p99/max ms": [cluster.latencyP50Ms, cluster.latencyP99Ms, cluster.latencyMaxMs]
           .map((ms) => fixed(ms))
           .join(" / "),
         [HELD]: held(cluster.blocked),
@@ -189,8 +189,8 @@ function tables({
     list.push(
       handover.map(({ services, endpoints, listening, alone, removalMs, rss }) => ({
         handover: `${services} x ${endpoints}`,
-        "beside a listener, ms (CPU)": `${fixed(listening.wallMs, 0)} (${fixed(listening.cpuMs, 0)})`,
-        "without, ms (CPU)": `${fixed(alone.wallMs, 0)} (${fixed(alone.cpuMs, 0)})`,
+        "with a listener, ms (CPU)": `${fixed(listening.wallMs, 0)} (${fixed(listening.cpuMs, 0)})`,
+        "without one, ms (CPU)": `${fixed(alone.wallMs, 0)} (${fixed(alone.cpuMs, 0)})`,
         "removal ms": fixed(removalMs),
         "resident MB": mb(rss),
       })),
