@@ -21,7 +21,7 @@ import { WriteHistory } from "./page/write-history.js";
 import type { Proxier } from "../proxier/proxier.js";
 import type { Cluster } from "./cluster.js";
 import type { DaemonOptions } from "./daemon-options.js";
-import { apiProblems, apiStatus, manifestProblems, listenerProblems } from "./problems.js";
+import { apiProblems, apiStatus, listenerProblems, manifestProblems } from "./problems.js";
 import type { Observation } from "./servers.js";
 import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";

@@ -28,7 +28,7 @@ import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
-import { ReadingGate, isTableActive } from "./reading.js";
+import { isTableActive, ReadingGate } from "./reading.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { Listener } from "../observe/listeners.js";

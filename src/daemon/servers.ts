@@ -8,7 +8,7 @@ import type { Logger } from "../base/logger.js";
 import type { HttpHandler } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";
 import { TableMetrics } from "../observe/table-metrics.js";
-import { healthListener, metricsListener, type ListenerOptions, type Listener } from "../observe/listeners.js";
+import { healthListener, type Listener, type ListenerOptions, metricsListener } from "../observe/listeners.js";
 import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import type { Clock } from "../table/table-exports.js";

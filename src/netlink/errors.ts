@@ -41,7 +41,7 @@ export type KernelErrorCode =
   /** Any other system error, which `errno` names. */
   | "system";
 
-/** An error of the kernel port. */
+/** An error of the kernel interface. */
 export class KernelError extends Error {
   override readonly name = "KernelError";
   constructor(

@@ -1,5 +1,5 @@
 /**
- * The kernel port: types of everything that the program may ask of nf_tables.
+ * The kernel interface: types of everything that the program may ask of nf_tables.
  *
  * `NftKernel` (the addon) and the tests' fake implement `Kernel`, and both pass one conformance suite. Numbers are the kernel's own
  * (linux/netfilter/nf_tables.h), with names in `constants.ts`. Byte arrays have the kernel's order: network byte order for addresses,

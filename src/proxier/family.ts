@@ -268,7 +268,7 @@ export class FamilyProxier {
     if (news.length === 0) return;
     this.#context.log.warn(
       { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
-      "unused chains reported busy by the kernel; keeping them, empty, until the table is made anew",
+      "unused chains reported busy by the kernel; keeping them, empty, until the table is written from scratch",
     );
   }
 

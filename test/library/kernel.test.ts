@@ -1,4 +1,4 @@
-/** The kernel port as programs use it: the name of the committer, and dumps of elements that others created. */
+/** The kernel interface as programs use it: the name of the committer, and dumps of elements that others created. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";

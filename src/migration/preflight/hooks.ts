@@ -15,7 +15,7 @@ import {
 } from "../../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
-import { isBeforeMasquerading, isAfterDnat, type MarkUse, markUse } from "./marks.js";
+import { isAfterDnat, isBeforeMasquerading, type MarkUse, markUse } from "./marks.js";
 import { isOtherMode, type ModeFacts, modesOf } from "./mode.js";
 
 /**
@@ -84,7 +84,7 @@ class Walk {
       }
       for (const rule of await this.#kernel.rules(this.#ref, one)) {
         // Iterating a Set also visits elements added meanwhile.
-        for (const target of this.#record(rule)) seen.add(target);
+        for (const reached of this.#record(rule)) seen.add(reached);
       }
     }
     seen.delete(chain);
@@ -97,14 +97,14 @@ class Walk {
 
   /** Records one rule. Returns the chains that it leads to. */
   #record({ chain, exprs }: RuleInfo): string[] {
-    const targets: string[] = [];
+    const reached: string[] = [];
     let accepts = false;
     for (const expr of exprs) {
       if (expr.type === "immediate" && "verdict" in expr.data) {
         const { data } = expr;
         if ("chain" in data) {
           if (this.#isProxys(data.chain)) return [];
-          targets.push(data.chain);
+          reached.push(data.chain);
         } else if (data.verdict === "accept" || data.verdict === "queue") accepts = true;
       }
       // The verdicts of a map are not looked up, so any may accept.
@@ -116,13 +116,13 @@ class Walk {
     this.#accepts ||= accepts;
     const use = markUse(exprs);
     if (use !== undefined) this.#marks.push({ chain, ...use });
-    return targets;
+    return reached;
   }
 
   /** Whether a chain disappears with kube-proxy. */
-  #isProxys(target: string): boolean {
+  #isProxys(chain: string): boolean {
     const table = IPTABLES_TABLES.find((name) => name === this.#ref.table);
-    return table !== undefined && (isEntryChain(table, target) || isOwnChain(table, target));
+    return table !== undefined && (isEntryChain(table, chain) || isOwnChain(table, chain));
   }
 }
 

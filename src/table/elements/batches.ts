@@ -1,4 +1,4 @@
-/** Converts rows to the kernel port's element batches and back: packs changes, reads dumps. */
+/** Converts rows to the element batches of the kernel interface and back: packs changes, reads dumps. */
 import { inSlices } from "../../base/time-slice.js";
 import { ElementFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";

@@ -57,7 +57,7 @@ function faultyObjects(error: KernelError, ops: readonly PlannedOp[]): FaultyObj
   });
 }
 
-/** "busy": the table was changed while `apply()` or `load()` runs. Await that call first. The other codes are the kernel port's. */
+/** "busy": the table was changed while `apply()` or `load()` runs. Await that call first. The other codes are those of the kernel interface. */
 export type TableErrorCode = KernelErrorCode | "busy";
 
 /**

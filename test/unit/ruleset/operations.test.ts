@@ -1,4 +1,4 @@
-/** The cost of a change: element operations, counted by the kernel port, in a table of 5,000 services with one of 1,000 endpoints. */
+/** The cost of a change: element operations, counted by the kernel interface, in a table of 5,000 services with one of 1,000 endpoints. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { beforeAll, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
