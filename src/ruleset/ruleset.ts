@@ -44,19 +44,16 @@ const INDEXED_PORTS = 16;
 type PortName = Pick<ServicePortView, "portName" | "protocol">;
 
 /**
- * Returns a function that finds a view's port among `ports`; -1 if it is new. If there are several, it returns the last. @param
- * at its most likely position.
+ * Returns a function that finds a view's port among `ports`; -1 if it is new. If there are several, because an update in pieces
+ * was interrupted, it returns the last, which is the newest.
  */
-function finderIn(ports: ServiceState): (port: PortName, at?: number) => number {
-  const isAt = (at: number, { portName, protocol }: PortName): boolean =>
-    at < ports.length && ports[at].view.portName === portName && ports[at].view.protocol === protocol;
-  let byName: Map<string, number> | undefined;
-  return (port, at = Infinity) => {
-    if (isAt(at, port)) return at;
-    if (ports.length <= INDEXED_PORTS) return ports.findLastIndex((_, i) => isAt(i, port));
-    byName ??= new Map(ports.map(({ view }, i) => [`${view.protocol} ${view.portName}`, i]));
-    return byName.get(`${port.protocol} ${port.portName}`) ?? -1;
-  };
+function finderIn(ports: ServiceState): (port: PortName) => number {
+  if (ports.length <= INDEXED_PORTS) {
+    return ({ portName, protocol }) =>
+      ports.findLastIndex(({ view }) => view.portName === portName && view.protocol === protocol);
+  }
+  const byName = new Map(ports.map(({ view }, i) => [`${view.protocol} ${view.portName}`, i]));
+  return ({ portName, protocol }) => byName.get(`${protocol} ${portName}`) ?? -1;
 }
 
 /**
@@ -191,7 +188,7 @@ export class FamilyRuleset {
     const find = finderIn(before);
     const ordering = this.#ordering(before, prepared);
     const states: ServicePortState[] = [];
-    for (const [i, view] of views.entries()) states.push(ordering(view, before[find(view, i)], states));
+    for (const view of views) states.push(ordering(view, before[find(view)], states));
     this.#replace(service, states, states, before);
   }
 
@@ -222,7 +219,7 @@ export class FamilyRuleset {
     this.#ports.set(service, present);
     let weight = 0;
     for (const [i, view] of views.entries()) {
-      const at = find(view, i);
+      const at = find(view);
       const former = before[at] as ServicePortState | undefined;
       if (isCurrent?.(view) === false) {
         if (former !== undefined) stays[at] = 1;

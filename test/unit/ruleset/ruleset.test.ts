@@ -180,3 +180,27 @@ describe("slots", () => {
     expect(ruleset.prepare("shop/web", views)).toBeUndefined();
   });
 });
+
+describe("an update in pieces that was interrupted", () => {
+  const endpoints = EndpointList.of(
+    "ip",
+    Array.from({ length: 20 }, (_, i) => ({ address: `10.0.0.${i + 1}`, port: 8080, local: false })),
+  );
+  /** Has enough endpoints to be written in more than one piece. */
+  const MOVED: ServicePortView = {
+    ...WEB,
+    clusterIP: "10.96.0.2",
+    sourceRanges: undefined,
+    clusterEndpoints: endpoints,
+  };
+
+  it("continues from the newest version of a port, which keeps its affinity", () => {
+    ruleset.update("shop/web", [PLAIN]);
+    ruleset.updateInPieces("shop/web", [MOVED]).next();
+    const interrupted = ruleset.state("shop/web").at(-1);
+    expect(ruleset.state("shop/web").map(({ view }) => view.clusterIP)).toEqual(["10.96.0.1", "10.96.0.2"]);
+    expect([...ruleset.updateInPieces("shop/web", [MOVED])].length).toBeGreaterThan(0);
+    expect(ruleset.state("shop/web").map(({ view }) => view.clusterIP)).toEqual(["10.96.0.2"]);
+    expect(ruleset.state("shop/web")[0].sticky).toEqual(interrupted?.sticky);
+  });
+});
