@@ -74,7 +74,7 @@ async function theirs(mode: Mode): Promise<readonly string[]> {
 }
 
 describe.each(MODES)("kube-proxy in mode %s", (mode) => {
-  test("its end, and our start: no connection is lost, its rules are removed, and others' rules stay", async () => {
+  test("our start after its end loses no connection and removes its rules, and others' rules stay", async () => {
     await addOthers(mode);
     const before = await others(mode);
     const kubeProxy = await node.startKubeProxy(mode);
@@ -87,7 +87,7 @@ describe.each(MODES)("kube-proxy in mode %s", (mode) => {
     expect(await others(mode)).toEqual(before);
   });
 
-  test("back to kube-proxy after a handover: no connection is lost", async () => {
+  test("the way back to kube-proxy after a handover loses no connection", async () => {
     await node.startNftProxier();
     await expectNoFailure(node.cluster, async () => {
       expect((await node.cluster.command(["handover"])).code).toBe(0);
@@ -98,7 +98,7 @@ describe.each(MODES)("kube-proxy in mode %s", (mode) => {
   });
 });
 
-test("both in nftables mode at once, while services are created and changed: no connection is lost", async () => {
+test("no connection is lost while both run in nftables mode and services are created and changed", async () => {
   await node.startKubeProxy("nftables");
   await expectNoFailure(node.cluster, async () => {
     await node.startNftProxier();
@@ -114,7 +114,7 @@ test("both in nftables mode at once, while services are created and changed: no 
   });
 });
 
-test("back to the nftables mode needs no handover", async () => {
+test("the way back to the nftables mode needs no handover", async () => {
   await node.startNftProxier();
   await expectNoFailure(node.cluster, async () => {
     await node.endAll("SIGTERM");
@@ -124,7 +124,7 @@ test("back to the nftables mode needs no handover", async () => {
   });
 });
 
-test("back to the iptables mode without a handover: new connections fail, and open ones stay", async () => {
+test("on the way back to the iptables mode without a handover, new connections fail, and open ones stay", async () => {
   await node.startNftProxier();
   const { failures } = await changeOver(node.cluster, async () => {
     await node.endAll("SIGTERM");
@@ -134,7 +134,7 @@ test("back to the iptables mode without a handover: new connections fail, and op
 });
 
 describe.runIf(kubeProxyMinor() < 31).each(["iptables-nft", "iptables-legacy"] as const)(
-  "back to a kube-proxy before 1.31 in mode %s, which does not know the table of its nftables mode",
+  "a return to a kube-proxy before 1.31 in mode %s, which does not know the table of its nftables mode",
   (mode) => {
     const [web] = SERVICES;
     const moved: ServiceSpec = { ...web, endpoints: ["b"] };

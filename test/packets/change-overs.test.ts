@@ -102,7 +102,7 @@ test("the way from kube-proxy's iptables mode and back after a handover loses no
   });
 });
 
-test("back to kube-proxy's iptables mode without a handover: new connections fail, and open ones stay", async () => {
+test("on the way back to kube-proxy's iptables mode without a handover, new connections fail, and open ones stay", async () => {
   await nft(iptables());
   await start();
   const { failures } = await changeOver(cluster, async () => {
@@ -112,7 +112,7 @@ test("back to kube-proxy's iptables mode without a handover: new connections fai
   expect(failures.length).toBeGreaterThan(0);
 });
 
-test("an upgrade with an unnecessary handover and kill -9: no connection is lost", async () => {
+test("an upgrade with an unnecessary handover and kill -9 loses no connection", async () => {
   await start();
   await expectNoFailure(cluster, async () => {
     expect((await cluster.command(["handover"])).code).toBe(0);

@@ -227,7 +227,7 @@ describe.each(older)("$name", ({ main }) => {
   });
 
   test.each(["SIGTERM", "SIGKILL"] as const)(
-    "upgrade, rollback, upgrade, and changes after a rollback, each after %s",
+    "an upgrade, a rollback, another upgrade, and changes after a rollback lose no connection, each after %s",
     async (signal) => {
       await start(main);
       await lossless(`upgrade, ${signal}`, () => replace(MAIN, { signal }));
@@ -246,7 +246,7 @@ describe.each(older)("$name", ({ main }) => {
     },
   );
 
-  test("the older version is killed repeatedly while it writes its first rules to today's table", async () => {
+  test("repeated kills of the older version during its first writes to today's table lose no connection", async () => {
     await start(MAIN);
     const began = performance.now();
     await replace(main);
@@ -263,13 +263,13 @@ describe.each(older)("$name", ({ main }) => {
     await expectListing(asToday);
   });
 
-  test("rollback from tables that today's version owned", async () => {
+  test("a rollback from tables that today's version owned loses no connection", async () => {
     await start(MAIN, [...common, "--own-table"]);
     await lossless("rollback from owned tables", () => replace(main));
     await expectListing(asOlder, uncounted);
   });
 
-  test("rollback from node ports on loopback", async () => {
+  test("a rollback from node ports on loopback loses no connection", async () => {
     await start(MAIN, withLocalhost);
     const known = await takes(main, withLocalhost);
     const talks = await openOnLoopback();
@@ -281,7 +281,7 @@ describe.each(older)("$name", ({ main }) => {
     else await expectListing(asOlder, uncounted);
   });
 
-  test("rollback with an active copy of a handover, and upgrade", async () => {
+  test("a rollback with an active copy of a handover, and an upgrade, lose no connection", async () => {
     await start(MAIN, withLocalhost);
     const talks = await openOnLoopback();
     await lossless("rollback after a handover", async () => {

@@ -69,7 +69,7 @@ export function events(current: CurrentConntrackWorld): void {
     await stream.close();
   });
 
-  test("only the kinds asked for are reported", async () => {
+  test("only the requested kinds of events are reported", async () => {
     const { table } = current();
     const fresh = await Received.open(table, ["new"]);
     const gone = await Received.open(table, ["destroy"]);

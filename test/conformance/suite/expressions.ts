@@ -275,7 +275,7 @@ export function expressions(current: Current): void {
 
   runCases(current, REFUSED);
 
-  test("a set that packets fill gets a size", async () => {
+  test("a set that packets fill is given a size", async () => {
     const { kernel } = current();
     await kernel.commit(given);
     await kernel.commit([newRule("c", daddr, { type: "dynset", set: "d", op: DynsetOp.update, sregKey: 1 })]);

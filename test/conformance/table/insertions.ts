@@ -127,7 +127,7 @@ export function insertions(world: () => KernelWorld): void {
   }
   const second = async (): Promise<number> => (await world().kernel.rules(SECOND, "output")).length;
 
-  it("left over by an earlier run are removed from chains that are no longer named, by the first apply", async () => {
+  it("insertions of an earlier run are removed by the first apply from chains that are no longer named", async () => {
     await earlierRun();
     const table = inserting();
     table.insertions({ ...FORWARD, mode: "append", rules: ours("Y") });
@@ -136,7 +136,7 @@ export function insertions(world: () => KernelWorld): void {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("left over by an earlier run are removed by destroy, whichever chains are named", async () => {
+  it("insertions of an earlier run are removed by destroy, whichever chains are named", async () => {
     await earlierRun();
     const table = inserting();
     expect(operations(await table.destroy())).toBe("table -1 rule -2");

@@ -275,7 +275,7 @@ describe("effective configuration: notes", () => {
 });
 
 describe("effective configuration: the configuration in effect", () => {
-  test("as /configz serves it: every field of v1alpha1 with its default", () => {
+  test("has every field of v1alpha1 with its default, as /configz serves it", () => {
     expect(parse("").document).toEqual({
       apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
       kind: "KubeProxyConfiguration",
@@ -366,7 +366,7 @@ windowsRunAsService: true
 showHiddenMetricsForVersion: "1.35"
 `,
     ],
-  ])("written and loaded again stays the same: %s", (_what, body) => {
+  ])("stays the same when it is written and loaded again: %s", (_what, body) => {
     const first = parse(body);
     const again = parseConfig(toYAML(first.document), "written.yaml");
     expect(again.config).toEqual(first.config);

@@ -109,7 +109,7 @@ describe("bundle.mjs", () => {
     expect(said(["run", "--help"])).not.toContain("cache for");
   });
 
-  test("has a twentieth of the packages' size, and names the owner and licence of its code", () => {
+  test("has a twentieth of the packages' size, and names the owners and licences of its code", () => {
     const files = readdirSync(image, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
     const bytes = files.reduce((sum, { parentPath, name }) => sum + statSync(join(parentPath, name)).size, 0);
     expect(bytes).toBeLessThan(8_000_000);

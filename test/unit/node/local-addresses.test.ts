@@ -93,7 +93,7 @@ describe("LocalAddresses", () => {
     expect(logged).toEqual([]);
   });
 
-  it("are subscribed and read again, with a message, when the stream ends", async () => {
+  it("subscribe and are read again, with a message, when the stream ends", async () => {
     await texts();
     interfaces.breakMonitors(new Error("the socket died"));
     interfaces.set([on("192.0.2.5")]);

@@ -137,7 +137,7 @@ describe("the Node object", () => {
     await expect.poll(() => served("ip6")).toEqual(hex("2001:db8::3"));
   });
 
-  it("another zone in the Node makes the proxier choose endpoints again", async () => {
+  it("a new zone in the Node makes the proxier choose endpoints again", async () => {
     make();
     proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
     proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));

@@ -97,7 +97,7 @@ describe("observers of the proxier", () => {
     expect(received).toEqual({ Service: 3, EndpointSlice: 3 });
   });
 
-  it("receive that the first write compared everything, and later ones did not", async () => {
+  it("learn that the first write compared everything, and later ones did not", async () => {
     put(0, [1]);
     proxier.synced();
     await proxier.sync();
@@ -189,7 +189,7 @@ describe("observers of the proxier", () => {
   });
 
   it.each(["at once", "after the first successful write"])(
-    "receive those of kube-proxy's maps as well, %s",
+    "receive the addresses in kube-proxy's maps as well, %s",
     async (when) => {
       const table = { family: "ip", table: "kube-proxy" } as const;
       const maps: readonly (readonly [string, readonly number[], readonly (readonly number[])[]])[] = [

@@ -34,7 +34,7 @@ describe("a refused transaction", () => {
     expect(operations(await table.apply())).toBe("element +3");
   });
 
-  it("the transaction is tried once more on the basis of another read if an object was missing or existed", async () => {
+  it("is tried once more after another read if an object was unexpectedly missing or present", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -74,7 +74,7 @@ describe("a refused transaction", () => {
     expect((await table.apply()).drift).toBeUndefined();
   });
 
-  it("is not retried forever", async () => {
+  it("is retried a limited number of times", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
@@ -123,7 +123,7 @@ describe("an unknown outcome", () => {
     expect((await table.apply()).transactions).toBe(0);
   });
 
-  it("repeated unknown outcomes are not resolved forever", async () => {
+  it("is resolved a limited number of times", async () => {
     const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     await table.apply();

@@ -142,7 +142,7 @@ describe("PackedMap", () => {
     }
   });
 
-  it("never blocks to grow", () => {
+  it("grows without blocking", () => {
     const STEP = 2_000;
     const fill = (): number[] => {
       const map = new PackedMap(4, 2);

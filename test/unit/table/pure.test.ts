@@ -39,7 +39,7 @@ describe("networks", () => {
     expect(merged("fd00::/9", "fd80::/9", "::1")).toEqual(["::1", "fd00::/8"]);
   });
   it.each(["10.0.0.0/33", "10.0.0", "fd00::/129", "fe80::1%eth0", "10.0.0.0/", "010.0.0.1", "x", "", "10.0.0.0/-1"])(
-    "refuses %j",
+    "%j is refused",
     (text) => {
       expect(() => parseNetwork(text)).toThrow(RangeError);
     },

@@ -101,7 +101,7 @@ describe("rules that drop packets to services", () => {
     expect(said({ firewalls: { problems }, mode: IPTABLES })).toEqual(["note: chain f drops packets to default/web"]);
   });
 
-  test("by a chain's policy are reported once: for all packets, or for these services", async () => {
+  test("a drop by a chain's policy is reported once: for all packets, or for these services", async () => {
     const dropped = "chain FORWARD (hook forward) of table ip filter drops packets to default/web: by policy";
     const policyOf = "ip filter FORWARD";
     const firewalls = { problems: [{ what: dropped, remedy: "accept them", policyOf }, ...problems] };

@@ -132,7 +132,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     for (const gone of [0, count >> 1, count - 1]) expect(moved(family, count, gone)).toBeLessThanOrEqual(0.015);
   });
 
-  it.each(SLOT_COUNTS)("%i with a requested number of slots move no more, either", (slots) => {
+  it.each(SLOT_COUNTS)("%i with a requested number of slots do not move more, either", (slots) => {
     for (const count of [2, 8]) expect(moved(family, count, 1, slots)).toBeLessThanOrEqual(0.015);
   });
 

@@ -152,7 +152,7 @@ describe("Reflector: 410 Gone", () => {
     await listening.sink.seen("+ Service a/newer");
   });
 
-  test("in the middle of a list in pages: it restarts the list, and keeps the last known state", async () => {
+  test("in the middle of a list in pages, it restarts the list, and keeps the last known state", async () => {
     for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
     const listening = await following();
     const gone = api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
@@ -166,7 +166,7 @@ describe("Reflector: 410 Gone", () => {
     expect(listening.sink.names("Service")).toHaveLength(1102);
   });
 
-  test("in the middle of the first list: the history was compacted between two pages", async () => {
+  test("a compaction between two pages of the first list restarts the list", async () => {
     for (let i = 0; i < 1100; i++) api.put(service(`b/s-${i}`));
     api.fail({ resource: "services", verb: "list", continued: true, times: 1 }, { status: 410 });
     const { sink, started } = follow();
