@@ -156,8 +156,8 @@ export class ServiceSnapshot {
     const { destination, destinationPort: port } = original;
     const vip: ServiceAddress = { family, address: destination, protocol, port };
     const ofVip = known.target(vip);
-    if (ofVip !== undefined) return ofVip.target;
-    return known.isNodePortAddress(destination) ? known.target({ ...vip, address: NODE_PORT })?.target : undefined;
+    if (ofVip !== undefined || !known.isNodePortAddress(destination)) return ofVip;
+    return known.target({ ...vip, address: NODE_PORT });
   }
 
   namesOf(entry: ConntrackEntry): EntryNames {

@@ -53,7 +53,7 @@ export function orphanOf(entry: ConntrackEntry, known: Knowledge): "now" | "form
   const owner = ownerOf(entry, protocol, known);
   const { source, sourcePort } = entry.reply;
   if (owner.kind === "now") {
-    return owner.target.endpoints.state(source, sourcePort) === "absent" ? "now" : undefined;
+    return known.endpointStates(owner.target).state(source, sourcePort) === "absent" ? "now" : undefined;
   }
   if (owner.kind !== "former") return undefined;
   return owner.target.endpoints?.has(`${source} ${sourcePort}`) === false ? undefined : "former";

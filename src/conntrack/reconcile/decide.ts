@@ -13,7 +13,6 @@
  * another port as another endpoint.
  */
 import { type Protocol, serviceProtocol } from "../../base/protocols.js";
-import type { Endpoint } from "../../objects/endpoint-list.js";
 import type { IpFamily } from "../../base/ip.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
@@ -27,8 +26,7 @@ export class EndpointStates {
   readonly #states = new Map<string, boolean>();
   readonly anyServing: boolean;
 
-  /** `serving` has the same order as `endpoints`. */
-  constructor(endpoints: readonly Endpoint[], serving: readonly boolean[]) {
+  constructor({ endpoints, serving }: Pick<ServiceTarget, "endpoints" | "serving">) {
     endpoints.forEach(({ address, port }, i) => this.#states.set(`${address} ${port}`, serving[i] ?? false));
     this.anyServing = serving.includes(true);
   }
@@ -37,11 +35,6 @@ export class EndpointStates {
     const serves = this.#states.get(`${address} ${port}`);
     return serves === undefined ? "absent" : serves ? "serving" : "present";
   }
-}
-
-export interface KnownTarget {
-  readonly target: ServiceTarget;
-  readonly endpoints: EndpointStates;
 }
 
 /** An address that a service once had and that no service has now. */
@@ -56,7 +49,8 @@ export interface FormerTarget {
 export interface Knowledge {
   readonly family: IpFamily;
   /** The service port that has an address now. */
-  target(address: ServiceAddress): KnownTarget | undefined;
+  target(address: ServiceAddress): ServiceTarget | undefined;
+  endpointStates(target: ServiceTarget): EndpointStates;
   former(address: ServiceAddress): FormerTarget | undefined;
   /** Whether node ports are served at this address. */
   isNodePortAddress(address: string): boolean;
@@ -132,7 +126,7 @@ function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
 
 /** The present or former owner of the original destination. As in the rules, VIPs take precedence over node ports. */
 export type Owner =
-  | { readonly kind: "now"; readonly target: KnownTarget }
+  | { readonly kind: "now"; readonly target: ServiceTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }
   | { readonly kind: "other-machine" }
   | { readonly kind: "none" };
@@ -167,21 +161,23 @@ export function decide(entry: ConntrackEntry, known: Knowledge): Decision {
     case "former":
       return protocol === "TCP" ? keep("tcp-no-reset") : decideFormer(entry, owner.target);
     case "now":
-      return protocol === "TCP" ? decideTcp(entry, owner.target) : decideNow(entry, owner.target);
+      return protocol === "TCP"
+        ? decideTcp(entry, owner.target, known)
+        : decideNow(entry, known.endpointStates(owner.target));
   }
 }
 
-function decideNow(entry: ConntrackEntry, { endpoints }: KnownTarget): Decision {
+function decideNow(entry: ConntrackEntry, endpoints: EndpointStates): Decision {
   const { source, sourcePort } = entry.reply;
   if (endpoints.state(source, sourcePort) === "serving") return keep("endpoint-serves");
   if (!endpoints.anyServing) return remove("without-endpoints");
   return remove(isTranslated(entry) ? "endpoint-gone" : "not-translated");
 }
 
-function decideTcp(entry: ConntrackEntry, { target, endpoints }: KnownTarget): Decision {
+function decideTcp(entry: ConntrackEntry, target: ServiceTarget, known: Knowledge): Decision {
   if (!target.resetRemovedEndpoints) return keep("tcp-no-reset");
   const { source, sourcePort } = entry.reply;
-  if (endpoints.state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
+  if (known.endpointStates(target).state(source, sourcePort) !== "absent") return keep("tcp-endpoint-exists");
   if (TCP_OVER.has(entry.state ?? "")) return keep("tcp-over");
   return isTranslated(entry) ? remove("tcp-endpoint-gone") : keep("tcp-no-reset");
 }

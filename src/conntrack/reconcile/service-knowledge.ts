@@ -8,7 +8,7 @@ import type { ServiceModel } from "../../model/service-model.js";
 import type { Protocol } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { LocalAddress } from "../../node/facts.js";
-import { EndpointStates, type FormerTarget, type KnownTarget, type Knowledge } from "./decide.js";
+import { EndpointStates, type FormerTarget, type Knowledge } from "./decide.js";
 import type { FormerTargets } from "./former-targets.js";
 
 /** The part of the model that is used here. */
@@ -49,7 +49,8 @@ export class ServiceKnowledge implements Knowledge {
   readonly #networks: readonly Prefix[];
   readonly #model: TargetSource;
   readonly #former: FormerTargets;
-  readonly #targets = new Map<string, KnownTarget | undefined>();
+  readonly #targets = new Map<string, ServiceTarget | undefined>();
+  readonly #endpointStates = new WeakMap<ServiceTarget, EndpointStates>();
 
   constructor(model: TargetSource, former: FormerTargets, family: IpFamily, nodePortAddresses: Iterable<string>) {
     this.#model = model;
@@ -66,10 +67,16 @@ export class ServiceKnowledge implements Knowledge {
     this.prefilterAddresses = this.#networks.length > 0 ? [anywhere] : [...this.#addresses];
   }
 
-  target(address: ServiceAddress): KnownTarget | undefined {
+  target(address: ServiceAddress): ServiceTarget | undefined {
     const service = this.#model.ownerOf(address);
     if (service === undefined) return undefined;
     return this.#target(service, address.address === NODE_PORT ? "nodePort" : "port", address.protocol, address.port);
+  }
+
+  endpointStates(target: ServiceTarget): EndpointStates {
+    let states = this.#endpointStates.get(target);
+    if (states === undefined) this.#endpointStates.set(target, (states = new EndpointStates(target)));
+    return states;
   }
 
   former(address: ServiceAddress): FormerTarget | undefined {
@@ -85,14 +92,13 @@ export class ServiceKnowledge implements Knowledge {
     return this.#model.targets(this.family, service);
   }
 
-  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): KnownTarget | undefined {
+  #target(service: string, by: "port" | "nodePort", protocol: Protocol, port: number): ServiceTarget | undefined {
     const key = `${service} ${by} ${port} ${protocol}`;
-    let known = this.#targets.get(key);
-    if (known !== undefined || this.#targets.has(key)) return known;
-    const target = this.#model.target(this.family, service, by, protocol, port);
-    known = target && { target, endpoints: new EndpointStates(target.endpoints, target.serving) };
+    let target = this.#targets.get(key);
+    if (target !== undefined || this.#targets.has(key)) return target;
+    target = this.#model.target(this.family, service, by, protocol, port);
     if (this.#targets.size >= MAX_CACHED) this.#targets.clear();
-    this.#targets.set(key, known);
-    return known;
+    this.#targets.set(key, target);
+    return target;
   }
 }
