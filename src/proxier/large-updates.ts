@@ -10,12 +10,11 @@
  * one has it, and releases it in a second update. So two services can exchange their addresses.
  */
 import { TimeSlice } from "../base/time-slice.js";
-import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import { addressesOf } from "../model/service-address.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
 import type { Quarantine } from "./quarantine.js";
 
 /** This takes the kernel some 20 to 40 ms. */
@@ -74,7 +73,8 @@ interface Job extends Task {
 interface Prepared {
   readonly updates: LargeUpdatesFamily;
   readonly views: readonly ServicePortView[];
-  readonly slots: readonly SlottedPort[] | undefined;
+  /** From FamilyRuleset.prepare. */
+  readonly prepared: ServiceState | undefined;
 }
 
 export class LargeUpdates {
@@ -301,16 +301,16 @@ export class LargeUpdates {
         if (slice.spent) await slice.yield();
       }
       onViews(updates.family, service, views);
-      all.push({ updates, views, slots: await updates.ruleset.prepare(service, views) });
+      all.push({ updates, views, prepared: await updates.ruleset.prepare(service, views) });
       slice.begin();
     }
     return this.#pieces(service, all, letsGo);
   }
 
-  *#pieces(service: string, prepared: readonly Prepared[], letsGo: boolean): Generator<number, void> {
-    for (const { updates, views, slots } of prepared) {
+  *#pieces(service: string, all: readonly Prepared[], letsGo: boolean): Generator<number, void> {
+    for (const { updates, views, prepared } of all) {
       yield* updates.quarantine.updateInPieces(service, views, {
-        prepared: slots,
+        prepared,
         isCurrent: (view) => this.#isCurrent(updates.family, service, view),
         mayGo: (view) => letsGo || this.#mayGo(updates.family, service, view),
       });

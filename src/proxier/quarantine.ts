@@ -20,7 +20,6 @@ import { reasonOf } from "../base/unknown.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import { serviceFields } from "../base/logger.js";
-import type { SlottedPort } from "../model/balance/slot-assigner.js";
 import type { FamilyRuleset, PieceOptions, ServiceState } from "../ruleset/ruleset.js";
 import { type FaultyObject, TableError } from "../table/table-exports.js";
 import { type Change, ChangedClaims, withoutClaims } from "./changed-claims.js";
@@ -149,7 +148,7 @@ export class Quarantine {
   }
 
   /** Makes these views of the service desired. A quarantined service is retried. */
-  update(service: string, desired: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
+  update(service: string, desired: readonly ServicePortView[], prepared?: ServiceState): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
     this.#retryRelated(service, desired);
     this.#giveUpClaims(service, desired);

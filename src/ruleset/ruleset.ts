@@ -3,7 +3,6 @@
  * touches that service's elements; nothing here grows with the cluster.
  */
 import { arrange, IndexAssigner } from "../model/balance/indices.js";
-import { assignSlots, isBalanced, prepareSlots, type SlottedPort } from "../model/balance/slot-assigner.js";
 import { endpointsOf, type ListKind, type Stood } from "../model/balance/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
@@ -23,6 +22,7 @@ import { ownObjects } from "./own-chains.js";
 import { differInEndpoints, forEachAddress, ServiceExpander } from "./service.js";
 import { type Expansion } from "./expansion.js";
 import { type ServicePortState } from "./service-port-state.js";
+import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
 import { declareSets, type ElementSets } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
@@ -98,8 +98,8 @@ export function elementsOf(state: ServiceState): number {
 
 /** Options evaluated when a port's turn comes. */
 export interface PieceOptions {
-  /** Slots of the views, from `prepare`. */
-  readonly prepared?: readonly SlottedPort[];
+  /** From `prepare`. */
+  readonly prepared?: ServiceState;
   /**
    * Returns false if addresses of the view have passed to another service meanwhile, and must not be taken back. The port then
    * stays unchanged.
@@ -180,9 +180,9 @@ export class FamilyRuleset {
   /**
    * Declares exactly these views of `service` ("namespace/name"), or removes it if there are none. Throws RangeError if they
    * cannot be expressed; then nothing has changed.
-   * @param prepared slots of the views, from `prepare`.
+   * @param prepared from `prepare`.
    */
-  update(service: string, views: readonly ServicePortView[], prepared?: readonly SlottedPort[]): void {
+  update(service: string, views: readonly ServicePortView[], prepared?: ServiceState): void {
     checkSize(views);
     const before = this.state(service);
     const find = finderIn(before);
@@ -293,7 +293,7 @@ export class FamilyRuleset {
    */
   #ordering(
     before: ServiceState,
-    prepared: readonly SlottedPort[] = [],
+    prepared: ServiceState = [],
   ): (
     view: ServicePortView,
     former: ServicePortState | undefined,
@@ -304,11 +304,9 @@ export class FamilyRuleset {
     return (view, former, others) => {
       let state: ServicePortState;
       if (view.affinitySeconds > 0) state = this.#sticky.order(view, former, lists);
-      else if (isBalanced(view)) {
-        const known = [...prepared, ...before, ...others];
-        const { clusterEndpoints: cluster, localEndpoints: local } = view;
-        state = { view, cluster, local, slots: assignSlots(view, known, former, this.#stoodInKernel(view)) };
-      } else {
+      else if (isBalanced(view))
+        state = assignSlots(view, [...prepared, ...before, ...others], former, this.#stoodInKernel(view));
+      else {
         const order = (kind: ListKind): EndpointList =>
           former === undefined
             ? this.#orderInKernel(view, kind)
@@ -320,8 +318,8 @@ export class FamilyRuleset {
     };
   }
 
-  /** Precomputes slow work for the next `update`, which must use these views. Returns undefined if there is none. */
-  prepare(service: string, views: readonly ServicePortView[]): Promise<readonly SlottedPort[]> | undefined {
+  /** Precomputes the slots for the next `update`, which must use these views. Returns undefined if there is nothing to do. */
+  prepare(service: string, views: readonly ServicePortView[]): Promise<ServiceState> | undefined {
     return prepareSlots(views, this.state(service));
   }
 

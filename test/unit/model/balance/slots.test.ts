@@ -8,7 +8,7 @@ import type { ServicePortView } from "../../../../src/model/service-port-view.js
 import { type Pieces, runAtOnce } from "../../../../src/base/time-slice.js";
 import { hashesOf } from "../../../../src/model/balance/hash.js";
 import { rendezvous } from "../../../../src/model/balance/rendezvous.js";
-import { prepareSlots } from "../../../../src/model/balance/slot-assigner.js";
+import { prepareSlots } from "../../../../src/ruleset/slot-assigner.js";
 import { shareSlots, type Slots, slotsOf } from "../../../../src/model/balance/slots.js";
 import { LoopWatch } from "../../../bench/loop-watch.ts";
 import { patience } from "../../../lab/patience.ts";

@@ -1,34 +1,33 @@
-import { runAtOnce, TakingTurns } from "../../base/time-slice.js";
-import { isSameBalance } from "./endpoint-balance.js";
-import type { ServicePortView } from "../service-port-view.js";
-import { indicesIn } from "./indices.js";
-import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "./slots.js";
-
-/** A service port with its slots, which are absent without a balance. */
-export interface SlottedPort {
-  readonly view: ServicePortView;
-  readonly slots?: Slots;
-}
+import { runAtOnce, TakingTurns } from "../base/time-slice.js";
+import { isSameBalance } from "../model/balance/endpoint-balance.js";
+import { indicesIn } from "../model/balance/indices.js";
+import { type BalancedView, endpointsOf, type Slots, slotsOf, type Stood } from "../model/balance/slots.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { ServicePortState } from "./service-port-state.js";
 
 export function isBalanced(view: ServicePortView): view is BalancedView {
   return view.balance !== undefined;
 }
 
+/** The state of a view with these slots, which refer to the order of the view's lists. */
+function slotted(view: BalancedView, slots: Slots): ServicePortState {
+  return { view, cluster: view.clusterEndpoints, local: view.localEndpoints, slots };
+}
+
 /**
- * Slots of the view. If the choice is random, endpoints keep their slots. Ports of a service with the same endpoints have the
- * same slots.
+ * Assigns the slots of a view. If the choice is random, endpoints keep their slots. Ports of a service with the same endpoints
+ * have the same slots.
  * @param known ports of the same service, former or new, or from `prepareSlots`.
  * @param former the port's former state. If undefined, the port is new, and `stood` returns the slots left by an earlier run.
  */
 export function assignSlots(
   view: BalancedView,
-  known: readonly SlottedPort[],
-  former: SlottedPort | undefined,
+  known: readonly ServicePortState[],
+  former: ServicePortState | undefined,
   stood: Stood,
-): Slots {
+): ServicePortState {
   const same = sameSlots(view, known);
-  if (same !== undefined) return same;
-  return runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view)));
+  return slotted(view, same ?? runAtOnce(slotsOf(view, former === undefined ? stood : stoodIn(former, view))));
 }
 
 /** Preparing holds the event loop for one slice of a few ms, however many services are prepared at once. */
@@ -41,15 +40,15 @@ const turns = new TakingTurns();
  */
 export function prepareSlots(
   views: readonly ServicePortView[],
-  before: readonly SlottedPort[],
-): Promise<readonly SlottedPort[]> | undefined {
+  before: readonly ServicePortState[],
+): Promise<readonly ServicePortState[]> | undefined {
   const hashed = views.filter(isBalanced).filter((view) => view.balance.by !== "chance");
   const changed = hashed.filter((view) => sameSlots(view, before) === undefined);
   return changed.length === 0 ? undefined : prepareAll(changed);
 }
 
-async function prepareAll(views: readonly BalancedView[]): Promise<SlottedPort[]> {
-  const prepared: SlottedPort[] = [];
+async function prepareAll(views: readonly BalancedView[]): Promise<ServicePortState[]> {
+  const prepared: ServicePortState[] = [];
   for (const view of views) {
     const same = await turns.run(() => sameSlots(view, prepared));
     if (same !== undefined) continue;
@@ -58,25 +57,17 @@ async function prepareAll(views: readonly BalancedView[]): Promise<SlottedPort[]
     for (;;) {
       const { done, value } = await turns.run(() => pieces.next());
       if (done !== true) continue;
-      prepared.push({ view, slots: value });
+      prepared.push(slotted(view, value));
       break;
     }
   }
   return prepared;
 }
 
-/** Finds the port of a view among its service's ports. */
-export function portIn<Port extends { readonly view: ServicePortView }>(
-  ports: readonly Port[],
-  { portName, protocol }: Pick<ServicePortView, "portName" | "protocol">,
-): Port | undefined {
-  return ports.find(({ view }) => view.portName === portName && view.protocol === protocol);
-}
-
 /** Slots of a known port with the same lists and an equivalent balance. */
 function sameSlots(
   { balance, clusterEndpoints, localEndpoints }: BalancedView,
-  known: readonly SlottedPort[],
+  known: readonly ServicePortState[],
 ): Slots | undefined {
   return known.find(
     ({ view, slots }) =>
@@ -89,7 +80,7 @@ function sameSlots(
 }
 
 /** Positions of the view's endpoints in the port's former slots. */
-function stoodIn(former: SlottedPort, view: ServicePortView): Stood {
+function stoodIn(former: ServicePortState, view: ServicePortView): Stood {
   return (kind) => {
     const slots = former.slots?.[kind];
     if (slots === undefined) return () => -1;
