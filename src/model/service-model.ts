@@ -1,5 +1,5 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
-import { isUsable, type NodeContext } from "./categorize.js";
+import { type CandidateList, isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, endRound, nameLosses, nameTransfers, type PassedClaims, presentLosses } from "./clashes.js";
 import {
@@ -28,8 +28,6 @@ import type { ServiceAddress } from "./service-address.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 import {
-  describe,
-  type DescribedPort,
   healthCheckOf,
   type ServedService,
   sizeOf,
@@ -37,6 +35,7 @@ import {
   targetsOf,
   unbalanced,
   viewsOf,
+  viewsWithCandidates,
 } from "./views.js";
 
 export interface ServiceModelOptions {
@@ -270,6 +269,15 @@ export class ServiceModel {
     return served === undefined ? [] : viewsOf(served);
   }
 
+  /** Like `eachView`, each with all endpoints of the port, for operators. */
+  eachViewWithCandidates(
+    family: IpFamily,
+    service: string,
+  ): Iterable<readonly [view: ServicePortView, candidates: CandidateList]> {
+    const served = this.#served(family, service);
+    return served === undefined ? [] : viewsWithCandidates(served);
+  }
+
   /** An upper estimate of the views' number of elements. It may be too low if annotations ask for slots. */
   sizeOf(family: IpFamily, service: string): number {
     const served = this.#served(family, service);
@@ -293,12 +301,6 @@ export class ServiceModel {
     const served = this.#served(family, service);
     const item = served && portOf(served.record, protocol, port, by);
     return served === undefined || item === undefined ? undefined : targetIn(served, item);
-  }
-
-  /** The same service ports with details for operators, each computed on demand. */
-  describe(family: IpFamily, service: string, withEndpoints: boolean): Iterable<DescribedPort> {
-    const served = this.#served(family, service);
-    return served === undefined ? [] : describe(served, withEndpoints);
   }
 
   /** The present health check of a service in a family, for load balancers. Returns undefined if it has none. */

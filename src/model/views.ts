@@ -11,18 +11,10 @@ import {
   slotsIn,
   tooManyFor,
 } from "./balance/endpoint-balance.js";
-import {
-  addLocalReady,
-  type CandidateList,
-  type Categories,
-  countStates,
-  type EndpointCounts,
-  type NodeContext,
-} from "./categorize.js";
+import { addLocalReady, type CandidateList, type Categories, type NodeContext } from "./categorize.js";
 import { NODE_PORT, type PortAddresses } from "./service-address.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
-import { describedEndpoints, type DescribedEndpoint } from "./described-endpoints.js";
 import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
 import { candidatesOf } from "./slices.js";
 import { drainingAmong, listsOf, resets, targetOf } from "./targets.js";
@@ -44,8 +36,18 @@ export interface ServedService {
 
 /** The input of the rules: a view for each service port. Each is computed on demand, because there may be tens of thousands. */
 export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
+  for (const [view] of viewsWithCandidates(served)) yield view;
+}
+
+/** Like `viewsOf`, each with all endpoints of the port. */
+export function* viewsWithCandidates(
+  served: ServedService,
+): Generator<readonly [view: ServicePortView, candidates: CandidateList], void> {
   const balance = balanceIn(served);
-  for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);
+  for (const port of served.record.ports) {
+    const candidates = candidatesFor(served, port);
+    yield [viewOf(served, port, candidates, balance), candidates];
+  }
 }
 
 function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): number {
@@ -123,28 +125,6 @@ export function targetIn(served: ServedService, port: ServicePortRecord): Servic
   const draining =
     record.drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node));
   return targetOf(record, port, held, candidates, draining);
-}
-
-/** A service port with details for operators. */
-export interface DescribedPort {
-  readonly view: ServicePortView;
-  readonly counts: EndpointCounts;
-  /** Every endpoint, regardless of its state. Undefined if not requested. */
-  readonly endpoints: readonly DescribedEndpoint[] | undefined;
-}
-
-/** The service ports with details for operators, each computed on demand. */
-export function* describe(served: ServedService, withEndpoints: boolean): Generator<DescribedPort, void> {
-  const { record } = served;
-  const balance = balanceIn(served);
-  for (const port of record.ports) {
-    const candidates = candidatesFor(served, port);
-    const view = viewOf(served, port, candidates, balance);
-    const { clusterEndpoints: cluster, localEndpoints: local } = view;
-    const draining = () => (record.drainSeconds === 0 ? undefined : drainingAmong(candidates, { cluster, local }));
-    const endpoints = withEndpoints ? describedEndpoints(candidates, draining()) : undefined;
-    yield { view, counts: countStates(candidates), endpoints };
-  }
 }
 
 /**

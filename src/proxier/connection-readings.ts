@@ -1,6 +1,6 @@
 /** Reads the kernel's connection counters on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
-import type { PortCounts } from "../ruleset/connection-counts.js";
+import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts.js";
 import type { FamilyRuleset } from "../ruleset/ruleset.js";
 import type { Clock, Table } from "../table/table-exports.js";
 
@@ -41,10 +41,10 @@ export class ConnectionReadings {
     await this.#reading;
   }
 
-  /** Counts of "namespace/name" since its elements were created, as of the last reading. Undefined for ports that are not counted. */
-  connections(family: IpFamily, service: string): PortCounts {
+  /** Counts of "namespace/name", as of the last reading. */
+  connections(family: IpFamily, service: string): ConnectionCounts {
     const counting = this.#families.find((one) => one.family === family);
-    return counting?.ready === true ? counting.ruleset.connections(service) : () => undefined;
+    return counting?.ready === true ? counting.ruleset.connections(service) : NOT_COUNTED;
   }
 
   async #read(): Promise<void> {

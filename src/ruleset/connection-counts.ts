@@ -5,49 +5,46 @@
  * it count instead, because each packet is found in only one of them.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
-import type { ServicePortView } from "../model/service-port-view.js";
 import { type KeyPacker, packNumber } from "./keys.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf } from "./service.js";
-import { type ServicePortState } from "./service-port-state.js";
+import type { PortName, ServicePortState } from "./service-port-state.js";
 import type { ElementSets } from "./sets.js";
-import type { ServiceCounters } from "./service-counters.js";
 import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
-/** Connections counted since the elements of a service port were created, as of the last reading. */
-export interface PortConnections {
-  readonly connections: number;
-  /** `connections` as of the previous reading. */
-  readonly before: number;
-  /** Keyed by "address port". Counted since the endpoint took its place in the service's lists. Absent if not counted. */
-  readonly endpoints?: ReadonlyMap<string, number>;
+/** Connections of a service's ports as of the last reading, each computed on demand. Undefined if they are not counted. */
+export interface ConnectionCounts {
+  /** Since the elements of the port were created. `before`: the number as of the previous reading. */
+  readonly ofPort: (port: PortName) => readonly [now: number, before: number] | undefined;
+  /** By "address port", since the endpoint took its place in the service's lists. */
+  readonly ofEndpoints: (port: PortName) => ReadonlyMap<string, number> | undefined;
 }
 
-/** Counts of a service's ports, computed on demand. */
-export type PortCounts = (port: Pick<ServicePortView, "portName" | "protocol">) => PortConnections | undefined;
+export const NOT_COUNTED: ConnectionCounts = { ofPort: () => undefined, ofEndpoints: () => undefined };
 
 export function connectionsOf(
-  state: ServicePortState,
+  { view }: ServicePortState,
   sets: ElementSets,
   keys: KeyPacker,
-  counters: ServiceCounters,
-): PortConnections {
-  const { view } = state;
-  let connections = 0;
+): readonly [now: number, before: number] {
+  let now = 0;
   let before = 0;
   forEachAddress(view, keys, ({ service }, roles, isExternal) => {
     const counting = isExternal && view.externalPolicyLocal ? [roles.cluster, roles.local] : [roles.services];
     for (const role of counting) {
-      connections += sets[role].count(service);
+      now += sets[role].count(service);
       before += sets[role].countBefore(service);
     }
   });
-  const endpoints = counters === "endpoint" && { endpoints: connectionsOfEndpoints(state, sets, keys) };
-  return { connections, before, ...endpoints };
+  return [now, before];
 }
 
-function connectionsOfEndpoints(state: ServicePortState, sets: ElementSets, keys: KeyPacker): Map<string, number> {
+export function connectionsOfEndpoints(
+  state: ServicePortState,
+  sets: ElementSets,
+  keys: KeyPacker,
+): ReadonlyMap<string, number> {
   const { sticky } = state;
   const counted = new Map<string, number>();
   const add = (list: EndpointList, count: (index: number) => number): void => {

@@ -8,7 +8,7 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
-import { connectionsOf, type PortCounts } from "./connection-counts.js";
+import { type ConnectionCounts, connectionsOf, connectionsOfEndpoints, NOT_COUNTED } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limits.js";
 import { StickyNumbers } from "./sticky-numbers.js";
@@ -21,7 +21,7 @@ import { RulesOnDemand } from "./on-demand.js";
 import { ownObjects } from "./own-chains.js";
 import { differInEndpoints, forEachAddress, ServiceExpander } from "./service.js";
 import { type Expansion } from "./expansion.js";
-import { type ServicePortState } from "./service-port-state.js";
+import type { PortName, ServicePortState } from "./service-port-state.js";
 import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
 import { declareSets, type ElementSets } from "./sets.js";
 import type { ServiceCounters } from "./service-counters.js";
@@ -40,8 +40,6 @@ function namesIn(state: ServiceState): Set<string> {
 
 /** Number of ports from which on an index is faster than searches. */
 const INDEXED_PORTS = 16;
-
-type PortName = Pick<ServicePortView, "portName" | "protocol">;
 
 /**
  * Returns a function that finds a view's port among `ports`; -1 if it is new. If there are several, because an update in pieces
@@ -453,14 +451,18 @@ export class FamilyRuleset {
   }
 
   /** Counts of the service's ports, as of the last reading of the table's counters. */
-  connections(service: string): PortCounts {
-    if (this.#counters === "off") return () => undefined;
+  connections(service: string): ConnectionCounts {
+    if (this.#counters === "off") return NOT_COUNTED;
     const ports = this.state(service);
     const find = finderIn(ports);
-    return (port) => {
-      const state = ports[find(port)] as ServicePortState | undefined;
-      return state && connectionsOf(state, this.#sets, this.#keys, this.#counters);
-    };
+    const asked =
+      <Counts>(counts: (state: ServicePortState, sets: ElementSets, keys: KeyPacker) => Counts) =>
+      (port: PortName): Counts | undefined => {
+        const state = ports[find(port)] as ServicePortState | undefined;
+        return state && counts(state, this.#sets, this.#keys);
+      };
+    const ofEndpoints = this.#counters === "endpoint" ? asked(connectionsOfEndpoints) : NOT_COUNTED.ofEndpoints;
+    return { ofPort: asked(connectionsOf), ofEndpoints };
   }
 
   /** Declares chains that later changes need, while they are cheap for the kernel. Call it before each write. */

@@ -3,6 +3,9 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { PortLimits } from "./limits.js";
 
+/** Identifies a service port among those of its service. */
+export type PortName = Pick<ServicePortView, "portName" | "protocol">;
+
 /** A service port, with the state that the table must remember between changes. */
 export interface ServicePortState {
   readonly view: ServicePortView;

@@ -1,20 +1,21 @@
 /** Describes services for operators, from the current model. */
 import { sortedInSlices, TimeSlice } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
-import { type EndpointCounts } from "../../model/categorize.js";
-import { READY, SERVING, TERMINATING } from "../../objects/endpoint-state.js";
-import type { DescribedEndpoint } from "../../model/described-endpoints.js";
+import { type CandidateList, countStates, type EndpointCounts } from "../../model/categorize.js";
+import { drainingAmong } from "../../model/targets.js";
+import { NOT_SAID } from "../../objects/endpoint-details.js";
+import { NO_HINTS, READY, SERVING, TERMINATING } from "../../objects/endpoint-state.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
-import type { PortConnections, PortCounts } from "../../ruleset/connection-counts.js";
+import { type ConnectionCounts, NOT_COUNTED } from "../../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
 import type { EndpointStatus, ServicePortStatus, ServiceState } from "../../observe/status-report.js";
 
 export type ListedModel = Pick<
   ServiceModel,
-  "services" | "eachView" | "describe" | "ownerOf" | "lostClaims" | "unbalanced" | "askedFor"
+  "services" | "eachView" | "eachViewWithCandidates" | "ownerOf" | "lostClaims" | "unbalanced" | "askedFor"
 >;
 
 /** A service's state in the kernel, which does not follow from its objects. */
@@ -27,12 +28,12 @@ export interface ServiceStates {
 
 /** Connections that the kernel counted. */
 export interface ServiceConnections {
-  connections(family: IpFamily, service: string): PortCounts;
+  connections(family: IpFamily, service: string): ConnectionCounts;
   /** Time between the last two readings. */
   readonly intervalMs: number | undefined;
 }
 
-const NOT_COUNTED: ServiceConnections = { connections: () => () => undefined, intervalMs: undefined };
+const NO_CONNECTIONS: ServiceConnections = { connections: () => NOT_COUNTED, intervalMs: undefined };
 
 /** The services to describe, and the sources of facts that the model lacks. */
 export interface Listing {
@@ -103,34 +104,33 @@ interface Reasons {
 
 /** Also yields undefined after each family, because a service may have no port there, and the caller must check its time slice. */
 function* portsOf(
-  { model, families, states, counted = NOT_COUNTED }: Listing,
+  { model, families, states, counted = NO_CONNECTIONS }: Listing,
   service: string,
   reasons: Reasons,
   withEndpoints: boolean,
 ): Generator<ServicePortStatus | undefined, void> {
   const asked = model.askedFor(service);
   for (const family of families) {
-    const connections = counted.connections(family, service);
-    for (const { view, counts, endpoints } of model.describe(family, service, withEndpoints)) {
-      const port = connections(view);
+    const { ofPort, ofEndpoints } = counted.connections(family, service);
+    for (const [view, candidates] of model.eachViewWithCandidates(family, service)) {
+      const counts = countStates(candidates);
+      const connections = ofPort(view);
       yield {
-        ...statusOf(family, view, counts, port),
+        ...statusOf(family, view, counts),
+        connections: connections?.[0],
         ...annotationStatus(family, view, asked),
-        ...rateOf(port, counted),
+        connectionsPerSecond: rateOf(connections, counted.intervalMs),
         ...stateOf(family, view, counts, states, reasons),
-        ...(endpoints && { endpoints: endpointsOf(view, endpoints, port?.endpoints) }),
+        endpoints: withEndpoints
+          ? endpointsOf(view, candidates, asked?.drainSeconds ?? 0, ofEndpoints(view))
+          : undefined,
       };
     }
     yield undefined;
   }
 }
 
-function statusOf(
-  family: IpFamily,
-  view: ServicePortView,
-  counts: EndpointCounts,
-  port: PortConnections | undefined,
-): Omit<ServicePortStatus, "state"> {
+function statusOf(family: IpFamily, view: ServicePortView, counts: EndpointCounts): Omit<ServicePortStatus, "state"> {
   const [namespace = "", name = ""] = view.service.split("/");
   return {
     namespace,
@@ -148,7 +148,6 @@ function statusOf(
     affinitySeconds: view.affinitySeconds,
     resetRemovedEndpoints: view.resetRemovedEndpoints || undefined,
     ...counts,
-    connections: port?.connections,
   };
 }
 
@@ -195,33 +194,41 @@ function dropsHere(view: ServicePortView): string | undefined {
   return `policy Local, and no endpoint is on this node: connections ${dropped.join(", and ")} are dropped`;
 }
 
+/** Returns connections per second. A counter that restarted from zero has no rate. */
 function rateOf(
-  port: PortConnections | undefined,
-  { intervalMs }: ServiceConnections,
-): Pick<ServicePortStatus, "connectionsPerSecond"> {
-  // A counter that restarted from zero has no rate.
-  if (port === undefined || intervalMs === undefined || port.connections < port.before) return {};
-  return { connectionsPerSecond: Math.round(((port.connections - port.before) / intervalMs) * 1e5) / 100 };
+  connections: readonly [now: number, before: number] | undefined,
+  intervalMs: number | undefined,
+): number | undefined {
+  if (connections === undefined || intervalMs === undefined) return undefined;
+  const [now, before] = connections;
+  return now < before ? undefined : Math.round(((now - before) / intervalMs) * 1e5) / 100;
 }
 
 function endpointsOf(
   view: ServicePortView,
-  endpoints: readonly DescribedEndpoint[],
+  candidates: CandidateList,
+  drainSeconds: number,
   counted: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
-  const cluster = sharesIn(view.clusterEndpoints, view);
-  const local = sharesIn(view.localEndpoints, view);
-  return endpoints.map(({ address, port, local: isLocal, state, draining, pod, node, zone, hints }) => {
+  const { endpoints, states, hints, details } = candidates;
+  const lists = { cluster: view.clusterEndpoints, local: view.localEndpoints };
+  const [cluster, local] = [sharesIn(lists.cluster, view), sharesIn(lists.local, view)];
+  const draining = drainSeconds === 0 ? undefined : drainingAmong(candidates, lists);
+  const pods = details?.all(endpoints.length);
+  return Array.from(endpoints, ({ address, port, local: isLocal }, i) => {
     const key = `${address} ${port}`;
+    const state = states[i] ?? 0;
+    const { pod, node } = pods?.[i] ?? NOT_SAID;
+    const { nodes, zones } = hints?.[i] ?? NO_HINTS;
     return {
       ...{ address, port, local: isLocal },
       ...{ ready: has(state, READY), serving: has(state, SERVING), terminating: has(state, TERMINATING) },
-      draining: draining || undefined,
+      draining: draining?.[i] || undefined,
       pod: pod || undefined,
       node: node || undefined,
-      zone: zone || undefined,
-      ...(hints.nodes.length > 0 && { forNodes: hints.nodes }),
-      ...(hints.zones.length > 0 && { forZones: hints.zones }),
+      zone: details?.zone(i) || undefined,
+      ...(nodes.length > 0 && { forNodes: nodes }),
+      ...(zones.length > 0 && { forZones: zones }),
       ...{ clusterShare: cluster.get(key) ?? 0, localShare: local.get(key) ?? 0 },
       connections: counted && (counted.get(key) ?? 0),
     };

@@ -73,7 +73,7 @@ async function workOn(ports: number): Promise<number> {
   for (const service of ["default/media", "default/rival"]) {
     expect(model.views("ip", service)).toHaveLength(ports);
     expect([...model.targets("ip", service)]).toHaveLength(ports);
-    expect([...model.describe("ip", service, true)]).toHaveLength(ports);
+    expect([...model.eachViewWithCandidates("ip", service)]).toHaveLength(ports);
     expect(model.healthCheck("ip", service)?.port).toBe(30_000);
     for (let i = 0; i < ports; i++) model.target("ip", service, "nodePort", "UDP", 40_000 + i);
   }

@@ -1,5 +1,7 @@
 /** Details of endpoints for operators, and the effect of a change of these alone. */
 import { expect, test } from "vitest";
+import { describeService } from "../../../src/daemon/control/services.js";
+import type { ServiceModel } from "../../../src/model/service-model.js";
 import { DetailPacker } from "../../../src/objects/endpoint-details.js";
 import { newModel, service, slice } from "../model/objects.js";
 
@@ -8,21 +10,29 @@ const endpoint = (address: string, pod: string, rest: object = {}) => ({
   ...rest,
 });
 
-function described(endpoints: Parameters<typeof slice>[2], ...more: Parameters<typeof slice>[2][]) {
+type Endpoints = Parameters<typeof slice>[2];
+
+async function described(endpoints: Endpoints, ...more: Endpoints[]): Promise<string[][]> {
   const { model } = newModel();
   model.upsertService(service("web"));
   for (const [i, each] of [endpoints, ...more].entries()) model.upsertSlice(slice(`web-${i}`, "web", each));
-  return [...model.describe("ip", "default/web", true)][0].endpoints!.map(({ address, pod, node, zone }) => [
-    address,
-    pod,
-    node,
-    zone,
-  ]);
+  return rowsOf(model);
 }
 
-test("each endpoint has its pod, node and zone, as far as its slice names them", () => {
+async function rowsOf(model: ServiceModel): Promise<string[][]> {
+  const states = { active: () => true, quarantineReason: () => undefined };
+  const rows: string[][] = [];
+  for await (const ports of describeService({ model, families: ["ip"], states }, "default/web")) {
+    for (const { address, pod = "", node = "", zone = "" } of ports.flatMap((port) => port.endpoints ?? [])) {
+      rows.push([address, pod, node, zone]);
+    }
+  }
+  return rows;
+}
+
+test("each endpoint has its pod, node and zone, as far as its slice names them", async () => {
   expect(
-    described([
+    await described([
       endpoint("10.1.0.1", "web-7d4b-x", { zone: "a" }),
       "10.1.0.2",
       { addresses: ["10.1.0.3"], zone: "b" },
@@ -34,33 +44,33 @@ test("each endpoint has its pod, node and zone, as far as its slice names them",
     ["10.1.0.3", "", "", "b"],
     ["10.1.0.4", "web-7d4b-y", "n2", ""],
   ]);
-  expect(described([{ addresses: ["10.1.0.1"] }])).toEqual([["10.1.0.1", "", "", ""]]);
+  expect(await described([{ addresses: ["10.1.0.1"] }])).toEqual([["10.1.0.1", "", "", ""]]);
 });
 
-test("a pod of another namespace has that in its name, and an endpoint that is not a pod, or has no name, has none", () => {
-  const of = (targetRef: unknown) => described([{ addresses: ["10.1.0.1"], targetRef }])[0]?.[1];
-  expect(of({ kind: "Pod", namespace: "default", name: "x" })).toBe("x");
-  expect(of({ kind: "Pod", namespace: "other", name: "x" })).toBe("other/x");
+test("a pod of another namespace has that in its name, and an endpoint that is not a pod, or has no name, has none", async () => {
+  const of = async (targetRef: unknown) => (await described([{ addresses: ["10.1.0.1"], targetRef }]))[0]?.[1];
+  expect(await of({ kind: "Pod", namespace: "default", name: "x" })).toBe("x");
+  expect(await of({ kind: "Pod", namespace: "other", name: "x" })).toBe("other/x");
   for (const none of [{ kind: "Node", name: "x" }, { kind: "Pod" }, { kind: "Pod", name: 5 }, "x", null]) {
-    expect(of(none)).toBe("");
+    expect(await of(none)).toBe("");
   }
 });
 
-test("a name with a line break only removes the names of its own slice", () => {
+test("a name with a line break only removes the names of its own slice", async () => {
   const [bad, good] = [endpoint("10.1.0.1", "a\nb"), endpoint("10.1.0.2", "c")];
-  expect(described([bad, good], [endpoint("10.1.0.3", "d")]).map(([, pod, node]) => [pod, node])).toEqual([
+  expect((await described([bad, good], [endpoint("10.1.0.3", "d")])).map(([, pod, node]) => [pod, node])).toEqual([
     ["", "n1"],
     ["", "n1"],
     ["d", "n1"],
   ]);
 });
 
-test("the slice that receives traffic describes an address that is in two slices", () => {
+test("the slice that receives traffic describes an address that is in two slices", async () => {
   const ending = endpoint("10.1.0.1", "old", { conditions: { ready: false, serving: true, terminating: true } });
-  expect(described([ending], [endpoint("10.1.0.1", "new")])).toEqual([["10.1.0.1", "new", "n1", ""]]);
+  expect(await described([ending], [endpoint("10.1.0.1", "new")])).toEqual([["10.1.0.1", "new", "n1", ""]]);
 });
 
-test("a pod with another name and the same address does not change any rule, and is shown at once", () => {
+test("a pod with another name and the same address does not change any rule, and is shown at once", async () => {
   const { model } = newModel();
   model.upsertService(service("web"));
   const zones = { zone: "a" };
@@ -70,15 +80,15 @@ test("a pod with another name and the same address does not change any rule, and
     false,
   );
   expect(model.takeDirty().services).toEqual([]);
-  expect([...model.describe("ip", "default/web", true)][0].endpoints).toMatchObject([{ pod: "new", node: "n2" }]);
+  expect(await rowsOf(model)).toEqual([["10.1.0.1", "new", "n2", "a"]]);
   model.upsertSlice(slice("web-1", "web", [{ addresses: ["10.1.0.1"], ...zones }]));
   expect(model.takeDirty().services).toEqual([]);
-  expect([...model.describe("ip", "default/web", true)][0].endpoints).toMatchObject([{ pod: "", node: "" }]);
+  expect(await rowsOf(model)).toEqual([["10.1.0.1", "", "", "a"]]);
 });
 
-test("a node that its slices put into several zones has each of them", () => {
+test("a node that its slices put into several zones has each of them", async () => {
   const at = (address: string, zone: string) => endpoint(address, "x", { zone });
-  const rows = described([at("10.1.0.1", "a"), at("10.1.0.2", "b"), at("10.1.0.3", "")], [at("10.1.0.4", "b")]);
+  const rows = await described([at("10.1.0.1", "a"), at("10.1.0.2", "b"), at("10.1.0.3", "")], [at("10.1.0.4", "b")]);
   expect(rows.map(([, , node, zone]) => [node, zone])).toEqual([
     ["n1", "a"],
     ["n1", "b"],

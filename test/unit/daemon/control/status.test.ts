@@ -360,7 +360,7 @@ test("a status checks a few services, however many exist", async () => {
     }
   };
   const views = vi.spyOn(model, "views");
-  const described = vi.spyOn(model, "describe");
+  const described = vi.spyOn(model, "eachViewWithCandidates");
   expect(await board.status()).toMatchObject({ problems: [], families: [{ services: 10_000 }] });
   expect(walked).toBeLessThan(200);
   expect(views.mock.calls.length).toBeLessThan(200);
