@@ -1,7 +1,8 @@
 /** Decides to which endpoints a service port sends connections. Pure. */
 import { type EndpointList, NO_ENDPOINTS } from "../objects/endpoint-list.js";
-import type { EndpointDetails } from "../objects/endpoint-details.js";
 import { type Hints, NO_HINTS, READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
+import type { EndpointColumns } from "../objects/records.js";
+import type { EndpointLists } from "./service-port-view.js";
 
 /** Numbers of a service port's endpoints. */
 export interface EndpointCounts {
@@ -19,17 +20,6 @@ export interface NodeContext {
   readonly zone?: string;
 }
 
-/** All endpoints of a service port, whatever their state: parallel arrays. */
-export interface CandidateList {
-  readonly endpoints: EndpointList;
-  /** READY | SERVING | TERMINATING. */
-  readonly states: readonly number[];
-  /** Undefined if no endpoint has hints. */
-  readonly hints: readonly Hints[] | undefined;
-  /** Pods, nodes and zones of the endpoints. Undefined if unknown. */
-  readonly details: Pick<EndpointDetails, "zone" | "all"> | undefined;
-}
-
 /** The lists that are used. An unused list stays empty. */
 export interface NeededLists {
   /** For policy Cluster, and for pods and the node with an external policy Local. */
@@ -38,28 +28,13 @@ export interface NeededLists {
   readonly local: boolean;
 }
 
-export interface Categories {
-  /**
-   * The ready endpoints, narrowed by topology hints. If no endpoint on any node is ready, the serving and terminating ones,
-   * without regard to hints. Empty if not needed.
-   */
-  readonly cluster: EndpointList;
-  /** The ready endpoints on this node. If there are none, the serving and terminating ones on it. Empty if not needed. */
-  readonly local: EndpointList;
-  /**
-   * Whether any endpoint on any node is ready, or serving and terminating. If false, connections are refused. If true,
-   * connections that would draw from an empty list are dropped. Does not depend on `needed`.
-   */
-  readonly any: boolean;
-}
-
 const SERVING_TERMINATING = SERVING | TERMINATING;
 
 const isReady = (state: number) => (state & READY) !== 0;
 /** Serving and terminating, but not ready. (With publishNotReadyAddresses an endpoint may be all three.) */
 const isServingTerminating = (state: number) => (state & (READY | SERVING_TERMINATING)) === SERVING_TERMINATING;
 
-export function categorize(candidates: CandidateList, node: NodeContext, needed: NeededLists): Categories {
+export function categorize(candidates: EndpointColumns, node: NodeContext, needed: NeededLists): EndpointLists {
   let ready = 0;
   let terminating = 0;
   const { states } = candidates;
@@ -69,9 +44,9 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
     else if (isServingTerminating(state)) terminating++;
   }
   return {
-    cluster: needed.cluster ? clusterList(candidates, node, ready, terminating) : NO_ENDPOINTS,
-    local: needed.local ? localList(candidates) : NO_ENDPOINTS,
-    any: ready + terminating > 0,
+    clusterEndpoints: needed.cluster ? clusterList(candidates, node, ready, terminating) : NO_ENDPOINTS,
+    localEndpoints: needed.local ? localList(candidates) : NO_ENDPOINTS,
+    hasAnyEndpoint: ready + terminating > 0,
   };
 }
 
@@ -79,17 +54,34 @@ export function categorize(candidates: CandidateList, node: NodeContext, needed:
  * Numbers of all, ready, and serving endpoints, without regard to hints and policy Local. If none is ready, the serving and
  * terminating ones count as serving.
  */
-export function countStates({ states }: Pick<CandidateList, "states">): EndpointCounts {
+export function countStates({ states }: Pick<EndpointColumns, "states">): EndpointCounts {
   const ready = states.filter(isReady).length;
   return { ready, serving: ready > 0 ? ready : states.filter(isServingTerminating).length, total: states.length };
 }
 
 /** Whether any endpoint on any node is ready, or serving and terminating. */
-export function isUsable({ states }: CandidateList): boolean {
+export function isUsable({ states }: EndpointColumns): boolean {
   return states.some((state) => isReady(state) || isServingTerminating(state));
 }
 
-function clusterList(list: CandidateList, node: NodeContext, ready: number, terminating: number): EndpointList {
+/** Whether an endpoint in this state may have connections and continue them. */
+export function takesTraffic(state: number): boolean {
+  return (state & (READY | SERVING)) !== 0;
+}
+
+/** Whether each endpoint terminates and is in none of the lists for new connections. Returns undefined if none is. */
+export function drainingAmong(
+  { endpoints, states }: EndpointColumns,
+  { clusterEndpoints, localEndpoints }: EndpointLists,
+): readonly boolean[] | undefined {
+  if (!states.some((state) => (state & TERMINATING) !== 0)) return undefined;
+  const drawn = new Set<number | string>();
+  for (const list of [clusterEndpoints, localEndpoints]) for (let i = 0; i < list.length; i++) drawn.add(list.id(i));
+  const draining = states.map((state, i) => (state & TERMINATING) !== 0 && !drawn.has(endpoints.id(i)));
+  return draining.includes(true) ? draining : undefined;
+}
+
+function clusterList(list: EndpointColumns, node: NodeContext, ready: number, terminating: number): EndpointList {
   if (ready === 0)
     return terminating === 0 ? NO_ENDPOINTS : list.endpoints.filter((i) => isServingTerminating(list.states[i] ?? 0));
   const { hints } = list;
@@ -108,7 +100,7 @@ function clusterList(list: CandidateList, node: NodeContext, ready: number, term
  * this kind, and at least one of them contains it. A mixed list means that hints are just being added or removed.
  */
 function narrow(
-  list: CandidateList,
+  list: EndpointColumns,
   hints: readonly Hints[],
   ready: number,
   kind: (hint: Hints) => readonly string[],
@@ -124,7 +116,7 @@ function narrow(
   return hinted === ready && chosen.length > 0 ? chosen : undefined;
 }
 
-function localList(list: CandidateList): EndpointList {
+function localList(list: EndpointColumns): EndpointList {
   const { endpoints, states } = list;
   if (endpoints.locals === undefined) return NO_ENDPOINTS;
   const ready = endpoints.filter((i) => endpoints.isLocal(i) && isReady(states[i] ?? 0));
@@ -134,7 +126,7 @@ function localList(list: CandidateList): EndpointList {
 
 /** Adds the addresses of ready endpoints on this node. */
 export function addLocalReady(
-  { endpoints, states }: Pick<CandidateList, "endpoints" | "states">,
+  { endpoints, states }: Pick<EndpointColumns, "endpoints" | "states">,
   into: Set<number | string>,
 ): void {
   if (endpoints.locals === undefined) return;

@@ -1,8 +1,9 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
-import { type CandidateList, isUsable, type NodeContext } from "./categorize.js";
+import { isUsable, type NodeContext } from "./categorize.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, endRound, nameLosses, nameTransfers, type PassedClaims, presentLosses } from "./clashes.js";
 import {
+  type EndpointColumns,
   type ModelObject,
   sameDetails,
   sameService,
@@ -14,7 +15,7 @@ import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, withSlice } from "./slices.js";
-import { endpointsAmong, removedAddresses, removedEndpoints } from "./targets.js";
+import { endpointsAmong, removedAddresses, removedEndpoints } from "./removals.js";
 import type {
   HealthCheck,
   Problem,
@@ -273,7 +274,7 @@ export class ServiceModel {
   eachViewWithCandidates(
     family: IpFamily,
     service: string,
-  ): Iterable<readonly [view: ServicePortView, candidates: CandidateList]> {
+  ): Iterable<readonly [view: ServicePortView, candidates: EndpointColumns]> {
     const served = this.#served(family, service);
     return served === undefined ? [] : viewsWithCandidates(served);
   }

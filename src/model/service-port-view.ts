@@ -11,8 +11,27 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { PortAddresses, ServiceAddress } from "./service-address.js";
 import type { Endpoint } from "../objects/endpoint-list.js";
 
+/** The endpoints of a service port for new connections, without order. */
+export interface EndpointLists {
+  /**
+   * For policy Cluster: the ready endpoints, narrowed by topology hints. If no endpoint on any node is ready, the serving and
+   * terminating ones, without regard to hints. Empty if not needed.
+   */
+  readonly clusterEndpoints: EndpointList;
+  /**
+   * For policy Local: the ready endpoints on this node. If there are none, the serving and terminating ones on it. Empty if no
+   * policy is Local.
+   */
+  readonly localEndpoints: EndpointList;
+  /**
+   * Whether any endpoint on any node is ready, or serving and terminating. If false, connections are rejected. If true, those
+   * that would draw from an empty list are dropped.
+   */
+  readonly hasAnyEndpoint: boolean;
+}
+
 /** A service port in one family, with only the addresses that it may serve, because no other service has them. */
-export interface ServicePortView extends PortAddresses {
+export interface ServicePortView extends PortAddresses, EndpointLists {
   /** "namespace/name". */
   readonly service: string;
   readonly portName: string;
@@ -28,14 +47,17 @@ export interface ServicePortView extends PortAddresses {
   readonly balance?: EndpointBalance;
   /** Absent if connections are not limited. */
   readonly limits?: Limits;
-  /** Endpoints for policy Cluster, without order. */
-  readonly clusterEndpoints: EndpointList;
-  /** Endpoints for policy Local, without order. Also empty if no policy is Local. */
-  readonly localEndpoints: EndpointList;
-  /** If false, connections are rejected, because no node has a usable endpoint. If true with an empty list, they are dropped. */
-  readonly hasAnyEndpoint: boolean;
   /** Whether to reset connections to removed endpoints. Only true for TCP. */
   readonly resetRemovedEndpoints: boolean;
+}
+
+/** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" if the port has no name. */
+export function portId({
+  service,
+  portName,
+  protocol,
+}: Pick<ServicePortView, "service" | "portName" | "protocol">): string {
+  return `${service}${portName === "" ? "" : `:${portName}`}/${protocol}`;
 }
 
 /** Source ranges of other services that claim an address as a load-balancer IP. A packet must be in the ranges of every service. */

@@ -1,10 +1,9 @@
 /** EndpointSlices of one service, and the candidate endpoints in them. */
 import type { IpFamily } from "../base/ip.js";
 import { type Hints, NO_HINTS, preferred, READY } from "../objects/endpoint-state.js";
-import { type CandidateList } from "./categorize.js";
 import { EndpointList, NO_ENDPOINTS, wordsOf } from "../objects/endpoint-list.js";
 import { NOT_SAID, type PodAndNode } from "../objects/endpoint-details.js";
-import type { SliceRecord } from "../objects/records.js";
+import type { EndpointColumns, SliceRecord } from "../objects/records.js";
 import type { Protocol } from "../base/protocols.js";
 
 /**
@@ -16,7 +15,7 @@ export function candidatesOf(
   family: IpFamily,
   portName: string,
   protocol: Protocol,
-): CandidateList {
+): EndpointColumns {
   const places = placesOf(slices, family, portName, protocol);
   if (places.length === 0) return NO_CANDIDATES;
   if (places.length > 1) return mergePlaces(places, family);
@@ -87,9 +86,9 @@ export function readyEndpoints({ states }: Pick<SliceRecord, "states">): number 
   return ready;
 }
 
-const NO_CANDIDATES: CandidateList = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, details: undefined };
+const NO_CANDIDATES: EndpointColumns = { endpoints: NO_ENDPOINTS, states: [], hints: undefined, details: undefined };
 
-function mergePlaces(places: readonly SlicePlace[], family: IpFamily): CandidateList {
+function mergePlaces(places: readonly SlicePlace[], family: IpFamily): EndpointColumns {
   const merged = new MergedCandidates(family);
   for (const { slice, port } of places) merged.add(slice, port);
   return merged.list();
@@ -136,7 +135,7 @@ class MergedCandidates {
     }
   }
 
-  list(): CandidateList {
+  list(): EndpointColumns {
     const locals = this.#locals.includes(true) ? this.#locals : undefined;
     const endpoints = new EndpointList(this.#family, this.#ports.length, this.#words, this.#ports, locals);
     const details = { zone: (index: number) => this.#zone(index), all: () => this.#allDetails() };

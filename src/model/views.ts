@@ -11,14 +11,25 @@ import {
   slotsIn,
   tooManyFor,
 } from "./balance/endpoint-balance.js";
-import { addLocalReady, type CandidateList, type Categories, type NodeContext } from "./categorize.js";
+import { addLocalReady, categorize, drainingAmong, type NodeContext, takesTraffic } from "./categorize.js";
 import { NODE_PORT, type PortAddresses } from "./service-address.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
-import type { FamilyRecord, ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
+import type {
+  EndpointColumns,
+  FamilyRecord,
+  ServicePortRecord,
+  ServiceRecord,
+  SliceRecord,
+} from "../objects/records.js";
 import { candidatesOf } from "./slices.js";
-import { drainingAmong, listsOf, resets, targetOf } from "./targets.js";
-import type { HealthCheck, ServicePortView, ServiceTarget } from "./service-port-view.js";
+import {
+  type EndpointLists,
+  type HealthCheck,
+  portId,
+  type ServicePortView,
+  type ServiceTarget,
+} from "./service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
 
 /** A service in a family, with all inputs of its views. */
@@ -36,13 +47,14 @@ export interface ServedService {
 
 /** The input of the rules: a view for each service port. Each is computed on demand, because there may be tens of thousands. */
 export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
-  for (const [view] of viewsWithCandidates(served)) yield view;
+  const balance = balanceIn(served);
+  for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);
 }
 
 /** Like `viewsOf`, each with all endpoints of the port. */
 export function* viewsWithCandidates(
   served: ServedService,
-): Generator<readonly [view: ServicePortView, candidates: CandidateList], void> {
+): Generator<readonly [view: ServicePortView, candidates: EndpointColumns], void> {
   const balance = balanceIn(served);
   for (const port of served.record.ports) {
     const candidates = candidatesFor(served, port);
@@ -50,8 +62,8 @@ export function* viewsWithCandidates(
   }
 }
 
-function longest({ cluster, local }: Pick<Categories, "cluster" | "local">): number {
-  return Math.max(cluster.length, local.length);
+function longest({ clusterEndpoints, localEndpoints }: EndpointLists): number {
+  return Math.max(clusterEndpoints.length, localEndpoints.length);
 }
 
 /** The annotation that asks for more than is served, and the reason. Nearly always undefined, because there is none. */
@@ -92,8 +104,8 @@ function tooManySlots(served: ServedService, balance: Balance): string | undefin
     const ofLists = balanceFor(balance, longest(lists));
     if (ofLists === undefined) continue;
     const asked = endpointBalance(ofLists, candidates);
-    const cluster = slotsIn(lists.cluster, asked);
-    const local = slotsIn(lists.local, asked);
+    const cluster = slotsIn(lists.clusterEndpoints, asked);
+    const local = slotsIn(lists.localEndpoints, asked);
     const internal = held.clusterIP === undefined ? 0 : record.internalPolicyLocal ? local : cluster;
     const addresses = held.externalIPs.length + held.loadBalancerIPs.length + (held.nodePort === 0 ? 0 : 1);
     elements += internal + addresses * (cluster + (record.externalPolicyLocal ? local : 0));
@@ -120,11 +132,25 @@ export function* targetsOf(served: ServedService): Generator<ServiceTarget, void
 /** Like `targetsOf`, for one port. */
 export function targetIn(served: ServedService, port: ServicePortRecord): ServiceTarget {
   const { record, node } = served;
+  const { name: service, drainSeconds } = record;
+  const { name: portName, protocol } = port;
   const held = heldBy(served, port);
+  const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
   const candidates = candidatesFor(served, port);
-  const draining =
-    record.drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node));
-  return targetOf(record, port, held, candidates, draining);
+  return {
+    service,
+    id: portId({ service, portName, protocol }),
+    protocol,
+    port: port.port,
+    addresses: [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs],
+    nodePort,
+    resetRemovedEndpoints: resets(record, port),
+    endpoints: [...candidates.endpoints],
+    drainSeconds,
+    draining: drainSeconds === 0 ? undefined : drainingAmong(candidates, listsOf(record, held, candidates, node)),
+    // Ready counts even if serving does not (publishNotReadyAddresses), because new connections are sent there.
+    serving: candidates.states.map(takesTraffic),
+  };
 }
 
 /**
@@ -139,6 +165,24 @@ export function healthCheckOf({ record, slices, family }: ServedService): Health
   return { port: healthCheckPort, uid, localEndpoints: ready.size };
 }
 
+function listsOf(
+  record: ServiceRecord,
+  { externalIPs, loadBalancerIPs, nodePort }: PortAddresses,
+  candidates: EndpointColumns,
+  node: NodeContext,
+): EndpointLists {
+  const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
+  return categorize(candidates, node, {
+    // An external policy Local also needs the cluster list: pods and the node itself draw from it.
+    cluster: !record.internalPolicyLocal || external,
+    local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
+  });
+}
+
+function resets(record: ServiceRecord, port: ServicePortRecord): boolean {
+  return (record.resetRemovedEndpoints || record.drainSeconds > 0) && port.protocol === "TCP";
+}
+
 function candidatesFor({ slices, family }: ServedService, { name, protocol }: ServicePortRecord) {
   return candidatesOf(slices, family, name, protocol);
 }
@@ -146,7 +190,7 @@ function candidatesFor({ slices, family }: ServedService, { name, protocol }: Se
 function viewOf(
   served: ServedService,
   port: ServicePortRecord,
-  candidates: CandidateList,
+  candidates: EndpointColumns,
   balance: Balance | undefined,
 ): ServicePortView {
   const { record, addresses, node } = served;
@@ -171,9 +215,9 @@ function viewOf(
     affinitySeconds: record.affinitySeconds,
     limits: record.limits,
     balance: ofLists && endpointBalance(ofLists, candidates),
-    clusterEndpoints: lists.cluster,
-    localEndpoints: lists.local,
-    hasAnyEndpoint: lists.any,
+    clusterEndpoints: lists.clusterEndpoints,
+    localEndpoints: lists.localEndpoints,
+    hasAnyEndpoint: lists.hasAnyEndpoint,
     resetRemovedEndpoints: resets(record, port),
   };
 }

@@ -71,7 +71,18 @@ export interface SlicePort {
   readonly port: number;
 }
 
-export interface SliceRecord {
+/** Endpoints of a slice, or of a service port, in any state: parallel arrays. */
+export interface EndpointColumns {
+  readonly endpoints: EndpointList;
+  /** READY | SERVING | TERMINATING. */
+  readonly states: readonly number[];
+  /** Undefined if no endpoint has hints. */
+  readonly hints: readonly Hints[] | undefined;
+  /** Pods, nodes and zones. Undefined if no slice names any. */
+  readonly details: Pick<EndpointDetails, "zone" | "all"> | undefined;
+}
+
+export interface SliceRecord extends EndpointColumns {
   /** "namespace/name" of the slice. */
   readonly name: string;
   /** "namespace/name" of its service. */
@@ -81,11 +92,6 @@ export interface SliceRecord {
   readonly ports: readonly SlicePort[];
   /** With the first of the ports, each address once. Services with one port use this list unchanged. */
   readonly endpoints: EndpointList;
-  /** READY | SERVING | TERMINATING. */
-  readonly states: readonly number[];
-  /** Undefined if no endpoint has hints. */
-  readonly hints: readonly Hints[] | undefined;
-  /** Undefined if the slice names neither pods nor nodes nor zones. */
   readonly details: EndpointDetails | undefined;
 }
 

@@ -5,8 +5,7 @@
  * a chain, the kernel rejects the deletion. kube-proxy then retries with every sync, forever.
  */
 import { createHash } from "node:crypto";
-import { portId } from "../model/targets.js";
-import type { ServicePortView } from "../model/service-port-view.js";
+import { portId, type ServicePortView } from "../model/service-port-view.js";
 import type { ListValue } from "./list-values.js";
 
 /** The table's name in both families; kube-proxy's, deliberately. */

@@ -2,10 +2,9 @@
 import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type AddressKey, addressesOf, keyOf, type ServiceAddress } from "../../model/service-address.js";
-import { portId } from "../../model/targets.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
-import type { Removals, ServiceTarget } from "../../model/service-port-view.js";
+import { portId, type Removals, type ServiceTarget } from "../../model/service-port-view.js";
 
 export class DaemonServices implements TargetSource {
   /** Address → "namespace/name". */

@@ -1,11 +1,11 @@
 /** Describes services for operators, from the current model. */
 import { sortedInSlices, TimeSlice } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
-import { type CandidateList, countStates, type EndpointCounts } from "../../model/categorize.js";
-import { drainingAmong } from "../../model/targets.js";
+import { countStates, drainingAmong, type EndpointCounts } from "../../model/categorize.js";
 import { NOT_SAID } from "../../objects/endpoint-details.js";
 import { NO_HINTS, READY, SERVING, TERMINATING } from "../../objects/endpoint-state.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
+import type { EndpointColumns } from "../../objects/records.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
@@ -206,14 +206,13 @@ function rateOf(
 
 function endpointsOf(
   view: ServicePortView,
-  candidates: CandidateList,
+  candidates: EndpointColumns,
   drainSeconds: number,
   counted: ReadonlyMap<string, number> | undefined,
 ): EndpointStatus[] {
   const { endpoints, states, hints, details } = candidates;
-  const lists = { cluster: view.clusterEndpoints, local: view.localEndpoints };
-  const [cluster, local] = [sharesIn(lists.cluster, view), sharesIn(lists.local, view)];
-  const draining = drainSeconds === 0 ? undefined : drainingAmong(candidates, lists);
+  const [cluster, local] = [sharesIn(view.clusterEndpoints, view), sharesIn(view.localEndpoints, view)];
+  const draining = drainSeconds === 0 ? undefined : drainingAmong(candidates, view);
   const pods = details?.all(endpoints.length);
   return Array.from(endpoints, ({ address, port, local: isLocal }, i) => {
     const key = `${address} ${port}`;

@@ -1,7 +1,7 @@
 /** The balance of one list of endpoints: its number of slots, and the weight of each endpoint. Pure. */
 import type { Balance, SLOT_COUNTS } from "../../objects/balance.js";
-import type { CandidateList } from "../categorize.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
+import type { EndpointColumns } from "../../objects/records.js";
 
 /** A service's `Balance`, applied to its present endpoints. */
 export interface EndpointBalance extends Omit<Balance, "weights"> {
@@ -96,7 +96,7 @@ export function slotsIn(list: EndpointList, balance: EndpointBalance): number {
 
 export function endpointBalance(
   { by, slots, weights }: Balance,
-  { endpoints, details }: CandidateList,
+  { endpoints, details }: Pick<EndpointColumns, "endpoints" | "details">,
 ): EndpointBalance {
   if (weights === undefined) return { by, slots, weights };
   const ofEndpoints = new Map<number | string, number>();

@@ -5,7 +5,7 @@ import { inPieces, type Pieces } from "../../base/time-slice.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 import { type Hints, NO_HINTS, preferred, READY, SERVING, TERMINATING } from "../endpoint-state.js";
 import { EndpointList, readAddress, specialEndpoint, wordsOf } from "../endpoint-list.js";
-import type { SliceObject, SlicePort, SliceRecord } from "../records.js";
+import type { EndpointColumns, SliceObject, SlicePort, SliceRecord } from "../records.js";
 import {
   addressOf,
   booleanOf,
@@ -58,8 +58,15 @@ export function* decodeSlice(
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = yield* readSlicePorts(fields, options.intern, problems);
-  const columns = yield* readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
-  const { endpoints, states, hints, details } = columns;
+  const firstPort = ports[0]?.port ?? 0;
+  const { endpoints, states, hints, details } = yield* readEndpoints(
+    name,
+    fields,
+    family,
+    firstPort,
+    options,
+    problems,
+  );
   if (ports.length === 0 || endpoints.length === 0) return unused;
   return { record: { name, service, family, ports, endpoints, states, hints, details }, counted, trigger };
 }
@@ -103,8 +110,6 @@ function* readSlicePorts(
   return ports;
 }
 
-type EndpointColumns = Pick<SliceRecord, "endpoints" | "states" | "hints" | "details">;
-
 function* readEndpoints(
   name: string,
   fields: Fields,
@@ -112,7 +117,7 @@ function* readEndpoints(
   port: number,
   { intern, nodeName, details }: DecodeOptions,
   problems: FieldProblems,
-): Pieces<EndpointColumns> {
+): Pieces<EndpointColumns & Pick<SliceRecord, "details">> {
   const items = listOf(fields["endpoints"], "endpoints", problems);
   const width = wordsOf(family);
   const words = sized<number>(items.length * width);

@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { categorize, type CandidateList } from "../../../src/model/categorize.js";
+import { categorize } from "../../../src/model/categorize.js";
 import { NO_HINTS, READY, SERVING, TERMINATING, type Hints } from "../../../src/objects/endpoint-state.js";
 import { EndpointList, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
+import type { EndpointColumns } from "../../../src/objects/records.js";
 
 const UP = READY | SERVING;
 const DRAINING = SERVING | TERMINATING;
@@ -22,7 +23,7 @@ function addressOf(name: string): string {
   return `10.0.0.${name.codePointAt(0)}`;
 }
 
-function candidates(rows: readonly Row[]): CandidateList {
+function candidates(rows: readonly Row[]): EndpointColumns {
   const hints = rows.map(({ nodes = [], zones = [] }): Hints => ({ nodes, zones }));
   return {
     endpoints: EndpointList.of(
@@ -41,7 +42,7 @@ function names(endpoints: EndpointList): string {
 
 function run(rows: readonly Row[], node = { nodeName: "here", zone: "a" } as { nodeName: string; zone?: string }) {
   const lists = categorize(candidates(rows), node, { cluster: true, local: true });
-  return { cluster: names(lists.cluster), local: names(lists.local), any: lists.any };
+  return { cluster: names(lists.clusterEndpoints), local: names(lists.localEndpoints), any: lists.hasAnyEndpoint };
 }
 
 describe("categorize: ready and terminating", () => {
@@ -230,10 +231,12 @@ test("an unused list stays empty, and does not affect whether there is any endpo
   const list = candidates([{ name: "r", state: UP, local: true }]);
   const node = { nodeName: "here" };
   expect(categorize(list, node, { cluster: false, local: false })).toEqual({
-    cluster: NO_ENDPOINTS,
-    local: NO_ENDPOINTS,
-    any: true,
+    clusterEndpoints: NO_ENDPOINTS,
+    localEndpoints: NO_ENDPOINTS,
+    hasAnyEndpoint: true,
   });
-  expect(categorize(list, node, { cluster: true, local: false }).local).toHaveLength(0);
-  expect(categorize({ ...list, hints: [NO_HINTS] }, node, { cluster: true, local: false }).cluster).toHaveLength(1);
+  expect(categorize(list, node, { cluster: true, local: false }).localEndpoints).toHaveLength(0);
+  expect(
+    categorize({ ...list, hints: [NO_HINTS] }, node, { cluster: true, local: false }).clusterEndpoints,
+  ).toHaveLength(1);
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
-import { portId } from "../../../src/model/targets.js";
+import { portId } from "../../../src/model/service-port-view.js";
 import { newModel, service, slice } from "./objects.js";
 
 describe("Service: served services", () => {

@@ -3,9 +3,8 @@
  * hooks and policies.
  */
 import { type IpFamily, parseCIDR, prefixContains } from "../../../../src/base/ip.js";
-import { portId } from "../../../../src/model/targets.js";
 import type { Endpoint } from "../../../../src/objects/endpoint-list.js";
-import type { ServicePortView } from "../../../../src/model/service-port-view.js";
+import { portId, type ServicePortView } from "../../../../src/model/service-port-view.js";
 import type { Connection } from "./packets.js";
 import { NODE_ADDRESSES, SOURCES, type SourceName } from "./world.js";
 

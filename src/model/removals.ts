@@ -1,79 +1,11 @@
-/** Service ports for existing connections, and addresses and endpoints removed from services. Pure. */
-import { type CandidateList, type Categories, categorize, type NodeContext } from "./categorize.js";
-import { READY, SERVING, TERMINATING } from "../objects/endpoint-state.js";
-import type { PortAddresses, ServiceAddress } from "./service-address.js";
+/** Addresses and endpoints removed from services. Pure. */
+import { takesTraffic } from "./categorize.js";
+import type { ServiceAddress } from "./service-address.js";
 import { EndpointList } from "../objects/endpoint-list.js";
-import type { ServicePortRecord, ServiceRecord, SliceRecord } from "../objects/records.js";
+import type { ServiceRecord, SliceRecord } from "../objects/records.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
-import type { Removals, RemovedEndpoints, ServicePortView, ServiceTarget } from "./service-port-view.js";
-
-type PortName = Pick<ServicePortView, "service" | "portName" | "protocol">;
-
-/** "namespace/name:port/PROTOCOL", unique within a family; "namespace/name/PROTOCOL" if the port has no name. */
-export function portId({ service, portName, protocol }: PortName): string {
-  return `${service}${portName === "" ? "" : `:${portName}`}/${protocol}`;
-}
-
-export function resets(record: ServiceRecord, port: ServicePortRecord): boolean {
-  return (record.resetRemovedEndpoints || record.drainSeconds > 0) && port.protocol === "TCP";
-}
-
-export function targetOf(
-  record: ServiceRecord,
-  port: ServicePortRecord,
-  held: PortAddresses,
-  { endpoints, states }: CandidateList,
-  draining: readonly boolean[] | undefined,
-): ServiceTarget {
-  const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
-  return {
-    service: record.name,
-    id: portId({ service: record.name, portName: port.name, protocol: port.protocol }),
-    protocol: port.protocol,
-    port: port.port,
-    addresses: [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs],
-    nodePort,
-    resetRemovedEndpoints: resets(record, port),
-    endpoints: [...endpoints],
-    drainSeconds: record.drainSeconds,
-    draining,
-    // Ready counts even if serving does not (publishNotReadyAddresses), because new connections are sent there.
-    serving: states.map(takesTraffic),
-  };
-}
-
-/** The lists for new connections of a service port. */
-export function listsOf(
-  record: ServiceRecord,
-  { externalIPs, loadBalancerIPs, nodePort }: PortAddresses,
-  candidates: CandidateList,
-  node: NodeContext,
-): Categories {
-  const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
-  return categorize(candidates, node, {
-    // An external policy Local also needs the cluster list: pods and the node itself draw from it.
-    cluster: !record.internalPolicyLocal || external,
-    local: record.internalPolicyLocal || (record.externalPolicyLocal && external),
-  });
-}
-
-/** Whether each endpoint terminates and is in none of the lists for new connections. Returns undefined if none is. */
-export function drainingAmong(
-  { endpoints, states }: CandidateList,
-  { cluster, local }: Pick<Categories, "cluster" | "local">,
-): readonly boolean[] | undefined {
-  if (!states.some((state) => (state & TERMINATING) !== 0)) return undefined;
-  const drawn = new Set<number | string>();
-  for (const list of [cluster, local]) for (let i = 0; i < list.length; i++) drawn.add(list.id(i));
-  const draining = states.map((state, i) => (state & TERMINATING) !== 0 && !drawn.has(endpoints.id(i)));
-  return draining.includes(true) ? draining : undefined;
-}
-
-/** Whether an endpoint in this state may have connections and continue them. */
-function takesTraffic(state: number): boolean {
-  return (state & (READY | SERVING)) !== 0;
-}
+import type { Removals, RemovedEndpoints } from "./service-port-view.js";
 
 interface SliceEndpoint {
   readonly address: string;
