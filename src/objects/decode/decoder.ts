@@ -58,9 +58,7 @@ export class ObjectDecoder {
       }
       case "EndpointSlice": {
         if (this.#onPod !== undefined) reportPods(name, object, this.#onPod);
-        // Without spread syntax, for which V8 would write each property separately.
-        const { record, counted, trigger } = yield* decodeSlice(name, object, this.#options, problems);
-        return { kind, name, record, counted, trigger, problems: problems.all, refused: problems.refused };
+        return yield* decodeSlice(name, object, this.#options, problems);
       }
       case "ServiceCIDR": {
         const spec = fieldsOf(object["spec"], "spec", problems);

@@ -29,15 +29,15 @@ const TRIGGER_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 
 /**
- * The record of an EndpointSlice. Returns undefined if it is not used: it belongs to a headless service or to none, is FQDN, or
- * has no port or endpoint that can be served.
+ * Decodes an EndpointSlice. It has no record if it is not used: it belongs to a headless service or to none, is FQDN, or has no
+ * port or endpoint that can be served.
  */
 export function* decodeSlice(
   name: string,
   fields: Fields,
   options: DecodeOptions,
   problems: FieldProblems,
-): Pieces<Pick<SliceObject, "record" | "counted" | "trigger">> {
+): Pieces<SliceObject> {
   const metadata = metadataOf(fields, problems);
   const labels = fieldsOf(metadata["labels"], "metadata.labels", problems);
   const type = fields["addressType"];
@@ -46,29 +46,30 @@ export function* decodeSlice(
   const hasService = typeof serviceName === "string" && serviceName !== "";
   const counted = family !== undefined && hasService;
   const trigger = family && readTrigger(metadata, family);
-  const unused = { record: undefined, counted, trigger };
-  if (Object.hasOwn(labels, HEADLESS_LABEL) || type === "FQDN") return unused;
+  const decoded = (record?: SliceRecord): SliceObject => ({
+    kind: "EndpointSlice",
+    name,
+    record,
+    counted,
+    trigger,
+    problems: problems.all,
+    refused: problems.refused,
+  });
+  if (Object.hasOwn(labels, HEADLESS_LABEL) || type === "FQDN") return decoded();
   if (!hasService) {
     problems.report(`metadata.labels["${SERVICE_NAME_LABEL}"]`, "is missing: the slice belongs to no service");
-    return unused;
+    return decoded();
   }
   if (family === undefined) {
     problems.report("addressType", type === undefined ? "is missing" : `${show(type)} is not IPv4, IPv6 or FQDN`);
-    return unused;
+    return decoded();
   }
   const service = `${name.slice(0, name.indexOf("/"))}/${serviceName}`;
   const ports = yield* readSlicePorts(fields, options.intern, problems);
-  const firstPort = ports[0]?.port ?? 0;
-  const { endpoints, states, hints, details } = yield* readEndpoints(
-    name,
-    fields,
-    family,
-    firstPort,
-    options,
-    problems,
-  );
-  if (ports.length === 0 || endpoints.length === 0) return unused;
-  return { record: { name, service, family, ports, endpoints, states, hints, details }, counted, trigger };
+  const columns = yield* readEndpoints(name, fields, family, ports[0]?.port ?? 0, options, problems);
+  const { endpoints, states, hints, details } = columns;
+  if (ports.length === 0 || endpoints.length === 0) return decoded();
+  return decoded({ name, service, family, ports, endpoints, states, hints, details });
 }
 
 function readTrigger(metadata: Fields, family: IpFamily): SliceObject["trigger"] {
@@ -117,7 +118,7 @@ function* readEndpoints(
   port: number,
   { intern, nodeName, details }: DecodeOptions,
   problems: FieldProblems,
-): Pieces<EndpointColumns & Pick<SliceRecord, "details">> {
+): Pieces<Pick<SliceRecord, keyof EndpointColumns>> {
   const items = listOf(fields["endpoints"], "endpoints", problems);
   const width = wordsOf(family);
   const words = sized<number>(items.length * width);
