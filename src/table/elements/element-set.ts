@@ -12,12 +12,12 @@
  *     └────────────┘ ◄── load (a dump)
  *
  * Both sides live in one row (rows.ts). So a change costs one look-up, and the cost of a transaction depends on the changes, not on the size of
- * the set. packing.ts turns dirty rows into batches, and counted-rows.ts keeps the counters of elements.
+ * the set. packing.ts takes dirty rows through a transaction, and counted-rows.ts keeps the counters of elements.
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { rowShape } from "../rules/schema.js";
-import { columnWord, eachRecord, type PackedChange, type RecordVisitor } from "./batches.js";
+import { columnWord, eachRecord, type RecordVisitor } from "./batches.js";
 import { readU64 } from "./bytes.js";
 import { CountedRows, type CounterDump } from "./counted-rows.js";
 import { Expiries } from "./expiries.js";
@@ -66,6 +66,8 @@ export class TrackedElements implements ElementSet {
   readonly dataLen: number;
   /** Whether the elements of the kernel's set are known. */
   known = false;
+  /** Its changes in transactions. */
+  readonly packing: Packing;
   readonly #verdicts: VerdictRegistry | undefined;
   readonly #gate: ChangeGate | undefined;
   readonly #rows: Rows;
@@ -76,7 +78,6 @@ export class TrackedElements implements ElementSet {
   readonly #dataBytes: Uint8Array;
   readonly #counted: CountedRows | undefined;
   readonly #expiries: Expiries | undefined;
-  readonly #packing: Packing;
 
   constructor(
     public spec: SetSpec,
@@ -95,7 +96,7 @@ export class TrackedElements implements ElementSet {
     this.#verdicts = spec.data === "verdict" ? verdicts : undefined;
     this.#counted = spec.counters && new CountedRows(this.#rows, this);
     this.#expiries = timed ? this.#makeExpiries(now) : undefined;
-    this.#packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries);
+    this.packing = new Packing(this.#rows, this, this.#verdicts, this.#counted, this.#expiries);
     this.#key = new Int32Array(this.#rows.keyWords);
     this.#keyBytes = new Uint8Array(this.#key.buffer);
     this.#data = new Int32Array(this.#rows.dataWords);
@@ -294,48 +295,6 @@ export class TrackedElements implements ElementSet {
   #isUndesired(row: number): boolean {
     const state = this.#rows.of(row);
     return (state & DESIRED) === 0 && this.#rows.isInKernel(state);
-  }
-
-  /**
-   * Takes the differences, or everything (`full`) for a set that is created from scratch. Every take ends in `settle`, or in `giveBack` and `abort`.
-   */
-  take(full: boolean): void {
-    this.#expiries?.sweep();
-    this.#packing.take(full);
-  }
-
-  /** Packs the taken rows, or the next `most` of them: `packing` tells whether there are more. Yields to the event loop now and then. */
-  pack(most?: number): Promise<PackedChange> {
-    return this.#packing.pack(most);
-  }
-
-  /** Returns the rows that are taken but not packed: the next transaction writes them. */
-  giveBack(): Promise<void> {
-    return this.#packing.giveBack();
-  }
-
-  get packing(): boolean {
-    return this.#packing.underWay;
-  }
-
-  /** The kernel has committed the transaction. Grace periods that begin with it end at `due`. */
-  async settle(change: PackedChange, due: number): Promise<void> {
-    this.#counted?.settle(change);
-    if (change.full) this.#rows.forgetKernel();
-    const { addRows, deleteRows } = change;
-    if (this.#expiries !== undefined) for (let i = 0; i < addRows.length; i++) this.#expiries.settled(addRows.rows[i]);
-    for (let i = 0; i < deleteRows.length; i++) this.#rows.dropKernel(deleteRows.rows[i]);
-    await this.#rows.forEachIn(addRows, (row) => this.#rows.settle(row));
-    this.#rows.beginGrace(change.deferredRows, due);
-    for (const list of [deleteRows, change.otherRows])
-      await this.#rows.forEachIn(list, (row) => this.#rows.finish(row));
-  }
-
-  /** The transaction was not committed: the next one repeats all that it had packed. */
-  async abort(change: PackedChange): Promise<void> {
-    this.#counted?.abort(change);
-    for (const list of [change.addRows, change.deleteRows, change.deferredRows, change.otherRows])
-      await this.#rows.forEachIn(list, (row) => this.#rows.markDirty(row));
   }
 
   /** Moves up to `most` deferred deletions whose grace period is over to the next transaction. Returns their number. */

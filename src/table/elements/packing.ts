@@ -35,15 +35,19 @@ export class Packing {
     return this.#taken !== undefined;
   }
 
-  /** Takes the differences, or everything (`full`) for a set that is created from scratch. */
+  /**
+   * Takes the differences, or everything (`full`) for a set that is created from scratch. Every take ends in `settle`, or in
+   * `giveBack` and `abort`.
+   */
   take(full: boolean): void {
+    this.expiries?.sweep();
     const every = full || this.rows.allDirty;
     const dirty = this.rows.takeDirty();
     const list = every ? undefined : dirty;
     this.#taken = { full, list, length: list?.length ?? this.rows.end, packed: 0, begun: false };
   }
 
-  /** Packs the taken rows, or the next `most` of them. Yields to the event loop now and then. */
+  /** Packs the taken rows, or the next `most` of them: `underWay` tells whether there are more. Yields to the event loop now and then. */
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
     if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
@@ -58,7 +62,7 @@ export class Packing {
     return writer.finish(full, set.spec.interval === true);
   }
 
-  /** Marks the rows that are taken but not packed as dirty again. */
+  /** Returns the rows that are taken but not packed: the next transaction writes them. */
   async giveBack(): Promise<void> {
     const taken = this.#taken;
     if (taken === undefined) return;
@@ -67,6 +71,27 @@ export class Packing {
       this.rows.markDirty(row);
     });
     this.#taken = undefined;
+  }
+
+  /** The kernel has committed the transaction. Grace periods that begin with it end at `due`. */
+  async settle(change: PackedChange, due: number): Promise<void> {
+    const { rows, counted, expiries } = this;
+    counted?.settle(change);
+    if (change.full) rows.forgetKernel();
+    const { addRows, deleteRows } = change;
+    if (expiries !== undefined) for (let i = 0; i < addRows.length; i++) expiries.settled(addRows.rows[i]);
+    for (let i = 0; i < deleteRows.length; i++) rows.dropKernel(deleteRows.rows[i]);
+    await rows.forEachIn(addRows, (row) => rows.settle(row));
+    rows.beginGrace(change.deferredRows, due);
+    for (const list of [deleteRows, change.otherRows]) await rows.forEachIn(list, (row) => rows.finish(row));
+  }
+
+  /** The transaction was not committed: the next one repeats all that it had packed. */
+  async abort(change: PackedChange): Promise<void> {
+    const { rows, counted } = this;
+    counted?.abort(change);
+    for (const list of [change.addRows, change.deleteRows, change.deferredRows, change.otherRows])
+      await rows.forEachIn(list, (row) => rows.markDirty(row));
   }
 
   async #eachRow(taken: Taken, most: number, visit: (row: number) => void): Promise<void> {

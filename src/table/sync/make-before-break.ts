@@ -117,7 +117,7 @@ export class Outgoing {
   async #pack(set: SetPlan, most?: number): Promise<SetPlan> {
     const { name, taken } = set;
     const change = await taken?.pack(most);
-    if (taken?.packing === true) this.#unpacked.set(name, { ...set, action: "keep" });
+    if (taken?.underWay === true) this.#unpacked.set(name, { ...set, action: "keep" });
     else this.#unpacked.delete(name);
     const part = { ...set, change };
     this.#open.add(part);

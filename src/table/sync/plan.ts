@@ -16,7 +16,7 @@ import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { sameExprs } from "../../netlink/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
-import type { TrackedElements } from "../elements/element-set.js";
+import type { Packing } from "../elements/packing.js";
 import { describeHook, policyOf } from "../rules/families.js";
 import type { PackedChange } from "../elements/batches.js";
 import { fateOf, OWNED } from "../quirks.js";
@@ -50,7 +50,7 @@ export interface SetPlan {
   /** Number of elements that are deleted with a verdict map. */
   readonly kernelElements: number;
   /** Its elements were taken: pack them, then settle or abort. */
-  readonly taken?: TrackedElements;
+  readonly taken?: Packing;
   /** The packed changes for one transaction. */
   readonly change?: PackedChange;
 }

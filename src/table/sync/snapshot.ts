@@ -159,13 +159,13 @@ function planSet(name: string, action: Action, desired: DesiredState): SetPlan {
   const full = action !== "keep";
   const size = perRow(spec) * Math.max(elements.size, kernelSize);
   const takes = spec.dynamic !== true && (full || elements.dirty);
-  if (takes) elements.take(full);
+  if (takes) elements.packing.take(full);
   return {
     name,
     action,
     info: full ? setInfo(spec, sizeFor(spec, size)) : undefined,
     kernelElements: kernelSize,
-    taken: takes ? elements : undefined,
+    taken: takes ? elements.packing : undefined,
   };
 }
 

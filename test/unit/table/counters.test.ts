@@ -32,14 +32,14 @@ function dump(): ElementBatch {
 
 /** Writes the desired state. */
 async function write(during: () => Promise<void> = async () => undefined): Promise<void> {
-  elements.take(false);
-  const change = await elements.pack();
+  elements.packing.take(false);
+  const change = await elements.packing.pack();
   await during();
   const added = new Uint32Array(change.adds?.bytes.slice().buffer ?? new ArrayBuffer(0));
   for (const index of change.carry ?? []) added[index * 6 + 2] = held.get(added[index * 6])?.packets ?? 0;
   for (const key of new Uint32Array(change.deletes?.bytes.slice().buffer ?? new ArrayBuffer(0))) held.delete(key);
   for (let at = 0; at < added.length; at += 6) held.set(added[at], { data: added[at + 1], packets: added[at + 2] });
-  await elements.settle(change, 0);
+  await elements.packing.settle(change, 0);
 }
 
 function count(key: number, packets: number): void {

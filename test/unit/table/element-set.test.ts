@@ -22,9 +22,9 @@ const records = (batch: ElementBatch | undefined): string => {
 const summary = (change: PackedChange): string => `+[${records(change.adds)}] -[${records(change.deletes)}]`;
 
 async function apply(set: TrackedElements, due = 0): Promise<string> {
-  set.take(false);
-  const change = await set.pack();
-  await set.settle(change, due);
+  set.packing.take(false);
+  const change = await set.packing.pack();
+  await set.packing.settle(change, due);
   return summary(change);
 }
 
@@ -132,11 +132,11 @@ describe("TrackedElements", () => {
     set.put(key(1), data(2));
     set.put(key(2), data(2));
     set.put(key(3), data(3));
-    set.take(false);
-    const change = await set.pack(2);
+    set.packing.take(false);
+    const change = await set.packing.pack(2);
     expect(summary(change)).toBe("+[1:2 2:2] -[1]");
-    await set.giveBack();
-    await set.abort(change);
+    await set.packing.giveBack();
+    await set.packing.abort(change);
     expect(set.kernelValue(key(1))).toEqual(data(1));
     expect(await apply(set)).toBe("+[3:3 1:2 2:2] -[1]");
     expect(await apply(set)).toBe("+[] -[]");
@@ -147,11 +147,11 @@ describe("TrackedElements", () => {
     set.put(key(1));
     await apply(set);
     set.put(key(1), undefined, 90_000);
-    set.take(false);
-    await set.abort(await set.pack());
+    set.packing.take(false);
+    await set.packing.abort(await set.packing.pack());
     expect(set.dirty).toBe(true);
-    set.take(false);
-    const { adds, deletes } = await set.pack();
+    set.packing.take(false);
+    const { adds, deletes } = await set.packing.pack();
     expect([adds?.count, deletes?.count]).toEqual([1, 1]);
   });
 
@@ -209,8 +209,8 @@ describe("TrackedElements", () => {
     set.put(key(1), data(1));
     await apply(set);
     set.delete(key(1), true);
-    set.take(false);
-    await set.abort(await set.pack());
+    set.packing.take(false);
+    await set.packing.abort(await set.packing.pack());
     expect(set.nextDue).toBeUndefined();
     await apply(set, 700);
     expect(set.nextDue).toBe(700);
@@ -223,10 +223,10 @@ describe("TrackedElements", () => {
     set.delete(key(2), true);
     set.delete(key(3));
     set.put(key(4), data(4));
-    set.take(true);
-    const change = await set.pack();
+    set.packing.take(true);
+    const change = await set.packing.pack();
     expect(summary(change)).toBe("+[1:1 2:2 4:4] -[]");
-    await set.settle(change, 300);
+    await set.packing.settle(change, 300);
     expect([set.kernelSize, set.nextDue]).toEqual([3, 300]);
     expect(await apply(set)).toBe("+[] -[]");
   });
@@ -272,8 +272,8 @@ describe("TrackedElements", () => {
       change();
       expect(set.pendingAdds).toBe([...wanted].filter(([n, value]) => kernel.get(n) !== value).length);
       const write = async (): Promise<void> => {
-        set.take(false);
-        const { adds, deletes, ...lists } = await set.pack();
+        set.packing.take(false);
+        const { adds, deletes, ...lists } = await set.packing.pack();
         for (let i = 0; i < (deletes?.count ?? 0); i++) {
           expect(kernel.delete(deletes?.bytes[i * 4 + 3] ?? -1)).toBe(true);
         }
@@ -282,7 +282,7 @@ describe("TrackedElements", () => {
           expect(kernel.has(n)).toBe(false);
           kernel.set(n, value);
         }
-        await set.settle({ ...lists, ...(adds && { adds }), ...(deletes && { deletes }) }, 1);
+        await set.packing.settle({ ...lists, ...(adds && { adds }), ...(deletes && { deletes }) }, 1);
         expect(set.dirty).toBe(false);
       };
       const inherited = new Map([...kernel].filter(([n]) => !deleted.has(n)));
@@ -311,13 +311,13 @@ describe("TrackedElements", () => {
     set.put(key(3), id("a"));
     expect(verdicts.usesOf("a")).toBe(2);
     expect(verdicts.takeNewlyUsed()).toEqual(["a", "b"]);
-    set.take(false);
-    const change = await set.pack();
+    set.packing.take(false);
+    const change = await set.packing.pack();
     expect(change.adds?.verdicts).toEqual([
       { verdict: "goto", chain: "a" },
       { verdict: "goto", chain: "b" },
     ]);
-    await set.settle(change, 0);
+    await set.packing.settle(change, 0);
     expect(set.kernelValue(key(2))).toEqual(id("b"));
     const verdict = { verdict: "goto", chain: "b" } as const;
     await set.load({
@@ -386,12 +386,12 @@ describe("TrackedElements", () => {
         for (let i = next(6); i > 0; i--) change();
       }
       const full = next(12) === 0;
-      set.take(full);
+      set.packing.take(full);
       const fails = next(5) === 0;
-      const packed = await set.pack(fails ? next(4) : Infinity);
+      const packed = await set.packing.pack(fails ? next(4) : Infinity);
       if (fails) {
-        await set.giveBack();
-        await set.abort(packed);
+        await set.packing.giveBack();
+        await set.packing.abort(packed);
         continue;
       }
       const sent = full ? new Map<number, number>() : kernel;
@@ -404,7 +404,7 @@ describe("TrackedElements", () => {
       expect([...sent].toSorted(([a], [b]) => a - b)).toEqual([...wanted].toSorted(([a], [b]) => a - b));
       kernel.clear();
       for (const [k, v] of wanted) kernel.set(k, v);
-      await set.settle(packed, 0);
+      await set.packing.settle(packed, 0);
       expect(set.size).toBe(wanted.size);
       expect(set.kernelSize).toBe(kernel.size);
       expectKernel();
@@ -418,11 +418,11 @@ describe("TrackedElements", () => {
     const set = new TrackedElements(spec);
     const field = (n: number): Uint8Array => Uint8Array.from({ length: width }, (_, i) => (i === width - 1 ? n : 7));
     for (const n of [1, 2, 3]) set.put(field(n), field(n + 10));
-    set.take(false);
-    const change = await set.pack();
+    set.packing.take(false);
+    const change = await set.packing.pack();
     const bytes = [1, 2, 3].flatMap((n) => [...field(n), ...field(n + 10)]);
     expect([...(change.adds?.bytes ?? [])]).toEqual(bytes);
-    await set.settle(change, 0);
+    await set.packing.settle(change, 0);
     set.put(field(3), field(4));
     expect(set.kernelValue(field(3))).toEqual(field(13));
     const flagged = [3, 2].flatMap((n) => [...field(n), ...field(n + 10), 0, 0, 0, 0]);
@@ -431,8 +431,8 @@ describe("TrackedElements", () => {
     const { drift } = await set.load({ count: 2, keyLen: width, dataLen: width, flags: true, bytes: dumped });
     expect(drift).toEqual({ gone: 1, added: 0, changed: 0 });
     set.delete(field(2));
-    set.take(false);
-    const next = await set.pack();
+    set.packing.take(false);
+    const next = await set.packing.pack();
     const byNumber = (a: number, b: number): number => a - b;
     expect([...(next.deletes?.bytes ?? [])].toSorted(byNumber)).toEqual([...field(2), ...field(3)].toSorted(byNumber));
     expect(next.adds?.count).toBe(2);
