@@ -6,7 +6,7 @@
 import type { IpFamily } from "../base/ip.js";
 import { type Protocol } from "../base/protocols.js";
 import type { EndpointBalance } from "./balance/endpoint-balance.js";
-import type { Limits } from "../objects/limits.js";
+import type { Limits } from "../objects/connection-limits.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { PortAddresses, ServiceAddress } from "./service-address.js";
 import type { Endpoint } from "../objects/endpoint-list.js";

@@ -5,7 +5,7 @@ import type { Balance } from "./balance.js";
 import type { Hints } from "./endpoint-state.js";
 import type { EndpointDetails } from "./endpoint-details.js";
 import type { EndpointList } from "./endpoint-list.js";
-import type { Limits } from "./limits.js";
+import type { Limits } from "./connection-limits.js";
 import type { Protocol } from "../base/protocols.js";
 
 export interface ServicePortRecord {

@@ -4,7 +4,7 @@ import type { ElementSet, FaultyObject } from "../table/table-exports.js";
 import { addressText } from "../model/service-address.js";
 import { unpackServiceKey } from "./keys.js";
 import { SetName } from "./names.js";
-import { ownObjects } from "./own-chains.js";
+import { ownObjects } from "./own-objects.js";
 import type { Expansion } from "./expansion.js";
 import type { ServiceExpander } from "./service.js";
 import type { ServicePortState } from "./service-port-state.js";

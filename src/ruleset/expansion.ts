@@ -1,5 +1,5 @@
 import type { EndpointList } from "../objects/endpoint-list.js";
-import type { Limits } from "../objects/limits.js";
+import type { Limits } from "../objects/connection-limits.js";
 import type { ElementSet } from "../table/table-exports.js";
 import type { ServiceKey } from "./keys.js";
 

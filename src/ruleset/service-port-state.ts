@@ -1,7 +1,7 @@
 import type { Slots } from "../model/balance/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { PortLimits } from "./limits.js";
+import type { PortLimits } from "./limit-chains.js";
 
 /** Identifies a service port among those of its service. */
 export type PortName = Pick<ServicePortView, "portName" | "protocol">;

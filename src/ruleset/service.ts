@@ -6,13 +6,13 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { Verdict } from "../netlink/kernel.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet, TableDeclarations } from "../table/table-exports.js";
-import { limitChain, type PortLimits } from "./limits.js";
+import { limitChain, type PortLimits } from "./limit-chains.js";
 import { expandSticky } from "./sticky-numbers.js";
 import type { ServicePortState } from "./service-port-state.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./keys.js";
 import { bySource, type DrawKind, packList, shardOf, stickyList } from "./list-values.js";
 import { ChainName, LOCAL_INDEX_BASE, ownNames } from "./names.js";
-import { firewallsOf } from "./own-chains.js";
+import { firewallsOf } from "./source-ranges.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
 import type { Expansion } from "./expansion.js";
 

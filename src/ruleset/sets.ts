@@ -7,7 +7,7 @@ import { endpointsName, SetName } from "./names.js";
 import type { ServiceCounters } from "./service-counters.js";
 
 type Role = keyof typeof SetName;
-/** These maps only exist if connections are limited (limits.ts). */
+/** These maps only exist if connections are limited (limit-chains.ts). */
 export const LIMIT_ROLES = ["limitedServices", "limitedNodePorts", "limits"] as const satisfies readonly Role[];
 type LimitRole = (typeof LIMIT_ROLES)[number];
 type ConstantRole = Exclude<Role, LimitRole>;

@@ -1,7 +1,7 @@
 /** The effect of a service's annotations, for operators. */
 import { type Balance } from "../../objects/balance.js";
 import { slotsIn } from "../../model/balance/endpoint-balance.js";
-import type { Limits } from "../../objects/limits.js";
+import type { Limits } from "../../objects/connection-limits.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";

@@ -7,7 +7,7 @@ import type { FamilyRecord, ServicePortRecord, ServiceRecord } from "../records.
 import { annotationField, annotationNumber, notText, reportUnknown } from "./annotations.js";
 import { readBalance } from "./balance.js";
 import { KnownValues } from "./known-values.js";
-import { readLimits } from "./limits.js";
+import { readLimits } from "./limit-annotations.js";
 import {
   addressOf,
   choiceOf,

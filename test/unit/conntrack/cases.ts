@@ -1,6 +1,6 @@
 /**
  * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), with the expected treatment of each. Used
- * for the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-cases.test.ts).
+ * for the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-stale-entries.test.ts).
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";

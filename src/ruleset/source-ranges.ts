@@ -1,31 +1,23 @@
-/**
- * Objects that a service port declares for itself, for two rare features that constant rules cannot provide: source ranges and
- * ClientIP affinity.
- */
+/** Chains that drop packets from outside a service's source ranges (loadBalancerSourceRanges). */
 import { parseCIDR, prefixContains } from "../base/ip.js";
 import type { ServicePortView, SharedGuard } from "../model/service-port-view.js";
 import type { Rule } from "../table/table-exports.js";
-import { affinityObjects } from "./affinity-chains.js";
 import { ownComment, ownNames } from "./names.js";
-import type { ServicePortState } from "./service-port-state.js";
-import { drop, rule } from "./statements.js";
 import type { OwnObject } from "./own-object.js";
+import { drop, rule } from "./statements.js";
 
 type Guard = SharedGuard["sources"][number];
 
 const NONE: readonly never[] = Object.freeze([]);
 
-/** The chains and sets that belong to `state`, in an order in which targets come first. Most service ports need none. */
-export function ownObjects(state: ServicePortState): readonly OwnObject[] {
-  const { view } = state;
-  if (view.sourceRanges === undefined && view.guards === undefined && view.affinitySeconds === 0) return NONE;
-  const firewalls = firewallsOf(view).map(({ chain, sources }): OwnObject => ({
+/** The chains with the service port's source ranges. */
+export function sourceRangeObjects(view: ServicePortView): readonly OwnObject[] {
+  return firewallsOf(view).map(({ chain, sources }) => ({
     kind: "chain",
     name: chain,
     declare: (table, { nodeIP }) =>
       table.chain({ chain, rules: sources.map((guard) => firewallRule(guard, nodeIP)), ...ownComment(view) }),
   }));
-  return [...firewalls, ...affinityObjects(state)];
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Annotations that limit a service's connections. An invalid value is reported, and sets no limit. */
 import { type Fields, isFields } from "../../base/unknown.js";
-import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../limits.js";
+import { LIMIT_ACTIONS, type Limits, MAX_LIMIT, type Rate, RATE_UNITS } from "../connection-limits.js";
 import { annotationChoice, annotationField, annotationNumber, notText } from "./annotations.js";
 import { type FieldProblems, show } from "./field-problems.js";
 

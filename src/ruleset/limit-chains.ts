@@ -9,7 +9,7 @@
  * connection.
  */
 import { createHash } from "node:crypto";
-import type { Limits } from "../objects/limits.js";
+import type { Limits } from "../objects/connection-limits.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { Rule, Statement, TableDeclarations } from "../table/table-exports.js";
