@@ -87,29 +87,32 @@ const { values: options, positionals: filters } = parseArgs({
 });
 
 const OPTIONS: readonly (readonly [option: string, what: string])[] = [
-  ["--only TIER[,TIER]", "these tiers instead of all"],
-  ["--short", "as `npm test`: no linter, formatter or leak check, no long tests; fewer seeds, kills, inputs and rows"],
+  ["--only TIER[,TIER]", "run only these tiers"],
+  [
+    "--short",
+    "like `npm test`: skip the linter, formatter, leak check and long tests; use fewer seeds, kills, inputs and rows",
+  ],
   [
     "--nightly",
-    "at length: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
+    "run longer: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
   ],
-  ["--asan", "with the addon built under AddressSanitizer and UBSan (build-asan/)"],
-  ["--nft-versions all", "also the nft of other Debian releases, downloaded and unpacked under build/"],
-  ["FILTER...", "only test files whose path contains one of them: table, packets/claims"],
+  ["--asan", "use the addon built with AddressSanitizer and UBSan (build-asan/)"],
+  ["--nft-versions all", "also test the nft of other Debian releases, downloaded to build/"],
+  ["FILTER...", "run only test files whose path contains one of them: table, packets/claims"],
 ];
 
 const VARIABLES: readonly (readonly [name: string, what: string])[] = [
-  ["FUZZ_SEED, RANDOM_SEED", "the seed that a failed run printed: the same inputs once more"],
-  ["NFT_PROXIER_SLOW", "factor on every limit of time, for machines that are slow or emulated; 1"],
+  ["FUZZ_SEED, RANDOM_SEED", "seed that a failed run printed, to repeat its inputs"],
+  ["NFT_PROXIER_SLOW", "factor for every time limit, for slow or emulated machines (default 1)"],
   [
     "NFT_PROXIER_ADDON",
-    "another build of the addon than build/Release/nft_proxier.node, with the tests' own beside it",
+    "addon to test (default build/Release/nft_proxier.node); the tests' own must be in the same directory",
   ],
-  ["NFT_PROXIER_MAIN", "another program than the bundle of dist/ for the tests that start it"],
-  ["LEAKS_COUNT, LEAKS_WORKERS", "rounds of each operation, and worker threads, in the tier leaks"],
-  ["ENDURE_SECONDS, ENDURE_SERVICES", "how long packets/endurance lasts, and on how many services"],
-  ["NFT_PROXIER_OLDER", "the versions for the tier rollback, as `npm run test:rollback` sets it"],
-  ["DEBIAN_MIRROR", "where other releases' packages come from"],
+  ["NFT_PROXIER_MAIN", "program that tests start (default: the bundle of dist/)"],
+  ["LEAKS_COUNT, LEAKS_WORKERS", "number of rounds of each operation, and of worker threads, in the tier leaks"],
+  ["ENDURE_SECONDS, ENDURE_SERVICES", "duration of packets/endurance, and its number of services"],
+  ["NFT_PROXIER_OLDER", "versions for the tier rollback; `npm run test:rollback` sets it"],
+  ["DEBIAN_MIRROR", "mirror for the packages of other releases"],
   ["KUBE_PROXY", "path of the kube-proxy for the tier kube-proxy"],
 ];
 
@@ -372,12 +375,12 @@ const apart: readonly { readonly command: string; readonly why: string }[] = [
 function notCovered(selected: readonly Tier[]): string[] {
   const absent = tiers.filter(({ apart, long }) => apart !== true && !(long && options.short));
   const names = absent.filter((tier) => !selected.includes(tier)).map(({ name }) => name);
-  const lines = names.length === 0 ? [] : [`not asked for: ${names.join(", ")}`];
+  const lines = names.length === 0 ? [] : [`not selected: ${names.join(", ")}`];
   if (filters.length > 0) lines.push(`only test files that match: ${filters.join(" ")}`);
   if (options.only !== undefined) return lines;
   if (options.short) {
     const left = ["linter", "formatter", ...tiers.filter(({ long }) => long).map(({ name }) => name), ...LONG_FILES];
-    lines.push(`left to npm run test:all: ${left.join(", ")}, and some tests and rows of other files`);
+    lines.push(`only in npm run test:all: ${left.join(", ")}, and some tests and rows of other files`);
   }
   const done = [
     ...(options.short ? [] : ["test:all"]),
@@ -405,13 +408,13 @@ function lastRun({ name }: Tier): string {
 
 function help(): string {
   const rows = tiers.map((tier): readonly [string, string] => {
-    const isolated = tier.runs === "in-namespaces" ? ", in network namespaces of its own" : "";
-    return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; by --only alone" : ""}${lastRun(tier)}`];
+    const isolated = tier.runs === "in-namespaces" ? ", in its own network namespaces" : "";
+    return [tier.name, `${tier.what}${isolated}${tier.apart === true ? "; only with --only" : ""}${lastRun(tier)}`];
   });
   return [
-    "Runs the tests, one tier after another. Each needs what `npm run build` makes; all of `npm test` takes about 6 minutes on two idle cores: 1 to compile the addon.",
+    "Runs the tests, one tier after another. Run `npm run build` first. `npm test` takes about 6 minutes on two idle cores, 1 of them to compile the addon.",
     "",
-    "  npm test                           every tier, in short",
+    "  npm test                           every tier, shortened",
     "  npm run test:all                   every tier, every test",
     "  npm run test:TIER -- FILTER        one tier, only files whose path contains FILTER",
     "  node test/run.ts [OPTION...] [FILTER...]",
@@ -422,9 +425,9 @@ function help(): string {
     "",
     `Environment:\n${columns(VARIABLES)}`,
     "",
-    `No part of \`npm test\` (npm run …):\n${columns(apart.map(({ command, why }) => [command, why]))}`,
+    `Not part of \`npm test\` (npm run …):\n${columns(apart.map(({ command, why }) => [command, why]))}`,
     "",
-    "Reports are in build/test-results/, one JSON file per tier. Another test while you write it:",
+    "Reports are in build/test-results/, one JSON file per tier. To run a test while you write it:",
     "  node_modules/.bin/node node_modules/vitest/vitest.mjs --project=unit model/claims     (watches, and runs again)",
     "  node test/lab/enter.mjs -- node_modules/.bin/node node_modules/vitest/vitest.mjs --project=packets packets/claims",
   ].join("\n");

@@ -262,7 +262,7 @@ async function main(): Promise<void> {
   const bundle = path.join(kernelCache, "bundle");
   await bundleProgram(bundle);
   writeUserland(userland, bundle);
-  console.log(`not run, as no kernel takes part in them: ${kernelFree.flat().join(", ")}`);
+  console.log(`not run, because they use no kernel: ${kernelFree.flat().join(", ")}`);
   console.log(`userland: ${(statSync(userland).size / 2 ** 20).toFixed(0)} MiB`);
   const results: Result[] = [];
   // The running guest is killed by its own handlers: its output so far is in the summary.
