@@ -47,7 +47,7 @@ export async function preflightCommand(flags: FlagValues, options: PreflightComm
     inspected = await inspect(reading, options);
   } catch (error) {
     if (!(error instanceof UserError) && !(error instanceof KernelError)) throw error;
-    writeError(`this node could not be looked at: ${error.message}`);
+    writeError(`this node could not be inspected: ${error.message}`);
     return NOT_INSPECTED;
   }
   const ready = inspected.findings.every(({ level }) => level !== "problem");
@@ -118,7 +118,7 @@ function isWithoutTables(error: unknown): boolean {
 }
 
 function withoutTables(modules: ModuleFacts, message: string): Finding[] {
-  const said = problem(message, "a kernel with nf_tables (CONFIG_NF_TABLES)");
+  const said = problem(message, "use a kernel with nf_tables (CONFIG_NF_TABLES)");
   return inOrder([...of("kernel", "nf-tables", said), ...checkModules(modules)]);
 }
 

@@ -52,7 +52,7 @@ export interface SkippingBridge {
 const FIREWALL_HINT =
   "connections to services fail unless it accepts them; kube-proxy's iptables mode accepted some of them there, this program, as its " +
   `nftables mode, does not. Where services do not work, run ${keptRemedy("the command on this node")}`;
-export const BRIDGE_HINT =
+const BRIDGE_HINT =
   "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
 
 /** @param acceptsNone no rule of the chain accepts packets, so its policy drops all of them. */

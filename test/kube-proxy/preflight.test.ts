@@ -52,14 +52,16 @@ describe.each(MODES)("mode %s", (mode) => {
     expect(report.findings.filter(({ level }) => level === "problem")).toEqual([]);
     for (const bind of ["healthzBindAddress 0.0.0.0:10256", "metricsBindAddress 127.0.0.1:10249"]) {
       expect(report.findings.map(({ what }) => what)).toContainEqual(
-        `${bind} is kube-proxy's, and free when that has ended`,
+        `${bind} is in use by kube-proxy, and free after it exits`,
       );
     }
     const modes = says("mode");
     if (mode === "nftables") {
       for (const family of ["ip", "ip6"]) {
         expect(modes).toContainEqual(
-          expect.stringContaining(`table ${family} kube-proxy is of kube-proxy's nftables mode: taken over`),
+          expect.stringContaining(
+            `table ${family} kube-proxy belongs to kube-proxy's nftables mode; nft-proxier takes it over`,
+          ),
         );
       }
     } else if (mode === "iptables-nft") {
@@ -74,7 +76,7 @@ describe.each(MODES)("mode %s", (mode) => {
     } else {
       expect(modes).toContainEqual(
         expect.stringMatching(
-          /^ok: the older iptables \(.*ip nat: KUBE-\S+ and \d+ more chains\): what kube-proxy has there is removed/,
+          /^ok: iptables-legacy is in use \(.*ip nat: KUBE-\S+ and \d+ more chains\); nft-proxier removes kube-proxy's chains there/,
         ),
       );
     }
@@ -91,7 +93,7 @@ describe.each(MODES.filter((mode) => mode !== "nftables"))("mode %s, without nod
     await node.startKubeProxy(mode);
     const { says } = await runPreflight();
     expect(says("node-ports")).toContainEqual(
-      expect.stringContaining("node ports answer on all of the node's addresses now"),
+      expect.stringContaining("serves node ports on all of the node's addresses"),
     );
     const row = { rule: "", from: "client", to: elsewhere, protocols: ["tcp"] } as const;
     expect(await checkRow(node.cluster, { ...row, expect: { pods: ["a", "r1"], masq: true } })).toEqual([]);

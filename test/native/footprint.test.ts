@@ -45,7 +45,8 @@ test(
   async () => {
     const { findings } = JSON.parse(await program("preflight", "-o", "json")) as PreflightReport;
     const { what = "" } = findings.find(({ check }) => check === "footprint") ?? {};
-    const words = /^these services take about \d+ MB resident, and ([\d.]+) MB in the kernel for (\d+) map elements; /;
+    const words =
+      /^these services need about \d+ MB of the process's memory and ([\d.]+) MB in the kernel \((\d+) map elements?\); /;
     const [megabytes, elements] = (words.exec(what) ?? []).slice(1).map(Number);
 
     const { kernel } = lab();

@@ -49,9 +49,9 @@ test("preflight inspects the node in the container, and tries the rules", async 
   const { code, stdout } = await cluster.commandThrough(container(), ["preflight", ...(await cluster.write(objects))]);
   expect({ code, stdout }).toMatchObject({
     code: 0,
-    stdout: expect.stringMatching(/nothing is in the way|\(not checked: rules\)/) as string,
+    stdout: expect.stringMatching(/no obstacles|\(not checked: rules\)/) as string,
   });
-  expect(stdout).toMatch(/takes the rules with the cluster's services|the rules were not tried/);
+  expect(stdout).toMatch(/accepts the rules with the cluster's services|the rules were not tried/);
 });
 
 test("the program serves in the container", async () => {

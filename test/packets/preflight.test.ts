@@ -107,10 +107,10 @@ test("an empty network namespace: no problem is found, the exit code is 0, and n
     const still = await stateOf(empty);
     const { code, stdout } = await empty.run([process.execPath, MAIN, "preflight"]);
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^OK +mode +no rules of kube-proxy's are on this node/m);
-    expect(stdout).toMatch(/^OK +kernel +IPv4: this kernel takes the rules with a service of each kind/m);
+    expect(stdout).toMatch(/^OK +mode +kube-proxy has no rules on this node/m);
+    expect(stdout).toMatch(/^OK +kernel +IPv4: the kernel accepts the rules with a service of each kind/m);
     expect(stdout).toMatch(
-      /: 0 problems, \d+ notes?, \d+ ok: no problem was found in what was checked \(not checked: services\); nothing was changed\n$/,
+      /: 0 problems, \d+ notes?, \d+ ok: no obstacles in the checks that were made \(not checked: services\); nothing was changed\n$/,
     );
     expect(await stateOf(empty)).toBe(still);
   } finally {
@@ -130,7 +130,9 @@ describe("kube-proxy's modes", () => {
     expect(code).toBe(0);
     for (const family of FAMILIES) {
       expect(saying(findings, "ok", "mode")).toContainEqual(
-        expect.stringMatching(`table ${family} kube-proxy is of kube-proxy's nftables mode: taken over`),
+        expect.stringMatching(
+          `table ${family} kube-proxy belongs to kube-proxy's nftables mode; nft-proxier takes it over`,
+        ),
       );
     }
   });
@@ -144,11 +146,13 @@ describe("kube-proxy's modes", () => {
       expect(saying(findings, "problem")).toEqual([]);
       expect(code).toBe(0);
       expect(saying(findings, "ok", "mode")).toContainEqual(
-        expect.stringMatching(/^ip nat of iptables-nft has \d+ chains of kube-proxy's: removed with 3 jumps/),
+        expect.stringMatching(
+          /^kube-proxy has \d+ chains in ip nat of iptables-nft; nft-proxier removes them, with 3 jumps/,
+        ),
       );
       expect(saying(findings, "note", "nat-chains")).toContainEqual(
         expect.stringMatching(
-          /^chain PREROUTING of table ip nat \(Calico, nat at prerouting, priority -100\), which leads to cali-PREROUTING: sees/,
+          /^chain PREROUTING of table ip nat \(Calico, nat at prerouting, priority -100\), which jumps to cali-PREROUTING, sees/,
         ),
       );
     });
@@ -161,10 +165,10 @@ describe("kube-proxy's modes", () => {
       expect(code).toBe(1);
       expect(saying(findings, "problem")).toEqual([
         expect.stringMatching(
-          /^node ports answer on all of the node's addresses now, and would answer on .* alone: no more on /,
+          /^kube-proxy's mode here serves node ports on all of the node's addresses; .* only on .*, no longer on /,
         ),
       ]);
-      expect(saying(findings, "problem")[0]).toContain(`alone: no more on`);
+      expect(saying(findings, "problem")[0]).toContain(", no longer on ");
       expect((await runPreflight([], written(["all"]))).code).toBe(0);
     });
 
@@ -172,7 +176,9 @@ describe("kube-proxy's modes", () => {
       await cluster.node.sysctl({ "net.ipv4.conf.all.route_localnet": 1 });
       const { code, findings } = await runPreflight([], written(["all"]));
       expect(code).toBe(1);
-      expect(saying(findings, "problem")).toEqual([expect.stringMatching(/^node ports answer on 127\.0\.0\.1 now/)]);
+      expect(saying(findings, "problem")).toEqual([
+        expect.stringMatching(/^kube-proxy's iptables mode serves node ports on 127\.0\.0\.1 /),
+      ]);
       expect((await runPreflight([], written(["all", "localhost"]))).code).toBe(0);
     });
 
@@ -183,7 +189,7 @@ describe("kube-proxy's modes", () => {
       expect(code).toBe(1);
       expect(saying(findings, "problem")).toEqual([
         expect.stringMatching(
-          /^chain INPUT of table ip filter drops packets to this node by policy; kube-proxy accepts health checks/,
+          /^chain INPUT of table ip filter drops packets to this node by policy; kube-proxy's rules accept load balancers' health checks/,
         ),
       ]);
       await nft("add chain ip filter INPUT { policy accept; }");
@@ -208,7 +214,7 @@ describe("kube-proxy's modes", () => {
         await node.mustRun(["ip", "address", "add", address, "dev", "lo"]);
       const legacy = await put(ports);
       const lost = expect.stringMatching(
-        /^node ports answer on all of the node's addresses now.* 192\.0\.2\.1, /,
+        /^kube-proxy's mode here serves node ports on all of the node's addresses.* 192\.0\.2\.1, /,
       ) as string;
       // A kernel without the older iptables cannot have rules in them.
       expect(await problems()).toEqual(legacy ? [lost] : []);
@@ -228,9 +234,7 @@ describe("kube-proxy's modes", () => {
       expect(code).toBe(0);
       // A kernel without the older iptables cannot have rules in them.
       expect(stdout.includes("ip nat: KUBE-SERVICES and 1 more chain")).toBe(legacy);
-      expect(/nat of the older iptables \(ip\) has chains of other programs \(Docker: DOCKER\)/.test(stdout)).toBe(
-        legacy,
-      );
+      expect(/nat of iptables-legacy \(ip\) has chains of other programs \(Docker: DOCKER\)/.test(stdout)).toBe(legacy);
     } finally {
       await empty.destroy();
     }
@@ -243,7 +247,7 @@ describe("tables of the name kube-proxy", () => {
     const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
-      expect.stringMatching(/^table ip kube-proxy is there with none of kube-proxy's maps/),
+      expect.stringMatching(/^table ip kube-proxy exists but has none of kube-proxy's maps/),
     ]);
   });
 
@@ -251,7 +255,9 @@ describe("tables of the name kube-proxy", () => {
     await cluster.apply(serviceObjects(cluster.lab, web));
     const { code, findings } = await runPreflight();
     expect(code).toBe(0);
-    expect(saying(findings, "ok", "mode")).toContain("table ip kube-proxy is nft-proxier's: it goes on with it");
+    expect(saying(findings, "ok", "mode")).toContain(
+      "table ip kube-proxy already belongs to nft-proxier, which continues with it",
+    );
   });
 });
 
@@ -277,7 +283,7 @@ describe("other programs", () => {
     await nft("add table inet wall\nadd chain inet wall forward { type filter hook forward priority 0; }");
     const known = ["--manifests", await manifests([web])];
     expect(saying((await runPreflight(known)).findings, "ok", "hooks")).toEqual([
-      "no other program's rules are in the way of services",
+      "no rules of other programs obstruct services",
     ]);
     await nft(`add rule inet wall forward tcp dport ${POD_PORT} drop`);
     const { code, findings } = await runPreflight(known);
@@ -308,11 +314,11 @@ describe("other programs", () => {
     expect(code).toBe(0);
     expect(saying(findings, "note", "nat-chains")).toEqual([
       expect.stringMatching(
-        /^chain first of table inet early \(nat at prerouting, priority -150\): sees packets before our rules/,
+        /^chain first of table inet early \(nat at prerouting, priority -150\) sees packets before nft-proxier's rules/,
       ),
     ]);
     expect(saying(findings, "note", "notrack")).toEqual([
-      expect.stringMatching(/^table inet early keeps packets from being tracked \(chain raw\)/),
+      expect.stringMatching(/^table inet early exempts packets from connection tracking \(chain raw\)/),
     ]);
     expect(saying(findings, "note", "input-policy")).toHaveLength(1);
   });
@@ -335,8 +341,8 @@ describe("other programs", () => {
     const { code, findings } = await runPreflight();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
-      "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward): nft-proxier would masquerade what they mark",
-      "rules of table ip other write over bit 14 of the packet mark (0x4000) (chain forward): services' packets that they meet on their way to an endpoint are not masqueraded",
+      "rules of table inet cni set bit 14 of the packet mark (0x4000) (chain marks, from forward), so nft-proxier would masquerade the packets that they mark",
+      "rules of table ip other overwrite bit 14 of the packet mark (0x4000) (chain forward), so packets to services that pass these rules are not masqueraded",
     ]);
     await nft("flush chain ip other forward");
     const settled = await runPreflight([], { ...configuration(), nftables: { masqueradeBit: 19 } });
@@ -372,7 +378,7 @@ describe("configuration", () => {
     expect(saying(findings, "problem")).toEqual([
       'command line: --proxy-mode: "iptables" is another proxier\'s: set mode to "nftables", or leave it out',
     ]);
-    expect(saying(findings, "note", "config")).toContain("the rest was looked at with mode: nftables");
+    expect(saying(findings, "note", "config")).toContain("the other checks were made with mode: nftables");
     expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
   });
 
@@ -380,7 +386,7 @@ describe("configuration", () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
     const { findings } = await runPreflight([], { ...ipvs, nodePortAddrs: ["primary"] });
     const notes = saying(findings, "note", "config");
-    expect(notes).toContain("the rest was looked at with mode: nftables");
+    expect(notes).toContain("the other checks were made with mode: nftables");
     for (const text of [
       /^nodePortAddrs is not a field/,
       /^ipvs\.scheduler lc: not available/,
@@ -430,7 +436,7 @@ describe("configuration", () => {
       "yaml",
     ]);
     expect(code).toBe(0);
-    expect(stdout).toContain(`pods are told by clusterCIDR ${PLAN.clusterCIDR.ip}`);
+    expect(stdout).toContain(`pods are identified by clusterCIDR ${PLAN.clusterCIDR.ip}`);
   });
 });
 
@@ -441,7 +447,7 @@ describe("objects", () => {
     expect(good.code).toBe(0);
     expect(good.report.nodeName).toBe(NODE);
     expect(saying(good.findings, "ok", "rules")).toContainEqual(
-      expect.stringMatching(/^IPv4: this kernel takes the rules with the cluster's services/),
+      expect.stringMatching(/^IPv4: the kernel accepts the rules with the cluster's services/),
     );
     expect(saying(good.findings, "ok", "objects")).toEqual([
       expect.stringMatching(/2 services with \d+ endpoints by IPv4/),
@@ -472,13 +478,13 @@ describe("objects", () => {
     expect(code).toBe(0);
     expect(saying(findings, "ok", "objects")).toEqual([expect.stringMatching(/^to be served: 1 service with /)]);
     expect(saying(findings, "ok", "node-ports")).toEqual([
-      expect.stringMatching(`^node ports would answer on ${PLAN.node.ip}, ${PLAN.node.ip6}`),
+      expect.stringMatching(`^nft-proxier would serve node ports on ${PLAN.node.ip}, ${PLAN.node.ip6}`),
     ]);
   });
 
   test("objects that were not inspected are a note", async () => {
     expect(saying((await runPreflight()).findings, "note", "objects")).toEqual([
-      "services were not looked at: no API server is configured",
+      "services were not checked: no API server is configured",
     ]);
   });
 });
@@ -500,7 +506,7 @@ describe("exit code 2 if the inspection is impossible", () => {
     const rights = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"];
     const { code, stdout, stderr } = await cluster.commandThrough(rights, ["preflight"]);
     expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
-    expect(stderr).toMatch(/could not be looked at: .*CAP_NET_ADMIN/);
+    expect(stderr).toMatch(/could not be inspected: .*CAP_NET_ADMIN/);
   });
 
   test.each([["--no-such-flag"], ["--conntrack-min=many"], ["--cleanup"], ["--manifests", "/nowhere"]])(

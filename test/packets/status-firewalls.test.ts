@@ -198,7 +198,7 @@ test("iptables-legacy's chain FORWARD drops by policy", async (context) => {
     expect(problems[0]?.what).toMatch(
       /^chain FORWARD of table ip filter of the older iptables drops forwarded packets by policy/,
     );
-    expect([code, problems[0]?.remedy]).toEqual([1, expect.stringMatching(/^iptables-legacy -I FORWARD/)]);
+    expect([code, problems[0]?.remedy]).toEqual([1, expect.stringMatching(/^run `iptables-legacy -I FORWARD/)]);
   });
   const preflight = await cluster.command(["preflight"]);
   expect(preflight.stdout).toMatch(

@@ -25,13 +25,17 @@ export function checkConfig(reading: ConfigReading): Finding[] {
   const { warnings, notes } = reading.loaded;
   const said = [...warnings, ...notes].map((text) => note(text));
   if (!("refused" in reading)) {
-    return of("configuration", "config", ...(said.length > 0 ? said : [ok("read, and nothing in it is ignored")]));
+    return of(
+      "configuration",
+      "config",
+      ...(said.length > 0 ? said : [ok("the configuration is valid, and no field is ignored")]),
+    );
   }
   const { refused, file, checkedWith } = reading;
   const wrong = refused.map(({ path, message }) =>
-    problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it: nft-proxier does not start with it"),
+    problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it; otherwise nft-proxier does not start"),
   );
-  return of("configuration", "config", ...wrong, note(`the rest was looked at ${checkedWith}`), ...said);
+  return of("configuration", "config", ...wrong, note(`the other checks were made ${checkedWith}`), ...said);
 }
 
 export interface NodePortFacts {
@@ -57,11 +61,11 @@ export function checkNodePorts(facts: NodePortFacts): Finding[] {
     return of(
       "configuration",
       "node-ports",
-      ok(`node ports would answer on ${where}${needsNode ? " (the Node was not looked at)" : ""}`),
+      ok(`nft-proxier would serve node ports on ${where}${needsNode ? " (the Node object was not read)" : ""}`),
     );
   const count = nodePortsNow(mode);
   if (count === 0) {
-    return of("configuration", "node-ports", ok("kube-proxy's rules here have no node port: nothing changes for them"));
+    return of("configuration", "node-ports", ok("kube-proxy serves no node port on this node, so none is lost"));
   }
   // If existing node ports cannot be counted, it is not certain that any is lost.
   const lost = count === undefined ? note : problem;
@@ -69,7 +73,7 @@ export function checkNodePorts(facts: NodePortFacts): Finding[] {
   return of(
     "configuration",
     "node-ports",
-    ...(said.length > 0 ? said : [ok(`node ports would answer on ${where}, as now`)]),
+    ...(said.length > 0 ? said : [ok(`nft-proxier would serve node ports on ${where}, as kube-proxy does now`)]),
   );
 }
 
@@ -81,7 +85,7 @@ function nodePortsNow({ iptablesNodePorts, legacyNodePorts, foreign }: ModeFacts
 
 function placesText(places: NodePortFacts["places"]): string {
   const texts = places.flatMap(({ places: { addresses, localhost } }) => [
-    ...(addresses === "all" ? ["all local addresses but loopback"] : addresses),
+    ...(addresses === "all" ? ["all local addresses except loopback"] : addresses),
     ...(localhost?.nets ?? []),
   ]);
   return texts.length === 0 ? "no address" : [...new Set(texts)].join(", ");
@@ -104,11 +108,11 @@ function addressesLost(
   // One address of each family is the node's own, but it is not known which.
   const families = nodeKnown ? 0 : new Set(reachable.map(({ family }) => family)).size;
   if (gone.length <= families) return [];
-  const which = nodeKnown ? named(gone) : `the others of ${named(others)}`;
+  const which = nodeKnown ? named(gone) : `the others among ${named(others)}`;
   return [
     lost(
-      `node ports answer on all of the node's addresses now, and would answer on ${where} alone: no more on ${which}`,
-      'write nodePortAddresses out: ["all"] keeps them, ["primary"] says that the node\'s own IPs are meant',
+      `kube-proxy's mode here serves node ports on all of the node's addresses; nft-proxier would serve them only on ${where}, no longer on ${which}`,
+      'set nodePortAddresses: ["all"] to keep them, or ["primary"] to confirm that the node\'s own IPs are enough',
     ),
   ];
 }
@@ -124,8 +128,8 @@ function localhostLost(
   if (written.length > 0 && !written.includes("0.0.0.0/0")) return [];
   return [
     lost(
-      "node ports answer on 127.0.0.1 now (kube-proxy's iptables mode, with net.ipv4.conf.all.route_localnet=1), and would not any more",
-      'add "localhost" to nodePortAddresses (["primary", "localhost"]) to keep it, or set iptables.localhostNodePorts: false where it is not used',
+      "kube-proxy's iptables mode serves node ports on 127.0.0.1 (net.ipv4.conf.all.route_localnet is 1); nft-proxier would not",
+      'add "localhost" to nodePortAddresses (["primary", "localhost"]) to keep them, or set iptables.localhostNodePorts: false if nothing uses them',
     ),
   ];
 }
@@ -144,7 +148,11 @@ export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
       present !== desired && !(onlyUpwards && present !== undefined && present > desired),
   );
   if (differing.length === 0)
-    return of("configuration", "conntrack", ok("connection tracking is set as the configuration has it"));
+    return of(
+      "configuration",
+      "conntrack",
+      ok("the kernel's connection tracking settings already match the configuration"),
+    );
   const unread = differing.filter(({ present }) => present === undefined);
   const changed = differing.filter(({ present }) => present !== undefined);
   const said: Said[] = [];
@@ -157,14 +165,16 @@ export function checkConntrack(settings: readonly SettingFacts[]): Finding[] {
       remedy === undefined
         ? note(what)
         : note(
-            `${what}; ${named(readOnly.map(({ file }) => nameOf(file)))} cannot be written from here`,
-            `where the DaemonSet has no init container with --init-only: ${remedy}`,
+            `${what}; this process cannot write ${named(readOnly.map(({ file }) => nameOf(file)))}`,
+            `if the DaemonSet has no init container with --init-only: ${remedy}`,
           ),
     );
   }
   if (unread.length > 0) {
     said.push(
-      note(`not to be read yet, and set with the first start: ${named(unread.map(({ file }) => nameOf(file)))}`),
+      note(
+        `the kernel does not have these settings yet; the first start sets them: ${named(unread.map(({ file }) => nameOf(file)))}`,
+      ),
     );
   }
   return of("configuration", "conntrack", ...said);
@@ -192,7 +202,7 @@ export function checkDetector({ config, interfaces, node, families }: DetectorFa
   if (node !== undefined) {
     const { fatal, warnings, notes } = checkFamilies(config, node, families);
     if (fatal !== undefined)
-      said.push(problem(fatal.message, "correct the configuration or the Node: nft-proxier ends with it"));
+      said.push(problem(fatal.message, "correct the configuration or the Node; otherwise nft-proxier exits"));
     said.push(...[...warnings, ...notes].map((text) => note(text)));
   }
   return of("configuration", "detect-local", ...said, ...detectorSaid(config, interfaces, node));
@@ -206,35 +216,41 @@ function detectorSaid(
   switch (detectLocalMode) {
     case "ClusterCIDR":
       // If there is none, the loader reports the consequence.
-      return clusterCIDRs.length === 0 ? [] : [ok(`pods are told by clusterCIDR ${clusterCIDRs.join(", ")}`)];
+      return clusterCIDRs.length === 0 ? [] : [ok(`pods are identified by clusterCIDR ${clusterCIDRs.join(", ")}`)];
     case "NodeCIDR":
       if (node === undefined)
-        return [note("pods are told by the Node's podCIDRs (detectLocalMode NodeCIDR): the Node was not looked at")];
-      if (node.podCIDRs.length > 0) return [ok(`pods are told by the Node's podCIDRs ${node.podCIDRs.join(", ")}`)];
+        return [
+          note(
+            "pods are identified by the Node's podCIDRs (detectLocalMode NodeCIDR), but the Node object was not read",
+          ),
+        ];
+      if (node.podCIDRs.length > 0)
+        return [ok(`pods are identified by the Node's podCIDRs ${node.podCIDRs.join(", ")}`)];
       return [
         problem(
-          "detectLocalMode is NodeCIDR, and the Node has no podCIDRs: nothing is written before it has",
-          "a controller that allocates podCIDRs, or another detectLocalMode",
+          "detectLocalMode is NodeCIDR, but the Node has no podCIDRs, so nothing is written until it has them",
+          "run a controller that allocates podCIDRs, or set another detectLocalMode",
         ),
       ];
     case "BridgeInterface": {
       const { bridgeInterface } = detectLocal;
-      if (interfaces.includes(bridgeInterface)) return [ok(`pods are told by interface ${bridgeInterface}`)];
+      if (interfaces.includes(bridgeInterface)) return [ok(`pods are identified by interface ${bridgeInterface}`)];
       return [
         problem(
-          `there is no interface ${bridgeInterface} (detectLocal.bridgeInterface): no traffic is known as a pod's`,
-          `ip link; name the pods' bridge (there are ${named(interfaces, 10)})`,
+          `there is no interface ${bridgeInterface} (detectLocal.bridgeInterface), so no traffic is recognized as a pod's`,
+          `set the name of the pods' bridge; this node has ${named(interfaces, 10)}`,
         ),
       ];
     }
     case "InterfaceNamePrefix": {
       const { interfaceNamePrefix } = detectLocal;
       const count = interfaces.filter((name) => name.startsWith(interfaceNamePrefix)).length;
-      if (count > 0) return [ok(`pods are told by interfaces ${interfaceNamePrefix}…, of which there are ${count}`)];
+      if (count > 0)
+        return [ok(`pods are identified by interfaces ${interfaceNamePrefix}…; this node has ${count} now`)];
       return [
         note(
-          `no interface begins with ${interfaceNamePrefix} (detectLocal.interfaceNamePrefix) at present: no traffic is known as a pod's`,
-          "ip link, on a node with pods",
+          `no interface name begins with ${interfaceNamePrefix} (detectLocal.interfaceNamePrefix) now, so no traffic is recognized as a pod's`,
+          "check the prefix with `ip link` on a node that runs pods",
         ),
       ];
     }

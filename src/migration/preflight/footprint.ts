@@ -68,8 +68,8 @@ export function footprintOf({ services, endpoints, rules, cpus }: ClusterSize): 
 export function checkFootprint(size: ClusterSize): Finding[] {
   const { resident, kernel, loadMs } = footprintOf(size);
   const elements = [...size.rules.values()].reduce((sum, count) => sum + count.elements, 0);
-  const takes = `about ${megabytes(resident)} MB resident, and ${megabytes(kernel)} MB in the kernel for ${counted(elements, "map element")}`;
-  const what = `these services take ${takes}; their first load about ${(loadMs / 1000).toFixed(1)} s of a processor as in docs/performance.md`;
+  const takes = `about ${megabytes(resident)} MB of the process's memory and ${megabytes(kernel)} MB in the kernel (${counted(elements, "map element")})`;
+  const what = `these services need ${takes}; the first load takes about ${(loadMs / 1000).toFixed(1)} s on the processor of docs/performance.md`;
   return of("objects", "footprint", ok(what));
 }
 

@@ -6,13 +6,7 @@ import { Hook, Priority, TableFlag } from "../../netlink/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
 import type { IpFamily } from "../../base/ip.js";
-import {
-  BRIDGE_HINT,
-  type DroppingChain,
-  droppingText,
-  keptRemedy,
-  type SkippingBridge,
-} from "../../node/forwarding.js";
+import { type DroppingChain, droppingText, keptRemedy, type SkippingBridge } from "../../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 import { isAfterDnat, isBeforeMasquerading, type MarkUse, markUse } from "./marks.js";
@@ -169,9 +163,8 @@ export function checkHooks(given: HookFacts): Finding[] {
     ...of("other software", "firewalls", ...firewallSaid(facts)),
   ];
   if (findings.length > 0) return findings;
-  const tried = "no other program's rules are in the way of services";
-  const untried =
-    "no other program's chains are in the way of services; their rules were not tried with services' packets";
+  const tried = "no rules of other programs obstruct services";
+  const untried = "no chains of other programs obstruct services; their rules were not tried with packets to services";
   return of("other software", "hooks", ok(facts.firewalls === undefined ? untried : tried));
 }
 
@@ -207,7 +200,7 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
     ...(checked < services ? [`only ${checked} of ${counted(services, "service")} were checked`] : []),
     ...(unjudged > 0
       ? [
-          `for ${unjudged} of ${counted(services, "service")} it depends on more than is known here, by rules such as ${unjudgedRule}`,
+          `for ${unjudged} of ${counted(services, "service")} the result depends on facts that are not visible here, as in this rule: ${unjudgedRule}`,
         ]
       : []),
     ...(unread.length > 0 ? [`not read: ${unread.join(", ")}`] : []),
@@ -223,12 +216,14 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
 function forwardSaid(found: DroppingChain, { chains, mode }: HookFacts): Said {
   const { family, table, chain, command, hasRules } = found;
   const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
-  const remedy = keptRemedy(command);
+  const remedy = `run ${keptRemedy(`\`${command}\``)}`;
   if (hasRules === false || (own !== undefined && !own.accepts)) return problem(droppingText(found, true), remedy);
-  const before = isOtherMode(modesOf(mode)) ? "; kube-proxy accepted its own there, nft-proxier's rules cannot" : "";
+  const before = isOtherMode(modesOf(mode))
+    ? "; kube-proxy's rules there accept its own packets, and nft-proxier has no rules there"
+    : "";
   return note(
-    `${droppingText(found, false)}: what none of its rules accepts${before}`,
-    `where services do not work: ${remedy}`,
+    `${droppingText(found, false)} unless a rule in it accepts them${before}`,
+    `if services do not work, ${remedy}`,
   );
 }
 
@@ -237,13 +232,15 @@ function inputSaid({ chains, mode }: HookFacts): Said[] {
   const dropping = chains.filter(({ base }) => base.hook === Hook.input && base.policy === "drop");
   return dropping.map(({ ref, chain, accepts }) => {
     const where = `chain ${chain} of table ${ref.family} ${ref.table} drops packets to this node by policy`;
-    const remedy =
-      "accept the ports healthCheckNodePort of services there, and the health port 10256 where load balancers ask it";
+    const remedy = "accept the services' healthCheckNodePorts there, and port 10256 if load balancers check it";
     if (mode.healthCheckRules > 0) {
-      return problem(`${where}; kube-proxy accepts health checks of load balancers there, and its rules go`, remedy);
+      return problem(
+        `${where}; kube-proxy's rules accept load balancers' health checks there, and nft-proxier removes them`,
+        remedy,
+      );
     }
     return note(
-      `${where}${accepts ? ", but for what its rules accept" : ""}: health checks and endpoints on the node's own network depend on it`,
+      `${where}${accepts ? " unless a rule in it accepts them" : ""}; health checks and endpoints on the node's own network need these packets`,
       remedy,
     );
   });
@@ -263,11 +260,11 @@ function natSaid({ chains, legacyNat }: HookFacts): Said[] {
   );
   const said = first.map(({ ref, chain, base, leadsTo }) => {
     const hook = base.hook === Hook.prerouting ? "prerouting" : "output";
-    const to = leadsTo.length === 0 ? "" : `, which leads to ${named(leadsTo, 3)}`;
+    const to = leadsTo.length === 0 ? "" : `, which jumps to ${named(leadsTo, 3)},`;
     const about = [...softwareOf([ref.table, chain, ...leadsTo]), `nat at ${hook}`, `priority ${base.priority}`];
     return note(
-      `chain ${chain} of table ${ref.family} ${ref.table} (${about.join(", ")})${to}: sees packets before our rules`,
-      `fine for what it rewrites itself (host ports, say); \`nft list chain ${ref.family} ${ref.table} ${chain}\``,
+      `chain ${chain} of table ${ref.family} ${ref.table} (${about.join(", ")})${to} sees packets before nft-proxier's rules`,
+      `check it with \`nft list chain ${ref.family} ${ref.table} ${chain}\`; it is harmless if it rewrites only its own packets, such as host ports`,
     );
   });
   for (const { family, chains: names } of legacyNat) {
@@ -275,7 +272,7 @@ function natSaid({ chains, legacyNat }: HookFacts): Said[] {
     const about = [...softwareOf(names), named(names, 3)].join(": ");
     said.push(
       note(
-        `nat of the older iptables (${family}) has chains of other programs (${about}), which may see packets before our rules`,
+        `nat of iptables-legacy (${family}) has chains of other programs (${about}), which may see packets before nft-proxier's rules`,
       ),
     );
   }
@@ -288,8 +285,8 @@ function notrackSaid({ ref, chain, base, notrack }: ForeignChain): Said[] {
   const about = [...by, `chain ${named(notrack, 3)}`, ...(notrack.includes(chain) ? [] : [`from ${chain}`])];
   return [
     note(
-      `table ${ref.family} ${ref.table} keeps packets from being tracked (${about.join(", ")}): those are not rewritten to endpoints`,
-      `fine for what it serves itself, as NodeLocal DNSCache does; \`nft list table ${ref.family} ${ref.table}\``,
+      `table ${ref.family} ${ref.table} exempts packets from connection tracking (${about.join(", ")}), so these are not translated to endpoints`,
+      `check it with \`nft list table ${ref.family} ${ref.table}\`; it is harmless for packets that it serves itself, as NodeLocal DNSCache does`,
     ),
   ];
 }
@@ -306,22 +303,27 @@ function markSaid({ ref, chain: from, base, marks }: ForeignChain, bit: number):
   };
   const name = `bit ${bit} of the packet mark (0x${value.toString(16)})`;
   const where = `rules of table ${ref.family} ${ref.table}`;
-  const another = "another nftables.masqueradeBit, one that no program on this node uses";
+  const another = "set nftables.masqueradeBit to a bit that no program on this node uses";
   const sets = isBeforeMasquerading(base) ? chainsThat((use) => use.sets) : [];
   const clears =
     isBeforeMasquerading(base) && isAfterDnat(base) ? chainsThat(({ sets, clears }) => clears & ~sets) : [];
   const tests = chainsThat((use) => use.tests);
   const said: Said[] = [];
   if (sets.length > 0) {
-    said.push(problem(`${where} set ${name} (${about(sets)}): nft-proxier would masquerade what they mark`, another));
+    said.push(
+      problem(
+        `${where} set ${name} (${about(sets)}), so nft-proxier would masquerade the packets that they mark`,
+        another,
+      ),
+    );
   }
   if (clears.length > 0) {
-    const then = "services' packets that they meet on their way to an endpoint are not masqueraded";
-    said.push(problem(`${where} write over ${name} (${about(clears)}): ${then}`, another));
+    const then = "packets to services that pass these rules are not masqueraded";
+    said.push(problem(`${where} overwrite ${name} (${about(clears)}), so ${then}`, another));
   }
   if (tests.length > 0 && said.length === 0) {
-    const fine = `fine where kube-proxy's packets are meant, as with flannel; else ${another}`;
-    said.push(note(`${where} look at ${name}, which nft-proxier sets (${about(tests)})`, fine));
+    const fine = `no action is needed if they look for kube-proxy's packets, as flannel does; otherwise ${another}`;
+    said.push(note(`${where} read ${name}, which nft-proxier sets (${about(tests)})`, fine));
   }
   return said;
 }
@@ -331,7 +333,7 @@ function offloadSaid(chains: readonly ForeignChain[]): Said[] {
     .filter(({ offload }) => offload.length > 0)
     .map(({ ref, offload }) =>
       note(
-        `table ${ref.family} ${ref.table} has connections pass the rules by in a flowtable (${named(offload, 3)}): they keep the endpoint that they have`,
+        `table ${ref.family} ${ref.table} offloads connections to a flowtable (chain ${named(offload, 3)}), so they bypass the rules and keep their endpoint`,
       ),
     );
 }
@@ -339,7 +341,7 @@ function offloadSaid(chains: readonly ForeignChain[]): Said[] {
 function bridgeSaid({ bridge, setting, present, command }: SkippingBridge): Said {
   return note(
     `packets between ports of bridge ${bridge} skip this node's rules (${setting}: ${present})`,
-    `${BRIDGE_HINT}: ${command}`,
+    `if pods are on this bridge, run \`${command}\`; otherwise a pod gets no answer from an endpoint on its own bridge`,
   );
 }
 
@@ -350,8 +352,8 @@ function ebpfSaid(interfaces: readonly string[]): Said[] {
   if (!CILIUM.some((name) => interfaces.includes(name))) return [];
   return [
     note(
-      "Cilium is on this node; where it replaces kube-proxy (kubeProxyReplacement), its programs take packets before any rule",
-      "`cilium status` says KubeProxyReplacement: then neither kube-proxy nor nft-proxier has anything to do",
+      "Cilium has interfaces on this node; if it replaces kube-proxy (kubeProxyReplacement), its programs handle packets before any rule",
+      "run `cilium status`; if KubeProxyReplacement is on, this node needs neither kube-proxy nor nft-proxier",
     ),
   ];
 }

@@ -142,39 +142,43 @@ export function checkMode(facts: ModeFacts): Finding[] {
   const said = [
     ...facts.tables.flatMap(ofTable),
     ...facts.handover.map((family) =>
-      ok(`table ${family} ${HANDOVER_TABLE} is the copy that handover has left: removed once our rules are in force`),
+      ok(`table ${family} ${HANDOVER_TABLE} is a handover copy; nft-proxier removes it when its own rules are active`),
     ),
     ...facts.iptables.flatMap(ofIptables),
     ...facts.foreign.map(ofForeign),
   ];
-  if (said.length === 0) said.push(ok("no rules of kube-proxy's are on this node: nothing is taken over or removed"));
+  if (said.length === 0) said.push(ok("kube-proxy has no rules on this node, so nothing is taken over or removed"));
   return of("mode", "mode", ...said);
 }
 
 function ofTable({ family, whose, owner }: ProxyTable): Said[] {
   const table = `table ${family} ${TABLE_NAME}`;
   if (owner !== undefined && whose === "ours") {
-    return [note(`${table} is owned by an nft-proxier that runs (--own-table): another one waits until that ends`)];
+    return [note(`${table} is owned by a running nft-proxier (--own-table); another one waits until it exits`)];
   }
   if (owner !== undefined) {
     const who = `\`nft list table ${family} ${TABLE_NAME}\` shows its name`;
     return [
       problem(
-        `${table} is owned by another program (netlink port ${owner}): it refuses our rules until that ends`,
+        `${table} is owned by another program (netlink port ${owner}), so the kernel refuses nft-proxier's rules until it exits`,
         `end that program first; ${who}`,
       ),
     ];
   }
   switch (whose) {
     case "ours":
-      return [ok(`${table} is nft-proxier's: it goes on with it`)];
+      return [ok(`${table} already belongs to nft-proxier, which continues with it`)];
     case "kube-proxy's":
-      return [ok(`${table} is of kube-proxy's nftables mode: taken over in one transaction, no packet is lost`)];
+      return [
+        ok(
+          `${table} belongs to kube-proxy's nftables mode; nft-proxier takes it over in one transaction, without losing a packet`,
+        ),
+      ];
     case "unknown":
       return [
         problem(
-          `${table} is there with none of kube-proxy's maps: the first write removes all that is in it`,
-          `\`nft list table ${family} ${TABLE_NAME}\`; delete it, or give it another name where another program needs it`,
+          `${table} exists but has none of kube-proxy's maps; the first write removes everything in it`,
+          `check it with \`nft list table ${family} ${TABLE_NAME}\`; delete it, or let its program use another name`,
         ),
       ];
   }
@@ -186,15 +190,19 @@ function ofIptables({ family, table, chains, jumps, kept }: TableCleanup): Said[
   if (chains + jumps > 0) {
     said.push(
       ok(
-        `${where} has ${counted(chains, "chain")} of kube-proxy's: removed with ${counted(jumps, "jump")} to ${chains === 1 ? "it" : "them"} once our rules are in force`,
+        `kube-proxy has ${counted(chains, "chain")} in ${where}; nft-proxier removes ${chains === 1 ? "it" : "them"}, with ${counted(jumps, "jump")}, when its own rules are active`,
       ),
     );
   }
   if (kept.length > 0) {
     const uses = kept.map(({ chain, user }) => `${chain} (${user})`);
-    const remedy =
-      "once nft-proxier runs, remove the other program's rule, then `nft-proxier cleanup` when it is not running";
-    said.push(note(`${where}: used by other programs, and kept: ${named(uses)}`, remedy));
+    const remedy = "remove the other program's rule; later, while nft-proxier is stopped, run `nft-proxier cleanup`";
+    said.push(
+      note(
+        `rules of other programs jump to chains of kube-proxy in ${where}, so these chains are kept: ${named(uses)}`,
+        remedy,
+      ),
+    );
   }
   return said;
 }
@@ -203,9 +211,11 @@ function ofForeign({ kind, seen }: ForeignLeftover): Said {
   switch (kind) {
     case "ipvs":
       return ok(
-        `IPVS of kube-proxy's ipvs mode (${seen}): removed once our rules are in force; what is open goes on until it ends`,
+        `kube-proxy's IPVS mode has left rules (${seen}); nft-proxier removes them when its own rules are active, and open connections continue until they end`,
       );
     case "iptables-legacy":
-      return ok(`the older iptables (${seen}): what kube-proxy has there is removed once our rules are in force`);
+      return ok(
+        `iptables-legacy is in use (${seen}); nft-proxier removes kube-proxy's chains there when its own rules are active`,
+      );
   }
 }

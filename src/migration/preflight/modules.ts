@@ -5,6 +5,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { release } from "node:os";
 import { join } from "node:path";
+import { counted } from "../../base/counted.js";
 import { type Finding, named, note, of, ok, problem } from "./finding.js";
 
 /** on disk: would be loaded at its first use. unknown: not loaded, and the list of modules is not visible. */
@@ -87,32 +88,32 @@ export function checkModules(facts: ModuleFacts): Finding[] {
   const having = (wanted: ModuleState): string[] =>
     [...states].flatMap(([name, state]) => (state === wanted ? name : []));
   if (!loads)
-    return of("kernel", "modules", ok("this kernel loads no modules: what it has is what the rules are tried with"));
+    return of("kernel", "modules", ok("this kernel loads no modules, so the rules are tried with what it has"));
   const missing = having("missing");
   const said = [];
   if (missing.length > 0) {
     const rules = missing.filter((name) => name !== NETLINK);
     const remedy =
-      "install the rest of the distribution's kernel modules (linux-modules-extra-…, kernel-modules-…), or another kernel";
+      "install the distribution's extra kernel modules (linux-modules-extra-… or kernel-modules-…), or use another kernel";
     if (rules.length > 0)
-      said.push(problem(`the kernel has no module ${rules.join(", ")}: it would refuse the rules`, remedy));
+      said.push(
+        problem(
+          `the kernel lacks ${counted(rules.length, "module")} that the rules need, and would refuse them: ${rules.join(", ")}`,
+          remedy,
+        ),
+      );
     if (missing.includes(NETLINK)) {
       said.push(
-        note(`the kernel has no module ${NETLINK}: connections to endpoints that are gone are not removed`, remedy),
+        note(`the kernel lacks the module ${NETLINK}, so connections to removed endpoints are not deleted`, remedy),
       );
     }
   }
   const onDisk = having("on disk");
-  if (onDisk.length > 0)
-    said.push(ok(`not loaded, and loaded by the kernel with the first write: ${named(onDisk, 20)}`));
+  if (onDisk.length > 0) said.push(ok(`the kernel will load these modules at the first write: ${named(onDisk, 20)}`));
   const unknown = having("unknown");
   if (unknown.length > 0) {
-    const where = "where /lib/modules is mounted, or on the node itself, it can be told";
-    said.push(note(`neither loaded nor known to be there: ${named(unknown, 20)}`, where));
+    const where = "mount /lib/modules, or run `nft-proxier preflight` on the node itself";
+    said.push(note(`these modules are not loaded, and it is unknown whether they exist: ${named(unknown, 20)}`, where));
   }
-  return of(
-    "kernel",
-    "modules",
-    ...(said.length > 0 ? said : [ok("every module that the rules need is loaded or built in")]),
-  );
+  return of("kernel", "modules", ...(said.length > 0 ? said : [ok("all required modules are loaded or built in")]));
 }

@@ -100,12 +100,15 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
   const problems = Object.entries(FAMILY_NAMES).map(async ([family, name]): Promise<StatusProblem[]> => {
     const left = await handoverLeft(kernel, family as IpFamily).catch(() => undefined);
     if (left === undefined) return [];
-    const remedy = "`nft-proxier handover --remove`; the next start removes it, too";
+    const remedy = "run `nft-proxier handover --remove`; the next start also removes it";
     if (left === 0)
-      return [{ what: `an expired handover copy of the ${name} rules is there: no packet is served by it`, remedy }];
+      return [{ what: `an expired handover copy of the ${name} rules exists; it serves no packets`, remedy }];
     const seconds = Math.ceil(left / 1000);
     return [
-      { what: `a handover copy of the ${name} rules serves, for ${seconds}s more, what no other rules do`, remedy },
+      {
+        what: `a handover copy of the ${name} rules serves packets that no other rules serve, for another ${seconds}s`,
+        remedy,
+      },
     ];
   });
   return (await Promise.all(problems)).flat();
@@ -141,13 +144,13 @@ export async function inspectFirewalls(
     const problems = [...legacyProblems, ...firewallProblems(obstacles)];
     return { problems, check: checked ? { ...check, unread } : undefined };
   } catch (error) {
-    const remedy = "`nft list ruleset` shows what other programs drop";
+    const remedy = "run `nft list ruleset` to see what other programs drop";
     return { problems: [{ what: `other programs' tables cannot be read: ${reasonOf(error)}`, remedy }] };
   }
 }
 
 function legacyProblem(found: DroppingChain): StatusProblem {
-  return { what: droppingText(found, true), remedy: keptRemedy(found.command) };
+  return { what: droppingText(found, true), remedy: `run ${keptRemedy(`\`${found.command}\``)}` };
 }
 
 /** Maximum number of services to name for one obstacle, and of obstacles to report. */
@@ -159,8 +162,8 @@ function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
   const more = obstacles.length - told.length;
   if (more > 0)
     told.push({
-      what: counted(more, "more rule drops services' packets", "more rules drop services' packets"),
-      remedy: "`nft list ruleset`",
+      what: counted(more, "more rule drops packets of services", "more rules drop packets of services"),
+      remedy: "run `nft list ruleset` to see them",
     });
   return told;
 }
@@ -176,7 +179,7 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
   // Before the translation, a rule can recognize a service's packet only by its address.
   const remedy =
     hook === "prerouting" && direction === "original"
-      ? "accept services' addresses in that firewall's configuration"
-      : keptRemedy(acceptCommand(ref, chain));
+      ? "accept the services' addresses in that firewall's configuration"
+      : `run ${keptRemedy(`\`${acceptCommand(ref, chain)}\``)}`;
   return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
 }

@@ -52,35 +52,37 @@ const MOST_NAMED = 10;
 
 export function checkObjects(facts: ObjectFacts): Finding[] {
   if ("away" in facts) {
-    const remedy =
-      "--manifests DIR, or a configuration or --kubeconfig that leads to the API server, has them looked at";
-    return of("objects", "objects", note(`services were not looked at: ${facts.away}`, remedy));
+    const remedy = "name a manifest directory with --manifests, or the API server with --config or --kubeconfig";
+    return of("objects", "objects", note(`services were not checked: ${facts.away}`, remedy));
   }
   const { problems, lostClaims, unbalanced, missing, ignored, counts } = facts;
   const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
   const served = counts.map(
     ({ family, services, endpoints }) =>
-      `${counted(services, "service")} with ${counted(endpoints, "endpoint")} by ${FAMILY_NAMES[family]}`,
+      `${counted(services, "service")} with ${counted(endpoints, "endpoint")} over ${FAMILY_NAMES[family]}`,
   );
   return of(
     "objects",
     "objects",
     ...missing.map((file) =>
-      problem(`manifest ${file} cannot be read: nothing in it would be served`, "`nft-proxier validate` says why"),
+      problem(
+        `manifest ${file} cannot be read, so nothing in it would be served`,
+        "run `nft-proxier validate` to see why",
+      ),
     ),
-    ...few(ignored, ["part of manifests is ignored", "parts of manifests are ignored"], (what) =>
-      problem(`manifest ${what}; ignored`, "`nft-proxier validate` shows where"),
+    ...few(ignored, ["part of a manifest is ignored", "parts of manifests are ignored"], (what) =>
+      problem(`manifest ${what}; it is ignored`, "run `nft-proxier validate` to see where"),
     ),
     ...few(problems, ["field cannot be served", "fields cannot be served"], (one) =>
-      problem(`${text(one)}; not served as it is written`, "correct the field, or remove it"),
+      problem(`${text(one)}; it is not served as written`, "correct or remove the field"),
     ),
-    ...few(lostClaims, ["claim is another service's", "claims are other services'"], (one) =>
-      note(`${text(one)}; not served`, "give one of the two services another address or port"),
+    ...few(lostClaims, ["claim belongs to another service", "claims belong to other services"], (one) =>
+      note(`${text(one)}; it is not served`, "give one of the two services another address or port"),
     ),
-    ...few(unbalanced, ["annotation is not in force", "annotations are not in force"], (one) =>
+    ...few(unbalanced, ["annotation has no effect", "annotations have no effect"], (one) =>
       note(text(one), "remove the annotation, or split the service"),
     ),
-    ok(`to be served: ${served.join(", ")}`),
+    ok(`nft-proxier would serve ${served.join(" and ")}`),
   );
 }
 

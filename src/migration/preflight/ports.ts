@@ -29,11 +29,11 @@ function ofField(field: (typeof FIELDS)[number], { config, listeners, local, pro
   if (bind === "") return [ok(`${field} is off`)];
   const { host } = hostAndPort(bind);
   if (!isUnspecified(host) && !isLoopback(host) && !local.some(({ address }) => address === host)) {
-    const what = `${field} is ${bind}, and no interface has that address`;
-    const remedy = "0.0.0.0 stands for all addresses";
+    const what = `${field} is ${bind}, but no interface has that address`;
+    const remedy = "set 0.0.0.0 to listen on all addresses";
     return [
       config.bindAddressHardFail
-        ? problem(`${what}: nft-proxier ends (bindAddressHardFail)`, remedy)
+        ? problem(`${what}, so nft-proxier would exit (bindAddressHardFail)`, remedy)
         : note(what, remedy),
     ];
   }
@@ -44,16 +44,16 @@ function ofField(field: (typeof FIELDS)[number], { config, listeners, local, pro
     const names = strangers.map(({ process }) => `${process?.name} (${process?.pid})`);
     return [
       problem(
-        `${field} ${bind} is taken by ${[...new Set(names)].join(", ")}`,
+        `${field} ${bind} is in use by ${[...new Set(names)].join(", ")}`,
         "end that program, or set another port",
       ),
     ];
   }
   if (taken.every(({ process }) => process !== undefined))
-    return [ok(`${field} ${bind} is kube-proxy's, and free when that has ended`)];
-  const what = `${field} ${bind} is taken, by a process that cannot be seen from here`;
-  if (proxyHere) return [ok(`${what}: kube-proxy's, as it has rules here`)];
-  return [note(what, "`ss -ltnp` on the node shows who has it")];
+    return [ok(`${field} ${bind} is in use by ${taken[0]?.process?.name}, and free after it exits`)];
+  const what = `${field} ${bind} is in use by a process that is not visible from here`;
+  if (proxyHere) return [ok(`${what}; it is probably kube-proxy, which has rules here`)];
+  return [note(what, "run `ss -ltnp` on the node to see which one")];
 }
 
 /** The name as in /proc/PID/comm. */

@@ -29,7 +29,7 @@ export function reportText({ nodeName, findings, ready, unchecked }: PreflightRe
     return counted(number, level, level === "ok" ? level : undefined);
   };
   const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
-  const found = unchecked.length === 0 ? "nothing is in the way" : "no problem was found in what was checked";
+  const found = unchecked.length === 0 ? "no obstacles" : "no obstacles in the checks that were made";
   const end = `${ready ? found : "something would fail or be lost"}${lacking}`;
   return linesText([...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`]);
 }

@@ -4,6 +4,7 @@ import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { V1Node } from "@kubernetes/client-node";
 import { formatAddress, type IpFamily } from "../../base/ip.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { type FirewallInspection, inspectFirewalls } from "./node-inspection.js";
@@ -144,7 +145,7 @@ async function checkKernel({ families, noIPv6 }: KernelFamilies, root: string): 
   const old = oldKernelWarning();
   const findings = of("kernel", "version", old === undefined ? ok(`Linux ${release()}`) : note(old));
   if (noIPv6 !== undefined)
-    findings.push(...of("kernel", "ipv6", note(`no IPv6 (${noIPv6}): the IPv4 table alone would be written`)));
+    findings.push(...of("kernel", "ipv6", note(`no IPv6 (${noIPv6}), so only the IPv4 table would be written`)));
   for (const family of families) {
     const off = await forwardingOff(family, root);
     if (off !== undefined) findings.push(...of("kernel", "forwarding", note(off.what, off.remedy)));
@@ -203,11 +204,12 @@ async function rulesFindings(
   places: FamilyPlaces,
 ): Promise<Finding[]> {
   if (kernel === undefined || !mayTry) {
-    const what = "the rules were not tried: the kernel would load modules for them, and a look changes nothing";
+    const what =
+      "the rules were not tried, because the kernel would load modules for them, and `preflight` changes nothing";
     return of(
       "kernel",
       "rules",
-      note(what, "--load-modules allows it that, as the first start would; they stay loaded"),
+      note(what, "use --load-modules to try them; the modules then stay loaded, as after the first start"),
     );
   }
   const findings: Finding[] = [];
@@ -218,7 +220,9 @@ async function rulesFindings(
     try {
       findings.push(...checkTrial(await tryRules({ kernel, family, options, services }), services.size > 0));
     } catch (error) {
-      findings.push(...of("kernel", "rules", note(`the rules could not be tried (${family}): ${reasonOf(error)}`)));
+      findings.push(
+        ...of("kernel", "rules", note(`the ${FAMILY_NAMES[family]} rules could not be tried: ${reasonOf(error)}`)),
+      );
     }
   }
   return findings;

@@ -23,7 +23,7 @@ export function checkServiceCIDRs({ serviceCIDRs, overlaps, views }: ServiceCIDR
     const what = `endpoints of ${named(services)} have addresses in a ServiceCIDR: ${OVERLAP_EFFECT}`;
     said.push(problem(what, OVERLAP_REMEDY));
   }
-  const fine = `no network of pods, address or route of this node is in a ServiceCIDR (${serviceCIDRs.join(", ")})`;
+  const fine = `no pod network, address or route of this node is in a ServiceCIDR (${serviceCIDRs.join(", ")})`;
   return of("objects", "service-cidrs", ...(said.length > 0 ? said : [ok(fine)]));
 }
 

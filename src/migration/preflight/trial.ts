@@ -150,7 +150,7 @@ class TrialKernel {
 /** An empty kernel that reports no events. */
 function emptyKernel(commit: Kernel["commit"]): Kernel {
   const none = <T>(): Promise<T[]> => Promise.resolve([]);
-  const notHere = (): Promise<never> => Promise.reject(new Error("a trial reads and hears nothing"));
+  const notHere = (): Promise<never> => Promise.reject(new Error("a trial kernel has no elements and no events"));
   return {
     portId: 0,
     commit,
@@ -226,16 +226,16 @@ export function checkTrial(result: TrialResult, real: boolean): Finding[] {
   if (rejectInPrerouting === false) {
     lacks.push(
       note(
-        `${name}: the kernel has no reject in prerouting (Linux 5.9): what source ranges or limits refuse is dropped`,
-        "a later kernel",
+        `${name}: the kernel cannot reject in prerouting (Linux 5.9 can), so packets refused by source ranges or limits are dropped`,
+        "use Linux 5.9 or later",
       ),
     );
   }
   if (elementCounters !== true && skeleton.outcome === "accepted") {
     lacks.push(
       note(
-        `${name}: the kernel has no counters of map elements (Linux 5.7): connections of services are not counted`,
-        "a later kernel",
+        `${name}: the kernel cannot count per map element (Linux 5.7 can), so connections of services are not counted`,
+        "use Linux 5.7 or later",
       ),
     );
   }
@@ -246,8 +246,8 @@ function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boo
   if (skeleton.outcome === "refused") {
     return [
       problem(
-        `${name}: this kernel refuses the rules: ${faultsText(skeleton)}`,
-        "another kernel: test/kernels/README.md of the sources has those that were tried",
+        `${name}: the kernel refuses the rules: ${faultsText(skeleton)}`,
+        "use another kernel; test/kernels/README.md of the sources lists tested ones",
       ),
     ];
   }
@@ -261,21 +261,21 @@ function rulesSaid(name: string, skeleton: Attempt, services: Attempt, real: boo
         counted(rule.add, "rule"),
       ].join(", ");
       const whose = real ? "with the cluster's services" : "with a service of each kind";
-      return [ok(`${name}: this kernel takes the rules ${whose} (${counts}; checked and rolled back)`)];
+      return [ok(`${name}: the kernel accepts the rules ${whose} (${counts}; checked and rolled back)`)];
     }
     case "refused":
       return [
         problem(
-          `${name}: this kernel takes the rules, but refuses what services need: ${faultsText(services)}`,
+          `${name}: the kernel accepts the rules, but refuses objects that services need: ${faultsText(services)}`,
           real
-            ? "these services would be quarantined, the others served: correct them, or another kernel"
-            : "services of that kind would be quarantined, the others served: another kernel",
+            ? "correct these services or use another kernel; otherwise they are quarantined, and only the others are served"
+            : "use another kernel; otherwise services of that kind are quarantined, and only the others are served",
         ),
       ];
     case "too large":
       return [
         ok(
-          `${name}: this kernel takes the rules (checked and rolled back; not with the ${counted(services.elements, "element")} of all services)`,
+          `${name}: the kernel accepts the rules (checked and rolled back, without the ${counted(services.elements, "element")} of all services)`,
         ),
       ];
     case "not made":

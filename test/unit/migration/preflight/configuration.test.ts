@@ -65,9 +65,11 @@ function nodePorts(
   return checkNodePorts(facts);
 }
 
-const LOCALHOST = expect.stringMatching(/^problem: node ports answer on 127\.0\.0\.1 now/) as string;
+const LOCALHOST = expect.stringMatching(
+  /^problem: kube-proxy's iptables mode serves node ports on 127\.0\.0\.1 /,
+) as string;
 const OTHERS =
-  "problem: node ports answer on all of the node's addresses now, and would answer on 192.0.2.1 alone: no more on 198.51.100.7";
+  "problem: kube-proxy's mode here serves node ports on all of the node's addresses; nft-proxier would serve them only on 192.0.2.1, no longer on 198.51.100.7";
 
 describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
   test("without a list, node ports on other addresses and on loopback would be lost", () => {
@@ -91,7 +93,7 @@ describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
 
   test("the field of the iptables mode, if set, keeps loopback", () => {
     expect(said(nodePorts({ iptables: { localhostNodePorts: true } }))).toEqual([
-      expect.stringMatching(/^problem: node ports answer on all/),
+      expect.stringMatching(/^problem: kube-proxy's mode here serves node ports on all/),
     ]);
   });
 
@@ -106,7 +108,7 @@ describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
   test("without the Node, the node's own address is not named", () => {
     const [first] = said(nodePorts({}, { node: undefined, routeLocalnet: 0 }));
     expect(first).toMatch(
-      /^problem: .* the node's own IPs alone: no more on the others of 192\.0\.2\.1, 198\.51\.100\.7$/,
+      /^problem: .* only on the node's own IPs, no longer on the others among 192\.0\.2\.1, 198\.51\.100\.7$/,
     );
     expect(nodePorts({}, { node: undefined, routeLocalnet: 0, addresses: ["192.0.2.1"] })[0].level).toBe("ok");
     // The node has one address of each family; ::1 does not count.
@@ -116,9 +118,7 @@ describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
 
   test("without a service with a node port, nothing is lost", () => {
     const mode = { ...MODES.iptables, iptablesNodePorts: 0 };
-    expect(said(nodePorts({}, { mode }))).toEqual([
-      "ok: kube-proxy's rules here have no node port: nothing changes for them",
-    ]);
+    expect(said(nodePorts({}, { mode }))).toEqual(["ok: kube-proxy serves no node port on this node, so none is lost"]);
   });
 });
 
@@ -130,7 +130,7 @@ describe("checkNodePorts, for kube-proxy's iptables mode in the older iptables",
 
   test.each([
     [2, [OTHERS, LOCALHOST]],
-    [0, ["ok: kube-proxy's rules here have no node port: nothing changes for them"]],
+    [0, ["ok: kube-proxy serves no node port on this node, so none is lost"]],
   ])("its %i node ports are counted like those of iptables-nft", (legacyNodePorts, findings) => {
     expect(said(nodePorts({}, { mode: { ...mode, legacyNodePorts } }))).toEqual(findings);
   });
@@ -164,7 +164,7 @@ describe("checkConfig", () => {
     ).toEqual([
       "problem: f.yaml: mode: must not be",
       "problem: f.yaml: is wrong",
-      "note: the rest was looked at with the defaults",
+      "note: the other checks were made with the defaults",
     ]);
   });
 
@@ -173,7 +173,7 @@ describe("checkConfig", () => {
       expect.stringMatching(/^note: oomScoreAdjust is not a field/),
     ]);
     expect(said(checkConfig({ loaded: load({ mode: "nftables" }) }))).toEqual([
-      "ok: read, and nothing in it is ignored",
+      "ok: the configuration is valid, and no field is ignored",
     ]);
   });
 });
@@ -197,7 +197,7 @@ describe("checkConntrack", () => {
 
   test("a setting that cannot be written is reported with what to do", () => {
     const [first] = checkConntrack([{ ...max, writable: false }]);
-    expect(first.what).toMatch(/; net\.netfilter\.nf_conntrack_max cannot be written from here$/);
+    expect(first.what).toMatch(/; this process cannot write net\.netfilter\.nf_conntrack_max$/);
     expect(first.remedy).toMatch(/--init-only: sysctl -w$/);
   });
 
@@ -212,7 +212,7 @@ describe("checkConntrack", () => {
 
   test("an unreadable setting is a note", () => {
     expect(said(checkConntrack([{ ...max, present: undefined }]))).toEqual([
-      "note: not to be read yet, and set with the first start: net.netfilter.nf_conntrack_max",
+      "note: the kernel does not have these settings yet; the first start sets them: net.netfilter.nf_conntrack_max",
     ]);
   });
 });
@@ -226,17 +226,17 @@ describe("checkDetector", () => {
   };
 
   test.each([
-    ["ok: pods are told by clusterCIDR 10.0.0.0/8", {}],
+    ["ok: pods are identified by clusterCIDR 10.0.0.0/8", {}],
     [
-      "ok: pods are told by interface cni0",
+      "ok: pods are identified by interface cni0",
       { detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "cni0" } },
     ],
     [
-      "ok: pods are told by interfaces eth…, of which there are 1",
+      "ok: pods are identified by interfaces eth…; this node has 1 now",
       { detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "eth" } },
     ],
     [
-      "note: pods are told by the Node's podCIDRs (detectLocalMode NodeCIDR): the Node was not looked at",
+      "note: pods are identified by the Node's podCIDRs (detectLocalMode NodeCIDR), but the Node object was not read",
       { detectLocalMode: "NodeCIDR" },
     ],
   ])("%s", (text, fields) => {
@@ -249,15 +249,15 @@ describe("checkDetector", () => {
     );
     expect(
       detector({ detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "cali" } })[0],
-    ).toMatch(/^note: no interface begins with cali/);
+    ).toMatch(/^note: no interface name begins with cali/);
   });
 
   test("a Node without podCIDRs is a problem if they are needed", () => {
     expect(detector({ detectLocalMode: "NodeCIDR" }, NODE).at(-1)).toMatch(
-      /^problem: detectLocalMode is NodeCIDR, and the Node has no podCIDRs/,
+      /^problem: detectLocalMode is NodeCIDR, but the Node has no podCIDRs/,
     );
     expect(detector({ detectLocalMode: "NodeCIDR" }, { ...NODE, spec: { podCIDRs: ["10.1.0.0/24"] } })).toEqual([
-      "ok: pods are told by the Node's podCIDRs 10.1.0.0/24",
+      "ok: pods are identified by the Node's podCIDRs 10.1.0.0/24",
     ]);
   });
 });
@@ -275,14 +275,16 @@ describe("checkPorts", () => {
 
   test("a port can be free, kube-proxy's own, or another program's", () => {
     expect(ports({})).toBe("ok: healthzBindAddress 0.0.0.0:10256 is free");
-    expect(ports({ listeners: [on("::", { pid: 7, name: "kube-proxy" })] })).toMatch(/^ok: .* is kube-proxy's/);
+    expect(ports({ listeners: [on("::", { pid: 7, name: "kube-proxy" })] })).toMatch(
+      /^ok: .* is in use by kube-proxy, and free after it exits/,
+    );
     expect(ports({ listeners: [on("::", { pid: 7, name: "nginx" })] })).toMatch(
-      /^problem: .* is taken by nginx \(7\)$/,
+      /^problem: .* is in use by nginx \(7\)$/,
     );
   });
 
   test("an unknown owner is kube-proxy if it has rules, and otherwise a note", () => {
-    expect(ports({ listeners: [on("0.0.0.0")] })).toMatch(/^ok: .* cannot be seen from here: kube-proxy's/);
+    expect(ports({ listeners: [on("0.0.0.0")] })).toMatch(/^ok: .* not visible from here; it is probably kube-proxy/);
     expect(ports({ listeners: [on("0.0.0.0")], proxyHere: false })).toMatch(/^note: /);
   });
 

@@ -84,7 +84,7 @@ describe("a policy that drops forwarded packets", () => {
       "FLANNEL-FWD": { rules: [[accept]] },
     });
     expect(said({ chains, dropping: DROPPING, mode: IPTABLES })).toEqual([
-      expect.stringMatching(/^note: chain FORWARD .*; kube-proxy accepted its own there/),
+      expect.stringMatching(/^note: chain FORWARD .*; kube-proxy's rules there accept its own packets/),
     ]);
   });
 
@@ -123,13 +123,13 @@ describe("rules that drop packets to services", () => {
     };
     expect(said({ firewalls: { problems: [], check } })).toEqual([
       "note: other programs may drop packets to services: only 2 of 3 services were checked; " +
-        "for 1 of 3 services it depends on more than is known here, by rules such as ip ttl 63 drop; not read: ip big (5000 rules)",
+        "for 1 of 3 services the result depends on facts that are not visible here, as in this rule: ip ttl 63 drop; not read: ip big (5000 rules)",
     ]);
   });
 
   test("are not looked for without services", () => {
     expect(said({ firewalls: undefined })).toEqual([
-      "ok: no other program's chains are in the way of services; their rules were not tried with services' packets",
+      "ok: no chains of other programs obstruct services; their rules were not tried with packets to services",
     ]);
   });
 });
@@ -140,7 +140,7 @@ describe("NAT", () => {
       PREROUTING: { base: NAT, rules: [[jump("KUBE-SERVICES")]] },
       "KUBE-SERVICES": { rules: [[accept]] },
     });
-    expect(said({ chains })).toEqual(["ok: no other program's rules are in the way of services"]);
+    expect(said({ chains })).toEqual(["ok: no rules of other programs obstruct services"]);
   });
 
   test("NAT of other programs is named with its owner", async () => {
@@ -149,13 +149,13 @@ describe("NAT", () => {
       "CNI-HOSTPORT-DNAT": { rules: [[accept]] },
     });
     expect(said({ chains })).toEqual([
-      "note: chain PREROUTING of table ip nat (the CNI plug-in portmap, nat at prerouting, priority -100), which leads to CNI-HOSTPORT-DNAT: sees packets before our rules",
+      "note: chain PREROUTING of table ip nat (the CNI plug-in portmap, nat at prerouting, priority -100), which jumps to CNI-HOSTPORT-DNAT, sees packets before nft-proxier's rules",
     ]);
   });
 
   test("NAT of the older iptables is named, too", () => {
     expect(said({ legacyNat: [{ family: "ip", chains: ["DOCKER"] }] })).toEqual([
-      "note: nat of the older iptables (ip) has chains of other programs (Docker: DOCKER), which may see packets before our rules",
+      "note: nat of iptables-legacy (ip) has chains of other programs (Docker: DOCKER), which may see packets before nft-proxier's rules",
     ]);
   });
 });
@@ -177,7 +177,7 @@ describe("untracked packets", () => {
   test.each(ways)("%s is a note", async (_, expr) => {
     const chains = await read("raw", { PREROUTING: { base: raw, rules: [[expr]] } });
     expect(said({ chains })).toEqual([
-      expect.stringMatching(/^note: table ip raw keeps packets from being tracked \(chain PREROUTING\)/),
+      expect.stringMatching(/^note: table ip raw exempts packets from connection tracking \(chain PREROUTING\)/),
     ]);
   });
 
@@ -202,9 +202,9 @@ test("flowtables, bridges and Cilium are notes", async () => {
     { bridge: "cni0", setting: "net.bridge.bridge-nf-call-iptables", present: 0, command: "modprobe br_netfilter" },
   ];
   expect(said({ chains, bridges, interfaces: ["lo", "cilium_host"] })).toEqual([
-    expect.stringMatching(/^note: table inet fast has connections pass the rules by in a flowtable/),
+    expect.stringMatching(/^note: table inet fast offloads connections to a flowtable/),
     expect.stringMatching(/^note: packets between ports of bridge cni0 skip/),
-    expect.stringMatching(/^note: Cilium is on this node/),
+    expect.stringMatching(/^note: Cilium has interfaces on this node/),
   ]);
 });
 
@@ -238,9 +238,10 @@ describe("the masquerade bit of the packet mark", () => {
   const mangle: BaseChain = { type: "filter", hook: Hook.prerouting, priority: -150, policy: "accept" };
   const input: BaseChain = { ...forward, hook: Hook.input };
   const late: BaseChain = { ...forward, hook: Hook.postrouting, priority: 200 };
-  const SETS = /^problem: rules of table ip cni set bit 14 of the packet mark \(0x4000\) \(chain marks, from base\): /;
-  const CLEARS = /^problem: rules of table ip cni write over bit 14 .* are not masqueraded$/;
-  const LOOKS = /^note: rules of table ip cni look at bit 14 .*which nft-proxier sets/;
+  const SETS =
+    /^problem: rules of table ip cni set bit 14 of the packet mark \(0x4000\) \(chain marks, from base\), so /;
+  const CLEARS = /^problem: rules of table ip cni overwrite bit 14 .* are not masqueraded$/;
+  const LOOKS = /^note: rules of table ip cni read bit 14 .*which nft-proxier sets/;
 
   test.each<[string, BaseChain, Expr[], RegExp | undefined]>([
     ["set with others", forward, or(0x14000), SETS],
@@ -284,7 +285,7 @@ describe("the masquerade bit of the packet mark", () => {
     const chains = await readForeignChains(kernel, ["ip"]);
     expect(said({ chains })).toEqual([expect.stringMatching(expected ?? /^ok/)]);
     expect(said({ chains, masqueradeBit: 19 }).filter((one) => one.includes(" bit 19 "))).toEqual(
-      expected === CLEARS ? [expect.stringMatching(/^problem: .* write over bit 19/)] : [],
+      expected === CLEARS ? [expect.stringMatching(/^problem: .* overwrite bit 19/)] : [],
     );
   });
 });

@@ -37,20 +37,20 @@ describe("modesOf", () => {
 
 describe("checkMode", () => {
   test("no tables of kube-proxy are ok", () => {
-    expect(said({})).toEqual(["ok: no rules of kube-proxy's are on this node: nothing is taken over or removed"]);
+    expect(said({})).toEqual(["ok: kube-proxy has no rules on this node, so nothing is taken over or removed"]);
   });
 
   test("a handover's copy is not another program's, and is removed", () => {
     expect(said({ handover: ["ip"] })).toEqual([
-      "ok: table ip nft-proxier-handover is the copy that handover has left: removed once our rules are in force",
+      "ok: table ip nft-proxier-handover is a handover copy; nft-proxier removes it when its own rules are active",
     ]);
   });
 
   test("chains that other programs jump to are a note next to the removed ones", () => {
     const kept = [{ chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" }];
     expect(said({ iptables: [{ ...NAT, kept }] })).toEqual([
-      "ok: ip nat of iptables-nft has 12 chains of kube-proxy's: removed with 3 jumps to them once our rules are in force",
-      "note: ip nat of iptables-nft: used by other programs, and kept: KUBE-MARK-MASQ (a rule of chain CNI-HOSTPORT-SETMARK)",
+      "ok: kube-proxy has 12 chains in ip nat of iptables-nft; nft-proxier removes them, with 3 jumps, when its own rules are active",
+      "note: rules of other programs jump to chains of kube-proxy in ip nat of iptables-nft, so these chains are kept: KUBE-MARK-MASQ (a rule of chain CNI-HOSTPORT-SETMARK)",
     ]);
   });
 

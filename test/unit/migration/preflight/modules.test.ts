@@ -58,7 +58,7 @@ describe("questions that an inspection may ask the kernel", () => {
     await lists(ALL.slice(0, 2), []);
     const facts = await read();
     expect([mayRead(facts), mayTry(facts)]).toEqual([true, true]);
-    expect(said(facts)).toEqual(["ok: every module that the rules need is loaded or built in"]);
+    expect(said(facts)).toEqual(["ok: all required modules are loaded or built in"]);
   });
 
   test("its tables but not the rules, if one of them would load a module", async () => {
@@ -66,7 +66,7 @@ describe("questions that an inspection may ask the kernel", () => {
     await lists([], ALL, "host/lib/modules");
     const facts = await read();
     expect([mayRead(facts), mayTry(facts)]).toEqual([true, false]);
-    expect(said(facts)).toEqual(["ok: not loaded, and loaded by the kernel with the first write: nft_numgen"]);
+    expect(said(facts)).toEqual(["ok: the kernel will load these modules at the first write: nft_numgen"]);
   });
 
   test("none, if nf_tables itself would be loaded", async () => {
@@ -95,15 +95,15 @@ describe("checkModules", () => {
     await loaded(ALL.filter((name) => !["nft_fib_ipv4", "nf_conntrack_netlink"].includes(name)));
     await lists([], []);
     expect(said(await read())).toEqual([
-      "problem: the kernel has no module nft_fib_ipv4: it would refuse the rules",
-      "note: the kernel has no module nf_conntrack_netlink: connections to endpoints that are gone are not removed",
+      "problem: the kernel lacks 1 module that the rules need, and would refuse them: nft_fib_ipv4",
+      "note: the kernel lacks the module nf_conntrack_netlink, so connections to removed endpoints are not deleted",
     ]);
   });
 
   test("a module that is not loaded is unknown if the lists of modules cannot be read", async () => {
     await loaded(ALL);
     expect(said(await read(true))).toEqual([
-      "note: neither loaded nor known to be there: nft_fib_ipv6, nft_reject_ipv6",
+      "note: these modules are not loaded, and it is unknown whether they exist: nft_fib_ipv6, nft_reject_ipv6",
     ]);
   });
 
@@ -111,6 +111,6 @@ describe("checkModules", () => {
     await loaded(ALL.slice(1));
     await mkdir(join(root, "sys/module/nf_tables"), { recursive: true });
     await lists(["nft-fib-ipv6", "nft_reject_ipv6"], []);
-    expect(said(await read(true))).toEqual(["ok: every module that the rules need is loaded or built in"]);
+    expect(said(await read(true))).toEqual(["ok: all required modules are loaded or built in"]);
   });
 });

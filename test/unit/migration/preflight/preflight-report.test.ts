@@ -45,9 +45,9 @@ test("an incomplete report never says that there are no obstacles", () => {
     reportText({ ...about, unchecked })
       .split("\n")
       .at(-2);
-  expect(last([])).toBe("n: 0 problems, 0 notes, 1 ok: nothing is in the way; nothing was changed");
+  expect(last([])).toBe("n: 0 problems, 0 notes, 1 ok: no obstacles; nothing was changed");
   expect(last(["services"])).toBe(
-    "n: 0 problems, 0 notes, 1 ok: no problem was found in what was checked (not checked: services); nothing was changed",
+    "n: 0 problems, 0 notes, 1 ok: no obstacles in the checks that were made (not checked: services); nothing was changed",
   );
 });
 

@@ -71,7 +71,7 @@ test("if asking would load nf_tables, the report says so, and still has the fact
     expect.stringMatching(/^ok: .*ip nat: the table is there, and its chains were not looked at/),
   ]);
   expect(said(findings, "rules")).toEqual([
-    expect.stringMatching(/^note: the rules were not tried: the kernel would load modules/),
+    expect.stringMatching(/^note: the rules were not tried, because the kernel would load modules/),
   ]);
   expect(said(findings, "ipv6")).toHaveLength(1);
   expect(findings.some(({ level }) => level === "problem")).toBe(false);
@@ -85,7 +85,7 @@ test("a kernel that may be asked for its tables only is not sent any rules", asy
   const findings = await findingsWith({ kernel });
   expect(commits).toBe(0);
   expect(said(findings, "mode")).toEqual([
-    "ok: no rules of kube-proxy's are on this node: nothing is taken over or removed",
+    "ok: kube-proxy has no rules on this node, so nothing is taken over or removed",
   ]);
 });
 
@@ -93,22 +93,24 @@ test("the older iptables: kube-proxy's chains belong to its mode, and others are
   await file("proc/net/ip_tables_names", "nat\nfilter\n");
   const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
-    expect.stringMatching(/^ok: the older iptables \(ip nat: KUBE-SERVICES.*removed once our rules are in force/),
+    expect.stringMatching(
+      /^ok: iptables-legacy is in use \(ip nat: KUBE-SERVICES.*; nft-proxier removes kube-proxy's chains there/,
+    ),
   ]);
   expect(said(findings, "nat-chains")).toEqual([expect.stringMatching(/\(Docker: DOCKER\)/)]);
   expect(said(findings, "forward-policy")).toHaveLength(1);
-  expect(said(findings, "rules")).toEqual([expect.stringMatching(/^ok: IPv4: this kernel takes the rules/)]);
+  expect(said(findings, "rules")).toEqual([expect.stringMatching(/^ok: IPv4: the kernel accepts the rules/)]);
 });
 
 test("VIPs that the IPVS mode adds to the node are not counted as addresses of node ports", async () => {
   await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
   const kernel = fake();
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "kube-ipvs0")]);
-  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([
-    expect.stringMatching(/^ok: node ports would answer on/),
+  expect(said(await runPreflight({ kernel }), "node-ports")).toEqual([
+    expect.stringMatching(/^ok: nft-proxier would serve node ports on/),
   ]);
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "eth1")]);
-  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*no more on/)]);
+  expect(said(await runPreflight({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*, no longer on /)]);
 });
 
 test("disabled forwarding and a full connection tracking table are notes, because they exist already", async () => {

@@ -44,7 +44,7 @@ describe("tryRules", () => {
     const { id } = await kernel.generation();
     const result = await tried(kernel);
     expect(said(result)).toEqual([
-      expect.stringMatching(/^ok: IPv4: this kernel takes the rules with a service of each kind \(\d+ sets, /),
+      expect.stringMatching(/^ok: IPv4: the kernel accepts the rules with a service of each kind \(\d+ sets, /),
     ]);
     expect(kernel.asked.every(({ dryRun }) => dryRun === true)).toBe(true);
     expect([await kernel.tables(), (await kernel.generation()).id]).toEqual([[], id]);
@@ -53,7 +53,7 @@ describe("tryRules", () => {
   test("a missing feature that every node needs is a problem", async () => {
     const result = await tried(new LackingKernel(uses("masq")));
     expect(said(result)).toEqual([
-      expect.stringMatching(/^problem: IPv4: this kernel refuses the rules: .*nat-postrouting/),
+      expect.stringMatching(/^problem: IPv4: the kernel refuses the rules: .*nat-postrouting/),
     ]);
     expect(result.services.outcome).toBe("not made");
   });
@@ -61,7 +61,7 @@ describe("tryRules", () => {
   test("a missing feature that only services need is a separate problem", async () => {
     const result = await tried(new LackingKernel(uses("numgen")));
     expect(said(result)).toEqual([
-      expect.stringMatching(/^problem: IPv4: this kernel takes the rules, but refuses what services need: /),
+      expect.stringMatching(/^problem: IPv4: the kernel accepts the rules, but refuses objects that services need: /),
     ]);
   });
 
@@ -76,7 +76,7 @@ describe("tryRules", () => {
     };
     expect(said(await tried(refuses))).toEqual([
       expect.stringMatching(/^ok: /),
-      expect.stringMatching(/^note: .*no counters of map elements/),
+      expect.stringMatching(/^note: .*cannot count per map element/),
     ]);
   });
 
@@ -115,7 +115,7 @@ describe("tryRules", () => {
     expect(result.services).toMatchObject({ outcome: "too large" });
     expect(checkTrial(result, true)[0]).toMatchObject({
       level: "ok",
-      what: expect.stringContaining("not with the 2") as string,
+      what: expect.stringContaining("without the 2") as string,
     });
   });
 });
