@@ -47,7 +47,7 @@ export class TraceNames {
     const [namespace, name] = to.service;
     const requested = services.filter((each) => each.namespace === namespace && each.name === name);
     if (requested.length === 0) {
-      throw new UserError(`${namespace}/${name} is not served: \`nft-proxier services\` lists what is`);
+      throw new UserError(`${namespace}/${name} is not served. Run \`nft-proxier services\` to list the services.`);
     }
     return new TraceNames(socket, services, true, requested);
   }

@@ -73,8 +73,8 @@ export class TracePrinter {
     const sum = [...this.#verdicts.values()].reduce((all, each) => all + each, 0);
     const kinds = [...this.#verdicts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");
     const more = matched > sum ? `; ${matched} matched` : "";
-    const lost = losses === 0 ? "" : `; messages were lost ${counted(losses, "time")}`;
-    const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} of them not printed, as the reader was behind`;
+    const lost = losses === 0 ? "" : `; the kernel dropped messages ${losses === 1 ? "once" : `${losses} times`}`;
+    const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} not printed because the reader was too slow`;
     return `${counted(sum, "packet")} traced${kinds === "" ? "" : `: ${kinds}`}${more}${lost}${skipped}`;
   }
 

@@ -21,11 +21,12 @@ export async function traceCommand(words: readonly string[], options: TraceOptio
   const request = requestOf(words);
   const broad = broadness(request);
   if (broad !== undefined && options.force !== true) {
-    const share = `of which ${PACKETS_PER_SECOND} packets a second would be traced`;
-    throw new RequestError(`${broad} may be all of this node's traffic, ${share}: --force does it`);
+    const share = `of which at most ${PACKETS_PER_SECOND} packets a second are traced`;
+    throw new RequestError(`${broad} may match all of this node's traffic, ${share}. Name a port, or use --force.`);
   }
   const names = await TraceNames.load(options.socket, request);
-  if (!names.known) note("no daemon answers, or it has written no rules yet: services and endpoints have no names");
+  if (!names.known)
+    note("no daemon answers, or it has not written its rules yet, so services and endpoints have no names");
   const filter = filterOf(request, names.requested, options.allPackets === true);
   const kernel = await openKernel();
   try {
@@ -50,16 +51,20 @@ async function traced(
   const printer = new TracePrinter({
     ...{ ...options, names, stream: process.stdout },
     onFull: () => end.come(),
-    onBehind: () => note(`${MOST_WAITING} packets wait for the reader: what comes until it goes on is counted only`),
+    onBehind: () =>
+      note(
+        `${MOST_WAITING} packets wait for the reader; until it continues, further packets are counted but not printed`,
+      ),
   });
   try {
     const trace = await PacketTrace.start(kernel, conntrack, filter, {
       onPacket: (packet) => printer.packet(packet),
-      onLost: () => note("the kernel dropped messages: packets of this moment are missing, or their end is unknown"),
+      onLost: () =>
+        note("the kernel dropped messages, so packets of this moment are missing or their outcome is unknown"),
       onError: (error) => end.come(error),
     });
     const which = allPackets ? "packets" : "first packets of connections";
-    note(`tracing ${which}, ${PACKETS_PER_SECOND} a second at most; ${endText(forMs)}`);
+    note(`tracing ${which}, at most ${PACKETS_PER_SECOND} a second, ${endText(forMs)}`);
     await end.promise;
     const totals = await trace.stop();
     const printed = await printer.finish();
@@ -78,7 +83,7 @@ function note(text: string): void {
 }
 
 function endText(forMs: number): string {
-  return forMs === 0 ? "Ctrl-C ends it" : `for ${forMs / 1000} s, Ctrl-C ends it earlier`;
+  return forMs === 0 ? "until Ctrl-C" : `for ${forMs / 1000}s or until Ctrl-C`;
 }
 
 /** Maximum time of Node's timers, ms: 24 days. */

@@ -152,10 +152,10 @@ export interface NodePortStatus {
   readonly localhostNodePorts?: readonly string[];
 }
 
-/** The same in words, to follow "node ports answer on". Returns undefined if unknown. */
+/** The same in words, to follow "node ports are served on". Returns undefined if unknown. */
 export function nodePortPlaces({ nodePortAddresses, localhostNodePorts = [] }: NodePortStatus): string | undefined {
   if (nodePortAddresses === undefined) return undefined;
-  if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address but loopback";
+  if (nodePortAddresses === "all" && localhostNodePorts.length === 0) return "every local address except loopback";
   const named = [...(nodePortAddresses === "all" ? ["every other local address"] : nodePortAddresses)];
   return [...localhostNodePorts, ...named].join(", ") || "no address";
 }

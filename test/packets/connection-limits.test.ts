@@ -249,6 +249,6 @@ test("`explain` assumes that limits are not exceeded, and says where a connectio
   ]);
   expect(code).toBe(0);
   expect(stdout).toContain("goes to an endpoint");
-  expect(stdout).toContain("limit-connections: the limit of 8 connections is taken to be not exceeded");
-  expect(stdout).toContain("limit-client-connections: the limit of 5 connections is taken to be not exceeded");
+  expect(stdout).toContain("limit-connections: assuming that the limit of 8 connections is not exceeded");
+  expect(stdout).toContain("limit-client-connections: assuming that the limit of 5 connections is not exceeded");
 });

@@ -59,7 +59,7 @@ test("if everything works, the only note is that open connections stay", async (
   expect(verdict).toBe("endpoint");
   // A chain's rules may repeat a check; it is reported once.
   expect(new Set(steps.map((step) => JSON.stringify(step))).size).toBe(steps.length);
-  expect(notes).toEqual(["an open connection keeps the endpoint that it has: nft-proxier conntrack list"]);
+  expect(notes).toEqual(["open connections keep their endpoint; `nft-proxier conntrack list` shows them"]);
 });
 
 test("an unknown address gets the nearest service, and a wrong port the existing ones", async () => {
@@ -77,7 +77,7 @@ test("an unknown address gets the nearest service, and a wrong port the existing
 test("a node port on an address without node ports is explained", async () => {
   const notes = await notesOf("tcp", PLAN.client.ip, `${PLAN.nodeSecond.ip}:${nodePortOf(web.n)}`);
   expect(notes).toContain(
-    `node port ${nodePortOf(web.n)} is default/web's, but node ports answer on ${PLAN.node.ip}, not on ${PLAN.nodeSecond.ip}`,
+    `node port ${nodePortOf(web.n)} belongs to default/web, but this node serves node ports on ${PLAN.node.ip}, not on ${PLAN.nodeSecond.ip}`,
   );
 });
 
@@ -93,7 +93,7 @@ test("open connections are decided by connection tracking instead of the rules",
     await table.create(entryTo({ ...shared, sourcePort: 1005, endpoint: a, state: "TIME_WAIT" }));
     const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
     expect(told.notes).toContain(
-      `established connections from there do not meet these rules, and stay at ${a}:8080 (2), ${GONE.ip}:8080 (1, which new connections do not get)`,
+      `established connections bypass these rules and keep their endpoint: ${a}:8080 (2), ${GONE.ip}:8080 (1, not used for new connections)`,
     );
     expect(told.open).toEqual([
       { address: a, port: 8080, count: 2 },
@@ -115,7 +115,7 @@ test("a missing route, disabled forwarding and a strict rp_filter are reported",
   await cluster.node.sysctl({ "net.ipv4.ip_forward": 0, "net.ipv4.conf.all.rp_filter": 1 });
   try {
     const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`, "--in", "lo");
-    const isAgainst = new RegExp(`^rp_filter is strict, and the way back is by \\w+ to ${PLAN.client.ip}: dropped`);
+    const isAgainst = new RegExp(`^rp_filter is strict and requires packets from ${PLAN.client.ip} to arrive on \\w+$`);
     expect(told).toMatchObject({ verdict: "dropped", obstacle: expect.stringMatching(isAgainst) as string });
     const notes = told.notes.join("\n");
     expect(notes).toMatch(new RegExp(`^there is no route to ${a}$`, "m"));
@@ -162,5 +162,5 @@ test("ICMP errors are reported as rate-limited by the kernel", async () => {
   await cluster.node.sysctl({ "net.ipv4.icmp_ratelimit": 1000, "net.ipv4.icmp_ratemask": 6168 });
   const { verdict, notes } = await explain("udp", PLAN.client.ip, `${clusterAddress(empty.n).ip}:80`);
   expect(verdict).toBe("rejected");
-  expect(notes.join()).toMatch(/net\.ipv4\.icmp_ratelimit is \d+\): some clients see a timeout/);
+  expect(notes.join()).toMatch(/net\.ipv4\.icmp_ratelimit is \d+\), so some clients see a timeout/);
 });

@@ -342,7 +342,7 @@ test("an assumed source is marked as assumed", async () => {
   const { stdout } = await cluster.command(["explain", `${VIP}:${SERVICE_PORT}`]);
   expect(stdout).toMatch(/^tcp 192\.0\.2\.1 \(assumed\) → /);
   expect(stdout).toContain(
-    "note: no source was given: 192.0.2.1 is assumed, which stands for a client outside the cluster",
+    "note: no source was given, so 192.0.2.1 is assumed, which stands for a client outside the cluster",
   );
 });
 
@@ -366,5 +366,7 @@ test("rules of iptables-legacy cannot be read, and explain says so", async (cont
 test("without a table of ours, the headline says so", async () => {
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:${SERVICE_PORT}`]);
-  expect(stdout.split("\n")[0]).toContain("meets no rules of nft-proxier, as the kernel has none");
+  expect(stdout.split("\n")[0]).toContain(
+    "passes unchanged to its destination address, because the kernel has no rules of nft-proxier",
+  );
 });

@@ -176,5 +176,5 @@ test("the command explains in words, names the service if a daemon answers, and 
   expect(said.stdout).toContain("no daemon answers");
   const bad = await cluster.command(["explain", "10.96.0.300:80"]);
   expect(bad.code).toBe(2);
-  expect(bad.stderr).toContain("10.96.0.300:80: not an address and port; explain [tcp|udp|sctp]");
+  expect(bad.stderr).toContain("10.96.0.300:80 is not an address and port. Usage: explain [tcp|udp|sctp]");
 });

@@ -46,7 +46,7 @@ function tracked(branches: readonly Branch[], hook: number, place: number): Bran
     const after = state.clone();
     after.track();
     if (place > CONNTRACK) return [{ ...branch, state: after }];
-    const what = `chains of priority ${CONNTRACK}, which the kernel's connection tracker has, too: their order`;
+    const what = `the order of the connection tracker and chains of its priority (${CONNTRACK})`;
     return [guessed(branch, what, "no"), guessed({ ...branch, state: after }, what, "yes")];
   });
 }
@@ -78,7 +78,7 @@ async function runGroup(
   const names = [...tables.keys()];
   const orders = names.length > 1 && names.length <= MOST_ORDERED ? permutations(names) : [names];
   const all: ChainEnds[] = [];
-  const what = `chains of one priority (${names.join(", ")}) at ${HOOKS[hook] ?? hook}: their order`;
+  const what = `the order of chains with the same priority (${names.join(", ")}) at ${HOOKS[hook] ?? hook}`;
   for (const [i, order] of orders.entries()) {
     const from =
       orders.length === 1 ? branches : branches.map((branch) => guessed(branch, what, i === 0 ? "no" : `order ${i}`));

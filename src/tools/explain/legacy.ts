@@ -23,7 +23,7 @@ export async function legacyObstacles(
         found.push(`rules in chain ${chain} of table ${table} of ${program}, which cannot be read`);
       }
       if (await legacy.forwardDrops(family, table)) {
-        found.push(`the policy of chain FORWARD of table ${table} of ${program}: drop`);
+        found.push(`the drop policy of chain FORWARD of table ${table} of ${program}`);
       }
     } catch {
       found.push(`table ${table} of ${program}, which cannot be read`);

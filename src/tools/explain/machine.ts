@@ -128,7 +128,7 @@ class ChainRun {
     if (branches.length <= MOST_BRANCHES) return branches;
     const [first] = branches;
     if (first === undefined) return [];
-    const what = `${whereOf(place)}: too many rules cannot be judged`;
+    const what = `${whereOf(place)}: too many rules have an unknown result`;
     finals.push({ branch: guessed(first, what, "yes"), verdict: "unknown", by: endedBy(place) });
     return [guessed(first, what, "no")];
   }

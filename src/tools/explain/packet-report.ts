@@ -48,16 +48,16 @@ export function packetOf(words: readonly string[], inInterface: string): AskedPa
   const destination = parseAddress(match?.[1] ?? match?.[2] ?? "");
   const port = Number(match?.[3] ?? 0);
   const usage =
-    "explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT, IPv6 in brackets: explain udp 10.244.0.5 10.96.0.10:53";
+    "Usage: explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT, with IPv6 addresses in brackets. Example: explain udp 10.244.0.5 10.96.0.10:53";
   if (rest.length < 1 || rest.length > 2 || destination === undefined || port < 1 || port > 65_535) {
-    throw new PacketError(`${words.join(" ")}: not an address and port; ${usage}`);
+    throw new PacketError(`${words.join(" ")} is not an address and port. ${usage}`);
   }
   const family = familyOf(destination);
   // Only this node can send to its loopback addresses.
   const sender = isLoopback(destination) ? LOOPBACK[family] : OUTSIDE[family];
   const source = from === undefined ? sender : parseAddress(from);
   if (source === undefined || familyOf(source) !== family) {
-    throw new PacketError(`${from}: not an address of the destination's family; ${usage}`);
+    throw new PacketError(`${from} is not an address of the destination's family. ${usage}`);
   }
   const packet = { family, protocol, source, destination, destinationPort: port, inInterface };
   return from === undefined ? { ...packet, sourceAssumed: true } : packet;
@@ -121,7 +121,8 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
   const ports = await sources.ownerOf(packet);
   const owner = ports === undefined ? undefined : ownerOf(packet, ports);
   const notes = [...assumptions(packet, explanation), ...openNotes(open, explanation)];
-  if (ports === undefined) notes.push("service unknown: no daemon answers, or it has written no rules yet");
+  if (ports === undefined)
+    notes.push("the service is unknown, because no daemon answers or it has not written its rules yet");
   else if (owner === undefined) {
     const isNode = await routing.hasAddress(packet.destination);
     notes.push(...nearestNotes(packet, await sources.services(), isNode));
@@ -157,10 +158,10 @@ function assumptions({ source, sourceAssumed, inInterface }: AskedPacket, { verd
   const notes: string[] = [];
   if (sourceAssumed === true) {
     const who = isLoopback(source) ? "this node" : "a client outside the cluster";
-    notes.push(`no source was given: ${source} is assumed, which stands for ${who}`);
+    notes.push(`no source was given, so ${source} is assumed, which stands for ${who}`);
   }
   if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]if(name)?\b/.test(what))) {
-    notes.push("the interface that the packet comes in by was not given: --in <interface>");
+    notes.push("the incoming interface was not given; add `--in <interface>`");
   }
   return notes;
 }
@@ -176,18 +177,18 @@ function detailsOf(
 
 const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> = {
   endpoint: "goes to an endpoint",
-  untouched: "is not touched: it goes where it is addressed",
+  untouched: "passes unchanged to its destination address",
   redirected: "is redirected to a port of this node",
   rejected: "is rejected with an error",
   dropped: "is dropped silently",
-  mixed: "depends on the endpoint that is drawn",
+  mixed: "depends on which endpoint is drawn",
 };
 
 /** The packet's fate in one sentence. */
 function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: PacketReport): string {
   if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
   if (verdict === "unknown") {
-    const [first = "a rule cannot be judged", ...others] = unknown;
+    const [first = "a rule whose result is unknown", ...others] = unknown;
     const more = others.length === 0 ? "" : ` (and ${others.length} more)`;
     const rest =
       otherwise === undefined || otherwise === "unknown"
@@ -196,7 +197,7 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: P
     return `unknown: it depends on ${first}${more}${rest}`;
   }
   if (verdict === "untouched" && noTable === true) {
-    return "meets no rules of nft-proxier, as the kernel has none: it goes where it is addressed";
+    return "passes unchanged to its destination address, because the kernel has no rules of nft-proxier";
   }
   return `${VERDICTS[verdict]}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
 }
@@ -223,8 +224,8 @@ export function reportText(report: PacketReport): string {
   }
   if (steps.length > 0) {
     const rows = steps.map(({ hook, table, chain, text }) => ["", hook, table, chain, text]);
-    lines.push("", endpoints.length > 1 ? "way of the first of them" : "way", ...columns(rows));
+    lines.push("", endpoints.length > 1 ? "steps to the first endpoint" : "steps", ...columns(rows));
   }
-  const depends = unknown.slice(1).map((what) => `unknown: it depends on ${what}, too`);
+  const depends = unknown.slice(1).map((what) => `unknown: it also depends on ${what}`);
   return linesText([...lines, "", ...depends, ...notes.map((note) => `note: ${note}`)]);
 }

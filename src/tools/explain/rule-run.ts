@@ -100,8 +100,8 @@ export class RuleRun {
   }
 
   #end(effect: Effect): readonly RuleEnd[] {
-    if (effect === "unknown") this.#guess("yes", "what it does with the packet");
-    if (typeof effect === "object" && effect.verdict === "queue") this.#guess("yes", "a program decides");
+    if (effect === "unknown") this.#guess("yes", "its effect on the packet");
+    if (typeof effect === "object" && effect.verdict === "queue") this.#guess("yes", "the decision of a program");
     if (typeof effect === "object" && effect.verdict === "drop") this.#step(this.#ours ? "drop" : this.#ruleText());
     this.#ends.push({ branch: this.#branch, effect });
     return this.#ends;
@@ -253,7 +253,7 @@ export class RuleRun {
         ["destination", DESTINATION[family]],
       ] as const) {
         if (offset === at && bits.bytes.length === length)
-          this.#step(`${side} set to ${formatAddress(bits.bytes)} for the routing`);
+          this.#step(`${side} set to ${formatAddress(bits.bytes)} for routing`);
       }
     }
     return "next";
@@ -330,7 +330,7 @@ export class RuleRun {
     const [first, ...others] = verdicts.values();
     if (others.length === 0) return first ?? "next";
     if (others.length > MOST_VERDICTS) return "unknown";
-    const what = `${whereOf(this.#place)}: which element of ${set.set}`;
+    const what = `${whereOf(this.#place)}: the matching element of ${set.set}`;
     for (const [i, verdict] of [...verdicts.values()].entries())
       this.#endOne(guessed(this.#branch, what, String(i)), verdict);
     return "ended";
@@ -351,7 +351,7 @@ export class RuleRun {
     if (!this.#ours) return "maybe";
     if (((expr.flags ?? 0) & INVERTED) === 0) return "next";
     const what = expr.type === "limit" ? "rate" : `limit of ${counted(expr.count, "connection")}`;
-    this.#step(`${set === undefined ? "" : `${set}: `}the ${what} is taken to be not exceeded`);
+    this.#step(`${set === undefined ? "" : `${set}: `}assuming that the ${what} is not exceeded`);
     this.#branch = { ...this.#branch, limited: true };
     return "break";
   }

@@ -52,7 +52,9 @@ async function rejections({ family }: PacketSpec, { verdict, steps }: Explanatio
   const name = family === "ip" ? "net.ipv4.icmp_ratelimit" : "net.ipv6.icmp.ratelimit";
   const [limit, mask] = await Promise.all([readSysctl(name), readSysctl("net.ipv4.icmp_ratemask")]);
   if (limit === 0 || (family === "ip" && mask !== undefined && (mask & UNREACHABLE) === 0)) return [];
-  return [`the kernel limits such errors (${name} is ${limit ?? "not readable"}): some clients see a timeout`];
+  return [
+    `the kernel limits the rate of ICMP errors (${name} is ${limit ?? "not readable"}), so some clients see a timeout instead`,
+  ];
 }
 
 /** Only for packets from elsewhere, because packets from this node need no forwarding. */
@@ -85,7 +87,9 @@ async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: R
   const all = new Set(endpoints.map(({ address }) => address));
   return lost.length === 0 || lost.length === all.size
     ? []
-    : [`no route to ${named(lost)}: packets to it end here (\`ip route get\`)`];
+    : [
+        `there is no route to ${named(lost)}, so packets to ${lost.length === 1 ? "it" : "them"} do not arrive; check with \`ip route get\``,
+      ];
 }
 
 /** An obstacle only if no endpoint has a route. */
@@ -110,8 +114,13 @@ async function reversePathDrops({ family, source, inInterface }: PacketSpec): Pr
   if (family !== "ip" || inInterface === "" || (await reversePathMode(inInterface)) !== STRICT) return [];
   const back = await routeTo(source);
   if (back === "unknown" || (back !== "none" && back.interfaceName === inInterface)) return [];
-  const way = back === "none" ? "there is no route back" : `the way back is by ${back.interfaceName}`;
-  return [`rp_filter is strict, and ${way} to ${source}: dropped before the rules`];
+  return back === "none"
+    ? [noWayBack(source)]
+    : [`rp_filter is strict and requires packets from ${source} to arrive on ${back.interfaceName}`];
+}
+
+function noWayBack(source: string): string {
+  return `rp_filter is strict and there is no route back to ${source}, so packets from there are dropped before the rules`;
 }
 
 const STRICT = 1;
@@ -129,10 +138,8 @@ async function reversePath({ family, source, inInterface }: PacketSpec): Promise
   const back = await routeTo(source);
   if (back === "unknown") return [];
   return back === "none"
-    ? [`rp_filter is strict, and there is no route back to ${source}: dropped before the rules`]
-    : [
-        `rp_filter is strict: from ${source} it must come in by ${back.interfaceName}, or it is dropped before the rules`,
-      ];
+    ? [noWayBack(source)]
+    : [`rp_filter is strict, so packets from ${source} are dropped unless they arrive on ${back.interfaceName}`];
 }
 
 async function fullTable(): Promise<string[]> {
@@ -142,13 +149,13 @@ async function fullTable(): Promise<string[]> {
 
 /** An open connection keeps its first endpoint. */
 export function openNotes(open: readonly OpenConnections[], { endpoints }: Explanation): string[] {
-  if (open.length === 0) return ["an open connection keeps the endpoint that it has: nft-proxier conntrack list"];
+  if (open.length === 0) return ["open connections keep their endpoint; `nft-proxier conntrack list` shows them"];
   const drawn = new Set(endpoints.map(({ address, port }) => withPort(address, port)));
   const texts = open.map(({ address, port, count }) => {
     const name = withPort(address, port);
-    return `${name} (${count}${drawn.has(name) ? "" : ", which new connections do not get"})`;
+    return `${name} (${count}${drawn.has(name) ? "" : ", not used for new connections"})`;
   });
-  return [`established connections from there do not meet these rules, and stay at ${named(texts)}`];
+  return [`established connections bypass these rules and keep their endpoint: ${named(texts)}`];
 }
 
 /** Compares the endpoints in the rules with those that the daemon desires. */
@@ -170,18 +177,18 @@ export function differenceNotes(explanation: Explanation, desired: ServicePortSt
   const all = explanation.draws > 0 && explanation.draws <= MOST_DRAWS;
   const less = all ? missingIn(present, lists.flat()) : [];
   const parts = [
-    ...(more.length > 0 ? [`has ${named(more)} beside what is desired`] : []),
+    ...(more.length > 0 ? [`has ${named(more)}, which the daemon does not want${less.length > 0 ? "," : ""}`] : []),
     ...(less.length > 0 ? [`lacks ${named(less)}`] : []),
   ];
   if (parts.length === 0) return [];
-  return [`the kernel ${parts.join(" and ")}: a change is pending, or was refused (nft-proxier status)`];
+  return [`the kernel ${parts.join(" and ")}; a change is pending or was refused (see \`nft-proxier status\`)`];
 }
 
 /** Notes that shares are approximate because not every number was followed. */
 export function sampleNotes({ draws }: Explanation): string[] {
   return draws <= MOST_DRAWS
     ? []
-    : [`one of ${draws} numbers is drawn, of which ${MOST_DRAWS} were followed: the shares are about right`];
+    : [`the rules draw one of ${draws} numbers, and only ${MOST_DRAWS} were followed, so the shares are approximate`];
 }
 
 /**
@@ -233,7 +240,7 @@ export function nodePortNotes(
   if (verdict !== "untouched" || service?.nodePort !== destinationPort || where === undefined) return [];
   if (addressesOf(service).includes(destination)) return [];
   return [
-    `node port ${destinationPort} is ${service.namespace}/${service.name}'s, but node ports answer on ${where}, not on ${destination}`,
+    `node port ${destinationPort} belongs to ${service.namespace}/${service.name}, but this node serves node ports on ${where}, not on ${destination}`,
   ];
 }
 

@@ -36,7 +36,7 @@ function endpointText({ pod, node = "another node", local, terminating }: Endpoi
 }
 
 function cameFrom({ in: input }: TracedPacket): string {
-  return input === undefined ? "from this node" : `in by ${input}`;
+  return input === undefined ? "from this node" : `in through ${input}`;
 }
 
 function fateText(traced: TracedPacket, service: ServicePortStatus | undefined): string {
@@ -45,7 +45,7 @@ function fateText(traced: TracedPacket, service: ServicePortStatus | undefined):
   const reason = by?.reason === undefined ? "" : `: ${whyText(by.reason, traced, service)}`;
   switch (verdict) {
     case "accepted":
-      return `out by ${out ?? "?"}${replyText(traced)}`;
+      return `out through ${out ?? "?"}${replyText(traced)}`;
     case "delivered":
       return `to a socket of this node${replyText(traced)}`;
     case "rejected":
@@ -55,9 +55,9 @@ function fateText(traced: TracedPacket, service: ServicePortStatus | undefined):
     case "queued":
       return `queued to a program by ${where}`;
     case "vanished":
-      return `VANISHED after ${where}, which accepted it: no route, rp_filter, forwarding off, or rules outside of nf_tables`;
+      return `VANISHED after ${where} accepted it; possible causes: no route, rp_filter, IP forwarding off, or rules outside nf_tables`;
     case "unknown":
-      return "what became of it is unknown: the kernel dropped messages, or the trace ended";
+      return "outcome unknown, because the kernel dropped messages or the trace ended first";
   }
 }
 

@@ -23,8 +23,8 @@ const WORDS: Readonly<Record<DropReason, string>> = {
   "traffic-policy-local": "the traffic policy is Local, and this node has no ready endpoint",
   "source-ranges": "the source is not in loadBalancerSourceRanges",
   "over-limit": "the service or the client is over its connection limit",
-  "endpoint-gone": "the connection's endpoint is gone",
-  "forged-loopback-address": "a loopback address came in from outside",
+  "endpoint-gone": "the connection's endpoint was removed",
+  "forged-loopback-address": "a packet from outside has a loopback address",
 };
 
 export function reasonText(reason: DropReason): string {

@@ -11,7 +11,7 @@ export class RequestError extends Error {
 }
 
 export const TRACE_USAGE =
-  "trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NAMESPACE/NAME[:PORT], IPv6 in brackets: trace udp 10.244.0.5 10.96.0.10:53";
+  "Usage: trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NAMESPACE/NAME[:PORT], with IPv6 addresses in brackets. Example: trace udp 10.244.0.5 10.96.0.10:53";
 
 export interface TraceRequest {
   readonly protocols: readonly Transport[];
@@ -31,17 +31,17 @@ export function requestOf(words: readonly string[]): TraceRequest {
   const [from, last] = rest.length === 1 ? [undefined, rest[0]] : rest;
   const to = rest.length > 2 || last === undefined ? undefined : destinationOf(last);
   if (to === undefined)
-    throw new RequestError(`${words.join(" ")}: not an address and port, or a service; ${TRACE_USAGE}`);
+    throw new RequestError(`${words.join(" ")} is not an address and port, or a service. ${TRACE_USAGE}`);
   const source = from === undefined ? undefined : netOf(from);
   if (from !== undefined && source === undefined)
-    throw new RequestError(`${from}: not an address or network; ${TRACE_USAGE}`);
+    throw new RequestError(`${from} is not an address or network. ${TRACE_USAGE}`);
   if (
     source !== undefined &&
     "destination" in to &&
     to.destination !== "any" &&
     familyOf(source) !== familyOf(to.destination)
   )
-    throw new RequestError(`${from}: not of the destination's family; ${TRACE_USAGE}`);
+    throw new RequestError(`${from} is not of the destination's address family. ${TRACE_USAGE}`);
   return { protocols: protocol === undefined ? TRANSPORTS : [protocol], source, to };
 }
 
@@ -99,7 +99,7 @@ export function filterOf(
       (to.port === undefined || to.port === String(port) || to.port === portName),
   );
   if (meant.length === 0)
-    throw new RequestError(`${to.service.join("/")} has no such port; it has ${portsOf(services)}`);
+    throw new RequestError(`${to.service.join("/")} has no such port; its ports are ${portsOf(services)}`);
   return { selectors: meant.flatMap(selectorsOf), ...more };
 }
 

@@ -200,8 +200,8 @@ function answeredBy(reply: TraceTuple): TraceTuple {
 }
 
 const NO_OWNER =
-  `Linux ${release()} has no tables that go with their owner (5.12 has): rules that trace could outlive this program. ` +
-  "Add `meta nftrace set 1` to a table of your own, and watch it with `nft monitor trace`";
+  `Linux ${release()} cannot remove a table when its owner exits (Linux 5.12 can), so rules of trace could remain. ` +
+  "Instead, add `meta nftrace set 1` to a table of your own, and run `nft monitor trace`";
 
 /**
  * In the message that creates the table, only the flag can be rejected, because no other program has a table of this

@@ -121,7 +121,7 @@ describe("the command line", () => {
     [["run", "--manifests"], "argument missing"],
     [["render", "--manifests", ".", "--family", "ipv4"], "Use ip or ip6."],
     [["run", "--manifests", ".", "extra"], "too many arguments"],
-    [["explain", "10.96.0.300:80"], "10.96.0.300:80: not an address and port"],
+    [["explain", "10.96.0.300:80"], "10.96.0.300:80 is not an address and port"],
     [["cleanup", "--log-level", "loud"], "Allowed choices"],
     [[], "Usage"],
   ])("%j is invalid and exits with 2", async (argv, words) => {

@@ -65,7 +65,7 @@ test("a few packets are kept for a reader that stops, and later ones are counted
   expect(await one.finish()).toBe(MOST_WAITING);
   expect(times()).toEqual(Array.from({ length: MOST_WAITING }, (_, at) => at));
   expect(one.summary(TOTALS)).toBe(
-    "1500 packets traced: 1500 accepted; 500 of them not printed, as the reader was behind",
+    "1500 packets traced: 1500 accepted; 500 not printed because the reader was too slow",
   );
 });
 

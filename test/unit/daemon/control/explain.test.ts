@@ -20,8 +20,8 @@ test.each([
   [["10.96.0.80:0"], /not an address and port/],
   [["10.96.0.80:65536"], /not an address and port/],
   [["icmp", "10.0.0.1", "10.96.0.80:80"], /not an address and port/],
-  [["fd00::1", "10.96.0.80:80"], /fd00::1: not an address of the destination's family/],
-  [["web", "10.96.0.80:80"], /web: not an address of the destination's family/],
+  [["fd00::1", "10.96.0.80:80"], /fd00::1 is not an address of the destination's family/],
+  [["web", "10.96.0.80:80"], /web is not an address of the destination's family/],
 ])("%j is an error that shows the form", (words, message) => {
   expect(() => packetOf(words, "")).toThrow(message);
 });
@@ -74,7 +74,7 @@ service demo/web:http: in-force
 endpoints
   10.244.0.5:8080  5.0 %  sees an address of this node
 
-way
+steps
   prerouting  ip kube-proxy  services  services: … → 15:1
 
 note: a note
@@ -92,13 +92,13 @@ test("a node port on an address without node ports gets the addresses that have 
   const packet = packetOf(["127.0.0.1:30080"], "");
   const notes = (nodePorts: NodePortStatus) => nodePortNotes(packet, untouched, web, nodePorts);
   expect(notes({ nodePortAddresses: ["192.0.2.10"] })).toEqual([
-    "node port 30080 is demo/web's, but node ports answer on 192.0.2.10, not on 127.0.0.1",
+    "node port 30080 belongs to demo/web, but this node serves node ports on 192.0.2.10, not on 127.0.0.1",
   ]);
   expect(notes({ nodePortAddresses: "all" })).toEqual([
-    "node port 30080 is demo/web's, but node ports answer on every local address but loopback, not on 127.0.0.1",
+    "node port 30080 belongs to demo/web, but this node serves node ports on every local address except loopback, not on 127.0.0.1",
   ]);
   const second = { nodePortAddresses: "all", localhostNodePorts: ["127.0.0.2/32"] } as const;
-  expect(notes(second)[0]).toContain("answer on 127.0.0.2/32, every other local address, not on 127.0.0.1");
+  expect(notes(second)[0]).toContain("serves node ports on 127.0.0.2/32, every other local address, not on 127.0.0.1");
   expect(notes({})).toEqual([]);
 });
 
@@ -132,14 +132,16 @@ test("the kernel's endpoints are compared with the daemon's desired ones", () =>
   expect(differenceNotes(drawn("10.1.0.2", "10.1.0.1"), desired)).toEqual([]);
   expect(differenceNotes(drawn("10.1.0.1"), desired)).toEqual([]);
   expect(differenceNotes(drawn("10.1.0.1", "10.1.0.9"), desired)).toEqual([
-    "the kernel has 10.1.0.9:8080 beside what is desired and lacks 10.1.0.2:8080: a change is pending, or was refused (nft-proxier status)",
+    "the kernel has 10.1.0.9:8080, which the daemon does not want, and lacks 10.1.0.2:8080; a change is pending or was refused (see `nft-proxier status`)",
   ]);
   expect(differenceNotes(drawn("10.1.0.9"), web)).toEqual([]);
   // The endpoint was drawn at random, so all others should appear. If the client decides (balance consistent,
   // affinity), other endpoints do not appear.
-  expect(differenceNotes(drawn("10.1.0.2"), desired)[0]).toContain("the kernel lacks 10.1.0.1:8080: ");
+  expect(differenceNotes(drawn("10.1.0.2"), desired)[0]).toContain("the kernel lacks 10.1.0.1:8080; ");
   expect(differenceNotes(drawnOf(0, "10.1.0.2"), desired)).toEqual([]);
-  expect(differenceNotes(drawnOf(0, "10.1.0.9"), desired)[0]).toContain("the kernel has 10.1.0.9:8080 beside");
+  expect(differenceNotes(drawnOf(0, "10.1.0.9"), desired)[0]).toContain(
+    "the kernel has 10.1.0.9:8080, which the daemon does not want",
+  );
   // Not every random number was followed.
   expect(differenceNotes(drawnOf(16_384, "10.1.0.2"), desired)).toEqual([]);
 });

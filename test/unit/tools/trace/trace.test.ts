@@ -94,7 +94,7 @@ test.each(["EINVAL", "EOPNOTSUPP"])(
     kernel.refuse = refusal(errno);
     const error = await start().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(NoOwnedTables);
-    expect((error as Error).message).toContain("5.12 has");
+    expect((error as Error).message).toContain("5.12 can");
     expect(kernel.open).toBe(0);
   },
 );
