@@ -51,11 +51,8 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
     const options = { kernel, log, families: IP_FAMILIES, legacy, netlink: connection, excludeCIDRs };
     if (!(await removeLeftovers(options))) code = 1;
     for (const family of await returned(kernel, removed)) {
-      const hint = "end nft-proxier or kube-proxy on this node first, then run it again";
-      log.error(
-        { family, table: TABLE_NAME, hint },
-        "the table is back: a program that still runs has written it again",
-      );
+      const hint = "end nft-proxier or kube-proxy on this node, then run cleanup again";
+      log.error({ family, table: TABLE_NAME, hint }, "the table is back: a running program has written it again");
       code = 1;
     }
     return code;

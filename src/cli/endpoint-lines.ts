@@ -75,8 +75,8 @@ export class EndpointLines {
   #leftLines(): string[] {
     const { endpoints, open, halfOpen } = this.#left;
     if (endpoints === 0 || !this.#headers) return [];
-    const which = counted(endpoints, "endpoint terminates", "endpoints terminate");
-    return ["", `${which}; connections left: ${open} open, ${halfOpen} half open`];
+    const which = counted(endpoints, "terminating endpoint");
+    return ["", `${which} with ${open} open and ${counted(halfOpen, "half-open connection")}`];
   }
 }
 

@@ -100,7 +100,9 @@ function flagWarnings(flags: FlagValues, file: ConfigFile | undefined): string[]
   const ignored = KUBE_PROXY_FLAGS.filter((spec) => isGiven(flags, spec.name) && !spec.besideConfig);
   if (file !== undefined && ignored.length > 0) {
     const names = ignored.map(({ name }) => `--${name}`).join(", ");
-    warnings.push(`ignored beside --config, as with kube-proxy: ${names}; set it in ${file.path}`);
+    warnings.push(
+      `ignored because --config is given, as in kube-proxy: ${names}; set ${ignored.length === 1 ? "it" : "them"} in ${file.path}`,
+    );
   }
   if (file === undefined) warnings.push(...serverWarnings(flags));
   return warnings;
@@ -111,14 +113,14 @@ function serverWarnings(flags: FlagValues): string[] {
   const warnings = (["healthz", "metrics"] as const).flatMap((server) =>
     flags[`${server}-bind-address`] === ""
       ? [
-          `--${server}-bind-address is empty, which means its default, as with kube-proxy: --${server}-port=0 turns it off`,
+          `--${server}-bind-address is empty, so the default applies, as in kube-proxy; --${server}-port=0 turns the server off`,
         ]
       : [],
   );
   const off = (["healthz", "metrics"] as const).filter((server) => flags[`${server}-port`] === 0);
   if (isGiven(flags, "write-config-to") && off.length > 0) {
     const names = off.map((server) => `--${server}-port=0`).join(", ");
-    warnings.push(`${names}: a configuration file cannot say that a server is off, it is written with its default`);
+    warnings.push(`${names}: a configuration file cannot turn a server off, so the default is written`);
   }
   return warnings;
 }

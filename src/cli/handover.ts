@@ -24,13 +24,13 @@ export async function handoverCommand(options: HandoverOptions): Promise<number>
     for (const { family, until, ...counts } of copies) {
       log.info(
         { family, ...counts, until: new Date(until).toISOString() },
-        "copy in force; it follows no change of services",
+        "copy active; it does not follow changes of services",
       );
     }
     failIf(failures);
     if (copies.length === 0) {
       throw new UserError(
-        `nothing to hand over: no table ${TABLE_NAME} of nft-proxier's is in force on this node; start the daemon, or run it where that runs`,
+        `nothing to hand over, because nft-proxier has no active table ${TABLE_NAME} on this node; start the daemon, or run this command where it runs`,
       );
     }
     return 0;
@@ -49,8 +49,8 @@ function failIf(failures: readonly HandoverFailure[]): void {
 /** Rethrows errors that come neither from the kernel nor from another program's change. */
 function failureText(error: unknown): string {
   if (error instanceof CopyReplaced) {
-    return `${error.message}: another handover, cleanup, or the start of an older version; see \`nft-proxier status\`, and run it again if no copy serves`;
+    return `${error.message}, such as another handover, cleanup, or an older version at its start; check \`nft-proxier status\`, and run handover again if no copy serves`;
   }
   if (!(error instanceof KernelError)) throw error;
-  return `${error.message}; the rules in force stay, see \`nft list tables\` for copies`;
+  return `${error.message}; the active rules stay; \`nft list tables\` shows whether copies are left`;
 }

@@ -1,6 +1,7 @@
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Kernel } from "../netlink/kernel.js";
 import { columns, linesText } from "../base/columns.js";
+import { TABLE_NAME } from "../ruleset/names.js";
 import { type KernelService, type KernelServiceList, kernelServices } from "./kernel-view.js";
 import type { ServicesOptions } from "./options.js";
 import { jsonText } from "./status.js";
@@ -15,7 +16,7 @@ export async function servicesByKernel(
 ): Promise<string> {
   const list = await kernelServices(kernel);
   if (list === undefined)
-    throw new UserError(`${away} And no table kube-proxy is here: no rules of nft-proxier are in force.`);
+    throw new UserError(`${away} There is no table ${TABLE_NAME} either, so no rules of nft-proxier are active.`);
   return kernelServicesText(list, output, headers);
 }
 

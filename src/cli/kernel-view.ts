@@ -127,10 +127,13 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     entries: services?.items.filter((item) => item.family === family).length ?? 0,
   }));
   const problems: StatusProblem[] = [
-    { what: away, remedy: "what is in force stays so, but no change of services reaches it: start the daemon" },
+    { what: away, remedy: "start the daemon; until then the active rules stay, but do not follow changes of services" },
   ];
   if (services === undefined) {
-    problems.push({ what: `no table ${TABLE_NAME}: no rules of nft-proxier are in force`, remedy: "start the daemon" });
+    problems.push({
+      what: `there is no table ${TABLE_NAME}, so no rules of nft-proxier are active`,
+      remedy: "start the daemon",
+    });
   }
   for (const { family, entries } of families) {
     const off = entries === 0 ? undefined : await forwardingOff(family);

@@ -25,7 +25,7 @@ function readSeries(text: string): number {
 function readFlowtable(text: string): readonly string[] {
   const interfaces = parseInterfaces(text);
   if (interfaces !== undefined) return interfaces;
-  throw new BadValue("must be names of interfaces, or prefixes of names with * at the end, separated by commas");
+  throw new BadValue("must be interface names, or prefixes that end with *, separated by commas");
 }
 
 interface OwnFlag<N extends string, T> extends Flag {

@@ -283,7 +283,8 @@ export async function main(argv: readonly string[], name = "nft-proxier"): Promi
     if (isCommand && names.length > 0) {
       problems.push(`${names.join(", ")}: not allowed before a command; see ${word} --help`);
     }
-    if (/^(?:true|false)$/.test(word)) problems.push(`${word}: a boolean flag takes its value as --flag=${word}`);
+    if (/^(?:true|false)$/.test(word))
+      problems.push(`${word} is not a command; a boolean flag takes its value as --flag=${word}`);
     refuse(root, problems);
     await root.parseAsync(rest, { from: "user" });
     return code;

@@ -66,11 +66,14 @@ function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, c
     document: loaded.document,
     parse: (text) => parseConfigFile(file, text),
     onChange: () => {
-      log.info({ config: path }, "configuration file changed; exiting, to be restarted with it");
+      log.info({ config: path }, "configuration file changed; exiting to be restarted with it");
       changed();
     },
     onInvalid: (error) =>
-      log.error({ config: path }, `configuration file changed but invalid; keeping the one in use: ${error.message}`),
+      log.error(
+        { config: path },
+        `configuration file changed but is invalid; keeping the one in use: ${error.message}`,
+      ),
     onNote: (note) => log.info({ config: path }, note),
   });
 }

@@ -23,7 +23,7 @@ function readBool(text: string): boolean {
 function readInteger(text: string): number {
   const value = Number(text);
   if (!/^[+-]?(\d+|0[xX][0-9a-fA-F]+)$/.test(text) || value < -INT32 || value >= INT32) {
-    throw new BadValue("must be a whole number of 32 bits");
+    throw new BadValue("must be a 32-bit integer");
   }
   return value;
 }

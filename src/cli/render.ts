@@ -15,7 +15,7 @@ import { decoderFor, interfaceAddresses, manifestSource, nodeName, readConfig, s
 import { writeOut } from "./stdio.js";
 
 const NOTHING_PRINTED =
-  "nothing printed: the manifests are incomplete; correct what is named, or use --allow-incomplete to print what can be read";
+  "nothing printed, because the manifests are incomplete; correct the reported problems, or use --allow-incomplete to print the rest";
 
 /**
  * `render`: prints the ruleset of the manifests on stdout. Exit code 1 if it lacks a part of them. Then nothing is printed, unless
@@ -78,7 +78,7 @@ async function render(
       try {
         ruleset.update(service, model.views(family, service));
       } catch (error) {
-        log.error({ family, service, err: error }, "service not expressible; skipped");
+        log.error({ family, service, err: error }, "service cannot be rendered; skipped");
       }
     }
   }

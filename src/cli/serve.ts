@@ -127,7 +127,7 @@ interface DaemonSignals {
  */
 function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSignals {
   const ended = Promise.withResolvers<void>();
-  let say = (): void => log.info("starting: no rules are in force yet");
+  let say = (): void => log.info("starting: no rules are active yet");
   const end = (signal: EndSignal | "SIGHUP"): void => {
     log.info({ signal }, "ending; the rules stay in place");
     handleEnd(exitBy);
@@ -139,7 +139,10 @@ function daemonSignals(log: Logger, aborted: AbortSignal | undefined): DaemonSig
     if (signal === "SIGUSR1") return say();
     // In the foreground of a terminal, the program ends with the terminal, like any other.
     if (signal === "SIGHUP" && process.stdin.isTTY) return end(signal);
-    log.warn({ signal }, "signal ignored: edits are followed without one, SIGUSR1 logs the status, SIGTERM ends");
+    log.warn(
+      { signal },
+      "signal ignored: changed files are read without a signal, SIGUSR1 logs the status, SIGTERM ends the program",
+    );
   });
   if (aborted?.aborted === true) ended.resolve();
   aborted?.addEventListener("abort", () => ended.resolve(), { once: true });

@@ -23,7 +23,7 @@ export async function servicesCommand(name: string | undefined, options: Service
 
 /** Asks the daemon, or the kernel if no daemon answers. Rejects with UserError if neither answers. */
 async function allServices({ output, headers = true, socket }: ServicesOptions): Promise<string> {
-  const lacking = "names, state and endpoints that are not ready cannot be known.";
+  const lacking = "names, states, or endpoints that are not ready";
   const answer = await answerOrKernel(
     () => textByDaemon(output, headers, socket),
     lacking,
@@ -63,7 +63,8 @@ async function watchServices(
   name: string | undefined,
   { output, headers = true, socket }: ServicesOptions,
 ): Promise<number> {
-  if (output !== "table" && output !== "wide") throw new UserError(`--watch prints lines: not with -o ${output}`);
+  if (output !== "table" && output !== "wide")
+    throw new UserError(`--watch prints lines, so it cannot be combined with -o ${output}`);
   const wide = output === "wide";
   let shown = new Map<string, string>();
   for (let first = true; ; first = false) {
@@ -93,7 +94,7 @@ function stateOf({ connections: _, connectionsPerSecond: __, ...item }: ServiceP
 function serviceName(text: string): readonly [string, string] {
   const words = text.split("/");
   if (words.length > 2 || words.some((word) => word === "")) {
-    throw new UserError(`${text}: a service is named NAMESPACE/NAME`);
+    throw new UserError(`${text} is not the name of a service; use NAMESPACE/NAME`);
   }
   return words.length === 1 ? ["default", words[0]] : [words[0], words[1]];
 }
@@ -106,7 +107,8 @@ export async function listOf(socket: string | undefined, path: readonly string[]
     return { ...(head as Omit<ServiceList, "items">), items };
   } catch (error) {
     if (!(error instanceof UserError) || !error.message.startsWith("services/")) throw error;
-    const hint = "it does not exist, has no ClusterIP, or is headless; `nft-proxier services` lists what is served";
+    const hint =
+      "it does not exist, has no ClusterIP, or is headless; run `nft-proxier services` to list the served ones";
     throw new UserError(`${path.slice(1).join("/")} is not served: ${hint}`, { cause: error });
   }
 }

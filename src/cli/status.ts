@@ -59,7 +59,7 @@ export async function answerOrKernel<T, K>(
     const kernel = await openKernel();
     try {
       const answer = await fallback(kernel, error.message);
-      writeError(`${error.message} From the kernel alone: ${lacking}`);
+      writeError(`${error.message} The kernel alone does not show ${lacking}.`);
       return { kernel: answer };
     } finally {
       await kernel.close();
@@ -77,7 +77,7 @@ export async function statusCommand({ output, events = false, socket }: StatusOp
     await writeOut(output === "json" ? jsonText(list) : eventText(list));
     return 0;
   }
-  const lacking = "names, endpoints' state, what is pending or refused, and events cannot be known.";
+  const lacking = "names, states of endpoints, pending or refused changes, or events";
   const answer = await answerOrKernel(
     () => answerOf<StatusReport>(socket, "status"),
     lacking,
@@ -108,7 +108,7 @@ export function statusText(report: StatusReport, now = Date.now()): string {
     lastRepair === undefined
       ? "none since the start"
       : `${FAMILY_NAMES[lastRepair.family]}, ${durationText(now - lastRepair.at)} ago, by ${by}: ` +
-        `${lastRepair.changes.slice(0, 3).join(", ")}; undone in ${Math.round(lastRepair.ms)} ms`;
+        `${lastRepair.changes.slice(0, 3).join(", ")}; repaired in ${durationText(lastRepair.ms)}`;
   const rows = [
     ["node", nodeName],
     ["daemon", `nft-proxier ${version}, up ${durationText(uptimeMs)}, Linux ${kernel}`],
@@ -140,13 +140,13 @@ function problemLines(problems: readonly StatusProblem[]): string[] {
 function apiText(api: ApiStatus | undefined): string {
   if (api === undefined) return "none: objects come from manifests";
   const { server, connected, silentMs } = api;
-  const heard = silentMs === undefined ? "no answer yet" : `last heard of ${durationText(silentMs)} ago`;
+  const heard = silentMs === undefined ? "no answer yet" : `last answer ${durationText(silentMs)} ago`;
   return `${server}: ${connected ? "connected" : "not connected"}, ${heard}`;
 }
 
 function nodePortsText(family: FamilyStatus): string {
   const places = nodePortPlaces(family);
-  return places === undefined ? "not known yet" : `on ${places}`;
+  return places === undefined ? "unknown until the first write" : `on ${places}`;
 }
 
 function fillText(fill: StatusReport["conntrack"]): string {
@@ -158,13 +158,14 @@ function fillText(fill: StatusReport["conntrack"]): string {
 /** Also reports what has not been checked. */
 function firewallText({ firewalls: check, families }: StatusReport): string {
   // The check of their rules needs packets to services, and no services are known before the first write.
-  if (check === undefined && !families.some(({ inForce }) => inForce)) return "not checked: no services are known yet";
-  if (check === undefined) return "none in the way of services";
+  if (check === undefined && !families.some(({ inForce }) => inForce))
+    return "not checked, because no services are known yet";
+  if (check === undefined) return "none obstruct services";
   const { checked, services, unjudged, unjudgedRule, unread } = check;
   const parts = [`${checked} of ${counted(services, "service")} checked`];
   if (unjudged > 0) {
     parts.push(
-      `for ${unjudged} it depends on the client, or on what is not known here, by rules such as ${unjudgedRule ?? ""}`,
+      `for ${unjudged} the result depends on the client or on facts that are not visible here, as in this rule: ${unjudgedRule ?? ""}`,
     );
   }
   if (unread.length > 0) parts.push(`not checked: ${unread.join(", ")}`);
@@ -175,7 +176,7 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
   const rows = [
     ...families.map(({ family, inForce, entries }) => [
       FAMILY_NAMES[family],
-      inForce ? `in force: ${counted(entries, ENTRY, ENTRIES)}` : "no table",
+      inForce ? `active: ${counted(entries, ENTRY, ENTRIES)}` : "no table",
     ]),
     ["conntrack", fillText(conntrack)],
   ];
@@ -193,7 +194,7 @@ function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: 
     return `not written since the start; the kernel serves ${counted(kernelEntries, ENTRY, ENTRIES)} of an earlier run`;
   }
   const pending = pendingMs === 0 ? "nothing pending" : `pending for ${durationText(pendingMs)}`;
-  return `${inForce ? "in force" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
+  return `${inForce ? "active" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
 }
 
 /** Formats a duration with its two largest units, like kubectl: "3d4h", "2h5m", "17s", "250ms". */

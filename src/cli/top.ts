@@ -67,9 +67,9 @@ export async function topCommand(name: string | undefined, options: TopOptions):
 
 function notCounted(name: string | undefined, { items }: ServiceList): string {
   if (items.every(({ connections }) => connections === undefined)) {
-    return "connections are not counted: the daemon was started with --service-counters=off, or Linux is older than 5.7";
+    return "connections are not counted, because the daemon was started with --service-counters=off or Linux is older than 5.7";
   }
-  return `${name} has no endpoints, or theirs are not counted: start the daemon with --service-counters=endpoint`;
+  return `${name} has no endpoints, or their connections are not counted; to count them, start the daemon with --service-counters=endpoint`;
 }
 
 /** Returns undefined if nothing is counted. */
@@ -113,7 +113,7 @@ export function topText(rows: readonly TopRow[], { name, sample, before, lines }
   const hidden = rows.length - body.length;
   const many = counted(rows.length, name === undefined ? "service port" : "endpoint");
   const of = `${many}${name === undefined ? "" : ` of ${name}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
-  const head = `${of}, ${rateText(total)} new connections${before === undefined ? "" : " between the last two looks"}`;
+  const head = `${of}; new connections: ${rateText(total)}${before === undefined ? "" : " since the previous screen"}`;
   return [printable(head), "", titles, ...texts].join("\n");
 }
 

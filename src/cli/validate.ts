@@ -101,18 +101,24 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   const found: Finding[] = [];
   const { files: unread, empty } = source.gaps();
   if (empty && unread.length === 0) {
-    const action = "name the directory that holds them, or write some";
-    found.push({ severity: "error", file: directory, what: "nothing is served", why: "it holds no object", action });
+    const action = "name the directory that contains the manifests";
+    found.push({
+      severity: "error",
+      file: directory,
+      what: "nothing is served",
+      why: "it contains no objects",
+      action,
+    });
   }
   for (const problem of source.problems()) {
     found.push(ofFile(problem, await positionOf(problem, positionsIn)));
   }
   for (const problem of model.problems()) {
-    const [what, action] = ["is not served as it is written", "correct the field, or remove it"];
+    const [what, action] = ["is not served as written", "correct or remove the field"];
     found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const problem of overlaps.problems()) {
-    const [what, action] = ["would get no packets", "give services a network that no pod and no node uses"];
+    const [what, action] = ["would get no packets", "give services a network that no pod or node uses"];
     found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const problem of model.lostClaims()) {
@@ -121,14 +127,14 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   }
   model.takeDirty();
   for (const problem of model.unbalanced()) {
-    const [what, action] = ["is not in force", "remove the annotation, or split the service"];
+    const [what, action] = ["has no effect", "remove the annotation, or split the service"];
     found.push({ severity: "warning", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const { name, service } of model.straySlices()) {
     // If the Service exists, it has its own finding, or it is deliberately not served (headless, or for another proxy).
     if (source.fileOf("Service", service) !== undefined) continue;
     const field = 'metadata.labels["kubernetes.io/service-name"]';
-    const [why, action] = [`there is no Service ${service}`, "write the Service, or correct the label"];
+    const [why, action] = [`there is no Service ${service}`, "add the Service, or correct the label"];
     const where = await ofObject({ kind: "EndpointSlice", object: name, field });
     found.push({ severity: "warning", ...where, what: "its endpoints serve nothing", why, action });
   }
@@ -136,7 +142,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
     const position = await (await positionsIn(file))?.of(place);
     const why = "only Service, EndpointSlice, Node and ServiceCIDR are read";
     const what = `${kind} objects are skipped (this is the first)`;
-    found.push({ severity: "note", file, ...position, what, why, action: "none is needed" });
+    found.push({ severity: "note", file, ...position, what, why, action: "nothing" });
   }
   return found.toSorted(
     (a, b) => compare(a.file, b.file) || (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
@@ -167,8 +173,8 @@ function ofFile(problem: ManifestProblem, position: Position | undefined): Findi
     const of = { file, ...position, object: objectOf(unknown.object), ...field };
     return { severity: "error", ...of, what: "is ignored", why, action: "correct its name, or remove it" };
   }
-  const what = served === "rest" ? "is not served" : "nothing of the file is served";
-  return { severity: "error", file, ...position, what, why, action: remedy ?? "correct it, or remove it" };
+  const what = served === "rest" ? "is not served" : "nothing in the file is served";
+  return { severity: "error", file, ...position, what, why, action: remedy ?? "correct or remove it" };
 }
 
 /** @param key such as "Service default/web". */
@@ -192,7 +198,7 @@ function summaryOf(findings: readonly Finding[], served: { ip: ServedCounts; ip6
   const of = ({ services, endpoints }: ServedCounts): string =>
     `${counted(services, "service")} with ${counted(endpoints, "endpoint")}`;
   const counts = [count("error"), count("warning"), count("note")].join(", ");
-  return `${counts}; served: ${of(served.ip)} by IPv4, ${of(served.ip6)} by IPv6`;
+  return `${counts}; served: ${of(served.ip)} over IPv4, ${of(served.ip6)} over IPv6`;
 }
 
 type ServedCounts = ReturnType<ServiceModel["counts"]>;

@@ -213,7 +213,7 @@ describe("gc", () => {
     expect(outcomes.map(({ outcome, reason, service }) => [outcome, reason, service].join(" "))).toEqual(
       Array.from({ length: 8 }, () => "would-go endpoint-gone default/dns:udp"),
     );
-    expect(dry.stderr).toMatch(/IPv4: 4 would be deleted, \d+ stay\n.*IPv6: 4 would be deleted/);
+    expect(dry.stderr).toMatch(/IPv4: 4 entries would be deleted, \d+ stay\n.*IPv6: 4 entries would be deleted/);
     expect(Number((await fine("count"))[0])).toBe(before);
     const done = await conntrack("gc", ...args);
     expect([done.code, done.lines.length, columns(done.lines[1] ?? "").slice(0, 2)]).toEqual([
@@ -233,7 +233,7 @@ describe("gc", () => {
     await writeFile(join(broken, "slices.json"), '{ "kind": "EndpointSlice"');
     const { code, lines, stderr } = await conntrack("gc", ...args.with(args.indexOf("--manifests") + 1, broken));
     expect([code, lines]).toEqual([1, []]);
-    expect(stderr).toContain("nothing is deleted on a part of the services: mend or remove slices.json");
+    expect(stderr).toContain("nothing is deleted, because some services are unknown; correct or remove slices.json");
     expect(Number((await fine("count"))[0])).toBe(before);
     await rm(broken, { recursive: true });
   });
@@ -293,7 +293,7 @@ test("watch says so if the kernel reports no connections", async () => {
     const watch = cluster.start(["conntrack", "watch"]);
     const told = new Promise((resolve) => watch.stderr?.setEncoding("utf8").once("data", resolve));
     expect(await told).toBe(
-      "nft-proxier: net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1\n",
+      "nft-proxier: the kernel reports no connections; run `sysctl -w net.netfilter.nf_conntrack_events=1`\n",
     );
     watch.kill("SIGTERM");
   } finally {

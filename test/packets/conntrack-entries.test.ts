@@ -163,10 +163,10 @@ describe("delete", () => {
   ])("%j deletes only the entries that it has printed", async (words, protocol, ports) => {
     const before = await left(protocol);
     const dry = await conntrack("delete", "-o", "json", "--dry-run", ...words, ...args);
-    expect([dry.code, dry.stderr]).toEqual([0, `nft-proxier: ${ports.length} would be deleted\n`]);
+    expect([dry.code, dry.stderr]).toEqual([0, `nft-proxier: ${ports.length} entries would be deleted\n`]);
     expect(await left(protocol)).toEqual(before);
     const done = await conntrack("delete", "-o", "json", ...words, ...args);
-    expect([done.code, done.stderr]).toEqual([0, `nft-proxier: ${ports.length} deleted\n`]);
+    expect([done.code, done.stderr]).toEqual([0, `nft-proxier: ${ports.length} entries deleted\n`]);
     for (const [{ lines }, outcome] of [[dry, "would-go"] as const, [done, "deleted"] as const]) {
       const shown = parsed(lines).map((one) => `${one.outcome} ${one.protocol} ${one.original.sourcePort}`);
       expect(shown.toSorted()).toEqual(ports.map((port) => `${outcome} ${protocol} ${port}`));
@@ -230,10 +230,12 @@ describe("list, get and count", () => {
     const names = ["nf_conntrack_acct", "nf_conntrack_timestamp"].map((name) => `net.netfilter.${name}`);
     await cluster.node.sysctl({ [names[0]]: 0, [names[1]]: 1 });
     expect(await why()).toBe(
-      "nft-proxier: PACKETS and BYTES are not counted: net.netfilter.nf_conntrack_acct is 0; with 1 new connections are\n",
+      "nft-proxier: PACKETS and BYTES are not counted; run `sysctl -w net.netfilter.nf_conntrack_acct=1` to count them for new connections\n",
     );
     await cluster.node.sysctl({ [names[0]]: 1, [names[1]]: 0 });
-    expect(await why()).toMatch(/^nft-proxier: SINCE is not kept: net\.netfilter\.nf_conntrack_timestamp is 0.*\n$/);
+    expect(await why()).toMatch(
+      /^nft-proxier: SINCE is not recorded; run `sysctl -w net\.netfilter\.nf_conntrack_timestamp=1` .*\n$/,
+    );
     expect((await conntrack("list", "-p", "udp")).stderr).toBe("");
   });
 });

@@ -118,5 +118,5 @@ test("without a daemon, the archive has the kernel's contents and the names of m
 test("a file that cannot be written is an error", async () => {
   const { code, stderr } = await cluster.command(["diagnose", "-o", join(directory, "none", "x.tar.gz")]);
   expect(code).toBe(1);
-  expect(stderr).toMatch(/ENOENT.*-o FILE writes elsewhere/);
+  expect(stderr).toMatch(/ENOENT.*use -o FILE for another file/);
 });

@@ -28,7 +28,7 @@ beforeAll(async () => {
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
   daemon.stderr?.resume();
   await eventually(async () =>
-    expect((await cluster.command(["status", "--socket", socket])).stdout).toContain("in force: 2 services"),
+    expect((await cluster.command(["status", "--socket", socket])).stdout).toContain("active: 2 services"),
   );
 });
 afterAll(async () => {

@@ -262,7 +262,7 @@ describe("the end of the copy", () => {
       expect(stdout).toMatch(/handover copy of the IPv4 rules/);
       // That message would contradict it.
       expect(stdout).not.toContain("services are not served");
-      expect(stdout).toContain("no table kube-proxy: no rules of nft-proxier are in force");
+      expect(stdout).toContain("there is no table kube-proxy, so no rules of nft-proxier are active");
       return performance.now() - began;
     };
     // Several times as long as this machine needs for the checks: the copy must not expire during them.

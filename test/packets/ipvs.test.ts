@@ -258,7 +258,7 @@ function onIpvs(): void {
       expect(idleServers).toEqual([]);
       expect(await statusNotes()).toEqual([
         expect.stringMatching(
-          /^IPVS is left to go on until it is idle: \d+ connections? of \d+ virtual servers? of kube-proxy's/,
+          /^kube-proxy's IPVS leftovers stay until they are idle: \d+ connections? to \d+ virtual servers?/,
         ),
       ]);
       expect(await hasInterface()).toBe(true);

@@ -450,7 +450,7 @@ describe("objects", () => {
       expect.stringMatching(/^IPv4: the kernel accepts the rules with the cluster's services/),
     );
     expect(saying(good.findings, "ok", "objects")).toEqual([
-      expect.stringMatching(/2 services with \d+ endpoints by IPv4/),
+      expect.stringMatching(/2 services with \d+ endpoints over IPv4/),
     ]);
     const misspelt = { name: "web", n: 1, endpoints: ["a"], spec: { externalIps: ["203.0.113.7"] } };
     const ignored = await runPreflight(["--manifests", await manifests([misspelt])]);

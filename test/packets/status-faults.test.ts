@@ -156,7 +156,7 @@ async function isWell(but?: RegExp): Promise<void> {
 test("the API server is unreachable", async () => {
   await isTold(() => api.call("down"), /connection to the API server failed.*\(http.*, for \d+ s\)/, /stays in force/);
   const { stdout } = await cluster.command(["status", "--socket", socket]);
-  expect(stdout).toMatch(/^API server +http\S+: not connected, last heard of \S+ ago$/m);
+  expect(stdout).toMatch(/^API server +http\S+: not connected, last answer \S+ ago$/m);
   await api.call("up");
   await isWell();
 });

@@ -138,7 +138,7 @@ test("endpoints are listed with pod, node and zone, and terminating ones with th
   const named = (await ask("services", "default/shop")).stdout;
   expect(named).toMatch(new RegExp(`^ +${a} +shop-7d4b-a +node-1 +zone-1 +yes +serving,terminating +- +1 +0$`, "m"));
   expect(named).toMatch(new RegExp(`^ +${b} +shop-7d4b-b +node-1 +zone-2 +yes +ready,serving +100 % +0 +0$`, "m"));
-  expect(named).toMatch(/endpoints terminate; connections left: 1 open, 0 half open\n$/);
+  expect(named).toMatch(/terminating endpoints with 1 open and 0 half-open connections\n$/);
   const wide = (await ask("services", "-o", "wide")).stdout;
   expect(wide).toMatch(
     new RegExp(`^default/shop:\\S+ +80/TCP +${a} +shop-7d4b-a .* serving,terminating +- +1 +0$`, "m"),
@@ -225,7 +225,7 @@ test("status names the last process that changed the table", async () => {
   await cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]);
   await eventually(async () => {
     const { stdout } = await ask("status");
-    expect(stdout).toMatch(/last change by others +IPv4, .* by nft \(pid \d+\): the table deleted; undone in \d+ ms/);
+    expect(stdout).toMatch(/last change by others +IPv4, .* by nft \(pid \d+\): the table deleted; repaired in \d+ms/);
   });
   expect((await ask("status", "--events")).stdout).toMatch(/warning +nft \(pid \d+\) changed the IPv4 table/);
 });
@@ -246,7 +246,7 @@ test("without a daemon only the kernel is asked, and the output says what is unk
   await once(daemon, "exit");
   const services = await ask("services");
   expect(services.code).toBe(0);
-  expect(services.stderr).toMatch(/no daemon answers at .* From the kernel alone: names, .* cannot be known/);
+  expect(services.stderr).toMatch(/no daemon answers at .* The kernel alone does not show names, /);
   const vip = clusterAddress(1).ip.replaceAll(".", "\\.");
   for (const protocol of ["TCP", "UDP", "SCTP"]) {
     expect(services.stdout).toMatch(new RegExp(`^${vip}:80 +${protocol} +(cluster, masqueraded|cluster) +2$`, "m"));
@@ -256,12 +256,12 @@ test("without a daemon only the kernel is asked, and the output says what is unk
   const status = await ask("status");
   expect(status.code).toBe(1);
   expect(status.stdout).toMatch(/^PROBLEM +no daemon answers/);
-  expect(status.stdout).toMatch(/^IPv4 +in force: \d+ VIPs and node ports$/m);
+  expect(status.stdout).toMatch(/^IPv4 +active: \d+ VIPs and node ports$/m);
   const named = await ask("services", "default/web");
   expect(named.code).toBe(1);
   expect(named.stderr).toContain("no daemon answers");
   await cluster.command(["cleanup"]);
   const empty = await ask("services");
   expect(empty.code).toBe(1);
-  expect(empty.stderr).toContain("no table kube-proxy is here");
+  expect(empty.stderr).toContain("There is no table kube-proxy either");
 });

@@ -79,7 +79,7 @@ beforeAll(async () => {
   }`;
   await cluster.node.mustRun(["nft", "-f", "-"], { input: foreign });
   await eventually(async () =>
-    expect((await cluster.command(["status", "--socket", socket])).stdout).toMatch(/IPv6 +in force: 9 services/),
+    expect((await cluster.command(["status", "--socket", socket])).stdout).toMatch(/IPv6 +active: 9 services/),
   );
 });
 afterAll(async () => {

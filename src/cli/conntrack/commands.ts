@@ -123,7 +123,7 @@ async function select(
   } finally {
     progress.clear();
   }
-  if (interrupted) warn("the table was changed in size meanwhile: entries may be missing, or shown twice");
+  if (interrupted) warn("the kernel resized the table meanwhile, so entries may be missing or shown twice");
   return { interrupted };
 }
 
@@ -161,10 +161,14 @@ export function listCommand(filter: ConntrackFilter, options: CommonConntrackOpt
 async function head({ writer }: Session, options: CommonConntrackOptions, first?: readonly string[]): Promise<void> {
   if (options.output === "wide") {
     if ((await setting("nf_conntrack_acct")) === 0) {
-      warn("PACKETS and BYTES are not counted: net.netfilter.nf_conntrack_acct is 0; with 1 new connections are");
+      warn(
+        "PACKETS and BYTES are not counted; run `sysctl -w net.netfilter.nf_conntrack_acct=1` to count them for new connections",
+      );
     }
     if ((await setting("nf_conntrack_timestamp")) === 0) {
-      warn("SINCE is not kept: net.netfilter.nf_conntrack_timestamp is 0; with 1 new connections have it");
+      warn(
+        "SINCE is not recorded; run `sysctl -w net.netfilter.nf_conntrack_timestamp=1` to record it for new connections",
+      );
     }
   }
   if (options.headers) await writer.head(first);
@@ -240,7 +244,7 @@ export interface GcCommandOptions extends CommonConntrackOptions {
 export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
   const run = async (session: Session): Promise<number> => {
     const { table, services, writer } = session;
-    if (services === undefined) throw new UserError("gc needs the services: they tell what is garbage");
+    if (services === undefined) throw new UserError("gc needs the services to know which entries are garbage");
     services.requireWhole();
     const { dryRun, orphans } = options;
     const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
@@ -284,7 +288,7 @@ async function findFormer(services: ServiceSnapshot): Promise<void> {
     }
   } catch (error) {
     if (!(error instanceof KernelError)) throw error;
-    warn(`the tables ${TABLE_NAME} cannot be read, entries of services that are gone are not found: ${error.message}`);
+    warn(`the tables ${TABLE_NAME} cannot be read, so entries of removed services are not found: ${error.message}`);
   }
 }
 
@@ -295,13 +299,13 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
   const left =
     orphaned === 0
       ? ""
-      : `; ${orphaned} of them orphans (--orphans deletes those of TCP that are not established, with -p tcp all)`;
-  return `${FAMILY_NAMES[family]}: ${deleted} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
+      : `, ${orphaned} of them without an endpoint (delete these with --orphans, and established TCP connections with --orphans -p tcp)`;
+  return `${FAMILY_NAMES[family]}: ${counted(deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
 }
 
 function warnInterrupted({ families }: GcReport): void {
   if (families.some(({ interrupted }) => interrupted)) {
-    warn("the table was changed in size meanwhile: run it again, entries may have been missed");
+    warn("the kernel resized the table meanwhile, so entries may have been missed; run the command again");
   }
 }
 
@@ -337,8 +341,8 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
     });
     await remove();
     await writer.flush();
-    const gone = counts.absent === 0 ? "" : `; ${counts.absent} had ended by themselves`;
-    warn(`${counts.deleted} ${dryRun ? "would be deleted" : "deleted"}${gone}`);
+    const gone = counts.absent === 0 ? "" : `; ${counts.absent} had already ended`;
+    warn(`${counted(counts.deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}${gone}`);
     return 0;
   });
 }
@@ -349,7 +353,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     const { table, writer, services } = session;
     const patterns = compileFilter(filter, "watch");
     if ((await setting("nf_conntrack_events")) === 0) {
-      warn("net.netfilter.nf_conntrack_events is 0: the kernel tells of no connection; set it to 1");
+      warn("the kernel reports no connections; run `sysctl -w net.netfilter.nf_conntrack_events=1`");
     }
     await head(session, options, [" "]);
     await writer.flush();
@@ -367,7 +371,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     const stream = await table.events({
       onNew: (entry) => show("new", entry),
       onDestroy: (entry) => show("destroy", entry),
-      onLost: () => warn("events were lost: more connections came or went than are shown"),
+      onLost: () => warn("the kernel dropped events, so some connections are not shown"),
       onError: ended.reject,
     });
     try {

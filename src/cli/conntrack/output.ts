@@ -97,7 +97,7 @@ export class Progress {
     const share = this.#total > 0 ? ` of about ${this.#total}` : "";
     const seconds = ((now - this.#started) / 1000).toFixed(1);
     this.#write(
-      `\r\u001b[K${share === "" ? counted(seen, "entry", "entries") : `${seen}${share} entries`}, ${seconds} s`,
+      `\r\u001b[K${share === "" ? counted(seen, "entry", "entries") : `${seen}${share} entries`}, ${seconds}s`,
     );
   }
 

@@ -30,7 +30,7 @@ import { programVersion } from "../version.js";
 import { DaemonServices } from "./daemon-services.js";
 
 const OTHER_SOURCES =
-  "Or name the services: --manifests <dir>, or --config or --kubeconfig <file> for what its API server says";
+  "Or give the services with --manifests <dir>, or with --config or --kubeconfig <file> of an API server.";
 /** Maximum time for the API server's first lists, ms. */
 const LISTS_MS = 15_000;
 
@@ -170,7 +170,9 @@ export class ServiceSnapshot {
   requireWhole(): void {
     if (this.#missing.length === 0) return;
     const files = this.#missing.join(", ");
-    throw new UserError(`nothing is deleted on a part of the services: mend or remove ${files} (see above)`);
+    throw new UserError(
+      `nothing is deleted, because some services are unknown; correct or remove ${files} (see above)`,
+    );
   }
 
   /**
@@ -180,7 +182,7 @@ export class ServiceSnapshot {
   requireAllEndpoints(): void {
     if (!this.#toldByDaemon) return;
     throw new UserError(
-      `established connections are not deleted by what the daemon tells: it names no endpoints that only a slice has. ${OTHER_SOURCES}`,
+      `established connections are not deleted, because the daemon does not report endpoints of slices without a Service. ${OTHER_SOURCES}`,
     );
   }
 
@@ -255,5 +257,5 @@ async function fromCluster(config: ProxyConfig, name: string, sink: SnapshotSink
 /** Rejects after this time, unless it is aborted before. */
 async function after(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal }).catch(() => undefined);
-  if (!signal.aborted) throw new UserError(`the API server did not list services and endpoints within ${ms / 1000} s`);
+  if (!signal.aborted) throw new UserError(`the API server did not list services and endpoints within ${ms / 1000}s`);
 }

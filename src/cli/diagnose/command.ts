@@ -45,7 +45,7 @@ export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Prom
     const path = output ?? `${name}.tar.gz`;
     await write(path, archive);
     for (const line of missing) writeError(`not in the file: ${line}`);
-    if (path !== "-") writeError(`${path} written, ${counted(archive.length, "byte")}: look at it before you send it`);
+    if (path !== "-") writeError(`wrote ${path} (${counted(archive.length, "byte")}); read it before you send it`);
     return 0;
   } finally {
     await kernel.close();
@@ -61,7 +61,7 @@ async function write(path: string, archive: Buffer): Promise<void> {
     // Only root may see names and addresses of services, as with the socket.
     await writeFile(path, archive, { mode: 0o600 });
   } catch (error) {
-    throw new UserError(`${reasonOf(error)}; -o FILE writes elsewhere, -o - to stdout`, { cause: error });
+    throw new UserError(`${reasonOf(error)}; use -o FILE for another file, or -o - for stdout`, { cause: error });
   }
 }
 

@@ -67,7 +67,7 @@ class StatusPage {
 
   async answer({ method, path, query, signal }: Parameters<HttpHandler>[0]): Promise<HttpReply> {
     if (method !== "GET" && method !== "HEAD") {
-      return { ...textReply(405, "GET only\n"), headers: { Allow: "GET, HEAD" } };
+      return { ...textReply(405, "only GET is allowed\n"), headers: { Allow: "GET, HEAD" } };
     }
     const words = path.slice(STATUS_PAGE.length + 1).split("/");
     if (path === STATUS_PAGE) return (this.#document ??= documentReply());
@@ -97,7 +97,7 @@ class StatusPage {
   }
 
   #stream(method: string, signal: AbortSignal): HttpReply {
-    if (this.#streams >= MAX_STREAMS) return textReply(503, `${MAX_STREAMS} pages are looked at already\n`);
+    if (this.#streams >= MAX_STREAMS) return textReply(503, `${MAX_STREAMS} pages are open already\n`);
     const body = method === "HEAD" ? "" : this.#updates(signal);
     return { status: 200, type: "text/event-stream", body, headers: NOT_STORED };
   }
@@ -144,7 +144,7 @@ class StatusPage {
 
   /** Explains one packet at a time, because this reads from the kernel. */
   async #explain(text: string): Promise<HttpReply> {
-    if (text.length > MAX_WORDS_LENGTH) return textReply(400, "that is no packet\n");
+    if (text.length > MAX_WORDS_LENGTH) return textReply(400, "this is not a packet\n");
     if (this.#explaining) return textReply(429, "another packet is being explained\n");
     this.#explaining = true;
     try {

@@ -71,6 +71,6 @@ function logRemoved(log: Logger, family: IpFamily): void {
  * A failure is harmless: the copy only serves connections that nothing else translates, and only until its time limit.
  */
 function logFailure(log: Logger, { family, error }: HandoverFailure): void {
-  const hint = "nft-proxier handover --remove";
+  const hint = "run nft-proxier handover --remove";
   log.warn({ family, table: HANDOVER_TABLE, err: error, hint }, "removing the handover copy failed");
 }

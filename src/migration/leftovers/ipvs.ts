@@ -97,12 +97,14 @@ export class IpvsRemoval {
     const { waitingServers, openConnections, waitingAddresses, busySets } = this.#last;
     const parts = [
       ...(waitingServers > 0
-        ? [`${counted(openConnections, "connection")} of ${counted(waitingServers, "virtual server")} of kube-proxy's`]
+        ? [`${counted(openConnections, "connection")} to ${counted(waitingServers, "virtual server")}`]
         : []),
-      ...(waitingAddresses.length > 0 ? [`sockets of this node with ${counted(waitingAddresses.length, "VIP")}`] : []),
+      ...(waitingAddresses.length > 0
+        ? [`${counted(waitingAddresses.length, "VIP")} in use by sockets of this node`]
+        : []),
       ...(busySets.length > 0 ? [`ipsets in use: ${busySets.join(", ")}`] : []),
     ];
-    return `IPVS is left to go on until it is idle: ${parts.join("; ")}`;
+    return `kube-proxy's IPVS leftovers stay until they are idle: ${parts.join("; ")}`;
   }
 
   /** Stops. No check runs after it resolves. */
@@ -152,7 +154,7 @@ export class IpvsRemoval {
     const waiting = { virtualServers, connections, addresses: waitingAddresses.length, ipsets: busySets.length };
     log.info(
       { ...removedFields(pass), waiting },
-      "leftovers of kube-proxy's IPVS mode: what is idle was removed; the rest goes with its last connection",
+      "leftovers of kube-proxy's IPVS mode: idle ones removed; the others follow with their last connection",
     );
   }
 
@@ -221,11 +223,11 @@ function logStaying(log: Logger, { foreign, excluded }: IpvsPass): void {
 }
 
 function logBusy(log: Logger, { busySets }: IpvsPass): void {
-  const hint = "remove the iptables rule that matches with them, then run cleanup";
+  const hint = "remove the iptables rule that uses them, then run cleanup";
   log.warn({ ipsets: busySets, hint }, "leftover ipsets of kube-proxy kept; a rule refers to them");
 }
 
 function logFailure(log: Logger, error: unknown): void {
-  const hint = "retried; or run cleanup, or restart the node";
+  const hint = "it is retried; to end the wait, run cleanup or restart the node";
   log.warn({ err: error, reason: reasonOf(error), hint }, "removing leftovers of kube-proxy's IPVS mode failed");
 }

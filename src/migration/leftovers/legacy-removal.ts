@@ -100,7 +100,7 @@ class TableRemoval {
     const { unlocked, countersKept } = removal;
     const { log } = this.#options;
     reportRemoval(log, { ...where, unlocked }, removal);
-    if (!countersKept) log.warn(where, "counters of iptables rules begin at 0; changed by another process");
+    if (!countersKept) log.warn(where, "counters of iptables rules start from 0; another process changed the table");
     return removal.kept.length === 0;
   }
 

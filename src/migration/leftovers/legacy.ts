@@ -54,11 +54,11 @@ async function describeTable(
   legacy: LegacyReader | undefined,
 ): Promise<string | undefined> {
   try {
-    if (legacy?.chains === undefined) return "the table is there, and its chains were not looked at";
+    if (legacy?.chains === undefined) return "the table exists; its chains were not read";
     const own = (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
     if (own.length === 0) return undefined;
     return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
   } catch (error) {
-    return `the table is there, and its chains cannot be read (${reasonOf(error)})`;
+    return `the table exists, but its chains cannot be read (${reasonOf(error)})`;
   }
 }

@@ -24,7 +24,7 @@ export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }
   if (chains + jumps > 0) log.info({ ...where, chains, jumps }, "leftovers of kube-proxy's other modes removed");
   for (const { chain, user } of kept) {
     log.warn(
-      { ...where, chain, user, hint: "remove the user's rule, then run cleanup" },
+      { ...where, chain, user, hint: "remove the other program's rule, then run cleanup" },
       "leftover chain kept; used by another program's rule",
     );
   }
@@ -32,7 +32,7 @@ export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }
 
 /** @param error why the removal failed, if it was tried. */
 export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover, error?: unknown): void {
-  const hint = "its rules may still take packets: run the command on this node, if no other program uses them";
+  const hint = "its rules may still handle packets; run the command on this node if no other program uses them";
   const err = error === undefined ? {} : { err: error };
   log.warn({ leftover: kind, seen, command, hint, ...err }, "leftover of kube-proxy found");
 }

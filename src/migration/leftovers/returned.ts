@@ -57,7 +57,7 @@ async function checkLegacy(
 }
 
 /**
- * Returns the tables in which kube-proxy's iptables or IPVS mode serves: "ip nat", "ip nat of the older iptables".
+ * Returns the tables in which kube-proxy's iptables or IPVS mode serves: "ip nat", "ip nat of iptables-legacy".
  * Rejects with KernelError.
  */
 async function servingTables(
@@ -74,7 +74,7 @@ async function servingTables(
   if (legacy?.chains !== undefined && (await presentTables(family, root)).includes("nat")) {
     const check = await checkLegacy(options, family, checks.get(family));
     checks.set(family, check);
-    if (check.serves) found.push(`${family} nat of the older iptables`);
+    if (check.serves) found.push(`${family} nat of iptables-legacy`);
   }
   return found;
 }
@@ -140,7 +140,7 @@ export class ReturnedRules {
     const { log } = this.#options;
     this.#found = found;
     if (found.length > 0 && !this.#said) {
-      const hint = "end kube-proxy on this node; what it leaves is removed with the next start";
+      const hint = "end kube-proxy on this node, then restart nft-proxier, which removes its rules";
       log.warn({ tables: found, hint }, "rules of kube-proxy's iptables mode found beside ours");
     }
     if (found.length === 0 && this.#said) log.info("rules of kube-proxy's iptables mode are gone");

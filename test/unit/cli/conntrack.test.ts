@@ -133,7 +133,7 @@ test.each([
   const words = argv.filter((word) => word !== undefined);
   expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
   expect(err).toMatch(
-    /no daemon answers at .*none: .* Or name the services: --manifests <dir>, or --config or --kubeconfig/,
+    /no daemon answers at .*none: .* Or give the services with --manifests <dir>, or with --config or --kubeconfig/,
   );
 });
 
@@ -339,7 +339,7 @@ describe("progress", () => {
     expect(shown).toBe("");
     now = 1500;
     progress.update(50_000);
-    expect(shown).toContain("50000 of about 200000 entries, 1.5 s");
+    expect(shown).toContain("50000 of about 200000 entries, 1.5s");
     shown = "";
     progress.clear();
     progress.clear();

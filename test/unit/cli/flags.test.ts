@@ -76,7 +76,7 @@ describe("flags in the syntax of Go's pflag", () => {
     ],
     [
       ["-x", "-vmuch"],
-      ["unknown option '-x'", "--v=much: must be a whole number of 32 bits"],
+      ["unknown option '-x'", "--v=much: must be a 32-bit integer"],
     ],
     [
       ["--=a", "---v=1"],
@@ -85,7 +85,7 @@ describe("flags in the syntax of Go's pflag", () => {
     [["--config"], ["option '--config <file>' argument missing"]],
     [
       ["--v=a", "--v=b", "--v=1"],
-      ["--v=a: must be a whole number of 32 bits", "--v=b: must be a whole number of 32 bits"],
+      ["--v=a: must be a 32-bit integer", "--v=b: must be a 32-bit integer"],
     ],
   ])("%j reports all of these problems", (argv, expected) => {
     expect(read(...argv).problems).toEqual(expected);
@@ -114,9 +114,9 @@ describe("values", () => {
         "--hostname-override= ",
       ),
     ).toEqual([
-      "--v=much: must be a whole number of 32 bits",
+      "--v=much: must be a 32-bit integer",
       "--cleanup=maybe: must be true or false",
-      "--conntrack-min=3000000000: must be a whole number of 32 bits",
+      "--conntrack-min=3000000000: must be a 32-bit integer",
       "--kube-api-qps=fast: must be a number",
       '--config-sync-period=1d: must be a duration such as "30s" or "1m30s"',
       '--feature-gates=A: "A" is not of the form gate=true or gate=false',
@@ -253,7 +253,7 @@ describe("flags without a file make up the configuration", () => {
   it("an empty address means kube-proxy's default, with a warning", async () => {
     const { warnings } = await resolve("--metrics-bind-address=", "--cluster-cidr=10.0.0.0/8");
     expect(warnings).toEqual([
-      expect.stringMatching(/^--metrics-bind-address is empty.*--metrics-port=0 turns it off$/),
+      expect.stringMatching(/^--metrics-bind-address is empty.*--metrics-port=0 turns the server off$/),
     ]);
   });
 });

@@ -113,7 +113,7 @@ describe("the command line without a sub-command", () => {
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
     [["--v=4", "--manifests", "x", "run"], ["--v, --manifests: not allowed before a command; see run --help"]],
-    [["--masquerade-all", "false"], ["false: a boolean flag takes its value as --flag=false"]],
+    [["--masquerade-all", "false"], ["false is not a command; a boolean flag takes its value as --flag=false"]],
     [
       ["--v=2", "statsu"],
       ["unknown command 'statsu'", "Did you mean status?"],
@@ -123,7 +123,7 @@ describe("the command line without a sub-command", () => {
     [["--service-counters=all"], ["--service-counters=all: must be one of service, endpoint, off"]],
     [
       ["--flowtable=eth0,*"],
-      ["--flowtable=eth0,*: must be names of interfaces, or prefixes of names with * at the end, separated by commas"],
+      ["--flowtable=eth0,*: must be interface names, or prefixes that end with *, separated by commas"],
     ],
     [["--connection-series=-1"], ["--connection-series=-1: must be from 0 to 999999"]],
     [["--conntrack-gc-interval=25h"], ["--conntrack-gc-interval=25h: must be 0, or from 10s to 24h"]],
@@ -173,7 +173,7 @@ describe("together with --config", () => {
   it("flags that kube-proxy ignores are named", async () => {
     await run([`--config=${file}`, "--cluster-cidr=10.0.0.0/8", "--proxy-mode=iptables", "--v=1", "--master=a"], done);
     expect(said("warn")).toEqual([
-      `ignored beside --config, as with kube-proxy: --proxy-mode, --cluster-cidr; set it in ${file}`,
+      `ignored because --config is given, as in kube-proxy: --proxy-mode, --cluster-cidr; set them in ${file}`,
     ]);
   });
 

@@ -49,7 +49,7 @@ test("rows are sorted by their rates between two readings, and equal ones by the
   );
   const text = topText(now.rows, { name: undefined, sample: now.sample, before, lines: 10 });
   expect(namesOf(text)).toEqual(["default/b", "default/a", "default/c"]);
-  expect(text).toContain("3 service ports, 15/s new connections between the last two looks");
+  expect(text).toContain("3 service ports; new connections: 15/s since the previous screen");
 });
 
 test("a reset counter has no rate, and at the first reading the daemon's rate counts", () => {
@@ -65,9 +65,9 @@ test("only lines that fit are shown, with the number of hidden ones", () => {
   const now = sampleOf(list(...["a", "b", "c"].map((name) => port(name, { connections: 1 }))), 0);
   const text = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 2 });
   expect(namesOf(text)).toHaveLength(2);
-  expect(text).toMatch(/^3 service ports \(1 not shown\), /);
+  expect(text).toMatch(/^3 service ports \(1 not shown\); /);
   const all = topText(now.rows, { name: undefined, sample: now.sample, before: undefined, lines: 3 });
-  expect(all).toMatch(/^3 service ports, /);
+  expect(all).toMatch(/^3 service ports; /);
 });
 
 test("without counters nothing is shown", () => {

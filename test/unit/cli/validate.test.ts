@@ -75,9 +75,9 @@ describe("validate", () => {
     await put({ "a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.300\n" });
     expect(await main(["validate", "--manifests", directory])).toBe(1);
     expect(out.split("\n")).toEqual([
-      "a.yaml:5:3: error: Service default/web: spec.ports: is not served as it is written: has no port to serve; to do: correct the field, or remove it",
-      'a.yaml:5:14: error: Service default/web: spec.clusterIP: is not served as it is written: "10.96.0.300" is not an IP address; to do: correct the field, or remove it',
-      "2 errors, 0 warnings, 0 notes; served: 0 services with 0 endpoints by IPv4, 0 services with 0 endpoints by IPv6",
+      "a.yaml:5:3: error: Service default/web: spec.ports: is not served as written: has no port to serve; to do: correct or remove the field",
+      'a.yaml:5:14: error: Service default/web: spec.clusterIP: is not served as written: "10.96.0.300" is not an IP address; to do: correct or remove the field',
+      "2 errors, 0 warnings, 0 notes; served: 0 services with 0 endpoints over IPv4, 0 services with 0 endpoints over IPv6",
       "",
     ]);
   });
@@ -86,7 +86,7 @@ describe("validate", () => {
     [
       "a file that does not parse",
       { "a.yaml": "a: 1\nb: [1\nc: 2" },
-      { severity: "error", file: "a.yaml", line: 3, column: 1, what: "nothing of the file is served" },
+      { severity: "error", file: "a.yaml", line: 3, column: 1, what: "nothing in the file is served" },
     ],
     [
       "a truncated file",

@@ -31,7 +31,7 @@ function show(update: PageUpdate): void {
   const { now, status } = update;
   const problems = status.problems.length;
   if (problems > 0) say(counted(problems, "problem"), "bad");
-  else say(status.healthy ? "healthy" : "behind", status.healthy ? "good" : "bad");
+  else say(status.healthy ? "healthy" : "changes delayed", status.healthy ? "good" : "bad");
   byId("main").classList.remove("away");
   setText("node", status.nodeName);
   document.title = printable(`${status.nodeName} · nft-proxier`);
@@ -88,14 +88,14 @@ function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: 
         return [[`${name} VIPs and node ports of an earlier run, in the kernel`, kernelEntries.toLocaleString()]];
       }
       return [
-        [`${name} services${inForce ? "" : " (not in force)"}`, count.toLocaleString()],
+        [`${name} services${inForce ? "" : " (not active)"}`, count.toLocaleString()],
         [`${name} endpoints`, endpoints.toLocaleString()],
       ];
     },
   );
   tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
   tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
-  if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "away"]);
+  if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "not connected"]);
   if (conntrack !== undefined) {
     const fill = `${((100 * conntrack.entries) / conntrack.max).toFixed(1)} %`;
     tiles.push([`of ${conntrack.max.toLocaleString()} connections tracked`, fill]);
@@ -145,7 +145,7 @@ function follow(): void {
 function lost(): void {
   byId("main").classList.add("away");
   if (source?.readyState !== EventSource.CLOSED) return say(AWAY, "bad");
-  say("the daemon shows no more pages at a time", "bad");
+  say("too many pages are open; retrying", "bad");
   source = undefined;
   setTimeout(follow, REFUSED_MS);
 }

@@ -207,7 +207,7 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
       ? [`also ${[...loadBalancerIPs, ...externalIPs].join(", ")}`]
       : []),
     `internal ${service.internalTrafficPolicy}, external ${service.externalTrafficPolicy}`,
-    ...(service.affinitySeconds > 0 ? [`affinity ${service.affinitySeconds} s`] : []),
+    ...(service.affinitySeconds > 0 ? [`affinity ${service.affinitySeconds}s`] : []),
     ...annotationTexts(service),
     ...(reason === undefined ? [] : [reason]),
   ];
@@ -226,7 +226,11 @@ function endpointLine(endpoint: EndpointStatus): HTMLElement {
   const takesTraffic = ready || serving;
   const words = [
     `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % of new connections`,
-    ...(endpoint.connections === undefined ? [] : [`${endpoint.connections.toLocaleString()} so far`]),
+    ...(endpoint.connections === undefined
+      ? []
+      : [
+          `${endpoint.connections.toLocaleString()} ${endpoint.connections === 1 ? "connection" : "connections"} so far`,
+        ]),
     ...(pod === undefined ? [] : [pod]),
     ...(node === undefined ? [] : [endpoint.local ? `${node} (this node)` : node]),
     ...(node === undefined && endpoint.local ? ["on this node"] : []),

@@ -59,9 +59,11 @@ function setUp(
 
 test("before the first write other firewalls are not called harmless, because services are unknown", async () => {
   const { board, write } = setUp();
-  expect(statusText(await board.status())).toMatch(/^other firewalls +not checked: no services are known yet$/m);
+  expect(statusText(await board.status())).toMatch(
+    /^other firewalls +not checked, because no services are known yet$/m,
+  );
   write();
-  expect(statusText(await board.status())).toMatch(/^other firewalls +none in the way of services$/m);
+  expect(statusText(await board.status())).toMatch(/^other firewalls +none obstruct services$/m);
 });
 
 test("before the first write everything is pending, and that is a problem", async () => {
@@ -111,7 +113,7 @@ test("one service and one endpoint are written in the singular", async () => {
   model.upsertService(service("web"));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   write();
-  expect(statusText(await board.status())).toMatch(/^IPv4 +in force: 1 service, 1 endpoint, nothing pending$/m);
+  expect(statusText(await board.status())).toMatch(/^IPv4 +active: 1 service, 1 endpoint, nothing pending$/m);
 });
 
 test("each state has its reason", async () => {
@@ -255,7 +257,7 @@ test("-o wide lists the endpoints of all services, and open connections of termi
     ["default/api", "80/TCP", "10.1.1.1:8080", "n1", "no", "ready,serving", "100 %", "-", "-"],
     ["default/api", "80/TCP", "10.1.1.2:8080", "-", "no", "serving,terminating", "-", "7", "1"],
   ]);
-  expect(lines.at(-2)).toEqual(["2 endpoints terminate; connections left: 14 open, 2 half open"]);
+  expect(lines.at(-2)).toEqual(["2 terminating endpoints with 14 open and 2 half-open connections"]);
 });
 
 test("without a health port /healthz is not mentioned", async () => {
@@ -310,7 +312,7 @@ test("status and events show which process changed a table, and how soon that wa
   } as const;
   board.repaired({ family: "ip", ...report, ms: 12.3 });
   const text = statusText(await board.status(), 65_000);
-  expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; undone in 12 ms/);
+  expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; repaired in 12ms/);
   const { items } = board.events();
   expect(items).toEqual([
     { at: 1_000, type: "normal", message: "IPv4 rules in force: 0 services, 0 endpoints" },

@@ -72,11 +72,11 @@ describe("leftovers that nf_tables does not see", () => {
   it("may be in an unreadable table, which is named", async () => {
     await proc("ip_tables_names", "nat\n");
     expect(await findForeignLeftovers({ root })).toMatchObject([
-      { seen: expect.stringMatching(/^ip nat: .*not looked/) as string },
+      { seen: expect.stringMatching(/^ip nat: .*its chains were not read/) as string },
     ]);
     const legacy = { chains: () => Promise.reject(new Error("EPERM")) };
     expect(await findForeignLeftovers({ root, legacy })).toMatchObject([
-      { seen: "ip nat: the table is there, and its chains cannot be read (EPERM)" },
+      { seen: "ip nat: the table exists, but its chains cannot be read (EPERM)" },
     ]);
   });
 

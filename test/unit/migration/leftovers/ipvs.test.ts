@@ -276,7 +276,7 @@ describe("while the proxier runs", () => {
     const running = removal();
     await running.start("ip");
     expect(running.note).toBe(
-      "IPVS is left to go on until it is idle: 2 connections of 1 virtual server of kube-proxy's",
+      "kube-proxy's IPVS leftovers stay until they are idle: 2 connections to 1 virtual server",
     );
     for (let i = 0; i < 6; i++) await nextCheck();
     expect(waits).toEqual([2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);

@@ -175,7 +175,7 @@ describe("while the proxier runs", () => {
     await bothActive(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
-    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
   });
 
   it("the older iptables' table is read again only if it looks different", async () => {
@@ -194,11 +194,11 @@ describe("while the proxier runs", () => {
     await bothActive(removal);
     await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
-    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
     read.splice(0);
     for (let minute = 1; minute <= 3; minute++) await minutes.pass(removal);
     expect(read).toEqual([]);
-    expect(removal.returned).toEqual(["ip nat of the older iptables"]);
+    expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
     [chains, layout] = [[], "2"];
     await minutes.pass(removal);
     expect(read).toEqual(["ip nat"]);
