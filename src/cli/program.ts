@@ -184,7 +184,7 @@ function addCleanup(root: CliCommand, done: Done): void {
     .description("remove all rules of nft-proxier and kube-proxy from the kernel")
     .addOption(logLevel())
     .setNotes(
-      "Removes the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, in the older iptables and in IPVS.",
+      "Removes the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, iptables-legacy and IPVS.",
     )
     .setExamples(["Remove all rules before another proxy starts", "nft-proxier cleanup"])
     .action(async (options: { logLevel: LogLevel }) => {
