@@ -92,7 +92,7 @@ async function scaleUp(lab: Lab, proxier: ProxierProcess, directory: string, pod
   const first = load.firstAnswer(added.name);
   if (first === undefined) throw new Error(`${added.name} never got a request`);
   say(`the manifest was edited                    at     0 ms`);
-  say(`the kernel had it                          at ${String(Date.parse(synced.ts) - edited).padStart(5)} ms`);
+  say(`the kernel had the change                  at ${String(Date.parse(synced.ts) - edited).padStart(5)} ms`);
   say(`the new pod answered its first request     at ${String(first - edited).padStart(5)} ms`);
   say(`${synced.operations} operations in one transaction, ${synced.kernelMs} ms of them in the kernel`);
   say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
@@ -106,7 +106,7 @@ async function takeAway(
   rest: readonly Pod[],
   end: () => Promise<void>,
 ): Promise<void> {
-  heading("Taking a pod away, under load");
+  heading("Removing a pod, under load");
   const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
   await sleep(700);
   const from = proxier.log.length;
@@ -118,7 +118,7 @@ async function takeAway(
   const answers = await load.stop();
   failed += answers.failures.length;
   say(
-    `the kernel had it ${Date.parse(synced.ts) - edited} ms after the edit; the pod was gone ${ended - edited} ms after it`,
+    `the kernel had the change ${Date.parse(synced.ts) - edited} ms after the edit; the pod ended ${ended - edited} ms after the edit`,
   );
   say(`requests meanwhile: ${total(answers.counts)}, ${failures(answers.failures.length)}`);
   for (const reason of new Set(answers.failures)) say(`  ${reason}`);
@@ -131,7 +131,7 @@ function total(counts: Readonly<Record<string, number>>): number {
 
 /** Shows a few lines of the ruleset, as any user on the node sees it. */
 async function showRuleset(lab: Lab): Promise<void> {
-  heading("What nft sees of it on the node");
+  heading("The rules on the node, as nft shows them");
   const { stdout } = await lab.node.run(["nft", "list", "table", "ip", "kube-proxy"]);
   const lines = stdout.split("\n").map((line) => line.trim());
   const draw = lines.filter((line) => line.includes("dnat ip to ip daddr .") && line.includes("random mod 3 map"));
@@ -140,15 +140,15 @@ async function showRuleset(lab: Lab): Promise<void> {
     .flatMap((line) => line.replace(/^elements = \{|\}$/g, "").split(","))
     .map((element) => element.trim())
     .filter((element) => element.startsWith(`${CLUSTER_IP.ip} .`));
-  say("A rule a shard draws an endpoint for every service that has three of them:");
+  say("One rule per shard draws an endpoint for all services with three endpoints:");
   for (const line of draw) say(`    ${line}`);
-  say("The service itself is elements of maps that all services share:");
+  say("The service itself is a few elements in maps that all services share:");
   for (const element of elements) say(`    ${element}`);
 }
 
 /** Asks the running daemon what an operator would: `services`, `explain` and `status`. */
 async function ask(lab: Lab, pod: Pod): Promise<void> {
-  heading("What the daemon answers");
+  heading("The commands on the node");
   const questions = [["services", "demo/web"], ["explain", "tcp", pod.address.ip, `${CLUSTER_IP.ip}:80`], ["status"]];
   for (const words of questions) {
     const { stdout, stderr } = await lab.node.run([process.execPath, MAIN, ...words]);
@@ -190,9 +190,9 @@ async function offerPage(lab: Lab): Promise<void> {
   const child = lab.node.spawn([process.execPath, relay, socket, String(METRICS_PORT)], { stdio: "inherit" });
   const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
   heading("The page");
-  say("In another terminal of this machine, as the same user:");
+  say("Run in another terminal of this machine, as the same user:");
   say(`    node deploy/demo/relay.mjs 8080 ${socket}`);
-  say("and in a browser: http://127.0.0.1:8080/status. Ctrl-C here ends all of it.");
+  say("Then open http://127.0.0.1:8080/status in a browser. Ctrl-C here ends everything.");
   // Every process of the demo receives the terminal's Ctrl-C and forwards it, so the signal arrives more than once.
   await new Promise((resolve) => process.on("SIGINT", resolve).on("SIGTERM", resolve));
   await load.stop().catch(() => undefined);
@@ -218,7 +218,7 @@ async function story(lab: Lab, directory: string): Promise<void> {
     await ask(lab, shell);
     await trace(lab, shell);
     if (options.page) await offerPage(lab);
-    else say("The same to look at, in a browser: npm run demo -- --page");
+    else say("To see the same in a browser, run `npm run demo -- --page`.");
   } finally {
     await proxier.stop();
   }
@@ -237,7 +237,7 @@ const lab = await Lab.create({
 });
 try {
   await story(lab, directory);
-  heading(`Done: all namespaces are gone again; ${failures(failed)}`);
+  heading(`Done: all namespaces are removed; ${failures(failed)}`);
 } finally {
   await lab.destroy();
   rmSync(directory, { recursive: true, force: true });

@@ -117,6 +117,9 @@ export interface KernelStatus {
   readonly problems: readonly StatusProblem[];
 }
 
+const START = "start the daemon";
+const START_UNTIL_THEN = `${START}; until then the active rules stay, but do not follow changes of services`;
+
 /** The report always has the problem that no daemon answers. Rejects with KernelError. */
 export async function kernelStatus(kernel: Kernel, away: string): Promise<KernelStatus> {
   const services = await kernelServices(kernel);
@@ -126,14 +129,9 @@ export async function kernelStatus(kernel: Kernel, away: string): Promise<Kernel
     inForce: tables[i]?.some(({ table }) => table === TABLE_NAME) ?? false,
     entries: services?.items.filter((item) => item.family === family).length ?? 0,
   }));
-  const problems: StatusProblem[] = [
-    { what: away, remedy: "start the daemon; until then the active rules stay, but do not follow changes of services" },
-  ];
+  const problems: StatusProblem[] = [{ what: away, remedy: services === undefined ? START : START_UNTIL_THEN }];
   if (services === undefined) {
-    problems.push({
-      what: `there is no table ${TABLE_NAME}, so no rules of nft-proxier are active`,
-      remedy: "start the daemon",
-    });
+    problems.push({ what: `there is no table ${TABLE_NAME}, so no rules of nft-proxier are active`, remedy: START });
   }
   for (const { family, entries } of families) {
     const off = entries === 0 ? undefined : await forwardingOff(family);

@@ -50,8 +50,8 @@ export interface SkippingBridge {
 }
 
 const FIREWALL_HINT =
-  "connections to services fail unless it accepts them; kube-proxy's iptables mode accepted some of them there, this program, as its " +
-  `nftables mode, does not. Where services do not work, run ${keptRemedy("the command on this node")}`;
+  "connections to services fail unless this firewall accepts them. kube-proxy's iptables mode accepted some of them there; its nftables " +
+  "mode and this program do not. If services do not work, run the command on this node, and add it to the firewall's configuration";
 const BRIDGE_HINT =
   "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
 
@@ -62,7 +62,7 @@ export function droppingText({ family, table, chain }: DroppingChain, acceptsNon
 }
 
 export function keptRemedy(command: string): string {
-  return `${command}, and keep it in that firewall's configuration`;
+  return `run \`${command}\`, and add it to that firewall's configuration`;
 }
 
 /**

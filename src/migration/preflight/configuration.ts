@@ -88,7 +88,7 @@ function placesText(places: NodePortFacts["places"]): string {
     ...(addresses === "all" ? ["all local addresses except loopback"] : addresses),
     ...(localhost?.nets ?? []),
   ]);
-  return texts.length === 0 ? "no address" : [...new Set(texts)].join(", ");
+  return texts.length === 0 ? "no address of this node" : [...new Set(texts)].join(", ");
 }
 
 /**

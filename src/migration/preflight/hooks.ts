@@ -216,7 +216,7 @@ function firewallSaid({ firewalls, mode }: HookFacts): Said[] {
 function forwardSaid(found: DroppingChain, { chains, mode }: HookFacts): Said {
   const { family, table, chain, command, hasRules } = found;
   const own = chains.find((each) => each.ref.family === family && each.ref.table === table && each.chain === chain);
-  const remedy = `run ${keptRemedy(`\`${command}\``)}`;
+  const remedy = keptRemedy(command);
   if (hasRules === false || (own !== undefined && !own.accepts)) return problem(droppingText(found, true), remedy);
   const before = isOtherMode(modesOf(mode))
     ? "; kube-proxy's rules there accept its own packets, and nft-proxier has no rules there"

@@ -150,7 +150,7 @@ export async function inspectFirewalls(
 }
 
 function legacyProblem(found: DroppingChain): StatusProblem {
-  return { what: droppingText(found, true), remedy: `run ${keptRemedy(`\`${found.command}\``)}` };
+  return { what: droppingText(found, true), remedy: keptRemedy(found.command) };
 }
 
 /** Maximum number of services to name for one obstacle, and of obstacles to report. */
@@ -180,6 +180,6 @@ function firewallProblem({ ref, chain, hook, rule, verdict, direction, services 
   const remedy =
     hook === "prerouting" && direction === "original"
       ? "accept the services' addresses in that firewall's configuration"
-      : `run ${keptRemedy(`\`${acceptCommand(ref, chain)}\``)}`;
+      : keptRemedy(acceptCommand(ref, chain));
   return { what, remedy, ...(rule === undefined && { policyOf: `${family} ${table} ${chain}` }) };
 }

@@ -110,7 +110,9 @@ test("VIPs that the IPVS mode adds to the node are not counted as addresses of n
     expect.stringMatching(/^ok: nft-proxier would serve node ports on/),
   ]);
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "eth1")]);
-  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([expect.stringMatching(/^note: .*, no longer on /)]);
+  expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([
+    expect.stringMatching(/^note: .*, no longer on /),
+  ]);
 });
 
 test("disabled forwarding and a full connection tracking table are notes, because they exist already", async () => {

@@ -100,7 +100,9 @@ describe("a service", () => {
   });
 
   test("a service without such a port is refused with the list of its ports", () => {
-    expect(() => selectors("default/web:81")).toThrow("default/web has no such port; its ports are 80/TCP http, 443/UDP quic");
+    expect(() => selectors("default/web:81")).toThrow(
+      "default/web has no such port; its ports are 80/TCP http, 443/UDP quic",
+    );
   });
 });
 
