@@ -40,7 +40,7 @@ function fail(reason) {
   process.exit(1);
 }
 
-if (process.platform !== "linux") fail(`nf_tables is a part of Linux; this is ${process.platform}`);
+if (process.platform !== "linux") fail(`nf_tables exists only on Linux, and this is ${process.platform}`);
 const reason = whyNotPrebuilt();
 if (reason !== undefined) {
   console.error(`nft-proxier: ${reason}; compiling it`);

@@ -39,7 +39,7 @@ void AttrWriter::EndNest(nlattr* nest) {
   const auto length =
       static_cast<const uint8_t*>(mnl_nlmsg_get_payload_tail(message_)) - reinterpret_cast<const uint8_t*>(nest);
   // nla_len has 16 bits, and libmnl would truncate it silently.
-  if (length > UINT16_MAX) throw Failure::Invalid("nested attribute of more than 65535 bytes");
+  if (length > UINT16_MAX) throw Failure::Invalid("a nested attribute exceeds 65535 bytes");
   mnl_attr_nest_end(message_, nest);
 }
 
@@ -74,7 +74,7 @@ std::string_view AttrView::Text() const {
 
 AttrReader::AttrReader(const nlmsghdr* message, size_t header) : at_(nullptr), left_(0) {
   const size_t offset = sizeof(nlmsghdr) + Align4(header);
-  if (message->nlmsg_len < sizeof(nlmsghdr) + header) throw Malformed("message shorter than its header");
+  if (message->nlmsg_len < sizeof(nlmsghdr) + header) throw Malformed("the message is shorter than its header");
   if (message->nlmsg_len <= offset) return;
   at_ = reinterpret_cast<const uint8_t*>(message) + offset;
   left_ = message->nlmsg_len - offset;
@@ -83,9 +83,10 @@ AttrReader::AttrReader(const nlmsghdr* message, size_t header) : at_(nullptr), l
 bool AttrReader::Next() {
   if (left_ == 0) return false;
   nlattr header;
-  if (left_ < sizeof header) throw Malformed("trailing bytes behind the attributes");
+  if (left_ < sizeof header) throw Malformed("trailing bytes follow the attributes");
   std::memcpy(&header, at_, sizeof header);
-  if (header.nla_len < sizeof header || header.nla_len > left_) throw Malformed("attribute length out of bounds");
+  if (header.nla_len < sizeof header || header.nla_len > left_)
+    throw Malformed("an attribute's length is out of bounds");
   attr_.raw_type = header.nla_type;
   attr_.data = at_ + sizeof header;
   attr_.length = static_cast<uint16_t>(header.nla_len - sizeof header);

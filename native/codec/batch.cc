@@ -50,18 +50,19 @@ size_t LargestBatch() {
 Failure BatchTooLarge() {
   return Failure("too-large",
                  "the batch has more than the " + std::to_string(LargestBatch()) +
-                     " bytes that the kernel takes at once; split it",
+                     " bytes that the kernel accepts at once; split it",
                  EMSGSIZE);
 }
 
 Region::Region(size_t size) : size_(size) {
   if (size <= kSmall) {
     data_ = static_cast<uint8_t*>(std::calloc(size, 1));
-    if (data_ == nullptr) throw Failure::System("memory for a batch", ENOMEM);
+    if (data_ == nullptr) throw Failure::System("allocating memory for a batch", ENOMEM);
     return;
   }
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) throw Failure::System("memory for a batch of " + std::to_string(size) + " bytes", errno);
+  if (memory == MAP_FAILED)
+    throw Failure::System("allocating memory for a batch of " + std::to_string(size) + " bytes", errno);
   data_ = static_cast<uint8_t*>(memory);
 }
 
@@ -188,7 +189,7 @@ std::string Batch::Describe(const Fault& fault, const std::optional<uint32_t>& o
   }
   if (fault.error == ENOENT) {
     // The kernel lacks either an object that the rule names or an expression.
-    text += "; the rule uses the expressions";
+    text += "; the rule uses these expressions:";
     for (const Expr& expr : rule->exprs) text += " " + expr.name;
   }
   return text;

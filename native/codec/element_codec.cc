@@ -163,7 +163,7 @@ uint8_t* ElementEncoder::EncodeRecord(uint8_t* out) {
 size_t ElementEncoder::EncodeMessage(uint32_t seq, uint8_t* at, const uint8_t* limit) {
   const uint64_t records = std::min(plan_.records_per_message, elements_.count - record_);
   if (static_cast<size_t>(limit - at) < plan_.message_bound + records * plan_.record_bound) {
-    throw Failure::Invalid("batch is larger than computed");
+    throw Failure::Invalid("the batch is larger than computed");
   }
   const MessageKind kind = KindOf(op_);
   nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op_.ref.family, seq);
@@ -220,9 +220,9 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
     if (reader.attr().type() != NFTA_DATA_VALUE) continue;
     if (reader.attr().length == length) return reader.attr().data;
     throw Failure::Invalid(std::string("elements have a ") + what + " of " + std::to_string(reader.attr().length) +
-                           " bytes, the set was said to have " + std::to_string(length));
+                           " bytes; expected " + std::to_string(length));
   }
-  throw Malformed(std::string("element with a ") + what + " without a value");
+  throw Malformed(std::string("an element has a ") + what + " without a value");
 }
 
 // The counter in an element's expression; zeros if the expression is not a counter.
@@ -338,13 +338,13 @@ uint32_t ElementCollector::InternVerdict(const AttrView& data) {
   for (AttrReader reader(data); reader.Next();) {
     if (reader.attr().type() != NFTA_DATA_VERDICT) continue;
     Verdict verdict;
-    if (!DecodeVerdict(reader.attr(), &verdict)) throw Malformed("element with an unknown verdict");
+    if (!DecodeVerdict(reader.attr(), &verdict)) throw Malformed("an element has an unknown verdict");
     const std::string name = std::to_string(verdict.code) + " " + verdict.chain;
     const auto [entry, added] = verdict_index_.try_emplace(name, static_cast<uint32_t>(verdicts_.size()));
     if (added) verdicts_.push_back(std::move(verdict));
     return entry->second;
   }
-  throw Malformed("element of a verdict map without a verdict");
+  throw Malformed("an element of a verdict map has no verdict");
 }
 
 void ElementCollector::AddElement(const AttrView& nest) {

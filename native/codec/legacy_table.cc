@@ -35,7 +35,9 @@ const Layout& LayoutFor(uint8_t family) {
   throw Failure::Invalid("family: expected ip or ip6");
 }
 
-Failure NotUnderstood(const char* what) { return Failure("system", std::string("not understood: ") + what, EBADMSG); }
+Failure NotUnderstood(const char* what) {
+  return Failure("system", std::string("unsupported iptables table: ") + what, EBADMSG);
+}
 
 uint16_t Load16(const uint8_t* at) {
   uint16_t value;
@@ -65,18 +67,18 @@ struct EntryView {
   // Returns nothing if the target is an extension.
   std::optional<int32_t> verdict() const {
     if (target_name() != XT_STANDARD_TARGET) return std::nullopt;
-    if (size - target < sizeof(xt_standard_target)) throw NotUnderstood("iptables entry with a verdict cut short");
+    if (size - target < sizeof(xt_standard_target)) throw NotUnderstood("an iptables entry has a truncated verdict");
     return static_cast<int32_t>(Load32(data + target + offsetof(xt_standard_target, verdict)));
   }
 };
 
 // Views the first of the remaining entries.
 EntryView ViewEntry(const Layout& layout, const uint8_t* data, size_t left) {
-  if (left < layout.size) throw NotUnderstood("iptables entry cut short");
+  if (left < layout.size) throw NotUnderstood("an iptables entry is truncated");
   const size_t size = Load16(data + layout.next_offset);
   const size_t target = Load16(data + layout.target_offset);
   if (size > left || target < layout.size || target + sizeof(xt_entry_target) > size) {
-    throw NotUnderstood("iptables entry with a wrong offset");
+    throw NotUnderstood("an iptables entry has a wrong offset");
   }
   return {data, size, target};
 }
@@ -91,7 +93,7 @@ bool IsBase(const LegacyHooks& hooks, size_t hook) { return (hooks.valid & (1U <
 LegacyTable::LegacyTable(uint8_t family, const LegacyHooks& hooks, const uint8_t* data, size_t length)
     : family_(family), hooks_(hooks), data_(data), length_(static_cast<uint32_t>(length)) {
   // Verdicts are offsets, too, and negative verdicts are not jumps.
-  if (length > INT32_MAX) throw NotUnderstood("iptables table of more than 2 GiB");
+  if (length > INT32_MAX) throw NotUnderstood("the iptables table exceeds 2 GiB");
   ReadEntries();
   ReadBaseChains();
   for (uint32_t index = 0; index < entries_.size(); ++index) ReadJump(index);
@@ -116,13 +118,13 @@ void LegacyTable::ReadEntries() {
     entries_.push_back({offset, LegacyEntry::kNoChain, false});
     offset += static_cast<uint32_t>(entry.size);
   }
-  throw NotUnderstood("iptables table without an end");
+  throw NotUnderstood("the iptables table has no end");
 }
 
 uint32_t LegacyTable::IndexOf(uint32_t offset) const {
   const auto found = std::lower_bound(entries_.begin(), entries_.end(), offset,
                                       [](const LegacyEntry& entry, uint32_t wanted) { return entry.offset < wanted; });
-  if (found == entries_.end() || found->offset != offset) throw NotUnderstood("iptables hook at no entry");
+  if (found == entries_.end() || found->offset != offset) throw NotUnderstood("an iptables hook points to no entry");
   return static_cast<uint32_t>(found - entries_.begin());
 }
 
@@ -132,17 +134,18 @@ void LegacyTable::ReadBaseChains() {
   for (size_t hook = 0; hook < kBaseChains.size(); ++hook) {
     if (!IsBase(hooks_, hook)) continue;
     const uint32_t policy = IndexOf(hooks_.underflow[hook]);
-    if (VerdictAt(policy).value_or(0) >= 0) throw NotUnderstood("iptables chain without a policy");
+    if (VerdictAt(policy).value_or(0) >= 0) throw NotUnderstood("an iptables chain has no policy");
     base.push_back({kBaseChains[hook], true, IndexOf(hooks_.entry[hook]), policy + 1});
   }
   std::sort(base.begin(), base.end(), [](const auto& left, const auto& right) { return left.begin < right.begin; });
   uint32_t next = 0;
   for (const LegacyChain& chain : base) {
-    if (chain.begin != next || chain.end <= chain.begin) throw NotUnderstood("iptables table with a hook out of place");
+    if (chain.begin != next || chain.end <= chain.begin)
+      throw NotUnderstood("the iptables table has a hook out of place");
     next = chain.end;
   }
   const auto behind = chains_.empty() ? static_cast<uint32_t>(entries_.size()) : chains_.front().begin;
-  if (next != behind) throw NotUnderstood("iptables table with rules of no chain");
+  if (next != behind) throw NotUnderstood("the iptables table has rules outside of chains");
   base_chains_ = base.size();
   chains_.insert(chains_.begin(), base.begin(), base.end());
 }
@@ -167,7 +170,7 @@ void LegacyTable::ReadJump(uint32_t index) {
       std::lower_bound(chains_.begin() + static_cast<std::ptrdiff_t>(base_chains_), chains_.end(), offset,
                        [this](const LegacyChain& one, uint32_t wanted) { return OffsetOf(one.begin + 1) < wanted; });
   if (chain == chains_.end() || chain->end - chain->begin < 2 || OffsetOf(chain->begin + 1) != offset) {
-    throw NotUnderstood("iptables rule that jumps to no chain");
+    throw NotUnderstood("an iptables rule jumps to no chain");
   }
   entry.to = static_cast<int32_t>(chain - chains_.begin());
 }
@@ -210,7 +213,7 @@ uint32_t CountLegacyRules(uint8_t family, const uint8_t* data, size_t length, st
 // A built-in chain ends with an entry whose verdict is the policy: -NF_DROP - 1 or -NF_ACCEPT - 1.
 bool DecodeLegacyDrop(uint8_t family, const uint8_t* data, size_t length, size_t offset) {
   const Layout& layout = LayoutFor(family);
-  if (offset > length) throw NotUnderstood("iptables entry cut short");
+  if (offset > length) throw NotUnderstood("an iptables entry is truncated");
   return ViewEntry(layout, data + offset, length - offset).verdict() == -NF_DROP - 1;
 }
 

@@ -120,7 +120,7 @@ void DecodeSetAttr(const AttrView& attr, SetDump* dump) {
 namespace {
 
 const nfgenmsg* HeaderOf(const nlmsghdr* message) {
-  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nfgenmsg))) throw Malformed("message shorter than its header");
+  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nfgenmsg))) throw Malformed("the message is shorter than its header");
   return static_cast<const nfgenmsg*>(NLMSG_DATA(message));
 }
 
@@ -267,7 +267,7 @@ GenInfo DecodeGen(const nlmsghdr* message) {
 }
 
 ErrorReply DecodeError(const nlmsghdr* message) {
-  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) throw Malformed("error message too short");
+  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(nlmsgerr))) throw Malformed("an error message is too short");
   nlmsgerr body;
   std::memcpy(&body, NLMSG_DATA(message), sizeof body);
   ErrorReply reply;

@@ -271,7 +271,7 @@ nlmsghdr* BeginMessage(uint8_t* at, uint16_t type, uint16_t flags, uint8_t famil
 
 size_t EncodeOp(const Op& op, uint32_t index, uint32_t seq, uint8_t* at, const uint8_t* limit) {
   // libnftnl writes without checking how much room there is.
-  if (static_cast<size_t>(limit - at) < OpBound(op)) throw Failure::Invalid("batch is larger than computed");
+  if (static_cast<size_t>(limit - at) < OpBound(op)) throw Failure::Invalid("the batch is larger than computed");
   const MessageKind kind = KindOf(op);
   nlmsghdr* message = BeginMessage(at, kind.type, kind.flags, op.ref.family, seq);
   AttrWriter writer(message, limit);

@@ -25,7 +25,7 @@ struct Attr {
   const uint8_t* data = nullptr;
 
   void Want(size_t bytes) const {
-    if (length != bytes) Reject("attribute of another length");
+    if (length != bytes) Reject("an attribute has another length");
   }
   uint8_t U8() const {
     Want(1);
@@ -53,7 +53,7 @@ class Attrs {
   // The attributes of an nfnetlink message.
   explicit Attrs(const nlmsghdr* message) {
     constexpr size_t kHeader = NLMSG_LENGTH(sizeof(nfgenmsg));
-    if (message->nlmsg_len < kHeader) Reject("message shorter than its header");
+    if (message->nlmsg_len < kHeader) Reject("the message is shorter than its header");
     at_ = reinterpret_cast<const uint8_t*>(message) + kHeader;
     left_ = message->nlmsg_len - kHeader;
   }
@@ -61,9 +61,9 @@ class Attrs {
   bool Next() {
     if (left_ == 0) return false;
     nlattr header;
-    if (left_ < sizeof header) Reject("trailing bytes behind the attributes");
+    if (left_ < sizeof header) Reject("trailing bytes follow the attributes");
     std::memcpy(&header, at_, sizeof header);
-    if (header.nla_len < sizeof header || header.nla_len > left_) Reject("attribute length out of bounds");
+    if (header.nla_len < sizeof header || header.nla_len > left_) Reject("an attribute's length is out of bounds");
     attr_.type = header.nla_type & NLA_TYPE_MASK;
     attr_.length = static_cast<uint16_t>(header.nla_len - sizeof header);
     attr_.data = at_ + sizeof header;
@@ -81,7 +81,7 @@ class Attrs {
 };
 
 void DecodeAddress(const Attr& attr, size_t length, uint8_t* into) {
-  if (attr.length != length) Reject("address of another length");
+  if (attr.length != length) Reject("an address has another length");
   std::memcpy(into, attr.data, length);
 }
 
@@ -92,12 +92,12 @@ void DecodeAddresses(const Attr& nest, uint8_t family, uint8_t (*into)[16]) {
     const bool v4 = attr.type == CTA_IP_V4_SRC || attr.type == CTA_IP_V4_DST;
     const bool v6 = attr.type == CTA_IP_V6_SRC || attr.type == CTA_IP_V6_DST;
     if (!v4 && !v6) continue;
-    if (v4 != (family == AF_INET)) Reject("address of another family");
+    if (v4 != (family == AF_INET)) Reject("an address has another family");
     const bool source = attr.type == CTA_IP_V4_SRC || attr.type == CTA_IP_V6_SRC;
     DecodeAddress(attr, v4 ? 4 : 16, into[source ? 0 : 1]);
     found |= source ? 1 : 2;
   }
-  if (found != 3) Reject("tuple without addresses");
+  if (found != 3) Reject("a tuple has no addresses");
 }
 
 void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction) {
@@ -135,7 +135,7 @@ void DecodeProtocol(const Attr& nest, ConntrackRecord* record, size_t direction)
         break;
     }
   }
-  if (!found) Reject("tuple without a protocol");
+  if (!found) Reject("a tuple has no protocol");
 }
 
 // A tuple in the form that the kernel writes for protocols with ports without a zone for one direction. Nearly
@@ -209,7 +209,7 @@ void DecodeTuple(const Attr& nest, ConntrackRecord* record, size_t direction) {
         break;
     }
   }
-  if (found != 3) Reject("tuple without addresses or protocol");
+  if (found != 3) Reject("a tuple has no addresses or no protocol");
 }
 
 void DecodeState(const Attr& nest, ConntrackRecord* record) {
@@ -242,7 +242,7 @@ void DecodeTimestamp(const Attr& nest, ConntrackRecord* record) {
 }
 
 void DecodeLabels(const Attr& attr, ConntrackRecord* record) {
-  if (attr.length > sizeof record->labels) Reject("labels of more than 16 bytes");
+  if (attr.length > sizeof record->labels) Reject("the labels exceed 16 bytes");
   std::memcpy(record->labels, attr.data, attr.length);
   record->parts |= kPartLabels;
 }
@@ -301,7 +301,7 @@ bool DecodeConntrack(const nlmsghdr* message, ConntrackRecord* record) {
         break;
     }
   }
-  if (tuples != 3) Reject("entry without both tuples");
+  if (tuples != 3) Reject("an entry lacks a tuple");
   return true;
 }
 
@@ -317,7 +317,7 @@ ConntrackTotals DecodeConntrackTotals(const nlmsghdr* message) {
       totals.max = attr.U32();
     }
   }
-  if (!found) Reject("statistics without the number of entries");
+  if (!found) Reject("the statistics lack the number of entries");
   return totals;
 }
 

@@ -34,7 +34,8 @@ bool ConntrackReading::Take(const nlmsghdr* message) {
     if (error != 0) throw ConntrackFailure(error);
     return false;
   }
-  if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_CTNETLINK) throw Malformed("not a message of ctnetlink");
+  if (NFNL_SUBSYS_ID(message->nlmsg_type) != NFNL_SUBSYS_CTNETLINK)
+    throw Malformed("the message is not from ctnetlink");
   ++seen_;
   return true;
 }

@@ -82,16 +82,16 @@ uint32_t ConntrackPrefilter::ListOf(const uint8_t* destination) const {
 }
 
 void ConntrackPrefilter::Check() const {
-  if (family_ != AF_INET && family_ != AF_INET6) throw Failure::Invalid("prefilter: not a family");
+  if (family_ != AF_INET && family_ != AF_INET6) throw Failure::Invalid("prefilter: unknown family");
   if (destinations_.size() % DestinationBytes() != 0) throw Failure::Invalid("prefilter: not a list of destinations");
   if (endpoints_.size() % KeyBytes() != 0) throw Failure::Invalid("prefilter: not a list of endpoints");
   if (list_bytes_.size() % sizeof(uint32_t) != 0 || lists_.empty() || lists_.front() != 0 ||
       !std::is_sorted(lists_.begin(), lists_.end()) || lists_.back() != endpoints_.size() / KeyBytes()) {
-    throw Failure::Invalid("prefilter: the lists are not the endpoints");
+    throw Failure::Invalid("prefilter: the lists do not match the endpoints");
   }
   for (size_t at = 0; at < destinations_.size(); at += DestinationBytes()) {
     if (ListOf(destinations_.data() + at) + size_t{1} >= lists_.size())
-      throw Failure::Invalid("prefilter: no such list");
+      throw Failure::Invalid("prefilter: a destination refers to an unknown list");
   }
 }
 

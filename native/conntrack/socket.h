@@ -57,7 +57,7 @@ bool EachConntrackMessage(const uint8_t* at, size_t left, Use use) {
   while (left != 0) {
     const auto* message = reinterpret_cast<const nlmsghdr*>(at);
     if (left < sizeof(nlmsghdr) || message->nlmsg_len < sizeof(nlmsghdr) || message->nlmsg_len > left) {
-      throw Malformed("message length out of bounds");
+      throw Malformed("the message's length is out of bounds");
     }
     if (message->nlmsg_type == NLMSG_OVERRUN) {
       throw Failure("unknown-outcome", "part of the kernel's answer was lost", ENOBUFS);

@@ -42,7 +42,7 @@ class ConntrackTable {
   // Looks up by original tuple.
   std::optional<ConntrackRecord> Lookup(const ConntrackRecord& key);
   void Create(const ConntrackRecord& entry);
-  // Changes by original tuple and id. ENOENT if there is no such entry.
+  // Changes by original tuple and id. ENOENT if the entry does not exist.
   void Change(const ConntrackRecord& key, const ConntrackChange& change);
   // Deletes by original tuple and id.
   ConntrackDeletion Delete(const ConntrackRecords& keys);

@@ -97,7 +97,7 @@ bool JsBatch::Advance(Napi::Env env, std::chrono::steady_clock::time_point deadl
 
 bool JsBatch::Prepare(Napi::Env env, std::chrono::microseconds budget) {
   if (busy_ || state_ == State::Taken || state_ == State::Broken)
-    throw Failure::Invalid("the batch is in use or spent");
+    throw Failure::Invalid("the batch is in use or was already committed");
   busy_ = true;
   try {
     const bool done = Advance(env, std::chrono::steady_clock::now() + budget);
@@ -111,7 +111,7 @@ bool JsBatch::Prepare(Napi::Env env, std::chrono::microseconds budget) {
 }
 
 std::shared_ptr<Batch> JsBatch::Take() {
-  if (state_ != State::Ready) throw Failure::Invalid("the batch is not prepared or spent");
+  if (state_ != State::Ready) throw Failure::Invalid("the batch is not prepared, or was already committed");
   state_ = State::Taken;
   return std::move(batch_);
 }

@@ -133,8 +133,8 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
   layout.counters = OptionalBool(env, batch, "counters", at);
   const napi_value carry = Get(env, object, "carry");
   if (!IsAbsent(env, carry)) op.carried = ReadIndices(env, carry, op.count, Where(where, "carry"));
-  if (!op.carried.empty() && !layout.counters) Where(where, "carry").Fail("the elements have no counters");
-  if (!IsAbsent(env, Get(env, batch, "extras"))) Where(at, "extras").Fail("are read, and cannot be written");
+  if (!op.carried.empty() && !layout.counters) Where(where, "carry").Fail("the set's elements have no counters");
+  if (!IsAbsent(env, Get(env, batch, "extras"))) Where(at, "extras").Fail("cannot be written, only read");
   const napi_value verdicts = Get(env, batch, "verdicts");
   layout.verdict_map = !IsAbsent(env, verdicts);
   if (layout.verdict_map) {
@@ -145,7 +145,7 @@ ElementsOp ReadElements(Napi::Env env, napi_value object, const Where& where, Lo
     if (layout.data_len == 0) {
       layout.verdict_map = false;
     } else if (layout.data_len != 4) {
-      Where(at, "dataLen").Fail("a verdict map has 4 bytes of data");
+      Where(at, "dataLen").Fail("expected 4, because the set is a verdict map");
     }
   }
   parts->bytes = Get(env, batch, "bytes");

@@ -78,12 +78,12 @@ std::string ReadText(Napi::Env env, napi_value value, size_t longest, const Wher
   if (TypeOf(env, value) != napi_string) where.Fail("expected a string");
   size_t length = 0;
   Check(env, napi_get_value_string_utf8(env, value, nullptr, 0, &length));
-  if (length == 0) where.Fail("expected a text that is not empty");
+  if (length == 0) where.Fail("expected a non-empty string");
   if (length > longest) where.Fail("expected at most " + std::to_string(longest) + " bytes");
   std::string text(length + 1, '\0');
   Check(env, napi_get_value_string_utf8(env, value, text.data(), text.size(), &length));
   text.resize(length);
-  if (text.find('\0') != std::string::npos) where.Fail("expected a text without NUL");
+  if (text.find('\0') != std::string::npos) where.Fail("expected a string without NUL");
   return text;
 }
 

@@ -27,7 +27,7 @@ struct RouteRequest {
 
 template <typename Body>
 Body BodyOf(const nlmsghdr* message) {
-  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(Body))) throw Malformed("message shorter than its header");
+  if (message->nlmsg_len < NLMSG_LENGTH(sizeof(Body))) throw Malformed("the message is shorter than its header");
   Body body;
   std::memcpy(&body, NLMSG_DATA(message), sizeof body);
   return body;

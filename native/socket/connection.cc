@@ -119,9 +119,9 @@ Failure TooLarge(size_t limit) {
   const std::string most = ReadFirstLine("/proc/sys/net/core/wmem_max");
   return Failure("too-large",
                  "the batch has more than " + std::to_string(limit) +
-                     " bytes, and the socket's send buffer cannot be raised above that (net.core.wmem_max" +
+                     " bytes, and the socket's send buffer cannot be larger (net.core.wmem_max" +
                      (most.empty() ? "" : " is " + most) +
-                     "; only CAP_NET_ADMIN in the first user namespace may go beyond)",
+                     "; exceeding it needs CAP_NET_ADMIN in the initial user namespace)",
                  EMSGSIZE);
 }
 
@@ -174,9 +174,10 @@ void Connection::CollectReplies(const Batch& batch) {
       },
       &lost);
   if (batch_error == kERestart && batch.options().expect_generation) {
-    throw Failure("stale",
-                  "the ruleset's generation is not the expected " + std::to_string(*batch.options().expect_generation),
-                  kERestart);
+    throw Failure(
+        "stale",
+        "the ruleset's generation differs from the expected " + std::to_string(*batch.options().expect_generation),
+        kERestart);
   }
   if (!faults.empty()) {
     if (faults.size() > kMaxDescribedFaults) {
@@ -194,8 +195,8 @@ void Connection::CollectReplies(const Batch& batch) {
   }
   if (acknowledged) return;
   throw Failure("unknown-outcome",
-                lost ? "the kernel's replies to a batch were lost: read what is in force"
-                     : "the kernel did not answer a batch: read what is in force",
+                lost ? "the kernel's replies to a batch were lost; read the active ruleset"
+                     : "the kernel did not answer a batch; read the active ruleset",
                 lost ? ENOBUFS : 0);
 }
 
@@ -237,7 +238,7 @@ CommitResult Connection::Send(Batch& batch) {
   if (batch.messages() == 0) {
     // Nothing is sent, so no reply would compare the generation.
     if (batch.options().expect_generation && Generation().id != *batch.options().expect_generation) {
-      throw Failure("stale", "the ruleset's generation is not the expected one", kERestart);
+      throw Failure("stale", "the ruleset's generation differs from the expected one", kERestart);
     }
     return result;
   }
@@ -256,7 +257,7 @@ CommitResult Connection::Send(Batch& batch) {
   }
   if (error != 0) {
     NoteError(error);
-    throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes, of which nothing is in force",
+    throw Failure::System("sending a batch of " + std::to_string(batch.size()) + " bytes; no part of it is active",
                           error);
   }
   CollectReplies(batch);
@@ -366,7 +367,7 @@ CommitResult Connection::Commit(Batch& batch) {
   try {
     if (dead_) OpenSocket();
     // Other code may have opened another file under this number, which must not receive the batch.
-    if (!socket_->alive()) throw Failure::System("sending a batch, of which nothing is in force", EBADF);
+    if (!socket_->alive()) throw Failure::System("sending a batch; no part of it is active", EBADF);
     CommitResult result = batch.loud() && !batch.options().dry_run ? SendUnheard(batch) : Send(batch);
     batch.Release();
     return result;
@@ -397,7 +398,7 @@ GenInfo Connection::Generation() const {
         generation = DecodeGen(message);
         found = true;
       });
-  if (!found) throw Failure("no-nftables", "the kernel sent no generation", 0);
+  if (!found) throw Failure("no-nftables", "the kernel did not send a generation", 0);
   // The process in this reply is the one that asks.
   generation.pid.reset();
   generation.name.reset();
@@ -483,7 +484,7 @@ void Connection::Elements(const TableRef& table, const std::string& set, Element
     }
     throw Failure("interrupted",
                   "dump elements: the kernel resized set " + set + " during each of " +
-                      std::to_string(kMaxRestarts + 1) + " readings in a row; read it again",
+                      std::to_string(kMaxRestarts + 1) + " reads in a row; read it again",
                   EINTR);
   } catch (const Failure& failure) {
     if (failure.error() != ENOENT) throw;

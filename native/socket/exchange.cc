@@ -13,10 +13,10 @@ namespace nftp {
 
 Bytes Exchange(const NetNamespace& netns, int protocol, const uint8_t* request, size_t length) {
   nlmsghdr header;
-  if (length < sizeof header) throw Failure::Invalid("request: shorter than a netlink header");
+  if (length < sizeof header) throw Failure::Invalid("request: it is shorter than a netlink header");
   std::memcpy(&header, request, sizeof header);
-  if (header.nlmsg_len != length) throw Failure::Invalid("request: not one whole message");
-  if ((header.nlmsg_flags & NLM_F_REQUEST) == 0) throw Failure::Invalid("request: without NLM_F_REQUEST");
+  if (header.nlmsg_len != length) throw Failure::Invalid("request: expected exactly one message");
+  if ((header.nlmsg_flags & NLM_F_REQUEST) == 0) throw Failure::Invalid("request: the flag NLM_F_REQUEST is missing");
   // Messages must be aligned, wherever the bytes came from.
   Bytes aligned(request, request + length);
   ReadSockets sockets(1, [&netns, protocol] {

@@ -142,8 +142,7 @@ class TableSocket {
   }
 
   Failure TooLarge(uint32_t size) const {
-    return Failure("too-large",
-                   what_ + ": its " + std::to_string((size >> 20) + 1) + " MiB do not fit the memory that is free");
+    return Failure("too-large", what_ + ": its " + std::to_string((size >> 20) + 1) + " MiB exceed the free memory");
   }
 
   static bool Same(const ipt_getinfo& left, const ipt_getinfo& right) {
@@ -227,7 +226,7 @@ LegacyOutcome RemoveLegacyChains(const NetNamespace& netns, const TableRef& tabl
     const ReadTable former = socket.Read(options.most_bytes);
     const LegacyTable parsed(table.family, former.hooks(), former.entries(), former.info.size);
     if (parsed.entries().size() + 1 != former.info.num_entries) {
-      throw Failure("system", "not understood: iptables table of another number of entries", EBADMSG);
+      throw Failure("system", "unsupported iptables table: its number of entries is wrong", EBADMSG);
     }
     LegacyRemoval removal = PlanRemoval(parsed, own);
     LegacyOutcome outcome{removal.chains, removal.jumps, std::move(removal.kept), true, lock.missing()};

@@ -1,4 +1,5 @@
 /** Watches a directory for changes. */
+import { durationText } from "./duration-text.js";
 import { basename, dirname, resolve } from "node:path";
 import { reasonOf } from "./unknown.js";
 
@@ -204,7 +205,7 @@ export class DirectoryWatch {
   #startPolling(directory: string, error: unknown): void {
     if (this.#poll !== undefined || this.#closed) return;
     const reason = reasonOf(error);
-    this.#options.note(`${directory} cannot be watched (${reason}): looking every ${POLL_MS} ms instead`);
+    this.#options.note(`${directory} cannot be watched (${reason}), so it is checked every ${durationText(POLL_MS)}`);
     this.#poll = setInterval(() => this.#options.changed(undefined), POLL_MS);
   }
 }

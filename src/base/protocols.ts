@@ -46,7 +46,7 @@ export function protocolNumber(protocol: string | number): number {
   const known = typeof protocol === "string" ? NUMBERS.get(name) : undefined;
   if (known !== undefined) return known;
   throw new RangeError(
-    `not a protocol: ${protocol}; known are the numbers 0 to 255 and ${[...NUMBERS.keys()].toSorted().join(", ")}`,
+    `unknown protocol ${protocol}; expected a number from 0 to 255 or one of ${[...NUMBERS.keys()].toSorted().join(", ")}`,
   );
 }
 

@@ -202,7 +202,7 @@ export function createGatedServer(
   const server = network.http.createServer({ ...options, highWaterMark: READ_AHEAD }, listener);
   // The gate would never see node:http's own answer, and would wait for it forever.
   server.on("checkExpectation", (_request, response) => {
-    response.writeHead(417, { Connection: "close" }).end("no expectation but 100-continue is met\n");
+    response.writeHead(417, { Connection: "close" }).end("the only supported Expect header is 100-continue\n");
   });
   // node:http accepts any Duplex that is emitted as a connection.
   const [serve] = server.listeners("connection") as ((socket: Duplex) => void)[];

@@ -1,4 +1,5 @@
 import { counted } from "../base/counted.js";
+import { durationText } from "../base/duration-text.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../daemon/control/client.js";
 import { defaultSocketPath } from "../daemon/control/socket-path.js";
@@ -195,24 +196,4 @@ function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: 
   }
   const pending = pendingMs === 0 ? "nothing pending" : `pending for ${durationText(pendingMs)}`;
   return `${inForce ? "active" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
-}
-
-/** Formats a duration with its two largest units, like kubectl: "3d4h", "2h5m", "17s", "250ms". */
-export function durationText(ms: number): string {
-  if (ms < 1000) return `${Math.round(ms)}ms`;
-  const units: readonly (readonly [string, number])[] = [
-    ["d", 86_400_000],
-    ["h", 3_600_000],
-    ["m", 60_000],
-    ["s", 1000],
-  ];
-  const first = units.findIndex(([, size]) => ms >= size);
-  let left = ms;
-  let text = "";
-  for (const [unit, size] of units.slice(first, first + 2)) {
-    const count = Math.floor(left / size);
-    left -= count * size;
-    if (count > 0) text += `${count}${unit}`;
-  }
-  return text;
 }

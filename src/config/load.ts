@@ -109,7 +109,7 @@ function merged(base: unknown, over: unknown): unknown {
 
 function toProblem(issue: z.core.$ZodIssue, value: unknown): ConfigProblem {
   const path = issue.path.map((key) => (typeof key === "number" ? `[${key}]` : `.${String(key)}`)).join("");
-  const message = issue.path.length === 0 ? `is no ${KIND}` : issue.message;
+  const message = issue.path.length === 0 ? `is not a ${KIND}` : issue.message;
   const known = path.replace(/^\./, "");
   if (fieldAt(value, issue.path) === undefined && issue.path.length > 0) {
     return { path: known, message: `is missing: it ${message}` };

@@ -49,8 +49,8 @@ function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): 
     .filter((gate) => !KNOWN_GATES.includes(gate))
     .map((gate) => {
       const guess = closest(gate, KNOWN_GATES);
-      const hint = guess === undefined ? `known are ${KNOWN_GATES.join(", ")}` : `did you mean ${guess}?`;
-      return `${field}: ${gate} is no feature gate that bears on proxying, it has no effect: ${hint}`;
+      const hint = guess === undefined ? `Known gates: ${KNOWN_GATES.join(", ")}` : `Did you mean ${guess}?`;
+      return `${field}: ${gate} has no effect, because no such feature gate concerns proxying. ${hint}`;
     });
 }
 
@@ -64,10 +64,10 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   const pods = parseClusterCIDR(clusterCIDR);
   if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
     warnings.push(
-      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty: traffic of this node's pods cannot be told from other traffic`,
+      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty, so traffic from this node's pods cannot be told from other traffic`,
     );
   } else if (detectLocalMode !== "ClusterCIDR" && "problem" in pods) {
-    warnings.push(`${name("clusterCIDR")}: ${pods.problem}; in mode ${detectLocalMode} it is not used`);
+    warnings.push(`${name("clusterCIDR")}: ${pods.problem}; mode ${detectLocalMode} does not use it`);
   }
   return warnings;
 }
@@ -81,8 +81,8 @@ function loopbackWarnings(
   const allowed = gates[LOCALHOST_NODE_PORTS] ?? true;
   if (allowed || !asksForLocalhost(nodePortAddresses)) return [];
   return [
-    `${name("nodePortAddresses")} has loopback addresses, and ${name("featureGates")} says ${LOCALHOST_NODE_PORTS}=false: ` +
-      "node ports do not answer on them",
+    `${name("nodePortAddresses")} has loopback addresses, but ${name("featureGates")} sets ${LOCALHOST_NODE_PORTS}=false, ` +
+      "so node ports are not reachable on them",
   ];
 }
 
@@ -94,26 +94,26 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
   const unset = (input.nodePortAddresses ?? []).length === 0;
   if (unset) {
     notes.push(
-      `${name("mode")} is not set and means nftables: node ports answer on the node's own IPs; in kube-proxy's iptables mode ` +
-        `they answered on all addresses (${name("nodePortAddresses")}: 0.0.0.0/0 and ::/0 for that)`,
+      `${name("mode")} is not set and means nftables, so node ports are reachable only on the node's own IPs. In kube-proxy's iptables mode ` +
+        `they were reachable on all addresses; for that, set ${name("nodePortAddresses")} to 0.0.0.0/0 and ::/0`,
     );
   }
   const localhost = name("iptables.localhostNodePorts");
   const asked = asksForLocalhost(nodePortAddresses);
   if (takesLocalhostOver(input)) {
     notes.push(
-      `${name("mode")} is not set and ${localhost} is true: node ports answer on 127.0.0.0/8 too, as in kube-proxy's iptables mode ` +
-        `(${localhost}: false for not)`,
+      `${name("mode")} is not set and ${localhost} is true, so node ports are also reachable on 127.0.0.0/8, as in kube-proxy's iptables mode. ` +
+        `To prevent that, set ${localhost} to false`,
     );
   } else if (iptables.localhostNodePorts && !asked && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
     notes.push(
-      `${name("mode")} is not set and means nftables: node ports do not answer on 127.0.0.1, as they did in kube-proxy's ` +
-        `iptables mode (${name("nodePortAddresses")}: primary and localhost for that)`,
+      `${name("mode")} is not set and means nftables, so node ports are not reachable on 127.0.0.1 as they were in kube-proxy's ` +
+        `iptables mode. For that, set ${name("nodePortAddresses")} to primary and localhost`,
     );
   }
   if (iptables.masqueradeAll && !nftables.masqueradeAll) {
     notes.push(
-      `${name("iptables.masqueradeAll")} is true, and is another mode's: set nftables.masqueradeAll to masquerade all traffic to ClusterIPs`,
+      `${name("iptables.masqueradeAll")} is true, but applies to another mode. To masquerade all traffic to ClusterIPs, set nftables.masqueradeAll`,
     );
   }
   return [...notes, ...iptablesNotes(input, effective, name)];
@@ -127,7 +127,7 @@ function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, na
     if (written === undefined || (written === 0 && field !== "masqueradeBit")) return;
     if (iptables[field] === nftables[field]) return;
     notes.push(
-      `${name(`iptables.${field}`)} is ${show(iptables[field])}, and is another mode's: nftables.${field} is ${show(nftables[field])}`,
+      `${name(`iptables.${field}`)} is ${show(iptables[field])}, but applies to another mode; nftables.${field} is ${show(nftables[field])}`,
     );
   };
   differ("masqueradeBit", String);
@@ -139,6 +139,6 @@ function iptablesNotes(input: ConfigInput, { iptables, nftables }: Effective, na
 function loggingNotes({ logging }: ConfigInput, name: FieldNames): string[] {
   if ((logging?.vmodule ?? []).length === 0) return [];
   return [
-    `${name("logging.vmodule")} names source files of kube-proxy, which this program has not: ${name("logging.verbosity")} counts alone`,
+    `${name("logging.vmodule")} names source files of kube-proxy, which this program does not have, so only ${name("logging.verbosity")} is used`,
   ];
 }

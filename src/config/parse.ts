@@ -21,7 +21,7 @@ export function parseText(text: string, file: string, repeated: ConfigProblem[])
     uniqueKeys: (a, b) => {
       if (isScalar(a) && isScalar(b) && a.value === b.value && a.value !== "<<") {
         const { line } = lines.linePos(b.range[0]);
-        repeated.push({ path: String(b.value), message: `is written twice (line ${line}): the last one counts` });
+        repeated.push({ path: String(b.value), message: `is set twice (line ${line}); the last value is used` });
       }
       return false;
     },
@@ -38,7 +38,7 @@ export function parseText(text: string, file: string, repeated: ConfigProblem[])
   const values = list.map((document): unknown => document.toJS()).filter((value) => value !== null);
   if (values.length === 1) return withoutNulls(values[0]);
   const message =
-    values.length === 0 ? `is empty: a ${KIND} is expected` : `holds ${values.length} documents: one is expected`;
+    values.length === 0 ? `is empty; expected a ${KIND}` : `contains ${values.length} documents; expected one`;
   throw new ConfigError(file, [{ path: "", message }]);
 }
 

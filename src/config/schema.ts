@@ -65,7 +65,8 @@ export const configSchema = z.looseObject({
   showHiddenMetricsForVersion: string.regex(/^(\d+\.\d+)?$/, 'must be a version such as "1.35"').optional(),
   mode: z
     .literal(["", "nftables"], {
-      error: (issue) => `${JSON.stringify(issue.input)} is another proxier's: set mode to "nftables", or leave it out`,
+      error: (issue) =>
+        `${JSON.stringify(issue.input)} is a mode of another proxier. Set mode to "nftables", or remove it`,
     })
     .optional(),
   iptables: section({

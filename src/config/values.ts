@@ -95,7 +95,7 @@ function nodePortAddressProblem(entry: string): string {
     .join(", ")} or "${NODE_PORT_WORDS.at(-1)}"`;
   const address = parseAddress(entry);
   if (address !== undefined) {
-    return `${written} is an address, and must be ${forms}: did you mean ${address}/${address.includes(":") ? 128 : 32}?`;
+    return `${written} is an address, not ${forms}: did you mean ${address}/${address.includes(":") ? 128 : 32}?`;
   }
   const guess = closest(entry, NODE_PORT_WORDS);
   return `${written} must be ${forms}${guess === undefined ? "" : `: did you mean "${guess}"?`}`;
@@ -125,7 +125,7 @@ export function parseClusterCIDR(text: string): { readonly cidrs: readonly strin
     const written = JSON.stringify(part.trim());
     if (prefix === undefined) return { problem: `${written} is not a CIDR` };
     if (found.some((other) => other.includes(":") === (prefix.family === "ip6"))) {
-      return { problem: `${written} is a second CIDR of its family` };
+      return { problem: `${written} is a second CIDR of the same family` };
     }
     found.push(prefix.text);
   }

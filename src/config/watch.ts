@@ -114,7 +114,7 @@ class ConfigWatch {
     } catch (error) {
       const reason = reasonOf(error);
       if (this.#seen !== undefined && !this.#closed) {
-        this.#options.onNote(`configuration file unreadable (${reason}); keeping the configuration in use`);
+        this.#options.onNote(`configuration file unreadable (${reason}); keeping the current configuration`);
       }
       return undefined;
     }

@@ -49,7 +49,9 @@ export async function reconcileOnce(options: ConntrackOptions): Promise<() => Pr
   const { service, close } = opened;
   return async () => {
     if (!(await service.settled(ONCE_MS))) {
-      options.log.warn("stale entries could not all be looked for: what is left of them stays until it times out");
+      options.log.warn(
+        "some stale connection tracking entries may remain until they time out, because the search did not end in time",
+      );
     }
     await close();
   };
@@ -65,7 +67,7 @@ async function open(
   } catch (error) {
     log.warn(
       { err: error },
-      "connection tracking cannot be read: stale connections of services stay until they time out",
+      "connection tracking cannot be read, so stale connections of services stay until they time out",
     );
     return undefined;
   }

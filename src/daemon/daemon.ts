@@ -100,7 +100,8 @@ class Daemon {
 
   async #listen(pages: { configz: unknown; flagz: string }, events: EventRecorder): Promise<void> {
     const { config, nodeName, log, version } = this.#options;
-    const page: HttpHandler = (request) => this.#page?.(request) ?? textReply(503, "starting: see the log\n");
+    const page: HttpHandler = (request) =>
+      this.#page?.(request) ?? textReply(503, "the program is starting; see the log\n");
     const shared = { config, nodeName, events, log, version, pages };
     const options = { ...shared, statusPage: showsPage(this.#options) ? page : undefined };
     this.#listeners = configuredListeners(options, this.#observation);

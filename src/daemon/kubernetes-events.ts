@@ -24,7 +24,7 @@ export class KubernetesEvents implements ProxierObserver {
   quarantined({ family, service, reason }: QuarantineReport): void {
     const { namespace, service: name } = serviceFields(service);
     const uid = this.#uidOf(service);
-    const note = `node ${this.#node.name} does not serve its ${FAMILY_NAMES[family]} addresses as the Service now says: ${reason}`;
+    const note = `node ${this.#node.name} does not serve the current ${FAMILY_NAMES[family]} configuration of this Service: ${reason}`;
     this.#events.record(
       { kind: "Service", namespace, name, uid: uid || undefined },
       { type: "Warning", reason: "ServiceNotProgrammed", action: "Program", note },

@@ -21,8 +21,8 @@ const FOLLOW_UPS = 5;
 /** Wait after a write that the kernel rejected, ms. The table may then be written from scratch. */
 const RETRY_MS = 100;
 
-const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the tables in force";
-const HINT = "complete what is named, or use --allow-incomplete";
+const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the active tables";
+const HINT = "correct the named files and objects, or use `--allow-incomplete`";
 
 export type OnceOptions = Pick<
   DaemonOptions,
@@ -103,7 +103,7 @@ async function writeReading(proxier: Proxier, options: OnceOptions): Promise<Onc
   const counts = families.map((family) => [family, proxier.model.counts(family)] as const);
   const fields = { ...Object.fromEntries(counts), ignored, ...(quarantined > 0 && { quarantined }) };
   const code = quarantined > 0 || (ignored > 0 && !allowIncomplete) ? 1 : 0;
-  return { code, say: () => log.info(fields, "rules in force") };
+  return { code, say: () => log.info(fields, "rules active") };
 }
 
 /** @returns `quarantined`: number of services that the kernel rejects in some family. */

@@ -1,4 +1,5 @@
 /** Problems that parts of the daemon report for `status`. Nothing is stored; parts are asked on request. */
+import { durationText } from "../base/duration-text.js";
 import { counted } from "../base/counted.js";
 import type { ApiStatus, StatusProblem } from "../observe/status-report.js";
 import type { Flowtable } from "../flowtable/flowtable.js";
@@ -14,10 +15,11 @@ const NAMED = 10;
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {
   return source.health.failures.map(({ message, reason, hint, ms }) => {
-    const what = `${message} (${server}, for ${Math.round(ms / 1000)} s): ${reason}`;
+    const what = `${message} (${server}, for ${durationText(ms)}): ${reason}`;
     return {
       what,
-      remedy: hint ?? "is the API server up, and can this node reach it? What was last heard of stays in force",
+      remedy:
+        hint ?? "check that the API server is up, and that this node reaches it. The last known state stays active",
     };
   });
 }
@@ -35,51 +37,66 @@ export function manifestProblems(source: Pick<ManifestSource, "problems">): Stat
     const stays = served === "last" ? "; its last good version is served" : "";
     return {
       what: `manifest ${place}: ${of}${reason}${stays}`,
-      remedy: remedy ?? "correct it; `nft-proxier validate` shows all",
+      remedy: remedy ?? "correct it; `nft-proxier validate` shows all problems",
     };
   });
-  return few(problems, ["manifest has a problem", "manifests have problems"], "`nft-proxier validate` shows all");
+  return few(
+    problems,
+    ["manifest has a problem", "manifests have problems"],
+    "`nft-proxier validate` shows all problems",
+  );
 }
 
 export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting">, nodeName: string): StatusProblem[] {
   const { missing, waiting } = gate;
   if (missing === undefined) return [];
   const what = missing === "addresses" ? "address" : "podCIDRs";
-  const then = waiting ? "nothing is written before it has, for a while" : "node ports answer on all local addresses";
+  const then = waiting ? "no rules are written yet" : "node ports are reachable on all local addresses";
   const remedy =
-    missing === "addresses" ? "--hostname-override, or bindAddress" : "a controller that allocates podCIDRs";
+    missing === "addresses"
+      ? "check `--hostname-override`, or set bindAddress"
+      : "check the controller that allocates podCIDRs";
   return [
-    { what: `Node ${nodeName} has no ${what}: ${then}`, remedy: `kubectl get node ${nodeName} -o wide; ${remedy}` },
+    {
+      what: `Node ${nodeName} has no ${what}, so ${then}`,
+      remedy: `run \`kubectl get node ${nodeName} -o wide\`; ${remedy}`,
+    },
   ];
 }
 
 export function listenerProblems(listeners: readonly Pick<Listener, "failure">[]): StatusProblem[] {
   return listeners.flatMap(({ failure }) =>
-    failure === undefined ? [] : [{ what: failure, remedy: "ss -ltnp shows who has it; retried every 5 s" }],
+    failure === undefined
+      ? []
+      : [{ what: failure, remedy: "`ss -ltnp` shows which program uses it; retried every 5s" }],
   );
 }
 
 export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): StatusProblem[] {
   const problems = Array.from(health.failures(), ({ service, reason }) => ({
     what: `health check of ${service}: ${reason}`,
-    remedy: "load balancers take this node for one without its endpoints; ss -ltnp shows who has the port; retried",
+    remedy:
+      "load balancers treat this node as one without endpoints of the service. `ss -ltnp` shows which program uses the port; retried",
   }));
-  return few(problems, ["health check has a problem", "health checks have problems"], "the log names each");
+  return few(problems, ["health check has a problem", "health checks have problems"], "the log has each of them");
 }
 
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
   if (returned.length === 0) return [];
-  const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}): it runs on this node, or ended after our start`;
-  const remedy = "end kube-proxy on this node; what it leaves is removed when nft-proxier starts again";
+  const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}), so it runs on this node, or ended after our start`;
+  const remedy = "end kube-proxy on this node, then restart nft-proxier, which removes those rules";
   return [{ what, remedy }];
 }
 
 export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "failures">): StatusProblem[] {
-  const stay = "connections go through the rules";
+  const stay = "connections use the rules";
   const { unsupported } = flowtable;
   if (unsupported !== undefined)
     return [
-      { what: `no flowtable: ${unsupported}`, remedy: `${stay}; remove --flowtable, or use a kernel that has them` },
+      {
+        what: `no flowtable: ${unsupported}`,
+        remedy: `${stay}; remove \`--flowtable\`, or use a kernel with flowtables`,
+      },
     ];
   const problems = flowtable
     .failures()
@@ -87,7 +104,7 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
   return few(
     problems,
     ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],
-    "the log names each",
+    "the log has each of them",
   );
 }
 

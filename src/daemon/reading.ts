@@ -144,7 +144,7 @@ export class ReadingGate implements ObjectSink {
     const tableActive = await this.#options.tableActive().catch(() => true);
     if (this.#state !== "waiting") return;
     if (tableActive) return this.#checkLater();
-    this.#options.log.warn("tables deleted by another process; serving what can be read of the manifests");
+    this.#options.log.warn("another process deleted the tables; serving what can be read of the manifests");
     this.#open();
     this.#sink.flush();
   }
@@ -170,5 +170,5 @@ export class ReadingGate implements ObjectSink {
 }
 
 const INCOMPLETE = "manifests incomplete; serving what can be read";
-const WAITING = "manifests incomplete; keeping the tables in force";
-const HINT = "complete what is named, or start with --allow-incomplete";
+const WAITING = "manifests incomplete; keeping the active tables";
+const HINT = "correct the named files and objects, or start with `--allow-incomplete`";

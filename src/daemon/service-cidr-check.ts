@@ -73,7 +73,7 @@ export class ServiceCIDRCheck implements ProxierObserver {
       const said = overlaps.join("\n");
       if (said === this.#said) return;
       this.#said = said;
-      if (overlaps.length === 0) return log.info("no ServiceCIDR overlaps another network any more");
+      if (overlaps.length === 0) return log.info("ServiceCIDRs no longer overlap other networks");
       const fields = { overlaps: overlaps.slice(0, MOST_NAMED), total: overlaps.length, hint: OVERLAP_REMEDY };
       log.warn(fields, `a ServiceCIDR overlaps other networks: ${OVERLAP_EFFECT}`);
     } catch (error) {

@@ -41,7 +41,7 @@ export class StatusLog implements ProxierObserver {
     if (this.#active.size < families.length) return;
     this.#said = true;
     const perFamily = families.map((each) => [each, { ...this.#served(each), ...this.#active.get(each) }] as const);
-    log.info({ version, kernel: release(), uptimeMs: uptimeMs(), ...Object.fromEntries(perFamily) }, "rules in force");
+    log.info({ version, kernel: release(), uptimeMs: uptimeMs(), ...Object.fromEntries(perFamily) }, "rules active");
   }
 
   quarantined({ family, service }: QuarantineReport): void {

@@ -45,7 +45,7 @@ const COALESCE_MS = 100;
 const CHECK_INTERVAL_MS = 60_000;
 const FIRST_RETRY_MS = 200;
 const LONGEST_RETRY_MS = 60_000;
-const WITHOUT = "connections stay in the rules";
+const WITHOUT = "connections use the rules";
 
 /** The kernel's answers to a flowtable without devices if it was built without flowtables (nft_flowtable_type_get). */
 const UNSUPPORTED: readonly (string | undefined)[] = ["ENOENT", "EOPNOTSUPP"];
@@ -173,11 +173,11 @@ export class Flowtable {
     } catch (error) {
       if (!(error instanceof KernelError) || error.code !== "refused" || !UNSUPPORTED.includes(errnoOf(error)))
         throw error;
-      this.#giveUp("this kernel was built without them (CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD)");
+      this.#giveUp("this kernel was built without flowtables (CONFIG_NF_FLOW_TABLE_INET, CONFIG_NFT_FLOW_OFFLOAD)");
       await removeFlowtable(kernel, log);
       return undefined;
     }
-    log.info({ table: FLOWTABLE_REF.table, interfaces }, "flowtable made");
+    log.info({ table: FLOWTABLE_REF.table, interfaces }, "flowtable created");
     return (this.#devices = new Map());
   }
 
@@ -226,7 +226,7 @@ export class Flowtable {
 
   #settle(): void {
     if (this.#unsupported !== undefined) return;
-    if (this.#failure !== undefined) this.#options.log.info("the flowtable is kept again");
+    if (this.#failure !== undefined) this.#options.log.info("the flowtable is up to date again");
     this.#failure = undefined;
     if (this.#refused.size > 0) this.#runIn(this.#backoff.next());
     else this.#backoff.reset();
@@ -239,7 +239,7 @@ export class Flowtable {
     const retryMs = this.#backoff.next();
     onFailure?.();
     const level = this.#failure === undefined ? "warn" : "debug";
-    log[level]({ err: error, retryMs }, "keeping the flowtable failed; retrying");
+    log[level]({ err: error, retryMs }, "updating the flowtable failed; retrying");
     this.#failure = error instanceof Error ? error.message : String(error);
     if (!(error instanceof KernelError) || error.details.action === "commit") this.#devices = undefined;
     this.#runIn(retryMs);
@@ -269,11 +269,11 @@ export class Flowtable {
     try {
       const rules = await kernel.rules(FLOWTABLE_REF, OFFLOAD_CHAIN);
       if (rules.some(({ exprs }) => exprs.some(({ type }) => type === "flow_offload"))) return;
-      log.warn({ table: FLOWTABLE_REF.table }, "another process removed the flowtable; making it again");
+      log.warn({ table: FLOWTABLE_REF.table }, "another process removed the flowtable; creating it again");
       this.#devices = undefined;
       await this.#run();
     } catch (error) {
-      if (!this.#closed) log.debug({ err: error }, "looking for the flowtable failed");
+      if (!this.#closed) log.debug({ err: error }, "checking the flowtable failed");
     }
   }
 }
@@ -281,9 +281,9 @@ export class Flowtable {
 /** Why connections would be treated differently than in the rules. */
 function unfitness(kernelRelease: string): string | undefined {
   if (!isKernelAtLeast(kernelRelease, SINCE))
-    return `before Linux ${SINCE.join(".")} connections in a flowtable cannot be reset, and this is ${kernelRelease}`;
+    return `connections in a flowtable cannot be reset before Linux ${SINCE.join(".")}, and this is Linux ${kernelRelease}`;
   if (isKernelAtLeast(kernelRelease, UNTIL))
-    return `from Linux ${UNTIL.join(".")} on the end of connections in a flowtable is not tracked, and this is ${kernelRelease}`;
+    return `from Linux ${UNTIL.join(".")} on, the end of connections in a flowtable is not tracked, and this is Linux ${kernelRelease}`;
   return undefined;
 }
 
@@ -300,7 +300,7 @@ export async function removeFlowtable(
     log.info({ table: FLOWTABLE_REF.table }, "flowtable removed");
     return true;
   } catch (error) {
-    log.error({ table: FLOWTABLE_REF.table, err: error }, "the flowtable could not be removed");
+    log.error({ table: FLOWTABLE_REF.table, err: error }, "removing the flowtable failed");
     return false;
   }
 }

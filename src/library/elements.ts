@@ -39,7 +39,10 @@ export interface SetFate {
 /** Returns the elements of a handle's set. Throws TableError if the set is no longer declared. */
 function living(elements: ElementSet, fate: SetFate): ElementSet {
   if (fate.gone === undefined) return elements;
-  throw new TableError("invalid", `set ${elements.spec.set} was ${fate.gone}: use what Table.set returned last`);
+  throw new TableError(
+    "invalid",
+    `set ${elements.spec.set} was ${fate.gone}. Use the last return value of Table.set()`,
+  );
 }
 
 /** A set that packets fill through rules (`update`). The program only declares it. */
@@ -112,7 +115,7 @@ abstract class Keyed<Key extends readonly FieldType[]> {
     if (timeoutMs !== undefined || options.timeoutMs === undefined) return options.timeoutMs;
     throw new FieldError(
       `set ${set}, options, timeoutMs`,
-      "a set that has timeoutMs itself, be it 0",
+      "a set that was declared with timeoutMs (0 is enough)",
       options.timeoutMs,
     );
   }

@@ -90,13 +90,13 @@ export class InsertedRules {
     this.#clock = clock ?? { now: () => performance.now() };
     checkComment("owner mark", `${ownerMark}:${"x".repeat(HASH_CHARACTERS)}`);
     if (ownerMark === "" || /[\s:]/.test(ownerMark))
-      throw new RangeError(`owner mark ${JSON.stringify(ownerMark)}: neither spaces nor colons`);
+      throw new RangeError(`owner mark ${JSON.stringify(ownerMark)} must not be empty or contain spaces or colons`);
   }
 
   /** Desires exactly these rules at that end of the chain. Throws TableError "busy" while an apply runs. */
   set(insertion: Insertion): void {
     if (this.#applies > 0)
-      throw new TableError("busy", "insertions cannot be changed while apply() runs: await it first");
+      throw new TableError("busy", "insertions cannot be changed while apply() runs. Await it first");
     checkName("table", insertion.table);
     checkName("chain", insertion.chain);
     const foreign = this.#foreignChain(insertion, insertion.chain);

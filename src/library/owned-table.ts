@@ -150,7 +150,7 @@ export class Table {
       checkRule(where, rule, desired.family);
       return fullRule(where, rule);
     });
-    if (this.#inserted === undefined) throw new TypeError("insertions need the option ownerMark");
+    if (this.#inserted === undefined) throw new TypeError("insertions() needs the option ownerMark");
     this.#engine.checkChangeable();
     this.#inserted.set({ ...desired, rules });
   }

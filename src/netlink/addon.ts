@@ -39,8 +39,8 @@ function findAddon(): string {
 }
 
 const BUNDLED =
-  "the addon nft_proxier.node is not beside this code, which a bundler has moved: declare nft-proxier/table and nft-proxier/conntrack as external, " +
-  "or set the environment variable NFT_PROXIER_ADDON to the path of the addon in the installed package";
+  "the addon nft_proxier.node is not next to this code, because a bundler moved the code. Declare nft-proxier/table and nft-proxier/conntrack as external, " +
+  "or set the environment variable NFT_PROXIER_ADDON to the addon's path in the installed package";
 
 /** Returns the platform's name in deploy/package/prebuild.ts, such as "linux-x64-glibc". */
 function platformName(): string {
@@ -63,14 +63,14 @@ function explain(addon: string, error: unknown): string {
     const moved = isCheckout
       ? ""
       : " or, if a bundler has moved this code, declare nft-proxier as external or set NFT_PROXIER_ADDON";
-    return `${addon} is not there, and no prebuilt addon for ${platformName()}: ${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
+    return `${addon} does not exist, and there is no prebuilt addon for ${platformName()}: ${build} (needs a C++ compiler, make, python3, libnftnl-dev and libmnl-dev)${moved}`;
   }
   const library = /(lib(?:nftnl|mnl)\.so[.\d]*)/.exec(reason);
   if (library !== null) {
     return `${library[1]} is missing: run \`apt-get install libnftnl11 libmnl0\``;
   }
   if (/NODE_MODULE_VERSION|invalid ELF header|wrong ELF class|Exec format/.test(reason)) {
-    return `${addon} was built for another Node or machine (this is Node ${process.version}, ${process.arch}): ${rebuild}`;
+    return `${addon} was built for another Node version or machine (this is Node ${process.version}, ${process.arch}): ${rebuild}`;
   }
   return `${addon}: ${reason}; ${rebuild}`;
 }
@@ -83,7 +83,7 @@ const loaded = new Map<string, NativeAddon>();
  */
 export function loadAddon(given: string | undefined = process.env["NFT_PROXIER_ADDON"]): NativeAddon {
   if (process.platform !== "linux") {
-    throw new KernelError("addon", `nf_tables is a part of Linux; this is ${process.platform}`, {
+    throw new KernelError("addon", `nf_tables exists only on Linux, and this is ${process.platform}`, {
       action: "load addon",
     });
   }

@@ -62,7 +62,7 @@ export function text(value: string): Uint8Array {
 /** Encodes an attribute, padded. Throws RangeError beyond 65,535 bytes. */
 export function attribute(type: number, data: Uint8Array): Uint8Array {
   const length = ATTRIBUTE_HEADER + data.length;
-  if (length > 0xffff) throw new RangeError(`attribute ${type} of ${data.length} bytes`);
+  if (length > 0xffff) throw new RangeError(`attribute ${type} is too long: ${data.length} bytes`);
   const bytes = new Uint8Array(padded(length));
   viewOf(bytes).setUint16(0, length, LITTLE);
   viewOf(bytes).setUint16(2, type, LITTLE);
@@ -136,7 +136,7 @@ export function decodeReplies(bytes: Uint8Array, headerLength: number): Reply[] 
   for (let at = 0; at < bytes.length;) {
     const left = bytes.length - at;
     const length = left < HEADER ? 0 : view.getUint32(at, LITTLE);
-    if (length < HEADER + headerLength || length > left) throw malformed("message length out of bounds");
+    if (length < HEADER + headerLength || length > left) throw malformed("the message's length is out of bounds");
     const body = bytes.subarray(at + HEADER, at + length);
     replies.push({
       type: view.getUint16(at + 4, LITTLE),
@@ -155,7 +155,7 @@ export function decodeAttributes(bytes: Uint8Array): Attributes {
   for (let at = 0; at < bytes.length;) {
     const left = bytes.length - at;
     const length = left < ATTRIBUTE_HEADER ? 0 : view.getUint16(at, LITTLE);
-    if (length < ATTRIBUTE_HEADER || length > left) throw malformed("attribute length out of bounds");
+    if (length < ATTRIBUTE_HEADER || length > left) throw malformed("an attribute's length is out of bounds");
     const type = view.getUint16(at + 2, LITTLE) & ~(NESTED | NETWORK_ORDER);
     const data = bytes.subarray(at + ATTRIBUTE_HEADER, at + length);
     const before = found.get(type);
@@ -211,7 +211,7 @@ function readNumber(data: Uint8Array, little: boolean, where: number): number {
     case 4:
       return view.getUint32(0, little);
     default:
-      throw malformed(`attribute ${where} is no number`);
+      throw malformed(`attribute ${where} is not a number`);
   }
 }
 

@@ -149,7 +149,10 @@ export function nodePortAddresses(
   const unknown = `no ${version} address of this node is known`;
   if (cidrs.length === 0) {
     if (primary !== undefined) return { addresses: "all" };
-    return { addresses: "all", warning: `${unknown}: node ports answer on all of its local addresses of that family` };
+    return {
+      addresses: "all",
+      warning: `${unknown}, so node ports are reachable on all of its local ${version} addresses`,
+    };
   }
   const loopback = cidrs.filter(isLoopbackCIDR);
   const { warning: problem, ...localhost } = localhostOf(config, { family, nets: loopback, nodeIP, local });
@@ -162,11 +165,13 @@ export function nodePortAddresses(
   const inside = own.filter((address) => networks.some((network) => prefixContains(network, address)));
   const addresses = [...new Set(inside)].sort();
   if (addresses.length === 0 && others.length > 0) {
-    const warning = `no interface has an address inside ${others.join(", ")}: node ports answer on no ${version} address`;
-    return { addresses, ...localhost, warning: "localhost" in localhost ? `${warning} but loopback` : warning };
+    const warning = `no interface has an address inside ${others.join(", ")}, so node ports are not reachable on any ${version} address`;
+    return { addresses, ...localhost, warning: "localhost" in localhost ? `${warning} except loopback` : warning };
   }
   const missing =
-    primary === undefined ? `${unknown}: node ports answer on no other ${version} address than loopback` : undefined;
+    primary === undefined
+      ? `${unknown}, so node ports are not reachable on any ${version} address except loopback`
+      : undefined;
   const warning = problem ?? (addresses.length === 0 ? missing : undefined);
   return { addresses, ...localhost, warning };
 }
@@ -199,7 +204,7 @@ function localhostOf(
   const source = own.includes(nodeIP) ? nodeIP : own.toSorted()[0];
   if (source === undefined) {
     return {
-      warning: `node ports do not answer on ${nets.join(", ")}: no interface has an address to route their packets with`,
+      warning: `node ports are not reachable on ${nets.join(", ")}, because no interface has an address that can be the source of their packets`,
     };
   }
   return { localhost: { nets, source } };

@@ -47,7 +47,7 @@ export interface KernelFamilies {
  */
 export function kernelFamilies(proc = "/proc"): KernelFamilies {
   const interfaces = join(proc, "net/if_inet6");
-  if (!existsSync(interfaces)) return { families: ["ip"], noIPv6: `there is no ${interfaces}` };
+  if (!existsSync(interfaces)) return { families: ["ip"], noIPv6: `${interfaces} does not exist` };
   try {
     const disabled = readFileSync(join(proc, "sys/net/ipv6/conf/all/disable_ipv6"), "utf8").trim();
     // Any value but 0 disables IPv6.
@@ -82,7 +82,7 @@ const isDual = (cidrs: readonly string[]): boolean =>
 export function checkFamilies(config: ProxyConfig, facts: NodeFacts, kernel: KernelFamilies): FamilyCheck {
   const { primary, podCIDRs } = facts;
   if (!kernel.families.includes(primary)) {
-    const reason = `this node's primary address family is ${FAMILY_NAMES[primary]}, which its kernel does not have`;
+    const reason = `this node's primary address family is ${FAMILY_NAMES[primary]}, which its kernel does not support`;
     const why = kernel.noIPv6 === undefined ? "" : ` (${kernel.noIPv6})`;
     return { fatal: new NodeError("primary-family", reason + why), warnings: [], notes: [] };
   }
@@ -122,20 +122,20 @@ function nodePortWarnings(config: ProxyConfig, { primary, podCIDRs }: NodeFacts)
   const other: IpFamily = primary === "ip" ? "ip6" : "ip";
   const dual = [config.clusterCIDRs, cidrs, podCIDRs].some(isDual);
   const everywhere = (family: IpFamily): string =>
-    `node ports answer on all local ${FAMILY_NAMES[family]} addresses, as nodePortAddresses has none of that family`;
-  if (cidrs.length === 0) return ["nodePortAddresses is empty: node ports answer on all local addresses"];
-  if (dual && only(primary, cidrs)) return [`the cluster appears to be dual-stack: ${everywhere(other)}`];
-  if (only(other, cidrs)) return [`this node's primary family is ${FAMILY_NAMES[primary]}: ${everywhere(primary)}`];
+    `node ports are reachable on all local ${FAMILY_NAMES[family]} addresses, because nodePortAddresses has none of that family`;
+  if (cidrs.length === 0) return ["nodePortAddresses is empty, so node ports are reachable on all local addresses"];
+  if (dual && only(primary, cidrs)) return [`the cluster appears to be dual-stack, but ${everywhere(other)}`];
+  if (only(other, cidrs)) return [`this node's primary family is ${FAMILY_NAMES[primary]}, but ${everywhere(primary)}`];
   return [];
 }
 
 function detectorNotes(config: ProxyConfig, facts: NodeFacts): string[] {
   const { detectLocalMode } = config;
   if (localDetector(config, facts, facts.primary).kind !== "none") return [];
-  const missing = detectLocalMode === "NodeCIDR" ? "the Node has no podCIDR" : "clusterCIDR has none";
+  const missing = detectLocalMode === "NodeCIDR" ? "the Node's podCIDRs have" : "clusterCIDR has";
   const family = FAMILY_NAMES[facts.primary];
   return [
-    `detectLocalMode is ${detectLocalMode}, but ${missing} of ${family}: no ${family} traffic is known as a pod's`,
+    `detectLocalMode is ${detectLocalMode}, but ${missing} no ${family} network, so no ${family} traffic is recognised as traffic from pods`,
   ];
 }
 

@@ -53,12 +53,12 @@ const FIREWALL_HINT =
   "connections to services fail unless this firewall accepts them. kube-proxy's iptables mode accepted some of them there; its nftables " +
   "mode and this program do not. If services do not work, run the command on this node, and add it to the firewall's configuration";
 const BRIDGE_HINT =
-  "a pod that calls a service whose endpoint is on its own bridge gets no answer: run the command on this node if pods are on this bridge";
+  "a pod gets no answer from a service whose endpoint is on the pod's own bridge. If pods use this bridge, run the command on this node";
 
 /** @param acceptsNone no rule of the chain accepts packets, so its policy drops all of them. */
 export function droppingText({ family, table, chain }: DroppingChain, acceptsNone: boolean): string {
   const what = `chain ${chain} of table ${family} ${table} drops forwarded packets by policy`;
-  return acceptsNone ? `${what}, and has no rule that accepts any: packets to services are not passed on` : what;
+  return acceptsNone ? `${what}, and has no rule that accepts any, so packets to services are not forwarded` : what;
 }
 
 export function keptRemedy(command: string): string {
@@ -73,13 +73,13 @@ export async function reportForwarding(options: ForwardingOptions): Promise<void
   const { log } = options;
   try {
     for (const { hasRules: _, ...chain } of await findDroppingChains(options)) {
-      log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "firewall found that drops forwarded packets");
+      log.warn({ ...chain, policy: "drop", hint: FIREWALL_HINT }, "a firewall drops forwarded packets");
     }
     for (const bridge of await findSkippingBridges(options)) {
-      log.warn({ ...bridge, hint: BRIDGE_HINT }, "bridge found whose packets skip this node's rules");
+      log.warn({ ...bridge, hint: BRIDGE_HINT }, "packets on a bridge skip this node's rules");
     }
   } catch (error) {
-    log.warn({ err: error }, "looking for firewalls failed");
+    log.warn({ err: error }, "checking for firewalls failed");
   }
 }
 

@@ -16,7 +16,7 @@ export function isKernelAtLeast(kernelRelease: string, [wantMajor, wantMinor]: V
 export function oldKernelWarning(kernelRelease = release()): string | undefined {
   if (isKernelAtLeast(kernelRelease, OLDEST_TESTED)) return undefined;
   return (
-    `Linux ${kernelRelease} is older than ${OLDEST_TESTED.join(".")}, the oldest that this program is tested on; ` +
-    "where the kernel refuses the table, the log says which part: then this node needs a later kernel"
+    `Linux ${kernelRelease} is older than ${OLDEST_TESTED.join(".")}, the oldest tested release. ` +
+    "If the kernel refuses the table, the log names the refused part, and this node needs a later kernel"
   );
 }

@@ -141,7 +141,12 @@ export class NodeGate implements ObjectSink {
     const now = podCIDRsOf(node);
     if (String(now) === String(this.#podCIDRs)) return true;
     const change = `from ${describe(this.#podCIDRs)} to ${describe(now)}`;
-    this.#fail(new NodeError("pod-cidrs-changed", `this node's podCIDRs changed ${change}: a new start follows them`));
+    this.#fail(
+      new NodeError(
+        "pod-cidrs-changed",
+        `this node's podCIDRs changed ${change}. Only a restart can follow the change`,
+      ),
+    );
     return false;
   }
 
@@ -184,9 +189,9 @@ export class NodeGate implements ObjectSink {
     }
     if (!this.#byNodeCIDR || podCIDRsOf(this.#node).length > 0) return false;
     this.#waitFor("podCIDRs", POD_CIDRS_MS, () => {
-      const missing = this.#node === undefined ? "there is no such Node" : "its Node object has none";
-      const hint = "detectLocalMode NodeCIDR needs a controller that allocates them";
-      this.#fail(new NodeError("pod-cidrs-timeout", `no podCIDRs for node ${nodeName}: ${missing}; ${hint}`));
+      const missing = this.#node === undefined ? "the Node does not exist" : "the Node has none";
+      const hint = "The detectLocalMode NodeCIDR needs a controller that allocates podCIDRs";
+      this.#fail(new NodeError("pod-cidrs-timeout", `no podCIDRs for node ${nodeName}: ${missing}. ${hint}`));
     });
     return true;
   }

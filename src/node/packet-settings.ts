@@ -37,7 +37,7 @@ interface Shortcoming {
 /** How to fix a connection tracking table that fills up. */
 export const CONNTRACK_REMEDY =
   "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration), or shorten the " +
-  "timeouts there; `nft-proxier conntrack count --by source` shows who fills it";
+  "timeouts there. `nft-proxier conntrack count --by source` shows which sources fill the table";
 
 /** Returns undefined if entries are left. New connections are dropped when no entry is free, not before. */
 export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | undefined {
@@ -48,8 +48,8 @@ export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | un
   const percent = Math.floor((100 * entries) / max);
   const what =
     entries >= max
-      ? `the connection tracking table is full ${of}: new connections are dropped`
-      : `the connection tracking table is ${percent} % full ${of}: new connections are dropped when it is full`;
+      ? `the connection tracking table is full ${of}, so new connections are dropped`
+      : `the connection tracking table is ${percent} % full ${of}. When it is full, new connections are dropped`;
   return { what, remedy: CONNTRACK_REMEDY };
 }
 
@@ -57,8 +57,8 @@ export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | un
 export async function forwardingOff(family: IpFamily, root = "/"): Promise<Shortcoming | undefined> {
   const name = FORWARDING[family];
   if ((await readSysctl(name, root)) !== 0) return undefined;
-  const remedy = `\`sysctl -w ${name}=1\`, and keep it in /etc/sysctl.d`;
-  return { what: `${name} is 0: this node forwards no packets`, remedy };
+  const remedy = `\`sysctl -w ${name}=1\`, and make it permanent in /etc/sysctl.d`;
+  return { what: `IP forwarding is off (${name} is 0), so this node forwards no packets`, remedy };
 }
 
 /** Returns undefined if no sysctl has this name, or it may not be read. */

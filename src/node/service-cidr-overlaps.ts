@@ -31,7 +31,7 @@ export interface Overlap {
 export const OVERLAP_EFFECT =
   "the rules drop new connections to these addresses in forward and output, unless a service has the address";
 export const OVERLAP_REMEDY =
-  "give services a network that no pod, node or route uses; kube-proxy's nftables mode drops the same packets, its iptables and IPVS modes do not";
+  "give services a network that no pod, node or route uses. kube-proxy's nftables mode drops the same packets; its iptables and IPVS modes do not";
 
 /** A network in a ServiceCIDR, and how to name it. */
 interface Suspect {

@@ -46,7 +46,7 @@ async function applyOomScore(score: number | undefined, files: KernelFiles): Pro
   await setNumber(files, {
     file: "proc/self/oom_score_adj",
     desired: score,
-    remedy: "give the process CAP_SYS_RESOURCE, or set oomScoreAdj to the present value",
+    remedy: "give the process CAP_SYS_RESOURCE, or set oomScoreAdj to the current value",
   });
 }
 
@@ -84,7 +84,7 @@ function sysctls(config: ConntrackConfig): [name: string, value: number][] {
 }
 
 function remedy(command: string): string {
-  return `run \`${command}\` on the node, or this program once as root with --init-only and /proc/sys and /sys writable`;
+  return `run \`${command}\` on the node, or run this program once as root with \`--init-only\`, with /proc/sys and /sys writable`;
 }
 
 /** Applies the settings that differ. Calls `loadConntrack` if the kernel has no connection tracker yet. */

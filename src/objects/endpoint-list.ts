@@ -64,7 +64,8 @@ export class EndpointList implements Iterable<Endpoint> {
   static of(family: IpFamily, endpoints: readonly Endpoint[]): EndpointList {
     const words: number[] = [];
     for (const { address } of endpoints) {
-      if (!readAddress(address, family, words, words.length)) throw new RangeError(`${address} is none of ${family}`);
+      if (!readAddress(address, family, words, words.length))
+        throw new RangeError(`${address} does not belong to ${family}`);
     }
     const ports = endpoints.map(({ port }) => port);
     const locals = endpoints.map(({ local }) => local);

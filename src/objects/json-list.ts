@@ -98,7 +98,7 @@ export class JsonListReader {
    * unchanged. Throws `SyntaxError`.
    */
   end(): unknown {
-    if (this.#place !== "frame") throw new SyntaxError("the list breaks off");
+    if (this.#place !== "frame") throw new SyntaxError("the list ends too early");
     const value: unknown = JSON.parse(this.#frame + this.#begun.take(Buffer.alloc(0)));
     if (!this.#found) return value;
     const { items, ...list } = value as { items: unknown };
@@ -176,6 +176,6 @@ export class JsonListReader {
   /** @param more bytes that this chunk adds to the next value to parse. */
   #checkSize(more: number): void {
     const earlier = this.#begun.length + (this.#place === "frame" ? this.#frame.length : 0);
-    if (earlier + more > this.#maxValue) throw new RangeError(`a value of more than ${this.#maxValue} bytes`);
+    if (earlier + more > this.#maxValue) throw new RangeError(`a value exceeds ${this.#maxValue} bytes`);
   }
 }

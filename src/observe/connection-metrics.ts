@@ -37,7 +37,7 @@ export function registerConnectionMetrics(
   for (const what of ["services", "endpoints"] as const) {
     const gauge: Gauge<"ip_family"> = new Gauge({
       name: `nftproxier_${what}`,
-      help: what === "services" ? "Services that are served" : "Endpoints that take traffic",
+      help: what === "services" ? "Number of active services" : "Number of endpoints that receive traffic",
       labelNames: ["ip_family"],
       registers: [registry],
       collect: () => {
@@ -60,7 +60,7 @@ export function registerConnectionMetrics(
   };
   const connections: Counter<Label> = new Counter({
     name: NAME,
-    help: "New connections to a service's addresses and node port that were given an endpoint, as the kernel counts them",
+    help: "New connections to a service's addresses and node port that got an endpoint, counted by the kernel",
     labelNames: LABELS,
     registers: [registry],
     collect: () => (collecting ??= collectAll()),
@@ -68,7 +68,7 @@ export function registerConnectionMetrics(
   // Registered after the counter, so that it is from the same scrape.
   const omitted: Gauge = new Gauge({
     name: "nftproxier_service_connections_omitted_series",
-    help: `Service ports that ${NAME} does not name: more than --connection-series`,
+    help: `Service ports that ${NAME} omits, because there are more than --connection-series`,
     registers: [registry],
     collect: async () => {
       await collecting;

@@ -24,28 +24,28 @@ interface Profile {
 }
 
 const PROFILES: Readonly<Record<string, Profile>> = {
-  profile: { take: cpuProfile, extension: "cpuprofile", help: "what the CPU did for N seconds" },
+  profile: { take: cpuProfile, extension: "cpuprofile", help: "CPU profile of N seconds" },
   heap: {
     take: (session, wait) => heapProfile(session, wait, false),
     extension: "heapprofile",
-    help: "what was allocated in N seconds and is still in use, sampled",
+    help: "sampled allocations of N seconds that are still in use",
   },
   allocs: {
     take: (session, wait) => heapProfile(session, wait, true),
     extension: "heapprofile",
-    help: "everything that was allocated in N seconds, sampled",
+    help: "all sampled allocations of N seconds",
   },
 };
 
-const NO_GOROUTINES = "there are no goroutines; nodejs_active_resources at /metrics counts what is waited for";
+const NO_GOROUTINES = "Node.js has no goroutines; nodejs_active_resources at /metrics counts pending operations";
 /** Go's profiles that do not exist here, and why. */
 const MISSING: Readonly<Record<string, string>> = {
   goroutine: NO_GOROUTINES,
   threadcreate: "all JavaScript runs in one thread",
   block: NO_GOROUTINES,
-  mutex: "all JavaScript runs in one thread: there are no locks",
-  trace: `V8 has no trace in Go's format; ${PREFIX}profile has what ran when`,
-  symbol: "the profiles have the functions' names in them",
+  mutex: "all JavaScript runs in one thread, so there are no locks",
+  trace: `V8 has no trace in Go's format; ${PREFIX}profile shows which functions ran, and when`,
+  symbol: "the profiles contain the names of the functions",
 };
 
 const INDEX =
@@ -54,7 +54,7 @@ const INDEX =
     .map(([name, { help, extension }]) => `${PREFIX}${name}?seconds=N: ${help}; .${extension}\n`)
     .join("") +
   `${PREFIX}cmdline: the command line\n` +
-  `N is ${DEFAULT_SECONDS} by default, ${MAX_SECONDS} at most. One is taken at a time.\n\nNot here:\n` +
+  `N is ${DEFAULT_SECONDS} by default, ${MAX_SECONDS} at most. Only one profile runs at a time.\n\nNot available:\n` +
   Object.keys(MISSING).map(missing).join("");
 
 function missing(name: string): string {
@@ -80,7 +80,7 @@ function profilingRoutes(): ReadonlyMap<string, HttpHandler> {
     routes.set(PREFIX + name, async ({ query, signal }) => {
       const seconds = secondsOf(query);
       if (typeof seconds !== "number") return seconds;
-      if (running) return textReply(409, "another profile is being taken\n");
+      if (running) return textReply(409, "another profile is running\n");
       running = true;
       try {
         const headers = { "Content-Disposition": `attachment; filename="${name}.${profile.extension}"` };
@@ -157,7 +157,7 @@ function setVerbosity(log: Logger, body: string): HttpReply {
   const verbosity = Number(text);
   if (!/^[+-]?\d+$/.test(text) || Math.abs(verbosity) > MAX_VERBOSITY) {
     const shown = JSON.stringify(text.slice(0, 20));
-    return textReply(400, `failed set klog.logging.verbosity ${shown}: it is no whole number\n`);
+    return textReply(400, `failed set klog.logging.verbosity ${shown}: it is not an integer\n`);
   }
   log.level = levelOf(verbosity);
   log.info({ verbosity, logLevel: log.level }, "log verbosity changed");

@@ -12,7 +12,7 @@ export function registerFlowtableMetrics(registry: Registry, interfaces: () => n
   });
   const failures = new Counter({
     name: "nftproxier_flowtable_failures_total",
-    help: "Times that the flowtable could not be kept, or that the kernel refused an interface of it",
+    help: "Number of failed updates of the flowtable, including refused interfaces",
     registers,
   });
   return () => failures.inc();

@@ -123,8 +123,8 @@ export class ProxyHealth implements ProxierObserver {
     const node = this.#node;
     if (name === undefined) return undefined;
     if (node === undefined) {
-      const hint = "does a node of this name exist (--hostname-override), and may it be read?";
-      return `no Node object named ${name} has been seen: ${hint}`;
+      const hint = "Check `--hostname-override`, and the permission to read Nodes";
+      return `No Node object named ${name} was found. ${hint}`;
     }
     if (node.metadata?.deletionTimestamp != null) return `Node ${name} is being deleted`;
     const tainted = node.spec?.taints?.some(({ key }) => key === TO_BE_DELETED_TAINT) ?? false;
@@ -154,10 +154,10 @@ export class ProxyHealth implements ProxierObserver {
       return those.map(([family]) => FAMILY_NAMES[family]).join(" and ");
     };
     const [refused, waiting] = [families("refused"), families("waits")];
-    if (refused !== "") return `the kernel refuses the ${refused} rules: see the log`;
+    if (refused !== "") return `the kernel refuses the ${refused} rules; the log has the error`;
     if (waiting === "") return undefined;
     const unseen = this.#node === undefined ? this.nodeIneligibleReason : undefined;
-    return `no ${waiting} rules have been written since the start: ${unseen ?? "nft-proxier status says what is waited for"}`;
+    return `no ${waiting} rules have been written since the start. ${unseen ?? "Run `nft-proxier status` to see what is missing"}`;
   }
 
   #inTime(family: IpFamily): boolean {

@@ -16,5 +16,5 @@ export function hostCheck(names: readonly string[]): (host: string) => boolean {
 
 export const OTHER_HOST = textReply(
   403,
-  "ask by an address, localhost or the node's name: a page of another site could read this by a name of its own\n",
+  "request this by address, localhost or the node's name: another site could read it through its own name\n",
 );

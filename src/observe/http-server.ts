@@ -94,7 +94,7 @@ const RETRY_MS = 5_000;
 
 /** Reasons in words, by the kernel's error code. */
 const REASONS: Readonly<Record<string, string>> = {
-  EADDRINUSE: "another program (or another of our servers) has this port",
+  EADDRINUSE: "another program (or another server of nft-proxier) uses this port",
   EADDRNOTAVAIL: "no interface of this node has this address",
   EACCES: "ports below 1024 need CAP_NET_BIND_SERVICE",
   EAFNOSUPPORT: "this kernel has no IPv6",
@@ -364,7 +364,7 @@ async function answer(exchange: Exchange, handler: HttpHandler): Promise<void> {
   // Like Go's server: this asks only whether there is a server at all.
   if (method === "OPTIONS" && url === "*") return send(exchange, textReply(200, ""));
   const target = parseTarget(url);
-  if (target === undefined) return send(exchange, textReply(400, "the request's target is no path\n"));
+  if (target === undefined) return send(exchange, textReply(400, "the request's target is not a path\n"));
   const { accept = "", host = "" } = headers;
   const reply = await handler({ ...target, method, host, accept, body, signal: goneSignal(exchange) });
   // Requests that share an answer receive it at the same time.

@@ -20,7 +20,7 @@ export function registerLocalhostMetrics(registry: Registry, families: readonly 
   const registers = [registry];
   const listeners: Gauge<"ip_family"> = new Gauge({
     name: `${PREFIX}listeners`,
-    help: "[ALPHA] Number of node ports, by protocol, that answer on loopback addresses",
+    help: "[ALPHA] Number of node ports reachable on loopback addresses, by protocol",
     labelNames: ["ip_family"],
     registers,
     collect: () => {
@@ -30,13 +30,13 @@ export function registerLocalhostMetrics(registry: Registry, families: readonly 
   });
   const failures = new Counter({
     name: `${PREFIX}listener_creation_failures_total`,
-    help: "[ALPHA] Number of node ports that could not be listened on; always 0, as rules answer and not sockets",
+    help: "[ALPHA] Number of node ports that could not be listened on; always 0, because rules answer instead of sockets",
     labelNames: ["ip_family"],
     registers,
   });
   const rejected = new Counter({
     name: `${PREFIX}rejected_packets_total`,
-    help: "[ALPHA] Number of packets rejected on localhost node ports for their protocol; always 0, as all are served",
+    help: "[ALPHA] Number of packets rejected on localhost node ports for their protocol; always 0, because all protocols are served",
     labelNames: ["ip_family", "protocol"],
     registers,
   });

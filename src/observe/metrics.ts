@@ -175,7 +175,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
   if (pendingMs !== undefined) {
     const pending = new Gauge({
       name: "nftproxier_oldest_pending_change_seconds",
-      help: "How long the oldest change that is not in force yet has waited; 0: all are",
+      help: "How long the oldest pending change has waited; 0 if none is pending",
       labelNames: ["ip_family"],
       registers: [make.registry],
       // Computed at each scrape, not stored.
@@ -186,12 +186,12 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
   }
   return {
     kernel: make.histogram("nftproxier_sync_kernel_seconds", "Time that one write spent in the kernel", KERNEL_BUCKETS),
-    transactions: make.counter("nftproxier_sync_transactions_total", "Transactions that the kernel took"),
+    transactions: make.counter("nftproxier_sync_transactions_total", "Transactions that the kernel accepted"),
     operations: make.counter(
       "nftproxier_sync_operations_total",
-      "Objects and elements that the kernel was told to add or to delete",
+      "Objects and elements that were added or deleted in the kernel",
     ),
-    bytes: make.counter("nftproxier_sync_bytes_total", "Bytes of netlink messages that the kernel took"),
+    bytes: make.counter("nftproxier_sync_bytes_total", "Bytes of netlink messages that the kernel accepted"),
   } as const;
 }
 

@@ -28,13 +28,13 @@ export class TableMetrics implements ProxierObserver {
     const registers = [registry];
     this.#repairs = new Counter({
       name: "nftproxier_table_repairs_total",
-      help: "Transactions that undid what another process did to a table, by how that was noticed",
+      help: "Transactions that repaired changes by another process, by how the change was noticed",
       labelNames: ["ip_family", "cause"] as const,
       registers,
     });
     this.#seconds = new Histogram({
       name: "nftproxier_table_repair_seconds",
-      help: "From the first change by another process that was noticed to the kernel's answer to what undid it",
+      help: "Time from the first noticed change by another process to the kernel's answer to the repair",
       labelNames: ["ip_family"] as const,
       buckets: REPAIR_BUCKETS,
       registers,
@@ -53,18 +53,18 @@ export class TableMetrics implements ProxierObserver {
     });
     this.#inQuarantine = new Gauge({
       name: "nftproxier_services_set_aside",
-      help: "Services that the kernel refuses, and that are not in force as they are desired",
+      help: "Services that the kernel refuses, so that their desired rules are not active",
       labelNames: ["ip_family"] as const,
       registers,
     });
     this.#contended = new Gauge({
       name: "nftproxier_tables_contended",
-      help: "1 while another process keeps undoing what is written, as a second proxier on the node does",
+      help: "1 while another process, such as a second proxier, keeps reverting what is written",
       registers,
     });
     this.#contentions = new Counter({
       name: "nftproxier_tables_contended_total",
-      help: "Times that another process began to keep undoing what is written",
+      help: "Number of times that another process began to keep reverting what is written",
       registers,
     });
     for (const family of families) {

@@ -37,9 +37,9 @@ const MAX_NAMES = 5;
  * @param by the processes, as text: "nft (pid 12)".
  */
 export function remedyFor(by: readonly string[]): string {
-  const keep = "keep that program from the tables named kube-proxy, or start with --own-table (Linux 6.9)";
+  const keep = "keep that program from the tables named kube-proxy, or start with `--own-table` (Linux 6.9)";
   if (!by.some((name) => name.startsWith("nft "))) return keep;
-  return `kube-proxy in mode nftables writes by nft: end it where it runs on this node; otherwise ${keep}`;
+  return `nft may be kube-proxy in mode nftables. If kube-proxy runs on this node, end it; otherwise ${keep}`;
 }
 
 /** The process that changed a table. */
@@ -135,7 +135,7 @@ export class Contention {
     const [by] = await Promise.all([this.#names(), this.#seeOpen()]);
     if (this.#closed) return;
     const hint = this.#amongProxiers
-      ? "two proxiers serve this node, and packets follow the one that wrote last: end one of them"
+      ? "two proxiers serve this node, and packets follow the one that wrote last. End one of them"
       : remedyFor(by);
     log.error({ by, pid: process.pid, hint }, "tables contended by another process");
     for (const observer of observers) observer.contended?.({ by, hint });
@@ -163,7 +163,7 @@ export class Contention {
     const gone = await this.#seeOpen();
     if (this.#closed) return;
     if (gone) this.#end("its netlink socket is closed");
-    else if (this.#options.clock.now() - this.#last >= QUIET_MS) this.#end("it has changed nothing for a minute");
+    else if (this.#options.clock.now() - this.#last >= QUIET_MS) this.#end("it made no changes for a minute");
     else this.#checkLater();
   }
 

@@ -231,7 +231,7 @@ export class FamilyProxier {
 
   #refusedForOwner(error: TableError): FamilyOutcome {
     if (this.owner.refused(error)) this.#report(error);
-    else this.#context.log.debug({ family: this.family, err: error }, "table still owned by another program");
+    else this.#context.log.debug({ family: this.family, err: error }, "another program still owns the table");
     const againMs = this.owner.waiting?.againMs;
     return { ok: false, error, owned: "tried", againMs };
   }
@@ -257,7 +257,7 @@ export class FamilyProxier {
   }
 
   #required(): { ruleset: FamilyRuleset; quarantine: Quarantine } {
-    if (this.#services === undefined) throw new Error(`the ${this.family} ruleset has no options yet`);
+    if (this.#services === undefined) throw new Error(`the options of the ${this.family} ruleset are not set yet`);
     return this.#services;
   }
 
@@ -268,7 +268,7 @@ export class FamilyProxier {
     if (news.length === 0) return;
     this.#context.log.warn(
       { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
-      "unused chains reported busy by the kernel; keeping them, empty, until the table is written from scratch",
+      "the kernel reports unused chains as busy; they stay, empty, until the table is written from scratch",
     );
   }
 

@@ -88,7 +88,7 @@ export class NodeRules {
     const { serviceCounters } = this.#options;
     if (serviceCounters === "off") return "off";
     this.#counts = features === undefined || features.elementCounters === true;
-    if (!this.#counts) this.#warnOnce(`this kernel has no ${NO_COUNTERS}: connections are not counted`);
+    if (!this.#counts) this.#warnOnce(`this kernel has no ${NO_COUNTERS}, so connections are not counted`);
     return this.#counts ? serviceCounters : "off";
   }
 
@@ -99,7 +99,7 @@ export class NodeRules {
     for (const { table } of families) {
       if (await table.owned()) continue;
       this.#warnOnce(
-        `this kernel knows no ${NO_OWNERS} (Linux 6.9 and later do): other processes can change the tables, which is repaired`,
+        `this kernel does not support ${NO_OWNERS} (Linux 6.9), so other processes can change the tables. Such changes are repaired`,
       );
     }
   }

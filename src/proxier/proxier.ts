@@ -102,7 +102,7 @@ export class Proxier implements ObjectSink {
   #syncing = false;
   #synced = false;
   /** Pending: no list has been received yet, and those of an earlier run stay active. */
-  #serviceCIDRs: "pending" | "changed" | "in force" = "changed";
+  #serviceCIDRs: "pending" | "changed" | "active" = "changed";
   #loaded = false;
   #watching = false;
   #ahead: Promise<void> | undefined;
@@ -378,9 +378,9 @@ export class Proxier implements ObjectSink {
       if (!this.#loaded) for (const { ruleset } of this.families) ruleset.keepServiceCIDRs();
       return;
     }
-    if (!changed && this.#serviceCIDRs === "in force") return;
+    if (!changed && this.#serviceCIDRs === "active") return;
     for (const { family, ruleset } of this.families) ruleset.setServiceCIDRs(this.model.serviceCIDRs(family));
-    this.#serviceCIDRs = "in force";
+    this.#serviceCIDRs = "active";
   }
 
   /** A service that cannot be expressed must not keep the others from the kernel. */

@@ -69,7 +69,7 @@ function checkSize(views: readonly ServicePortView[]): void {
   }
   if (elements <= MAX_ELEMENTS) return;
   throw new RangeError(
-    `its ports, addresses and endpoints come to ${elements.toLocaleString("en")} elements, more than the ` +
+    `its ports, addresses and endpoints need ${elements.toLocaleString("en")} elements, more than the ` +
       `${MAX_ELEMENTS.toLocaleString("en")} that one service may have`,
   );
 }

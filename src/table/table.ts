@@ -336,14 +336,14 @@ export class Table extends DeclaredTable {
     const { code, cause } = error;
     const { invalidations } = this.#observed;
     if (code === "stale" || code === "unknown-outcome") {
-      if (code === "stale") invalidations.add({ cause: "stale", reason: "the ruleset changed meanwhile" });
-      else invalidations.add({ cause: "outcome", reason: "the outcome of a transaction is not known" });
+      if (code === "stale") invalidations.add({ cause: "stale", reason: "the ruleset changed during a transaction" });
+      else invalidations.add({ cause: "outcome", reason: "the outcome of a transaction is unknown" });
       return true;
     }
     if (!isDrift(error) || wasRead) return false;
-    invalidations.add({ cause: "conflict", reason: "the kernel holds something else than was observed" });
+    invalidations.add({ cause: "conflict", reason: "the kernel's table differs from the observed state" });
     if (repair) return true;
-    const message = `${this.#options.name}: nothing can be written before it is repaired`;
+    const message = `${this.#options.name}: the table must be repaired before it can be written`;
     throw new TableError("stale", message, [], { cause });
   }
 
@@ -408,8 +408,8 @@ export class Table extends DeclaredTable {
     const { family, name } = this.#options;
     const owner = table?.owner;
     const message =
-      `table ${family} ${name} is owned by another program (netlink port ${owner}): nobody else can change it until that ends; ` +
-      `"nft list table ${family} ${name}" shows its name`;
+      `table ${family} ${name} is owned by another program (netlink port ${owner}), so no one else can change it until that program ends. ` +
+      `\`nft list table ${family} ${name}\` shows its name`;
     throw new TableError("no-permission", message, [], { owner });
   }
 

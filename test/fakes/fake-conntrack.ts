@@ -368,7 +368,7 @@ export class FakeConntrack implements ConntrackTable {
   #find(entry: ConntrackEntry, action: string): Kept {
     const kept = this.#entries.get(tupleKey(entry.family, entry.original, entry.zone));
     if (kept !== undefined && kept.entry.id === entry.id) return kept;
-    throw new KernelError("not-found", `${action}: there is no such entry`, { action, errno: "ENOENT" });
+    throw new KernelError("not-found", `${action}: the entry does not exist`, { action, errno: "ENOENT" });
   }
 
   #replace(kept: Kept, entry: ConntrackEntry, timeout: number | undefined): void {

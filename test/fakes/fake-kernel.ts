@@ -171,7 +171,7 @@ export class FakeKernel implements Kernel {
     }
     if (ops.length === 0) return { bytes: 0, messages: 0, kernelNs: 0, encodeNs: 0 };
     if (options.expectGeneration !== undefined && options.expectGeneration !== state.generation) {
-      throw new KernelError("stale", "the ruleset's generation is not the expected one", {
+      throw new KernelError("stale", "the ruleset's generation differs from the expected one", {
         action: "commit",
         errno: "ERESTART",
       });

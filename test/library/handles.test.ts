@@ -55,7 +55,7 @@ describe("a handle of a set", () => {
         () => table.removeChain("c"),
       ])
         expect(change).toThrow(
-          expect.objectContaining({ code: "busy", message: expect.stringContaining("await it first") }),
+          expect.objectContaining({ code: "busy", message: expect.stringContaining("Await it first") }),
         );
       expect([table.render(), plain.has("192.0.2.1")]).toEqual([desired, true]);
       await running;

@@ -90,7 +90,7 @@ test("a dump of elements includes the objects that they refer to, and comments",
   // Elements that cannot be written back are not dropped.
   const elements = await kernel.elements(REF, sets.get("s") as SetInfo);
   await expect(kernel.commit([{ op: "add", kind: "elements", ...REF, set: "s", elements }])).rejects.toThrow(
-    "extras: are read, and cannot be written",
+    "extras: cannot be written, only read",
   );
   await new Table(kernel, { family: "ip", name: "theirs" }).destroy();
 });

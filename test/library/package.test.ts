@@ -225,6 +225,6 @@ test.each(OLD_NODES)("Node %s runs the program, or names the required version", 
   if (version === "22.12.0") expect([status, stderr]).toEqual([0, ""]);
   else {
     expect([status, stdout]).toEqual([1, ""]);
-    expect(stderr).toMatch(/^nft-proxier: Node 22\.12 or later is needed, and this is \d+\.\d+\.\d+: .*\n$/);
+    expect(stderr).toMatch(/^nft-proxier: this is Node \d+\.\d+\.\d+, but Node 22\.12 or later is required\. .*\n$/);
   }
 });

@@ -176,7 +176,7 @@ test("a timeout in a set without timeouts is rejected", () => {
   expect(() => banned.put(ADDRESS, { timeoutMs: 0 })).toThrow(FieldError);
   expect(() => banned.put(ADDRESS, { timeout: 1000 } as object)).toThrow(/did you mean "timeoutMs"/);
   expect(() => table.set({ set: "networks", key: ["ipv4_addr"], interval: true, timeoutMs: 1000 })).toThrow(
-    "the elements of an interval set have no timeouts",
+    "elements of an interval set cannot have timeouts",
   );
   expect([plain.size, banned.size]).toEqual([0, 0]);
 });

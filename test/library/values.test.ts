@@ -60,7 +60,9 @@ describe("a set", () => {
     set.replace(["192.0.2.0/25", "192.0.2.128/25", "198.51.100.7"]);
     expect(set.networks()).toEqual(["192.0.2.0/24", "198.51.100.7"]);
     expect(refusal(() => set.replace(["192.0.2.0/33"])).message).toContain('"192.0.2.0/33"');
-    expect(refusal(() => set.replace(["2001:db8::/32"])).message).toContain("2001:db8::/32 is of the other family");
+    expect(refusal(() => set.replace(["2001:db8::/32"])).message).toContain(
+      "2001:db8::/32 belongs to the other IP family",
+    );
     // @ts-expect-error networks are replaced as a whole
     expect(() => set.put("192.0.2.1")).toThrow(TypeError);
   });

@@ -259,21 +259,25 @@ describe("a malformed prefilter", () => {
   };
 
   test.each<[string, Partial<typeof whole>, string]>([
-    ["without a family", { family: 7 }, "not a family"],
+    ["without a family", { family: 7 }, "unknown family"],
     ["half a destination", { destinations: whole.destinations.subarray(1) }, "not a list of destinations"],
     ["half an endpoint", { endpoints: whole.endpoints.subarray(1) }, "not a list of endpoints"],
     [
       "lists that end after the endpoints",
       { lists: Uint8Array.of(0, 0, 0, 0, 2, 0, 0, 0) },
-      "the lists are not the endpoints",
+      "the lists do not match the endpoints",
     ],
-    ["lists in descending order", { lists: Uint8Array.of(0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0) }, "the lists are not"],
-    ["no lists", { lists: new Uint8Array(0) }, "the lists are not the endpoints"],
-    ["a missing list", { destinations: whole.destinations.with(8, 1) }, "no such list"],
+    [
+      "lists in descending order",
+      { lists: Uint8Array.of(0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0) },
+      "the lists do not match",
+    ],
+    ["no lists", { lists: new Uint8Array(0) }, "the lists do not match the endpoints"],
+    ["a missing list", { destinations: whole.destinations.with(8, 1) }, "an unknown list"],
     [
       "a list number out of range",
       { destinations: Uint8Array.of(10, 96, 0, 1, 17, 0, 0, 53, 255, 255, 255, 255) },
-      "no such list",
+      "an unknown list",
     ],
   ])("%s: the read fails, and nothing is read", async (_name, part, message) => {
     const addon = loadAddon();

@@ -195,7 +195,7 @@ describe("a batch that is too large is refused before it fills memory:", () => {
   test("it does not fit any socket: more than 2 GiB", async () => {
     const { huge } = await refused(["unshare", "--net"], "huge");
     expect(huge).toMatchObject({ code: "too-large" });
-    expect(huge.message).toMatch(/more than the \d+ bytes that the kernel takes at once/);
+    expect(huge.message).toMatch(/more than the \d+ bytes that the kernel accepts at once/);
     expect(huge.grown / huge.bytes).toBeLessThan(0.1);
   });
 });

@@ -20,15 +20,11 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
   ["an unknown kind", { op: "add", kind: "shelf", ...ref }, 'op 1: kind: unknown kind "shelf"'],
   ["a verb of another kind", { op: "insert", kind: "table", ...ref }, 'op 1: op: not an operation of kind "table"'],
   ["an unknown family", { op: "add", kind: "table", family: "ip5", table: "t" }, 'op 1: family: unknown family "ip5"'],
-  [
-    "an empty name",
-    { op: "add", kind: "table", family: "ip", table: "" },
-    "op 1: table: expected a text that is not empty",
-  ],
+  ["an empty name", { op: "add", kind: "table", family: "ip", table: "" }, "op 1: table: expected a non-empty string"],
   [
     "a name with NUL",
     { op: "add", kind: "table", family: "ip", table: "a\0b" },
-    "op 1: table: expected a text without NUL",
+    "op 1: table: expected a string without NUL",
   ],
   [
     "a long name",
@@ -160,7 +156,7 @@ const refused: readonly (readonly [title: string, op: unknown, message: string])
   [
     "verdicts of 8 bytes",
     elements("add", ref, "s", { count: 0, keyLen: 4, dataLen: 8, verdicts: [], bytes: new Uint8Array() }),
-    "op 1: elements.dataLen: a verdict map has 4 bytes of data",
+    "op 1: elements.dataLen: expected 4, because the set is a verdict map",
   ],
   [
     "a missing verdict",
@@ -199,7 +195,7 @@ test("invalid arguments of the other calls are refused", async () => {
     [kernel.commit([], { expectGeneration: -1 }), "options: expectGeneration: expected an integer"],
     [kernel.commit([], { dryRun: 1 as never }), "options: dryRun: expected a boolean"],
     [kernel.tables("ip5" as never), 'family: unknown family "ip5"'],
-    [kernel.chains({ family: "ip", table: "\0" }), "table: table: expected a text without NUL"],
+    [kernel.chains({ family: "ip", table: "\0" }), "table: table: expected a string without NUL"],
     [kernel.rules(ref, "x".repeat(256)), "chain: expected at most 255 bytes"],
     [kernel.sets(undefined as never), "table: expected an object"],
     [kernel.elements(ref, { ...addresses("s"), keyLen: 65 }), "set: keyLen: expected an integer from 1 to 64"],
@@ -270,6 +266,6 @@ describe("buffers that change", () => {
     } as const;
     holder.batch = addon.createBatch([trap]);
     const { batch } = holder;
-    expect(() => addon.prepareBatch(batch, 1000)).toThrow("the batch is in use or spent");
+    expect(() => addon.prepareBatch(batch, 1000)).toThrow("the batch is in use or was already committed");
   });
 });

@@ -87,7 +87,7 @@ test("the addon's own handles cannot be confused with one another, or used after
   expect(() => addon.commit(connection, batch)).toThrow("not prepared");
   expect(addon.prepareBatch(batch, 1)).toBe(true);
   await addon.commit(connection, batch);
-  expect(() => addon.commit(connection, batch)).toThrow("spent");
+  expect(() => addon.commit(connection, batch)).toThrow("already committed");
   addon.close(connection);
   expect(() => addon.generation(connection)).toThrow("closed");
 });
@@ -130,7 +130,7 @@ test("a failed load says what is missing", () => {
     const absent = failure(path.join(directory, "absent.node"));
     expect(absent).toMatchObject({ code: "addon", details: { action: "load addon" } });
     expect(absent.message).toMatch(
-      /absent\.node is not there, and no prebuilt addon for linux-\S+: run `npm run build`.*libnftnl-dev/,
+      /absent\.node does not exist, and there is no prebuilt addon for linux-\S+: run `npm run build`.*libnftnl-dev/,
     );
     const broken = path.join(directory, "broken.node");
     writeFileSync(broken, "this is no library");

@@ -35,7 +35,7 @@ describe("a transaction", () => {
     ["answerCutOff", true],
     ["socketDiesBeforeTheAnswer", false],
   ])("takes effect once, whether its outcome is known or not (%s)", (name, samePort) => {
-    const resynced = "the outcome of a transaction is not known";
+    const resynced = "the outcome of a transaction is unknown";
     expect(outcome[name]).toEqual({ met: 1, resynced, transactions: 1, again: 0, elements: 301, samePort });
   });
 

@@ -86,7 +86,7 @@ test("the daemon reports it in one line, and serves", async () => {
   expect(warnings).toEqual([
     expect.objectContaining({
       level: "warn",
-      msg: "connection tracking cannot be read: stale connections of services stay until they time out",
+      msg: "connection tracking cannot be read, so stale connections of services stay until they time out",
     }),
   ]);
   expect(warnings[0]?.err).toContain(REASON);

@@ -161,7 +161,7 @@ describe("balance: consistent", () => {
     expect(named.map((line) => JSON.parse(line) as unknown)).toMatchObject([
       {
         field: 'metadata.annotations["nft-proxier.dev/balance"]',
-        reason: '"fair" is none of random, consistent; random is assumed',
+        reason: '"fair" is not one of random, consistent; using random',
       },
     ]);
     for (const to of everyWay(wrong)) {

@@ -51,7 +51,7 @@ async function start(): Promise<void> {
   daemons.push(daemon);
   let log = "";
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await eventually(() => expect(log).toContain("rules in force"));
+  await eventually(() => expect(log).toContain("rules active"));
 }
 
 async function endAll(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {

@@ -128,7 +128,7 @@ test("get finds one entry by its original tuple, and exits with 1 if there is no
   const [, line] = await fine("get", "udp", `[${PLAN.client.ip6}]:${SPORT + 1}`, `[${ip6}]:80`);
   expect(columns(line ?? "")[5]).toBe(`[${cluster.lab.pod("a").address.ip6}]:8080`);
   const none = await conntrack("get", "udp", `[${PLAN.client.ip6}]:1`, `[${ip6}]:80`);
-  expect([none.code, none.lines, none.stderr]).toEqual([1, [], "nft-proxier: there is no such entry\n"]);
+  expect([none.code, none.lines, none.stderr]).toEqual([1, [], "nft-proxier: the entry does not exist\n"]);
 });
 
 test("count prints a number; wide output also says how full the table is", async () => {

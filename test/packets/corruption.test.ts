@@ -150,7 +150,7 @@ async function start(node: readonly string[] = [], main?: string): Promise<void>
         });
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   const began = performance.now();
-  while (said("rules in force", offset) === 0) {
+  while (said("rules active", offset) === 0) {
     if (performance.now() - began > EVENTUALLY_MS || daemon.exitCode !== null)
       throw new Error(`no start:\n${log.slice(offset)}`);
     await sleep(5);

@@ -91,7 +91,7 @@ test("with a daemon in a cluster, the archive has everything except secrets", as
   ]);
   for (const [name, text] of files) expect(`${name}: ${text}`).not.toContain(SECRET);
   expect(files.get("configuration.json")).toContain(join(directory, "kubeconfig"));
-  expect(files.get("log.txt")).toContain("rules in force");
+  expect(files.get("log.txt")).toContain("rules active");
   expect(files.get("flags.txt")).toContain(`config=${join(directory, "config.json")}`);
   expect(files.get("metrics.txt")).toContain("kubeproxy_sync_proxy_rules");
   expect(files.get("services.json")).toContain('"name": "web"');

@@ -122,7 +122,9 @@ test("a missing route, disabled forwarding and a strict rp_filter are reported",
     expect(notes).toMatch(/^net\.ipv4\.ip_forward is 0/m);
     // Without the interface, `explain` cannot know whether this filter drops the packet, but the others do drop it.
     const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:80`, "--socket", socket]);
-    expect(stdout.split("\n")[0]).toMatch(/does not arrive: net\.ipv4\.ip_forward is 0: this node forwards no packets/);
+    expect(stdout.split("\n")[0]).toMatch(
+      /does not arrive: IP forwarding is off \(net\.ipv4\.ip_forward is 0\), so this node forwards no packets/,
+    );
     // Packets that this node sends itself are not forwarded.
     const own = await explain("tcp", PLAN.node.ip, `${VIP}:80`);
     expect(own.obstacle).toBe(`there is no route to ${a}`);

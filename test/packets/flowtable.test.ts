@@ -307,7 +307,7 @@ describe("the program", () => {
     log = "";
     daemon = cluster.start(["run", ...(await cluster.write(chat(["a"]))), ...flags]);
     daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-    await eventually(() => expect(log).toContain('"msg":"rules in force"'));
+    await eventually(() => expect(log).toContain('"msg":"rules active"'));
   };
   const end = async (): Promise<void> => {
     const ended = new Promise((resolve) => daemon.once("exit", resolve));
@@ -342,7 +342,7 @@ describe("the program", () => {
   if (!supported)
     test("reports once that the kernel has no flowtables, and serves", async () => {
       await begin("--flowtable", INTERFACES);
-      await eventually(() => expect(log).toContain("no flowtable; connections stay in the rules"));
+      await eventually(() => expect(log).toContain("no flowtable; connections use the rules"));
       const connections = await connect(["client"]);
       await talk(connections);
       expect((await cluster.command(["status"])).stdout).toContain("no flowtable: ");

@@ -130,7 +130,7 @@ describe("the copy alone", () => {
     const before = await remembered();
     const done = await handover();
     expect(done).toMatchObject({ code: 0 });
-    expect(done.stderr.match(/"copy in force/g)).toHaveLength(2);
+    expect(done.stderr.match(/"copy active/g)).toHaveLength(2);
     await removeTables();
     expect(await remembered()).toEqual(before);
   });
@@ -216,7 +216,7 @@ describe("the end of the copy", () => {
           await sleep((i * 1000) / STARTS);
           const { code, stderr } = await handover();
           expect(code, `start ${i}: ${stderr}`).toBe(0);
-          await eventually(() => expect(log).toContain("rules in force"));
+          await eventually(() => expect(log).toContain("rules active"));
         } finally {
           // Ends after it has removed everything that it is about to remove.
           daemon.kill("SIGTERM");

@@ -121,7 +121,7 @@ describe("taking over", () => {
       running = await start();
       await expect
         .poll(() => running.lines().map(({ msg }) => msg), { timeout: patience(30_000) })
-        .toContain("rules in force");
+        .toContain("rules active");
       // Another process holds the lock: both rule sets serve.
       await sleep(500);
       expect(removedFrom(running.lines())).toEqual([]);
@@ -151,7 +151,7 @@ describe("taking over", () => {
     const again = await start();
     await expect
       .poll(() => again.lines().map(({ msg }) => msg), { timeout: patience(30_000) })
-      .toContain("rules in force");
+      .toContain("rules active");
     await stop(again);
     expect(removedFrom(again.lines())).toEqual([]);
     expect(await tables()).toEqual(others);

@@ -150,7 +150,7 @@ describe("run --once with active tables", () => {
 
       const anyway = await run("--allow-incomplete");
       expect(anyway.code).toBe(0);
-      expect(lastLine(anyway)).toMatchObject({ msg: "rules in force" });
+      expect(lastLine(anyway)).toMatchObject({ msg: "rules active" });
       expect(await tables()).not.toBe(before);
     },
   );
@@ -168,7 +168,7 @@ describe("run --once with active tables", () => {
       await put({ ...complete(), "other.yaml": yaml(...skipped) });
       const done = await run();
       expect(lastLine(done)).toMatchObject({
-        msg: "rules in force",
+        msg: "rules active",
         ip: { services: 2, endpoints: 2 },
         ip6: { services: 2, endpoints: 2 },
         ignored: 0,
@@ -194,7 +194,7 @@ describe("run --once with active tables", () => {
     expect(warned).toContainEqual(
       expect.objectContaining({ field: slice, reason: expect.stringContaining("conditions") }),
     );
-    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 2 } });
+    expect(lastLine(done)).toMatchObject({ msg: "rules active", ip: { services: 2 } });
     expect(done.code).toBe(1);
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
@@ -209,7 +209,7 @@ describe("run --once with active tables", () => {
     };
     await put({ ...complete(), "shop.yaml": yaml(...objects(odd)) });
     const done = await run();
-    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 2 }, ignored: 2 });
+    expect(lastLine(done)).toMatchObject({ msg: "rules active", ip: { services: 2 }, ignored: 2 });
     expect(done.code).toBe(1);
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
@@ -225,7 +225,7 @@ describe("run --once with active tables", () => {
     });
     await put({ ...complete(), "twin.yaml": yaml(...twin) });
     const done = await run();
-    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 3 }, ignored: 1 });
+    expect(lastLine(done)).toMatchObject({ msg: "rules active", ip: { services: 3 }, ignored: 1 });
     expect(done.code).toBe(1);
     expect((await run("--allow-incomplete")).code).toBe(0);
   });
@@ -236,7 +236,7 @@ describe("without an active table", () => {
     await put(INCOMPLETE["a file that does not parse"][0]());
     const done = await run();
     expect(done.code).toBe(1);
-    expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 1, endpoints: 1 }, ignored: 1 });
+    expect(lastLine(done)).toMatchObject({ msg: "rules active", ip: { services: 1, endpoints: 1 }, ignored: 1 });
     await goes(web, { pods: ["a"], masq: false });
   });
 
@@ -268,7 +268,7 @@ describe("run with active tables", () => {
       await put(INCOMPLETE[what][0]());
       start();
       await eventually(() =>
-        expect(said("keeping the tables in force")).toMatchObject({ level: "error", ...INCOMPLETE[what][1] }),
+        expect(said("keeping the active tables")).toMatchObject({ level: "error", ...INCOMPLETE[what][1] }),
       );
       await goes(shop, { pods: ["b"], masq: false });
       expect(await tables()).toBe(before);
@@ -289,7 +289,7 @@ describe("run with active tables", () => {
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
     start();
-    await eventually(() => expect(said("keeping the tables in force")).toMatchObject({ files: ["bad.yaml"] }));
+    await eventually(() => expect(said("keeping the active tables")).toMatchObject({ files: ["bad.yaml"] }));
     await rm(join(directory, "bad.yaml"));
     await eventually(() => expect(said("manifests completed")).toBeDefined());
   });
@@ -299,11 +299,11 @@ describe("run with active tables", () => {
     expect((await run()).code).toBe(0);
     await put({ ...complete(), "bad.yaml": "a: [" });
     start();
-    await eventually(() => expect(said("keeping the tables in force")).toMatchObject({ files: ["bad.yaml"] }));
+    await eventually(() => expect(said("keeping the active tables")).toMatchObject({ files: ["bad.yaml"] }));
     await cluster.node.mustRun(["nft", "flush", "ruleset"]);
     await goes(web, { pods: ["a"], masq: false });
     await goes(shop, { pods: ["b"], masq: false });
-    expect(said("deleted by another process")).toBeDefined();
+    expect(said("another process deleted the tables")).toBeDefined();
   });
 
   test("--allow-incomplete: readable objects are written at once", async () => {
@@ -399,7 +399,7 @@ longDescribe("files that are too large", () => {
       }));
       await put({ "all.json": JSON.stringify({ apiVersion: "v1", kind: "List", items }) });
       const done = await run();
-      expect(lastLine(done)).toMatchObject({ msg: "rules in force", ip: { services: 50_000 }, ignored: 0 });
+      expect(lastLine(done)).toMatchObject({ msg: "rules active", ip: { services: 50_000 }, ignored: 0 });
       expect(done.code).toBe(0);
     },
     patience(120_000),

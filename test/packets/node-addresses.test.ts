@@ -116,7 +116,9 @@ describe("nodePortAddresses: primary", () => {
   test("the node's own IPs are served once an interface has them", async () => {
     const daemon = await start({}, nodeObject({ addresses: FAMILIES.map((family) => LATE[family]) }));
     try {
-      await expect.poll(daemon.log, { timeout: LIMIT_MS }).toContain("node ports answer on no IPv6 address");
+      await expect
+        .poll(daemon.log, { timeout: LIMIT_MS })
+        .toContain("node ports are not reachable on any IPv6 address");
       await becomes(LATE, "untouched", daemon.log);
       await change("add", LATE, "eth0");
       await becomes(LATE, SERVED, daemon.log);

@@ -94,7 +94,7 @@ else describe("a kernel without tables that outlive their owner", onOlder);
 function onOlder(): void {
   test("one line reports it, and other processes' changes are repaired", async () => {
     const daemon = await start("--own-table");
-    expect(log.match(/this kernel knows no tables that outlive their owner/g)).toHaveLength(1);
+    expect(log.match(/this kernel does not support tables that outlive their owner/g)).toHaveLength(1);
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     expect((await nft("flush", "ruleset")).code).toBe(0);
     await expect.poll(() => log).toMatch(/(?:"table changed by another process[^]*){2}/);

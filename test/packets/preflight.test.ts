@@ -366,7 +366,7 @@ describe("configuration", () => {
     const { code, findings } = await runPreflight([], { ...configuration(), mode: "ipvs" });
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
-      expect.stringMatching(/config\.json: mode: "ipvs" is another proxier's: set mode to "nftables"/),
+      expect.stringMatching(/config\.json: mode: "ipvs" is a mode of another proxier. Set mode to "nftables"/),
     ]);
   });
 
@@ -376,7 +376,7 @@ describe("configuration", () => {
     expect(code).toBe(1);
     const { findings } = JSON.parse(stdout) as PreflightReport;
     expect(saying(findings, "problem")).toEqual([
-      'command line: --proxy-mode: "iptables" is another proxier\'s: set mode to "nftables", or leave it out',
+      'command line: --proxy-mode: "iptables" is a mode of another proxier. Set mode to "nftables", or remove it',
     ]);
     expect(saying(findings, "note", "config")).toContain("the other checks were made with mode: nftables");
     expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);

@@ -77,7 +77,7 @@ test("a service that the kernel refuses gets an Event, found by its uid, and the
       type: "Warning",
       regarding: { kind: "Service", namespace: "bench", name: "svc-1", uid },
       note: expect.stringMatching(
-        /^node \S+ does not serve its IPv4 addresses .*10\.96\.0\.2:80\/TCP.*ENOMEM/,
+        /^node \S+ does not serve the current IPv4 configuration .*10\.96\.0\.2:80\/TCP.*ENOMEM/,
       ) as string,
     });
     await eventually(async () => {

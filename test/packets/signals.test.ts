@@ -114,7 +114,7 @@ const MOMENTS_MS = [0, 2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 250, 300
 async function second(): Promise<number> {
   const from = performance.now();
   const started = await startAsInit(["run", "--manifests", directory]);
-  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  await expect.poll(() => withMessage(started, "rules active").length).toBe(1);
   const tookMs = performance.now() - from;
   await lateEnd("SIGTERM", started, patience(30_000));
   return Math.max(patience(1000), tookMs);
@@ -192,19 +192,19 @@ test("SIGUSR1 during Node's start opens no inspector if the image's flag is set"
     process.kill(started.pid, "SIGUSR1");
     await sleep(5);
   }
-  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  await expect.poll(() => withMessage(started, "rules active").length).toBe(1);
   expect(await listening()).toBe("");
   expect(await lateEnd("SIGTERM", started, patience(30_000))).toBeUndefined();
 });
 
 test("SIGUSR1 logs the status and opens no port; SIGHUP and SIGUSR2 are logged and ignored", async () => {
   const started = await startAsInit(["run", "--manifests", directory]);
-  await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+  await expect.poll(() => withMessage(started, "rules active").length).toBe(1);
   process.kill(started.pid, "SIGUSR1");
   await expect.poll(() => withMessage(started, "status").length).toBe(1);
   await expect.poll(() => withMessage(started, "event").length).toBe(2);
   expect(withMessage(started, "event").map(({ event }) => event)).toContain(
-    "IPv4 rules in force: 1 service, 0 endpoints",
+    "IPv4 rules active: 1 service, 0 endpoints",
   );
   expect(withMessage(started, "status")[0]).toMatchObject({
     healthy: true,
@@ -234,10 +234,10 @@ test("each start logs the active rules once, even if there was nothing to write"
   await writeFile(join(directory, "slice.json"), JSON.stringify(slice));
   for (const written of [true, false]) {
     const started = await startAsInit(["run", "--manifests", directory]);
-    await expect.poll(() => withMessage(started, "rules in force").length).toBe(1);
+    await expect.poll(() => withMessage(started, "rules active").length).toBe(1);
     const transactions = written ? expect.any(Number) : 0;
     const operations = written ? expect.any(Number) : 0;
-    expect(withMessage(started, "rules in force")[0]).toMatchObject({
+    expect(withMessage(started, "rules active")[0]).toMatchObject({
       level: "info",
       version: expect.stringMatching(/^\d+\.\d+\.\d+/),
       kernel: expect.stringMatching(/^\d+\.\d+/),

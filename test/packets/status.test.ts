@@ -92,7 +92,7 @@ test("a file at --control-socket stays, and the log says what to do", async () =
   const other = cluster.lab.client.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
   let log = "";
   other.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await eventually(() => expect(log).toContain("a file that is not a socket is there"));
+  await eventually(() => expect(log).toContain("the path has a file that is not a socket"));
   other.kill("SIGTERM");
   await once(other, "exit");
   expect(await readFile(file, "utf8")).toBe("precious");
@@ -238,7 +238,7 @@ test("another user is refused", async () => {
     ["status", "--socket", socket],
   );
   expect(code).toBe(1);
-  expect(stderr).toContain("only root may ask the daemon");
+  expect(stderr).toContain("permission denied. Run the command as root");
 });
 
 test("without a daemon only the kernel is asked, and the output says what is unknown", async () => {

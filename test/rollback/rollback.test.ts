@@ -63,9 +63,9 @@ afterEach(async () => {
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
 });
 
-/** Versions before the message "rules in force" logged for each family that it was synced. */
+/** The message was "rules in force" before 0.2.0. Versions before that one logged for each family that it was synced. */
 function isServing(log: string): boolean {
-  if (log.includes("rules in force")) return true;
+  if (/rules (?:active|in force)/.test(log)) return true;
   const synced = log.split("\n").filter((line) => /"msg":"(synced|nothing written)"/.test(line));
   return FAMILIES.every((family) => synced.some((line) => line.includes(`"family":"${family}"`)));
 }

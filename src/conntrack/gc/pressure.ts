@@ -32,7 +32,7 @@ const WARN_PRESSURE = 0.9;
 const CALM_PRESSURE = 0.8;
 const INTERVAL_MS = 10_000;
 
-const HINT = `new connections are dropped when it is full: ${CONNTRACK_REMEDY}`;
+const HINT = `when it is full, new connections are dropped. To prevent that, ${CONNTRACK_REMEDY}`;
 
 export class PressureMonitor {
   readonly #options: PressureOptions;

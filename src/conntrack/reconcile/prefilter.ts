@@ -129,7 +129,7 @@ export class PrefilterBuilder {
 
 /** Throws KernelError "invalid" unless the filter has the prefilter's family. */
 export function checkPrefilter(action: string, filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
-  if (filter.family !== prefilter.family) throw invalid(action, "prefilter: the filter is not of its family");
+  if (filter.family !== prefilter.family) throw invalid(action, "prefilter: the filter has another family");
 }
 
 /** Whether the prefilter allows an entry of its family to be skipped. For tables that filter entries in JavaScript. */

@@ -260,7 +260,7 @@ export class Reconciler {
       },
       prefilter,
     );
-    if (interrupted) throw new InterruptedDump("the table was changed under the dump");
+    if (interrupted) throw new InterruptedDump("the table changed during the dump");
   }
 
   async #delete(entries: readonly ConntrackEntry[], known: ServiceKnowledge, tally: Tally): Promise<void> {

@@ -13,8 +13,8 @@ export interface ResetSettings {
 }
 
 const MESSAGE =
-  "services ask for resets of connections to endpoints that are gone, but net.netfilter.nf_conntrack_tcp_loose is 0: such " +
-  "connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
+  "services request resets of connections to removed endpoints, but net.netfilter.nf_conntrack_tcp_loose is 0, so such " +
+  "connections hang until they time out. Run `sysctl -w net.netfilter.nf_conntrack_tcp_loose=1`";
 
 /** Logs once if a service asks for resets that the kernel's settings do not allow. */
 export class ResetCheck {

@@ -166,8 +166,11 @@ function stateCode(action: string, protocol: number, name: string): number {
   const names = STATES.get(protocol);
   const number = names?.indexOf(name) ?? -1;
   if (number >= 0) return number + 1;
-  if (names === undefined) throw invalid(action, `state: protocol ${protocol} has none`);
-  throw invalid(action, `state: protocol ${protocol} has no ${display(name)}; it has ${names.join(", ")}`);
+  if (names === undefined) throw invalid(action, `state: protocol ${protocol} has no states`);
+  throw invalid(
+    action,
+    `state: protocol ${protocol} has no state ${display(name)}; its states are ${names.join(", ")}`,
+  );
 }
 
 /** Returns a whole record, FULL_BYTES long. Throws KernelError "invalid". */
@@ -178,7 +181,7 @@ export function packEntry(action: string, entry: ConntrackEntry | NewConntrackEn
   wantTuple(action, "original", original);
   wantTuple(action, "reply", reply);
   const family = packHead(action, view, entry.family, original.protocol);
-  if (reply.protocol !== original.protocol) throw invalid(action, "original and reply are of different protocols");
+  if (reply.protocol !== original.protocol) throw invalid(action, "original and reply have different protocols");
   packTuple(action, view, "original", family, original);
   packTuple(action, view, "reply", family, reply);
   view.setUint16(OFFSET.zone, checkInteger(action, "zone", entry.zone ?? 0, 0xffff), true);

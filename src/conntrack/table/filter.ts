@@ -27,8 +27,9 @@ function fieldsOf(action: string, what: string, value: unknown, known: readonly 
     throw invalid(action, `${what}: expected a plain object, found ${display(value)}`);
   }
   for (const [name, field] of Object.entries(value as object)) {
-    if (!known.includes(name)) throw invalid(action, `${what}: there is no ${name}; there are ${known.join(", ")}`);
-    if (field === undefined) throw invalid(action, `${what}.${name} is undefined: leave it out, or give it a value`);
+    if (!known.includes(name))
+      throw invalid(action, `${what}: unknown field ${name}; the fields are ${known.join(", ")}`);
+    if (field === undefined) throw invalid(action, `${what}.${name} is undefined; remove it, or give it a value`);
   }
   return value as Record<string, unknown>;
 }
@@ -95,7 +96,7 @@ interface PrefixBytes {
 function readPrefix(action: string, what: string, text: unknown): PrefixBytes {
   if (typeof text === "string" && text.includes("/")) {
     const prefix = parseCIDR(text);
-    if (prefix === undefined) throw invalid(action, `${what}: ${display(text)} is no CIDR`);
+    if (prefix === undefined) throw invalid(action, `${what}: ${display(text)} is not a CIDR`);
     const host = readPrefix(action, what, text.slice(0, text.indexOf("/")));
     if (!host.bytes.every((byte, i) => byte === prefix.bytes[i])) {
       throw invalid(action, `${what}: ${display(text)} has host bits; the network is ${prefix.text}`);
@@ -147,7 +148,7 @@ function withState(builder: PatternBuilder, state: unknown): Pattern[] {
   const { action } = builder;
   const only = builder.mask[OFFSET.protocol] === 0 ? undefined : builder.value[OFFSET.protocol];
   const protocols = [...STATES].filter(([protocol]) => only === undefined || only === protocol);
-  if (protocols.length === 0) throw invalid(action, `state: protocol ${only} has none`);
+  if (protocols.length === 0) throw invalid(action, `state: protocol ${only} has no states`);
   const patterns: Pattern[] = [];
   for (const [protocol, names] of protocols) {
     const number = typeof state === "string" ? names.indexOf(state) : -1;
@@ -158,7 +159,7 @@ function withState(builder: PatternBuilder, state: unknown): Pattern[] {
   }
   if (patterns.length > 0) return patterns;
   const known = [...new Set(protocols.flatMap(([, names]) => names))];
-  throw invalid(action, `state: there is no ${display(state)}; there are ${known.join(", ")}`);
+  throw invalid(action, `state: unknown state ${display(state)}; the states are ${known.join(", ")}`);
 }
 
 /**
@@ -200,7 +201,7 @@ function withAddresses(action: string, patterns: readonly Pattern[], given: unkn
       return ENDS.flatMap((offset) => withAddress(pattern, offset, prefix) ?? []);
     }),
   );
-  if (all.length === 0) throw invalid(action, "addresses: no entry can have one of them and what else is asked for");
+  if (all.length === 0) throw invalid(action, "addresses: no entry can match one of them and the rest of the filter");
   return all;
 }
 

@@ -136,7 +136,7 @@ export class NetlinkConntrack implements ConntrackTable {
     return this.#calls.run("max", async (addon, table) => {
       const { max } = await addon.conntrackTotals(table);
       if (max !== undefined) return max;
-      throw new KernelError("system", "max: neither ctnetlink nor net.netfilter.nf_conntrack_max tells", {
+      throw new KernelError("system", "max: unknown to ctnetlink, and net.netfilter.nf_conntrack_max cannot be read", {
         action: "max",
       });
     });

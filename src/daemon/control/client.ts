@@ -1,4 +1,5 @@
 /** Sends requests to the daemon's socket. */
+import { durationText } from "../../base/duration-text.js";
 import { isFields, isNoEntry, reasonOf } from "../../base/unknown.js";
 import { API_VERSION } from "../../observe/status-report.js";
 
@@ -65,8 +66,8 @@ export function ofThisVersion<T>(answer: T, socketPath: string): T {
   const version: unknown = isFields(answer) ? answer["apiVersion"] : undefined;
   if (version === API_VERSION) return answer;
   const found = typeof version === "string" ? `apiVersion ${JSON.stringify(version)}` : "no apiVersion";
-  const hint = "use the nft-proxier of the daemon's own version";
-  throw new DaemonAway(`${socketPath} answers with ${found}, and this command reads ${API_VERSION}: ${hint}`, false);
+  const hint = "Use the nft-proxier of the daemon's version";
+  throw new DaemonAway(`${socketPath} answers with ${found}, but this command reads ${API_VERSION}. ${hint}`, false);
 }
 
 function withoutItems(list: object): object {
@@ -74,7 +75,7 @@ function withoutItems(list: object): object {
 }
 
 function cutShort(socketPath: string, cause?: unknown): DaemonAway {
-  return new DaemonAway(`the daemon at ${socketPath} did not answer to the end`, false, { cause });
+  return new DaemonAway(`the answer of the daemon at ${socketPath} ended too early`, false, { cause });
 }
 
 /** Splits chunks of bytes into lines. */
@@ -130,7 +131,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
       pending = pending.subarray(end + HEAD_END.length);
       if (status === 200) onBody(pending);
     };
-    socket.setTimeout(TIMEOUT_MS, () => failed(new Error(`no answer within ${TIMEOUT_MS / 1000} s`)));
+    socket.setTimeout(TIMEOUT_MS, () => failed(new Error(`no answer within ${durationText(TIMEOUT_MS)}`)));
     socket.on("error", failed);
     socket.on("data", (chunk: Buffer) => {
       try {
@@ -156,7 +157,7 @@ function exchange(socketPath: string, path: readonly string[], onBody: (chunk: B
 /** Formats the server's reason (NotReady). */
 function notReady(socketPath: string, body: Buffer): string {
   const { error } = JSON.parse(body.toString()) as { readonly error: string };
-  return `the daemon at ${socketPath} cannot tell yet: ${error}.`;
+  return `the daemon at ${socketPath} has no answer yet: ${error}.`;
 }
 
 function isAbsent(error: unknown): boolean {
@@ -169,8 +170,8 @@ function codeOf(error: unknown): unknown {
 
 function whyAway(socketPath: string, error: unknown): string {
   if (isNoEntry(error) || codeOf(error) === "ECONNREFUSED") {
-    return `no daemon answers at ${socketPath}: does one run in this network namespace?`;
+    return `no daemon answers at ${socketPath}. Does one run in this network namespace?`;
   }
-  if (!isAbsent(error)) return `${socketPath}: only root may ask the daemon`;
+  if (!isAbsent(error)) return `${socketPath}: permission denied. Run the command as root`;
   return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}`;
 }

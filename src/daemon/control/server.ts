@@ -72,7 +72,7 @@ export class ControlServer {
       const level = error instanceof NotASocket ? "error" : "info";
       this.#log[level](
         { path: this.#path, reason: reasonOf(error) },
-        "no control socket: `status` and `services` cannot ask",
+        "no control socket, so `status` and `services` cannot reach the daemon",
       );
     }
   }
@@ -111,11 +111,11 @@ export class ControlServer {
       if ((await statOf(this.#path)) !== undefined) return;
       await this.#unlisten();
       await this.#listen();
-      this.#log.info({ path: this.#path }, "control socket was removed; made again");
+      this.#log.info({ path: this.#path }, "control socket was removed; created again");
     } catch (error) {
       this.#log.debug(
         { path: this.#path, reason: reasonOf(error) },
-        "making the control socket again failed; retrying",
+        "creating the control socket again failed; retrying",
       );
     }
   }
@@ -125,7 +125,7 @@ export class ControlServer {
     const there = await statOf(this.#path);
     if (there !== undefined && !there.isSocket()) throw new NotASocket();
     // A socket that a killed daemon left refuses connections. If the socket answers, another daemon uses it.
-    if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace answers there");
+    if (await isAnswered(this.#path)) throw new Error("another daemon of this network namespace uses it");
     // Listen under another name first. When Node closes the socket, it removes this name, even if another file has it by then.
     const name = join(dirname(this.#path), `.${process.pid}`);
     await rm(name, { force: true });
@@ -148,9 +148,7 @@ export class ControlServer {
 /** The file at the path is not a socket, so another program may need it. */
 class NotASocket extends Error {
   constructor() {
-    super(
-      "a file that is not a socket is there, and is not touched: remove it, or name another path with --control-socket",
-    );
+    super("the path has a file that is not a socket. Remove it, or set another path with `--control-socket`");
   }
 }
 
@@ -199,7 +197,7 @@ export async function removeStaleSockets(directory: string, log: Logger, staleMs
       log.debug({ path }, "socket of a killed daemon removed");
     }
   } catch (error) {
-    log.debug({ directory, reason: reasonOf(error) }, "looking for sockets of killed daemons failed");
+    log.debug({ directory, reason: reasonOf(error) }, "searching for sockets of killed daemons failed");
   }
 }
 
@@ -208,7 +206,7 @@ async function answer(request: IncomingMessage, response: ServerResponse, route:
   if (request.method !== "GET") return send(response, 405, { error: "GET only" });
   const path = pathOf(request.url ?? "");
   const body = path === undefined ? undefined : await route(path);
-  if (body === undefined) return send(response, 404, { error: `nothing at ${request.url ?? ""}` });
+  if (body === undefined) return send(response, 404, { error: `no such path: ${request.url ?? ""}` });
   if (body instanceof NotReady) return send(response, 503, { error: body.reason });
   await sendParts(response, body);
 }

@@ -173,9 +173,9 @@ function stateOf(
   if (counts.ready > 0) return { state: "in-force", reason: view.balance === undefined ? ignored : undefined };
   const many =
     counts.serving === 1
-      ? "the endpoint that terminates and still serves"
-      : `the ${counts.serving} endpoints that terminate and still serve`;
-  return { state: "in-force", reason: `no endpoint is ready: new connections go to ${many}` };
+      ? "1 terminating endpoint that still serves"
+      : `${counts.serving} terminating endpoints that still serve`;
+  return { state: "in-force", reason: `no endpoint is ready, so new connections go to ${many}` };
 }
 
 /** Returns which connections a policy Local drops on this node, or undefined if none. Other nodes have endpoints. */
@@ -191,7 +191,7 @@ function dropsHere(view: ServicePortView): string | undefined {
     ...(internalPolicyLocal && clusterIP !== undefined ? ["to its ClusterIP"] : []),
   ];
   if (dropped.length === 0) return undefined;
-  return `policy Local, and no endpoint is on this node: connections ${dropped.join(", and ")} are dropped`;
+  return `policy Local, and no endpoint is on this node, so connections ${dropped.join(", and ")} are dropped`;
 }
 
 /** Returns connections per second. A counter that restarted from zero has no rate. */

@@ -1,4 +1,5 @@
 /** Collects the daemon's status as an observer, and reports it to commands. */
+import { durationText } from "../../base/duration-text.js";
 import { counted } from "../../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
@@ -124,7 +125,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const { services, endpoints } = this.#options.model.counts(family);
     this.#note(
       "normal",
-      `${FAMILY_NAMES[family]} rules in force: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
+      `${FAMILY_NAMES[family]} rules active: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
     );
   }
 
@@ -136,7 +137,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const who = by.length > 0 ? by.join(", ") : "another process";
     this.#note(
       "warning",
-      `${who} changed the ${FAMILY_NAMES[family]} table: ${named(told)}; repaired in ${Math.round(ms)} ms`,
+      `${who} changed the ${FAMILY_NAMES[family]} table: ${named(told)}; repaired in ${durationText(ms)}`,
     );
   }
 
@@ -144,13 +145,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const outcome = ok ? "deleted and written from scratch" : "refused by the kernel even when written from scratch";
     this.#note(
       "warning",
-      `the ${FAMILY_NAMES[family]} table was ${outcome}; the kernel refused before: ${named(refused)}`,
+      `the ${FAMILY_NAMES[family]} table was ${outcome}, after the kernel refused: ${named(refused)}`,
     );
   }
 
   eventsLost(reason: string): void {
     this.#eventsLost = { at: this.#now(), reason };
-    this.#note("warning", `${reason}: everything is compared with the kernel`);
+    this.#note("warning", `${reason}; comparing everything with the kernel`);
   }
 
   nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[] = []): void {
@@ -165,7 +166,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   uncontended(): void {
     this.#contended = undefined;
-    this.#note("normal", "no other process changes the tables any more");
+    this.#note("normal", "other processes no longer change the tables");
   }
 
   quarantined({ family, service, reason }: QuarantineReport): void {
@@ -175,7 +176,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
-    this.#note("normal", `${FAMILY_NAMES[family]} of ${service} in force again`);
+    this.#note("normal", `${FAMILY_NAMES[family]} of ${service} active again`);
   }
 
   active(family: IpFamily): boolean {
@@ -249,7 +250,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   #healthz(): HealthzStatus {
     const { healthy, nodeIneligibleReason } = this.#options.health;
-    const reason = healthy ? nodeIneligibleReason : "changes have waited too long to be written";
+    const reason = healthy ? nodeIneligibleReason : "changes have been pending for too long";
     return reason === undefined ? { code: 200 } : { code: 503, reason };
   }
 
@@ -299,15 +300,15 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   *#writing(): Iterable<StatusProblem> {
     for (const family of this.#options.families) {
       if (this.#failing.has(family)) {
-        const remedy = "the log names the operation and the kernel's error; what was in force stays";
+        const remedy = "the log has the operation and the kernel's error; the former rules stay active";
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#active.has(family)) {
-        const remedy = "the log says what is waited for: the API server, the Node object, complete manifests";
+        const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";
         yield { what: `no ${FAMILY_NAMES[family]} rules have been written since the start`, remedy };
       }
     }
     if (!this.#options.health.healthy) {
-      yield { what: "changes have waited too long to be written", remedy: "see the log for why; /livez answers 503" };
+      yield { what: "changes have been pending for too long", remedy: "the log shows why; /livez answers 503" };
     }
     if (this.#contended !== undefined) {
       const { by, hint } = this.#contended;
@@ -322,16 +323,16 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
       const { family, by, changes, ms, at } = repair;
       const what =
-        `${by.join(", ") || "another process"} changed the ${FAMILY_NAMES[family]} table ${seconds(now - at)} ago: ` +
-        `${named(changes)}; repaired in ${Math.round(ms)} ms`;
+        `${by.join(", ") || "another process"} changed the ${FAMILY_NAMES[family]} table ${durationText(now - at)} ago: ` +
+        `${named(changes)}; repaired in ${durationText(ms)}`;
       yield { what, remedy: remedyFor(by) };
     }
     if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
       const { at, reason } = this.#eventsLost;
-      const what = `${reason} ${seconds(now - at)} ago: changes by others in that time were found by comparing everything with the kernel`;
+      const what = `${reason} ${durationText(now - at)} ago; everything was compared with the kernel, so no change was missed`;
       yield {
         what,
-        remedy: "services are right again; `nft monitor` shows which program changes nf_tables in masses",
+        remedy: "the rules are correct; `nft monitor` shows which program changes nf_tables in bulk",
       };
     }
   }
@@ -341,12 +342,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       if (addresses.length > 0 || localhostNodePorts !== undefined) continue;
       const remedy = "change nodePortAddresses, or give an interface such an address";
       yield {
-        what: `node ports answer on no ${FAMILY_NAMES[family]} address: no interface has one inside nodePortAddresses`,
+        what: `node ports are not reachable on any ${FAMILY_NAMES[family]} address: no interface has one inside nodePortAddresses`,
         remedy,
       };
     }
     const reason = this.#options.health.nodeIneligibleReason;
-    if (reason !== undefined) yield { what: reason, remedy: "load balancers send this node nothing (/healthz is 503)" };
+    if (reason !== undefined)
+      yield { what: reason, remedy: "load balancers send no traffic to this node (/healthz answers 503)" };
   }
 
   *#refused(): Iterable<StatusProblem> {
@@ -360,7 +362,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (all.length > NAMED)
       yield {
         what: counted(all.length - NAMED, "more service is quarantined", "more services are quarantined"),
-        remedy: "nft-proxier services",
+        remedy: "`nft-proxier services` shows them",
       };
   }
 
@@ -384,14 +386,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (more > 0)
       problems.push({
         what: counted(more, "more field is ignored", "more fields are ignored"),
-        remedy: "the log names each",
+        remedy: "the log has each of them",
       });
     return { count: ignored, problems };
   }
-}
-
-function seconds(ms: number): string {
-  return `${Math.round(ms / 1000)} s`;
 }
 
 function named(words: readonly string[]): string {

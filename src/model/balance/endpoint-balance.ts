@@ -51,7 +51,7 @@ export function tooManyFor(balance: Balance, endpoints: number): string | undefi
   const [most, what] = balance.by === "chance" ? [MAX_WEIGHTED, "weights"] : [MAX_CONSISTENT, "consistent hashing"];
   return (
     `has more than the ${most.toLocaleString("en")} endpoints that ${what} can spread; ` +
-    `connections are drawn at random, ${served === undefined ? "all endpoints alike" : "by weight"}`
+    `each connection goes to a random endpoint, ${served === undefined ? "all with the same probability" : "by weight"}`
   );
 }
 
@@ -59,7 +59,7 @@ export function tooManyFor(balance: Balance, endpoints: number): string | undefi
 export function overBudget(elements: number): string {
   return (
     `its ports and addresses would take ${elements.toLocaleString("en")} elements, more than the ` +
-    `${MAX_SLOT_ELEMENTS.toLocaleString("en")} that one service may have; connections are drawn at random, all endpoints alike`
+    `${MAX_SLOT_ELEMENTS.toLocaleString("en")} that one service may have; each connection goes to a random endpoint, all with the same probability`
   );
 }
 

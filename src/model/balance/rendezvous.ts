@@ -9,6 +9,7 @@
  * If an endpoint goes, later claims get its slots, and few other slots move: only those of endpoints that are now full without
  * them.
  */
+import { counted } from "../../base/counted.js";
 import type { Pieces } from "../../base/time-slice.js";
 import { inLeast, sum } from "./endpoint-balance.js";
 import { type EndpointList, wordsOf } from "../../objects/endpoint-list.js";
@@ -44,7 +45,8 @@ const PIECE = 4096;
  */
 export function* rendezvous(list: EndpointList, count: number, weights: readonly number[]): Pieces<Uint16Array> {
   const indices = inOrder(list).filter((i) => weights[i] > 0);
-  if (indices.length > count) throw new RangeError(`${indices.length} endpoints for ${count} slots`);
+  if (indices.length > count)
+    throw new RangeError(`${counted(indices.length, "endpoint")} do not fit ${counted(count, "slot")}`);
   const hashes = hashesOf(list);
   const assignment = new Assignment(
     indices.map((i) => hashes[i]),

@@ -36,7 +36,7 @@ export function reportUnknown(annotations: Fields, problems: FieldProblems): voi
     if (NAMES.some((one) => one === name)) continue;
     const meant = closest(name, NAMES);
     const hint = meant === undefined ? "" : `; did you mean ${PREFIX}${meant}?`;
-    problems.refuse(fieldOf(key).path, `is no annotation of a Service's, and is ignored${hint}`);
+    problems.refuse(fieldOf(key).path, `is not a known annotation, and is ignored${hint}`);
   }
 }
 
@@ -53,7 +53,7 @@ export function annotationChoice<T extends string>(
   if (value === undefined) return unset;
   const chosen = allowed.find((one) => one === value);
   if (chosen !== undefined) return chosen;
-  problems.report(path, `${notText(value) ?? `${show(value)} is none of ${allowed.join(", ")}`}; ${unset} is assumed`);
+  problems.report(path, `${notText(value) ?? `${show(value)} is not one of ${allowed.join(", ")}`}; using ${unset}`);
   return unset;
 }
 
@@ -75,5 +75,5 @@ export function annotationNumber(
 
 /** Annotations are text. An unquoted number or boolean in a YAML file is a mistake, because the API server would reject it. */
 export function notText(value: unknown): string | undefined {
-  return typeof value === "string" ? undefined : `${show(value)} is not text, as annotations are: write it in quotes`;
+  return typeof value === "string" ? undefined : `${show(value)} is not text (put it in quotes)`;
 }

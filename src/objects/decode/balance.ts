@@ -22,7 +22,7 @@ export function readBalance(metadata: Fields, hasAffinity: boolean, problems: Fi
   const slots = Number(annotationChoice(annotations, SLOTS, ["0", ...SLOT_COUNTS.map(String)], problems));
   if (!consistent && weights === undefined) return undefined;
   if (hasAffinity) {
-    const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
+    const why = "is ignored, because sessionAffinity ClientIP already keeps each client at one endpoint";
     if (consistent) problems.refuse(annotationField(BALANCE).path, why);
     if (weights !== undefined) problems.refuse(annotationField(WEIGHTS).path, why);
     return undefined;
@@ -39,7 +39,7 @@ function readWeights(value: unknown, problems: FieldProblems): Weights | undefin
   const zones = new Map<string, number>();
   const addresses = new Map<string, number>();
   const report = (what: string): undefined => {
-    problems.report(annotationField(WEIGHTS).path, `${what}; all endpoints are alike`);
+    problems.report(annotationField(WEIGHTS).path, `${what}; all endpoints get the same weight`);
   };
   const refuse = (item: string, why: string): undefined => report(`${show(item)} ${why}`);
   if (typeof value !== "string") return report(notText(value) ?? "");
@@ -51,12 +51,12 @@ function readWeights(value: unknown, problems: FieldProblems): Weights | undefin
     const zone = name.startsWith("zone=") ? name.slice("zone=".length) : undefined;
     const address = zone === undefined ? parseAddress(name.replace(/^\[(.*:.*)\]$/, "$1")) : undefined;
     if (address !== undefined && name.includes(":") && !name.startsWith("[")) {
-      return refuse(item, "is not [ADDRESS]:WEIGHT, as IPv6 is to be written");
+      return refuse(item, "is not [ADDRESS]:WEIGHT, the form for IPv6 addresses");
     }
     const named = address ?? zone ?? "";
-    if (named === "") return refuse(item, "names neither a zone nor an IP address");
+    if (named === "") return refuse(item, "has neither a zone nor an IP address");
     const weights = address === undefined ? zones : addresses;
-    if (weights.has(named)) return refuse(item, "names what has a weight already");
+    if (weights.has(named)) return refuse(item, "repeats a zone or address that already has a weight");
     weights.set(named, Number(number));
   }
   return { zones, addresses };

@@ -140,7 +140,7 @@ export function textOf(value: unknown, field: string, problems: FieldProblems): 
 export function booleanOf(value: unknown, unset: boolean, field: string, problems: FieldProblems): boolean {
   if (typeof value === "boolean") return value;
   if (value === undefined || value === null) return unset;
-  problems.report(field, `${show(value)} is not true or false; false is assumed`);
+  problems.report(field, `${show(value)} is not true or false; using false`);
   return false;
 }
 
@@ -155,7 +155,7 @@ export function choiceOf<T extends string>(
   if (value === undefined || value === null || value === "" || value === unset) return unset;
   const choice = allowed.find((one) => one === value);
   if (choice !== undefined) return choice;
-  problems.report(field, `${show(value)} is none of ${allowed.join(", ")}; ${unset} is assumed`);
+  problems.report(field, `${show(value)} is not one of ${allowed.join(", ")}; using ${unset}`);
   return unset;
 }
 

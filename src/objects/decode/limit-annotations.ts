@@ -33,6 +33,6 @@ function readRate(annotations: Fields, problems: FieldProblems): Rate | undefine
   const within = (number: number): boolean => number >= 1 && number <= MAX_LIMIT;
   if (per !== undefined && within(count) && within(burst)) return { count, per, burst };
   const form = `NUMBER/${RATE_UNITS.join("|")} [burst NUMBER], with numbers from 1 to ${MAX_LIMIT}`;
-  problems.report(path, `${notText(value) ?? `${show(value)} is not ${form}`}; no rate is limited`);
+  problems.report(path, `${notText(value) ?? `${show(value)} is not ${form}`}; the rate is not limited`);
   return undefined;
 }

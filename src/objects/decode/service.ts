@@ -118,7 +118,7 @@ function readReset(metadata: Fields, drainSeconds: number, problems: FieldProble
   }
   if (value === undefined || value === "true" || value === "false") return value === "true";
   const why = notText(value) ?? `${show(value)} is neither "true" nor "false"`;
-  problems.report(RESET_ANNOTATION.path, `${why}; "${drainSeconds > 0}" is assumed`);
+  problems.report(RESET_ANNOTATION.path, `${why}; using "${drainSeconds > 0}"`);
   return false;
 }
 
@@ -138,7 +138,7 @@ function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | und
   const list = listOf(spec["clusterIPs"], "spec.clusterIPs", problems);
   const entries = list.length === 0 && single !== "" ? [single] : list;
   if (entries.length === 0) {
-    problems.report("spec.clusterIP", "is empty: there is no address to serve");
+    problems.report("spec.clusterIP", "is empty, so there is no address to serve");
     return undefined;
   }
   if (entries[0] === "None") return undefined;
@@ -153,11 +153,11 @@ function readClusterIPs(spec: Fields, problems: FieldProblems): ClusterIPs | und
     const declared = families.length > 0 ? families[i] : FAMILY_NAMES[family];
     if (declared === undefined) continue;
     if (declared !== FAMILY_NAMES[family]) {
-      problems.report(field, `${address} is not of the family that spec.ipFamilies[${i}] says, ${show(declared)}`);
+      problems.report(field, `${address} does not have the family in spec.ipFamilies[${i}], ${show(declared)}`);
     } else if (result[family] === undefined) {
       result[family] = address;
     } else {
-      problems.report(field, `${address} is a second cluster IP of its family`);
+      problems.report(field, `${address} is a second cluster IP of the same family`);
     }
   }
   problems.leave();
@@ -205,16 +205,16 @@ function readPort(
   const name = options.intern(textOf(item["name"], ".name", problems));
   let nodePort = portOf(item["nodePort"], ".nodePort", problems);
   if (known.names.has(protocol, name)) {
-    problems.report(".name", `${show(name)} is the name of two ${protocol} ports`);
+    problems.report(".name", `${show(name)} is the name of another ${protocol} port`);
     return undefined;
   }
   if (!known.ports.add(protocol, port)) {
-    problems.report(".port", `${port}/${protocol} is there twice`);
+    problems.report(".port", `${port}/${protocol} occurs twice`);
     return undefined;
   }
   known.names.add(protocol, name);
   if (nodePort !== 0 && !known.nodePorts.add(protocol, nodePort)) {
-    problems.report(".nodePort", `${nodePort}/${protocol} is there twice`);
+    problems.report(".nodePort", `${nodePort}/${protocol} occurs twice`);
     nodePort = 0;
   }
   return { name, protocol, port, nodePort };
@@ -260,7 +260,7 @@ function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly 
     const address = addressOf(entry["ip"], `${path}.ip`, problems);
     if (address === undefined) return [];
     if (specialKindOf(address) !== "a loopback") return address;
-    problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports are the node's own`);
+    problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports belong to the node`);
     return [];
   });
 }
@@ -277,7 +277,7 @@ function readAffinity(spec: Fields, problems: FieldProblems): number {
   }
   problems.report(
     `${path}.clientIP.timeoutSeconds`,
-    `${show(seconds)} is not a number of seconds from 1 to ${MAX_AFFINITY_SECONDS}; ${DEFAULT_AFFINITY_SECONDS} is assumed`,
+    `${show(seconds)} is not a number of seconds from 1 to ${MAX_AFFINITY_SECONDS}; using ${DEFAULT_AFFINITY_SECONDS}`,
   );
   return DEFAULT_AFFINITY_SECONDS;
 }

@@ -57,7 +57,7 @@ export function* decodeSlice(
   });
   if (Object.hasOwn(labels, HEADLESS_LABEL) || type === "FQDN") return decoded();
   if (!hasService) {
-    problems.report(`metadata.labels["${SERVICE_NAME_LABEL}"]`, "is missing: the slice belongs to no service");
+    problems.report(`metadata.labels["${SERVICE_NAME_LABEL}"]`, "is missing, so the slice belongs to no service");
     return decoded();
   }
   if (family === undefined) {
@@ -225,7 +225,7 @@ function readEndpointAddress(
   if (first === undefined) problems.report(".addresses", "has no address");
   else {
     const address = addressOf(first, ".addresses[0]", problems);
-    if (address !== undefined) problems.report(".addresses[0]", `${address} is not of the slice's address type`);
+    if (address !== undefined) problems.report(".addresses[0]", `${address} does not have the slice's address type`);
   }
   return false;
 }

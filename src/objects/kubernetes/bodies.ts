@@ -24,7 +24,7 @@ export type ObjectType = Pick<Resource, "kind" | "apiVersion">;
 const MAX_OBJECT_BYTES = 8 << 20;
 
 function tooLarge(what: string): ProtocolError {
-  return new ProtocolError(`${what} of more than ${MAX_OBJECT_BYTES >> 20} MiB is larger than any object can be`);
+  return new ProtocolError(`${what} exceeds ${MAX_OBJECT_BYTES >> 20} MiB, more than any object can have`);
 }
 
 /** A list. No page is ever in memory as a whole, however large the pages that the server sends. */
@@ -53,11 +53,12 @@ export class ListBody {
   /** Call it at the end of the body. Throws `ProtocolError`. */
   end(): ListMeta {
     const list = this.#read(() => this.#reader.end());
-    if (!isFields(list)) throw new ProtocolError("the answer is no object, so it is no list of the Kubernetes API");
+    if (!isFields(list))
+      throw new ProtocolError("the answer is not an object, so it is not a list of the Kubernetes API");
     this.#checkList(list, true);
     if (!this.#reader.found && list["items"] !== null) {
-      const problem = "items" in list ? "field items is no list of objects" : "field items is missing";
-      throw new ProtocolError(`the answer is no list of ${this.#type.kind} objects: its ${problem}`);
+      const problem = "items" in list ? "field items is not a list of objects" : "field items is missing";
+      throw new ProtocolError(`the answer is not a list of ${this.#type.kind} objects: its ${problem}`);
     }
     const metadata = isFields(list["metadata"]) ? list["metadata"] : {};
     const { resourceVersion, continue: token, remainingItemCount: remaining } = metadata;
@@ -92,7 +93,7 @@ export class ListBody {
       return read();
     } catch (error) {
       if (error instanceof RangeError) throw tooLarge("a value in the list");
-      throw new ProtocolError(`the answer is no JSON: ${reasonOf(error)}`, { cause: error });
+      throw new ProtocolError(`the answer is not JSON: ${reasonOf(error)}`, { cause: error });
     }
   }
 }
@@ -108,7 +109,7 @@ function checkType(
     const found = object[field];
     if (found === type[field] || (found === undefined && need === "if given")) continue;
     const shown = found === undefined ? "missing" : (JSON.stringify(found) ?? "").slice(0, MAX_SHOWN);
-    throw new ProtocolError(`${what} is no ${type.kind} of ${type.apiVersion}: its ${field} is ${shown}`);
+    throw new ProtocolError(`${what} is not a ${type.kind} of ${type.apiVersion}: its ${field} is ${shown}`);
   }
 }
 
@@ -160,7 +161,7 @@ function parseEvent(line: string, expected: ObjectType): WatchEvent {
   try {
     event = JSON.parse(line);
   } catch (error) {
-    throw new ProtocolError("an event is no JSON", { cause: error });
+    throw new ProtocolError("an event is not JSON", { cause: error });
   }
   const { type, object }: Fields = isFields(event) ? event : {};
   switch (type) {
@@ -173,7 +174,7 @@ function parseEvent(line: string, expected: ObjectType): WatchEvent {
     case "ERROR":
       throw errorEvent(object);
     default:
-      throw new ProtocolError(`an event of an unknown type: ${JSON.stringify(type)?.slice(0, MAX_SHOWN) ?? "none"}`);
+      throw new ProtocolError(`an event has an unknown type: ${JSON.stringify(type)?.slice(0, MAX_SHOWN) ?? "none"}`);
   }
 }
 

@@ -53,7 +53,9 @@ async function credentialsFor(settings: Kubeconfig, options: LibraryOptions): Pr
   const { user, cluster } = settings;
   if (proxyUrl !== "" && !isSocks(proxyUrl) && !knowsProxies(process.versions.node)) {
     const { host } = new URL(proxyUrl);
-    throw new ConnectionSettingsError(`the proxy ${host} needs Node 24.5 or newer; this is ${process.versions.node}`);
+    throw new ConnectionSettingsError(
+      `the proxy ${host} needs Node 24.5 or later, and this is Node ${process.versions.node}`,
+    );
   }
   if (user.exec === undefined && !user.authProvider && !isSocks(proxyUrl)) {
     return new FileCredentials(cluster, user, proxyUrl);
@@ -70,16 +72,16 @@ async function inCluster(environment: ConnectOptions["environment"] = {}, direct
   const { KUBERNETES_SERVICE_HOST: host = "", KUBERNETES_SERVICE_PORT: port = "" } = environment;
   if (host === "" || port === "") {
     throw new ConnectionSettingsError(
-      "no API server is named: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so this is not inside a " +
-        "cluster; set clientConnection.kubeconfig in the configuration, or --kubeconfig or --master",
+      "no API server is configured, and this is not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set. " +
+        "Set clientConnection.kubeconfig in the configuration, or `--kubeconfig` or `--master`",
     );
   }
   const files = { token: `${directory}/token`, authority: `${directory}/ca.crt` };
   for (const file of [files.token, files.authority]) {
     await access(file).catch((error: unknown) => {
       const advice =
-        "mount the service account's token (automountServiceAccountToken), or set clientConnection.kubeconfig";
-      throw new ConnectionSettingsError(`${file} cannot be read; ${advice}`, { cause: error });
+        "Mount the service account's token (automountServiceAccountToken), or set clientConnection.kubeconfig";
+      throw new ConnectionSettingsError(`${file} cannot be read. ${advice}`, { cause: error });
     });
   }
   const server = serverUrl(`https://${isIPv6(host) ? `[${host}]` : host}:${port}`, true, "KUBERNETES_SERVICE_HOST");

@@ -193,7 +193,7 @@ export class ApiConnection {
     if (success) return;
     const { statusCode = 0, headers } = response;
     if (statusCode >= 400) throw statusError(statusCode, Buffer.concat(refused).toString(), headers["retry-after"]);
-    throw new ProtocolError(`HTTP ${statusCode} is no answer of an API server`);
+    throw new ProtocolError(`HTTP ${statusCode} is not an answer of an API server`);
   }
 
   #failure(error: unknown): Error {
@@ -253,7 +253,7 @@ class Guard {
     this.#request.signal.removeEventListener("abort", this.#aborted);
   }
 
-  readonly #aborted = (): void => this.#give(new TransportError("given up: the program ends"));
+  readonly #aborted = (): void => this.#give(new TransportError("cancelled: the program is exiting"));
 
   #give(reason: Error): void {
     this.#reason ??= reason;
@@ -279,7 +279,7 @@ function decoded(response: IncomingMessage): Readable {
   plain.on("error", () => undefined);
   // If either stream fails or is left, the other one ends too.
   response.on("error", (error) => plain.destroy(error));
-  response.on("aborted", () => plain.destroy(new Error("the connection broke off")));
+  response.on("aborted", () => plain.destroy(new Error("the connection was lost")));
   plain.on("close", () => response.destroy());
   return response.pipe(plain);
 }

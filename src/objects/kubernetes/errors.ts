@@ -1,4 +1,5 @@
 /** Errors of the communication with the API server. */
+import { durationText } from "../../base/duration-text.js";
 import { type Fields, isFields } from "../../base/unknown.js";
 
 /**
@@ -21,7 +22,7 @@ export class StalledError extends TransportError {
   override readonly name = "StalledError";
 
   constructor(ms: number) {
-    super(`nothing arrived for ${Math.round(ms / 100) / 10} s`);
+    super(`nothing arrived for ${durationText(ms)}`);
   }
 }
 
@@ -101,16 +102,14 @@ export function isExpired(error: unknown): boolean {
 /** Advice by error code of the system or OpenSSL. */
 const HINTS: Readonly<Record<string, string>> = {
   DEPTH_ZERO_SELF_SIGNED_CERT: "its certificate is self-signed; check certificate-authority",
-  SELF_SIGNED_CERT_IN_CHAIN: "its certificate is of an authority that is not trusted; check certificate-authority",
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-    "its certificate is of an authority that is not trusted; check certificate-authority",
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    "its certificate is of an authority that is not trusted; check certificate-authority",
+  SELF_SIGNED_CERT_IN_CHAIN: "its certificate comes from an untrusted authority; check certificate-authority",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "its certificate comes from an untrusted authority; check certificate-authority",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "its certificate comes from an untrusted authority; check certificate-authority",
   CERT_SIGNATURE_FAILURE: "its certificate is not signed by the trusted authority; check certificate-authority",
   CERT_HAS_EXPIRED: "its certificate has expired; check it and the clocks",
   CERT_NOT_YET_VALID: "its certificate is not valid yet; check it and the clocks",
-  ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for other names; check server and tls-server-name",
-  ECONNRESET: "the connection broke off",
+  ERR_TLS_CERT_ALTNAME_INVALID: "its certificate does not match the name; check server and tls-server-name",
+  ECONNRESET: "the connection was lost",
 };
 
 /** One line for people: the message of the system or OpenSSL, with an explanation if it is not obvious. */

@@ -2,6 +2,7 @@
  * Credentials from a program that the kubeconfig names (users[].user.exec), run as in client-go's plugin/pkg/client/auth/exec.
  * Only one program runs at a time, however many requests wait for it, and none runs longer than the time limit.
  */
+import { durationText } from "../../base/duration-text.js";
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
 import { redactText } from "../../base/redact.js";
@@ -75,7 +76,7 @@ export class ExecPlugin {
   async #run(info: object): Promise<string> {
     const { settings, timeLimitMs = TIME_LIMIT_MS } = this.#options;
     const { command, args } = settings;
-    if (this.#closed) throw new Error("the program ends");
+    if (this.#closed) throw new Error("the program is exiting");
     const env = { ...process.env, ...settings.env, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
     // The plugin gets its own process group, so that its child processes are killed with it.
     const child = spawn(command, args, { env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
@@ -89,7 +90,8 @@ export class ExecPlugin {
     }, timeLimitMs);
     try {
       const end = await ended(child);
-      if (timedOut) throw failure(settings, `did not end within ${timeLimitMs / 1000}s and was killed`, stderr.text());
+      if (timedOut)
+        throw failure(settings, `did not end within ${durationText(timeLimitMs)} and was killed`, stderr.text());
       if (stdout.overflowed) throw failure(settings, "wrote more than 1 MiB and was killed", stderr.text());
       if (end !== "exit code 0") throw failure(settings, `failed with ${end}`, stderr.text());
       return stdout.text();
@@ -157,7 +159,7 @@ function collect(stream: Readable, most: number, onOverflow: () => void = () => 
 function readCredential(output: string, settings: ExecSettings): IssuedCredentials {
   const { apiVersion, status } = parse(output, settings);
   if (apiVersion !== undefined && apiVersion !== settings.apiVersion) {
-    throw failure(settings, `answered in another version than ${settings.apiVersion}`);
+    throw failure(settings, `did not answer in version ${settings.apiVersion}`);
   }
   if (!isFields(status)) throw failure(settings, "returned no status");
   const text = (name: string) => (typeof status[name] === "string" ? status[name] : "");
@@ -166,7 +168,7 @@ function readCredential(output: string, settings: ExecSettings): IssuedCredentia
   if (token === "" && cert === "") throw failure(settings, "returned neither a token nor a certificate");
   const expiration = text("expirationTimestamp");
   const expiresAt = expiration === "" ? Infinity : Date.parse(expiration);
-  if (Number.isNaN(expiresAt)) throw failure(settings, "returned an expirationTimestamp that is no time");
+  if (Number.isNaN(expiresAt)) throw failure(settings, "returned an invalid expirationTimestamp");
   return { token, certificate: cert === "" ? undefined : { cert, key }, expiresAt };
 }
 
@@ -186,7 +188,7 @@ function failure({ command }: ExecSettings, what: string, stderr = ""): Error {
   // Redact first, because the part that identifies a secret may be cut off.
   const said = oneLine(redactText(stderr));
   const shown = said.length > MAX_SHOWN ? `...${said.slice(-MAX_SHOWN)}` : said;
-  return new Error(`the credentials plugin ${command} ${what}${shown === "" ? "" : `; it says: ${shown}`}`);
+  return new Error(`the credentials plugin ${command} ${what}${shown === "" ? "" : `; its stderr: ${shown}`}`);
 }
 
 function notStarted({ command, installHint }: ExecSettings, error: unknown): Error {

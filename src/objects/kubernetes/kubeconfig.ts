@@ -84,9 +84,9 @@ export async function readKubeconfig(file: string, master: string): Promise<Kube
   try {
     text = await readFile(file, "utf8");
   } catch (error) {
-    const reason = isNoEntry(error) ? "there is no such file" : reasonOf(error);
-    const advice = "set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster";
-    throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}; ${advice}`, { cause: error });
+    const reason = isNoEntry(error) ? "the file does not exist" : reasonOf(error);
+    const advice = "Set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster";
+    throw new ConnectionSettingsError(`kubeconfig ${file}: ${reason}. ${advice}`, { cause: error });
   }
   return new KubeconfigReader(file, text).read(master);
 }
@@ -99,7 +99,9 @@ export function serverUrl(text: string, tls: boolean, where: string): URL {
   const full = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `${tls ? "https" : "http"}://${text}`;
   const url = URL.canParse(full) ? new URL(full) : undefined;
   if (url !== undefined && (url.protocol === "https:" || url.protocol === "http:") && url.hostname !== "") return url;
-  throw new ConnectionSettingsError(`${where}: ${JSON.stringify(text)} is no URL of an API server (https://host:port)`);
+  throw new ConnectionSettingsError(
+    `${where}: ${JSON.stringify(text)} is not the URL of an API server (https://host:port)`,
+  );
 }
 
 const NO_TEXT = "is not text; put it in quotes";
@@ -115,9 +117,9 @@ class KubeconfigReader {
 
   read(master: string): Kubeconfig {
     const root = this.#parse();
-    if (!isFields(root)) this.#fail("", "is no kubeconfig: it holds no fields");
+    if (!isFields(root)) this.#fail("", "is not a kubeconfig: it has no fields");
     const current = this.#string(root, "current-context", "");
-    if (current === "") this.#fail("current-context", `is empty; name one of ${this.#names(root, "contexts")}`);
+    if (current === "") this.#fail("current-context", `is empty; ${this.#choices(root, "contexts")}`);
     const context = this.#named(root, "contexts", "context", current, "current-context");
     const clusterName = this.#string(context, "cluster", `contexts[${current}].context.`);
     const cluster = this.#named(root, "clusters", "cluster", clusterName, `contexts[${current}].context.cluster`);
@@ -143,12 +145,12 @@ class KubeconfigReader {
     const [error] = document.errors;
     if (error !== undefined) {
       const [{ line, col } = { line: 1, col: 1 }] = error.linePos ?? [];
-      this.#fail("", `is no YAML: ${error.code} at line ${line}, column ${col}`);
+      this.#fail("", `is not YAML: ${error.code} at line ${line}, column ${col}`);
     }
     try {
       return document.toJS();
     } catch {
-      return this.#fail("", "is no YAML: it has an alias without an anchor, or too many aliases");
+      return this.#fail("", "is not YAML: it has an alias without an anchor, or too many aliases");
     }
   }
 
@@ -156,7 +158,10 @@ class KubeconfigReader {
     const authority = this.#pem(fields, "certificate-authority", path);
     const insecure = fields["insecure-skip-tls-verify"] === true;
     if (insecure && authority !== undefined) {
-      this.#fail(`${path}insecure-skip-tls-verify`, "is set beside a certificate-authority; remove one of the two");
+      this.#fail(
+        `${path}insecure-skip-tls-verify`,
+        "is set together with certificate-authority; remove one of the two",
+      );
     }
     const server = master === "" ? this.#string(fields, "server", path) : master;
     if (server === "") this.#fail(`${path}server`, "is empty; set it to https://host:port of the API server");
@@ -201,7 +206,7 @@ class KubeconfigReader {
   /** Empty if absent or null. */
   #list(fields: Fields, name: string, path: string): readonly unknown[] {
     const value = fields[name] ?? [];
-    return Array.isArray(value) ? (value as unknown[]) : this.#fail(`${path}${name}`, "is no list");
+    return Array.isArray(value) ? (value as unknown[]) : this.#fail(`${path}${name}`, "is not a list");
   }
 
   #user(fields: Fields, path: string): UserSettings {
@@ -209,7 +214,7 @@ class KubeconfigReader {
     const key = this.#pem(fields, "client-key", path);
     if ((certificate === undefined) !== (key === undefined)) {
       const [has, lacks] = certificate === undefined ? ["key", "certificate"] : ["certificate", "key"];
-      this.#fail(`${path}client-${lacks}`, `is missing, while there is a client-${has}; set client-${lacks} too`);
+      this.#fail(`${path}client-${lacks}`, `is missing, although client-${has} is set; set client-${lacks} too`);
     }
     const tokenFile = this.#string(fields, "tokenFile", path) || this.#string(fields, "token-file", path);
     return {
@@ -230,7 +235,7 @@ class KubeconfigReader {
     const data = this.#string(fields, `${name}-data`, path);
     if (data !== "") {
       const text = Buffer.from(data, "base64").toString();
-      if (!text.includes("-----BEGIN ")) this.#fail(`${path}${name}-data`, "is no base64 of a PEM file");
+      if (!text.includes("-----BEGIN ")) this.#fail(`${path}${name}-data`, "is not a PEM file in base64");
       return { text };
     }
     const file = this.#string(fields, name, path);
@@ -239,25 +244,28 @@ class KubeconfigReader {
 
   /** Finds the entry of a list by name, and returns its field with the content. */
   #named(root: Fields, list: string, field: string, name: string, whence: string): Fields {
-    if (name === "") this.#fail(whence, `is empty; name one of ${this.#names(root, list)}`);
+    if (name === "") this.#fail(whence, `is empty; ${this.#choices(root, list)}`);
     const entries: unknown = root[list];
     const entry: unknown = Array.isArray(entries)
       ? entries.find((one: unknown) => isFields(one) && one["name"] === name)
       : undefined;
     if (!isFields(entry)) {
-      this.#fail(whence, `${JSON.stringify(name)} is not in ${list}; there are ${this.#names(root, list)}`);
+      this.#fail(whence, `${JSON.stringify(name)} is not in ${list}; ${this.#choices(root, list)}`);
     }
     const value = entry[field] ?? {};
-    if (!isFields(value)) this.#fail(`${list}[${name}].${field}`, "holds no fields");
+    if (!isFields(value)) this.#fail(`${list}[${name}].${field}`, "has no fields");
     return value;
   }
 
-  #names(root: Fields, list: string): string {
+  /** Advice: the names in the list. */
+  #choices(root: Fields, list: string): string {
     const entries: unknown[] = Array.isArray(root[list]) ? root[list] : [];
     const names = entries
       .map((one) => (isFields(one) ? one["name"] : undefined))
       .filter((name) => typeof name === "string");
-    return names.length === 0 ? `none in ${list}` : names.map((name) => JSON.stringify(name)).join(", ");
+    return names.length === 0
+      ? `${list} has no entries`
+      : `use one of ${names.map((name) => JSON.stringify(name)).join(", ")}`;
   }
 
   /** A text field; "" if absent or null. */

@@ -18,7 +18,8 @@ const SCHEMES: ReadonlySet<string> = new Set([
 ]);
 
 /** Message for a text that is not a proxy's URL. It must not contain the text, which may include a password. */
-export const NO_PROXY_URL = "is no URL of a proxy; set it to http://host:port, https://host:port or socks5://host:port";
+export const NO_PROXY_URL =
+  "is not the URL of a proxy; set it to http://host:port, https://host:port or socks5://host:port";
 
 /** Whether this URL can be used as a proxy. With any other, connections would go directly to the server. */
 export function isProxyUrl(text: string): boolean {
@@ -41,7 +42,7 @@ export function proxyFromEnvironment(server: URL, environment: Environment): str
   const proxy = read(name);
   if (proxy === "" || !goesThroughProxy(server, read("no_proxy"))) return "";
   const url = proxy.includes("://") ? proxy : `http://${proxy}`;
-  if (!isProxyUrl(url)) throw new ConnectionSettingsError(`the environment's ${name.toUpperCase()} ${NO_PROXY_URL}`);
+  if (!isProxyUrl(url)) throw new ConnectionSettingsError(`environment variable ${name.toUpperCase()} ${NO_PROXY_URL}`);
   return url;
 }
 

@@ -208,9 +208,9 @@ export class Reflector {
     } finally {
       if (performance.now() - started >= timing.resetAfterMs) this.#succeeded();
     }
-    if (body.midLine) throw new TransportError("the watch broke off in the middle of an event");
+    if (body.midLine) throw new TransportError("the watch ended in the middle of an event");
     if (performance.now() - started < Math.min(SHORT_WATCH_MS, timing.resetAfterMs)) {
-      throw new TransportError("the watch ended at once");
+      throw new TransportError("the watch ended immediately");
     }
   }
 
@@ -235,7 +235,7 @@ export class Reflector {
     const metadata = isFields(object) ? object["metadata"] : undefined;
     const version = isFields(metadata) ? metadata["resourceVersion"] : undefined;
     if (typeof version !== "string" || version === "")
-      throw new ProtocolError(`a ${type} event without resourceVersion`);
+      throw new ProtocolError(`an event of type ${type} has no resourceVersion`);
     const back = isOlder(version, this.#from);
     if (back && type !== "DELETED") {
       this.#from = undefined;
@@ -290,7 +290,7 @@ export class Reflector {
     if (onDenied === undefined || !(error instanceof StatusError)) return false;
     const hint = hintFor(error.status);
     if (hint === undefined || (isAbsent(error) && resource.optional)) return false;
-    const what = `${connection.server} does not let us list ${this.#kind} objects (${error.status}: ${error.message})`;
+    const what = `${connection.server} denies listing ${this.#kind} objects (${error.status}: ${error.message})`;
     onDenied(new AccessDeniedError(`the API server ${what}; ${hint}`, { cause: error }));
     return true;
   }
@@ -331,7 +331,8 @@ export class Reflector {
   /** The server lacks this kind, or does not show it to us. Keeps the last known state. */
   async #skipKind(error: StatusError, signal: AbortSignal): Promise<void> {
     const { log, timing } = this.#options;
-    if (!this.#absenceLogged) log.info({ kind: this.#kind, reason: error.message }, "kind not served to us; skipped");
+    if (!this.#absenceLogged)
+      log.info({ kind: this.#kind, reason: error.message }, "kind not available to this user; skipped");
     this.#absenceLogged = true;
     // Forbidden does not mean absent: a server that is still loading its roles answers the same.
     if (error.status === 404) this.#markListed();
@@ -363,7 +364,7 @@ function isAbsent(error: unknown): error is StatusError {
 
 /** Advice for a server that denies access. Returns undefined for other statuses. */
 function hintFor(status: number): string | undefined {
-  if (status === 401) return "the server does not know who we are: check the token or client certificate";
+  if (status === 401) return "the server does not accept the credentials; check the token or client certificate";
   if (status === 403) return "bind ClusterRole system:node-proxier to this user";
   return undefined;
 }

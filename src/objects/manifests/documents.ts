@@ -80,7 +80,7 @@ const SAVE_AS_UTF8 = "save it as UTF-8";
 export function utf8Of(content: Buffer): Buffer {
   const mark = content.subarray(0, 4).toString("hex");
   if (mark === "fffe0000" || mark === "0000feff")
-    throw new SyntaxFault("is UTF-32, which is not read", 1, 1, SAVE_AS_UTF8);
+    throw new SyntaxFault("is UTF-32, which is not supported", 1, 1, SAVE_AS_UTF8);
   if (mark.startsWith("fffe")) return fromUtf16(content.subarray(2));
   if (mark.startsWith("feff")) return fromUtf16(content.subarray(2), true);
   if (content.subarray(0, 4).includes(0)) {
@@ -94,7 +94,7 @@ function fromUtf16(body: Buffer, bigEndian = false): Buffer {
   const cutOff = body.length % 2 !== 0;
   const text = cutOff ? "" : (bigEndian ? Buffer.from(body).swap16() : body).toString("utf16le");
   if (cutOff || !text.isWellFormed()) {
-    throw new SyntaxFault("begins as UTF-16 and is not UTF-16 throughout", 1, 1, SAVE_AS_UTF8);
+    throw new SyntaxFault("begins as UTF-16, but contains invalid UTF-16", 1, 1, SAVE_AS_UTF8);
   }
   return Buffer.from(text);
 }
@@ -118,8 +118,8 @@ function checkDocuments(body: Buffer): void {
   for (let at = 0; body.length - at > MAX_YAML_DOCUMENT;) {
     const end = documentEnd(body, at);
     if (end - at > MAX_YAML_DOCUMENT) {
-      const reason = `a YAML document of ${mebibytes(end - at)} is more than is parsed in one go (${mebibytes(MAX_YAML_DOCUMENT)})`;
-      const remedy = 'divide it into documents with lines "---", or into several files, or write it as JSON';
+      const reason = `a YAML document of ${mebibytes(end - at)} exceeds the limit of ${mebibytes(MAX_YAML_DOCUMENT)}`;
+      const remedy = 'split it into documents with lines "---", or into several files, or write it as JSON';
       throw new SyntaxFault(reason, lineAt(body, at), 1, remedy);
     }
     at = end;
@@ -176,8 +176,8 @@ async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknow
 }
 
 function tooLarge(text: Buffer, offset: number): SyntaxFault {
-  const reason = `a JSON value of more than ${mebibytes(MAX_JSON_VALUE)} is more than is parsed in one go`;
-  const remedy = 'write it as a List of objects ("items"), each of them smaller, or divide it into several files';
+  const reason = `a JSON value exceeds the limit of ${mebibytes(MAX_JSON_VALUE)}`;
+  const remedy = 'write it as a List of smaller objects ("items"), or split it into several files';
   return new SyntaxFault(reason, lineAt(text, offset), 1, remedy);
 }
 

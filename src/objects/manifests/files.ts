@@ -95,9 +95,9 @@ export async function readManifest(path: string): Promise<FileContent | undefine
 function checkSize(path: string, size: number): void {
   const format = formatOf(path) ?? "yaml";
   if (size <= MAX_BYTES[format]) return;
-  const remedy = `divide it into several files${format === "yaml" ? ", or write it as JSON" : ""}`;
+  const remedy = `split it into several files${format === "yaml" ? ", or write it as JSON" : ""}`;
   const limit = `${mebibytes(MAX_BYTES[format])} of ${format.toUpperCase()}`;
-  throw new UnreadableFile(`has ${mebibytes(size)}, more than is read (${limit})`, { remedy });
+  throw new UnreadableFile(`has ${mebibytes(size)}, more than the limit of ${limit}`, { remedy });
 }
 
 function signatureOf({ ino, dev, size, mtimeNs, ctimeNs }: BigIntStats): string {

@@ -52,7 +52,7 @@ function* visit(
   const name = nameOf(kind, value);
   if (!VERSIONS[kind].includes(apiVersion)) {
     const readable = VERSIONS[kind].join(" or ");
-    return yield fault(`: ${kind} ${name ?? ""} of ${apiVersion} is not read, only of ${readable}`);
+    return yield fault(`: ${kind} ${name ?? ""} has the unsupported version ${apiVersion}; supported: ${readable}`);
   }
   if (name === undefined) return yield fault(`: ${kind} has no metadata.name`);
   yield { kind, name, object: value, place };

@@ -136,7 +136,7 @@ export class ManifestSource implements ObjectSource {
       await this.#working;
     } catch (error) {
       this.#watch?.close();
-      const reason = isNoEntry(error) ? "there is no such directory" : reasonOf(error);
+      const reason = isNoEntry(error) ? "the directory does not exist" : reasonOf(error);
       throw new ManifestDirectoryError(`manifests ${this.#options.directory}: ${reason}`, { cause: error });
     } finally {
       this.#working = undefined;
@@ -177,7 +177,7 @@ export class ManifestSource implements ObjectSource {
   /** Reads the first list file by file, in order of their names, so that only a few are in memory at a time. */
   async #loadAll(sink: ObjectSink): Promise<void> {
     const { directory, checkEveryMs, watch: inotify } = this.#options;
-    if (!(await stat(directory)).isDirectory()) throw new Error("it is not a directory");
+    if (!(await stat(directory)).isDirectory()) throw new Error("not a directory");
     if (inotify !== undefined) {
       this.#watch = new DirectoryWatch({
         directory,
@@ -193,7 +193,7 @@ export class ManifestSource implements ObjectSource {
     const { files, linked } = await listDirectory(directory);
     this.#watch?.follow(linked);
     if (files.length === 0) {
-      this.#options.onNote(`there is no *.yaml, *.yml or *.json file in ${directory} yet`);
+      this.#options.onNote(`${directory} has no *.yaml, *.yml or *.json file yet`);
     }
     const ahead = files.slice(0, READ_AHEAD).map((file) => this.#read(file));
     for (const [at, file] of files.entries()) {
@@ -301,7 +301,7 @@ export class ManifestSource implements ObjectSource {
       ...version.faults.map(({ fault: reason, place }) => ({ ...ofRest, reason, place })),
       ...version.unknown.flatMap(({ fields, object, place }) => unknownProblems(file, object, place, fields)),
       ...version.objects.repeated.map(({ key, place }) => {
-        return { ...ofRest, reason: `${key} is there twice: the first one counts`, repeated: key, place };
+        return { ...ofRest, reason: `${key} occurs twice; the first one is used`, repeated: key, place };
       }),
     ];
   }
@@ -338,7 +338,7 @@ export class ManifestSource implements ObjectSource {
     if (content instanceof UnreadableFile) return fault(content.message, content.message, {}, content.remedy);
     const { signature, bytes } = content;
     if (bytes.length === 0) {
-      return fault(signature, "is empty, as if it was cut off", {}, "write it again, or remove it");
+      return fault(signature, "is empty, which may mean that it was truncated", {}, "write it again, or remove it");
     }
     try {
       const values = await readDocuments(bytes, formatOf(file) ?? "yaml", this.#slice);
@@ -414,6 +414,6 @@ function unknownProblems(
 }
 
 function problemOf({ object, file, first }: FileClash): ManifestProblem {
-  const reason = `${object} is in ${first} too, which comes first: that one counts`;
+  const reason = `${object} is also in ${first}, which comes first and is used`;
   return { file, served: "rest", reason, repeated: object };
 }

@@ -14,6 +14,7 @@
  * Both sides live in one row (rows.ts). So a change costs one look-up, and the cost of a transaction depends on the changes, not on the size of
  * the set. packing.ts takes dirty rows through a transaction, and counted-rows.ts keeps the counters of elements.
  */
+import { counted } from "../../base/counted.js";
 import type { ElementBatch } from "../../netlink/kernel.js";
 import type { ElementSet, SetSpec } from "../rules/rule.js";
 import { rowShape } from "../rules/schema.js";
@@ -410,11 +411,12 @@ export class TrackedElements implements ElementSet {
 
   /** Copies key and data. Returns the row of the key, and creates it if necessary. */
   #rowFor(key: Uint8Array, data: Uint8Array | undefined): number {
-    if (this.spec.dynamic === true) throw new TypeError(`set ${this.spec.set} is filled by packets`);
+    if (this.spec.dynamic === true)
+      throw new TypeError(`set ${this.spec.set} is dynamic: only packets add its elements`);
     this.#gate?.checkChangeable();
     const length = data?.length ?? 0;
     if (length !== this.dataLen)
-      throw new RangeError(`set ${this.spec.set}: data has ${this.dataLen} bytes, not ${length}`);
+      throw new RangeError(`set ${this.spec.set}: expected ${counted(this.dataLen, "byte")} of data, found ${length}`);
     const words = this.#readKey(key);
     for (let i = 0; i < this.dataLen; i++) this.#dataBytes[i] = data?.[i] ?? 0;
     if (this.#verdicts !== undefined) this.#verdicts.get(this.#data[0]);
@@ -457,7 +459,7 @@ export class TrackedElements implements ElementSet {
   #readKey(key: Uint8Array): Int32Array {
     const { keyLen } = this;
     if (key.length !== keyLen)
-      throw new RangeError(`set ${this.spec.set}: a key has ${keyLen} bytes, not ${key.length}`);
+      throw new RangeError(`set ${this.spec.set}: expected a key of ${counted(keyLen, "byte")}, found ${key.length}`);
     for (let i = 0; i < keyLen; i++) this.#keyBytes[i] = key[i];
     return this.#key;
   }
@@ -475,6 +477,6 @@ export class TrackedElements implements ElementSet {
   }
 
   #noList(): RangeError {
-    return new RangeError(`set ${this.spec.set}: no lists with such keys, or with verdicts`);
+    return new RangeError(`set ${this.spec.set}: lists need keys that end in a number, and no verdicts`);
   }
 }

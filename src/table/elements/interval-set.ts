@@ -12,7 +12,7 @@ export class TrackedIntervals extends TrackedElements {
     const networks = nets.map((net) => {
       const network = parseRange(net);
       if (network.version !== (this.#width === 4 ? 4 : 6)) {
-        throw new RangeError(`set ${this.spec.set}: ${net} is of the other family`);
+        throw new RangeError(`set ${this.spec.set}: ${net} belongs to the other IP family`);
       }
       return network;
     });
@@ -27,11 +27,11 @@ export class TrackedIntervals extends TrackedElements {
   }
 
   override put(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
+    throw new TypeError(`set ${this.spec.set} is an interval set: call replaceNets() instead`);
   }
 
   override delete(): never {
-    throw new TypeError(`set ${this.spec.set} is an interval set: use replaceNets`);
+    throw new TypeError(`set ${this.spec.set} is an interval set: call replaceNets() instead`);
   }
 
   protected override eachRecord(batch: ElementBatch, visit: RecordVisitor): Promise<boolean> {

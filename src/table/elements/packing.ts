@@ -50,7 +50,7 @@ export class Packing {
   /** Packs the taken rows, or the next `most` of them: `underWay` tells whether there are more. Yields to the event loop now and then. */
   async pack(most = Infinity): Promise<PackedChange> {
     const taken = this.#taken;
-    if (taken === undefined) throw new Error(`set ${this.set.spec.set}: nothing was taken`);
+    if (taken === undefined) throw new Error(`set ${this.set.spec.set}: pack() was called before take()`);
     const { rows, set, counted } = this;
     const additions = Math.min(most, taken.full ? rows.size : rows.pendingAdds);
     const columns = { counters: counted !== undefined, timeouts: this.expiries !== undefined };

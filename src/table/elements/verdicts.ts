@@ -78,7 +78,7 @@ export class VerdictRegistry {
 
   #numbered(id: number): NumberedVerdict {
     const numbered = this.#byId[id];
-    if (numbered === undefined) throw new RangeError(`${id} is not an id that verdictId() gave`);
+    if (numbered === undefined) throw new RangeError(`${id} is not an id from verdictId()`);
     return numbered;
   }
 }

@@ -100,10 +100,10 @@ type Constants = Pick<Of<"dnat">, "address" | "port"> & Pick<Of<"snat">, "fullyR
 
 /** Constants go to registers 1 (address) and 2 (port), or the only one to register 1. */
 function natTo(how: "dnat" | "snat", { address, port, fullyRandom }: Constants, context: LowerContext): Lowered {
-  if (address === undefined && port === undefined) throw new RangeError("a nat action without address and port");
+  if (address === undefined && port === undefined) throw new RangeError("a nat action needs an address or a port");
   const bytes = address === undefined ? undefined : addressBytes(address);
   const version = bytes === undefined ? (context.version ?? context.assumed) : bytes.length === 4 ? 4 : 6;
-  if (version === undefined) throw new RangeError("a nat action without an address, in a rule of no one family");
+  if (version === undefined) throw new RangeError("a nat action without an address needs a rule for one IP family");
   const exprs = versionOf(context.family) === undefined ? [] : requireVersion(context, version);
   const registers: { regAddrMin?: number; regProtoMin?: number } = {};
   if (bytes !== undefined) exprs.push(immediate(bytes, (registers.regAddrMin = 1)));
@@ -172,10 +172,10 @@ const IPV4_CHECKSUM_OFFSET = 10;
 export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> } = {
   log({ prefix, level, group }) {
     if (Buffer.byteLength(prefix) > MAX_LOG_PREFIX_BYTES)
-      throw new RangeError(`a log prefix has at most ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
+      throw new RangeError(`a log prefix must not exceed ${MAX_LOG_PREFIX_BYTES} bytes: ${prefix}`);
     checkQuotable("log prefix", prefix);
     if (group !== undefined && level !== undefined)
-      throw new RangeError("a log action has a level or a group, not both");
+      throw new RangeError("a log action takes a level or a group, not both");
     const text = `log prefix "${prefix}"`;
     if (group !== undefined) return lowered(`${text} group ${group}`, { type: "log", prefix, group });
     if (level === undefined) return lowered(text, { type: "log", prefix });
@@ -222,7 +222,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
     const version = context.version ?? versionOfType(context.setSpec?.(map)?.data?.[0]) ?? context.assumed;
     if (version === undefined)
       throw new RangeError(
-        `map ${map}: dnat in a table of family ${context.family} needs a map that is declared before the rule`,
+        `map ${map}: declare the map before the rule, because dnat in a table of family ${context.family} needs its types`,
       );
     const ip = IP_NAME[version];
     const nat = { type: "nat", natType: NatType.dnat, family: NFPROTO[version], regAddrMin: 1 } as const;
@@ -233,7 +233,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
   },
   "set-address"({ direction, to }, { family }) {
     const version = versionOf(family);
-    if (version === undefined) throw new RangeError(`set-address in a table of family ${family}`);
+    if (version === undefined) throw new RangeError(`set-address needs a table of family ip or ip6, not ${family}`);
     const { base, offset, len } = headerField(version, direction);
     const checksum = version === 4 ? { csumType: CSUM_INET, csumOffset: IPV4_CHECKSUM_OFFSET } : { csumType: 0 };
     const write = { type: "payload", base, offset, len, sreg: 1, ...checksum, csumFlags: CSUM_PSEUDO_HEADER } as const;
@@ -244,7 +244,7 @@ export const ACTIONS: { readonly [K in Action["action"]]: StatementKind<Of<K>> }
     }
     const bytes = addressBytes(to);
     if (bytes.length !== len)
-      throw new RangeError(`an address of the other family in a table of family ${family}: ${to}`);
+      throw new RangeError(`address ${to} belongs to another family than the table (${family})`);
     return lowered(`${text} ${addressText(bytes)}`, immediate(bytes), write);
   },
   counter: () => lowered("counter", { type: "counter" }),

@@ -71,7 +71,7 @@ export const NFPROTO = { 4: NfProto.ip, 6: NfProto.ip6 } as const;
 export function requireVersion(context: LowerContext, version: 4 | 6): Expr[] {
   if (context.version === version) return [];
   if (versionOf(context.family) !== undefined)
-    throw new RangeError(`an IPv${version} match in a table of family ${context.family}`);
+    throw new RangeError(`an IPv${version} match never matches in a table of family ${context.family}`);
   context.version = version;
   // In these families, nfproto is the table's own family, not the packet's.
   if (byEtherType(context.family)) return [loadMeta("protocol"), compare(ETHER_TYPE[version])];
@@ -214,7 +214,7 @@ function generated(field: Exclude<Field, string>): FieldKind {
     types: ["index", "mark"],
     load(context, dreg) {
       if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
-        throw new RangeError(`${field.field} mod ${modulus} offset ${offset}`);
+        throw new RangeError(`${field.field}: mod ${modulus} offset ${offset} is out of range`);
       const range = { modulus, ...(offset === 0 ? {} : { offset }) };
       const { exprs, text } =
         field.field === "numgen" ? numgen(field, dreg, range) : jhash(field, dreg, range, context);
@@ -240,7 +240,7 @@ function jhash({ of, modulus, seed }: HashField, dreg: number, range: NumberRang
   const first = registerWord(dreg) + HASHED_OFFSET;
   const types = of.map(() => type);
   const { exprs, text, end } = loadFields(context, of, first, types, "jhash and the key before it");
-  if (end === first) throw new RangeError("jhash of nothing");
+  if (end === first) throw new RangeError("jhash needs at least one field");
   const at = { sreg: register(first), dreg, len: (end - first) * 4 };
   // NFT_HASH_JENKINS
   const hash = { type: "hash", ...at, seed, ...range, hashType: 0 } as const;
@@ -265,7 +265,7 @@ function loadFields(
     const type = kind.types === ADDRESS ? ADDRESS_TYPE[addressVersion(context, types[index])] : kind.types[0];
     const from = end;
     end += padded(FIELD_TYPES[type].bytes) / 4;
-    if (end > WORDS) throw new RangeError(`${what}: more than the kernel's registers hold, 64 bytes`);
+    if (end > WORDS) throw new RangeError(`${what}: exceeds the 64 bytes of the kernel's registers`);
     return kind.load(context, register(from), type);
   });
   return { exprs: parts.flatMap(({ exprs }) => exprs), text: parts.map(({ text }) => text).join(" . "), end };
@@ -273,17 +273,17 @@ function loadFields(
 
 /** Loads a key, starting at word 0. `words` is its size. If the family does not tell the types of fields, the set does. */
 export function loadKey(context: LowerContext, key: readonly Field[], set: string): Lowered & { words: number } {
-  if (key.length === 0) throw new RangeError(`set ${set}: a look-up without fields`);
+  if (key.length === 0) throw new RangeError(`set ${set}: a lookup needs at least one field`);
   const types = context.setSpec?.(set)?.key;
   if (
     types !== undefined &&
     !(types.length === key.length && key.every((f, i) => kindOf(f).types.includes(types[i])))
   ) {
     const names = key.map((field) => (typeof field === "string" ? field : field.field)).join(" . ");
-    throw new RangeError(`set ${set} is keyed by ${types.join(" . ")}: ${names} does not fit`);
+    throw new RangeError(`set ${set} has keys of ${types.join(" . ")}, so ${names} does not fit`);
   }
   if (key.slice(0, -1).some((field) => typeof field !== "string" && field.field === "jhash"))
-    throw new RangeError(`set ${set}: jhash stands last in a key`);
+    throw new RangeError(`set ${set}: jhash must be the last field of a key`);
   const { exprs, text, end } = loadFields(context, key, 0, types ?? [], `key of set ${set}`);
   return { exprs, text, words: end };
 }
@@ -299,11 +299,11 @@ function addressVersion({ family, assumed }: LowerContext, type: FieldType | und
   const own = versionOf(family);
   const asked = versionOfType(type);
   if (own !== undefined && asked !== undefined && own !== asked)
-    throw new RangeError(`an address of type ${type} in a table of family ${family}`);
+    throw new RangeError(`an address of type ${type} does not fit a table of family ${family}`);
   const version = own ?? asked ?? assumed;
   if (version === undefined)
     throw new RangeError(
-      `an address field in a table of family ${family} needs a set that is declared before the rule`,
+      `declare the set before the rule, because an address field in a table of family ${family} needs its types`,
     );
   return version;
 }

@@ -135,11 +135,11 @@ function number(
 
 export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } = {
   address({ nets, direction, ct, negate }, context) {
-    if (nets.length === 0) throw new RangeError("an address match without networks");
+    if (nets.length === 0) throw new RangeError("an address match needs at least one network");
     const networks = nets.map(parseNetwork);
     const { version } = networks[0];
     if (networks.some((network) => network.version !== version))
-      throw new RangeError(`networks of both families in one match: ${nets.join(", ")}`);
+      throw new RangeError(`an address match takes networks of one family: ${nets.join(", ")}`);
     const bytes = version === 4 ? 4 : 16;
     const ranges = mergeRanges(networks);
     // If the connection is of the other family, the kernel has no such address and ends the rule.
@@ -162,7 +162,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     return lowered(text, ...guard, ...beginning, ...mask, compare(data, negate));
   },
   port({ ports, direction, negate }, context) {
-    if (ports.length === 0) throw new RangeError("a port match without ports");
+    if (ports.length === 0) throw new RangeError("a port match needs at least one port");
     const ranges = ports.map(portRange);
     const field = portField(direction);
     const text = `${field.text} ${not(negate)}${either(ranges.map(portText))}`;
@@ -194,7 +194,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     if (name.length > MAX_INTERFACE_BYTES || (name.length === 0 && !isPrefix) || /[\s"/*]/.test(name.toString()))
       throw new RangeError(`not an interface name: ${JSON.stringify(pattern)}`);
     if (name.length === 0) {
-      if (negate === true) throw new RangeError("no interface is outside of *");
+      if (negate === true) throw new RangeError("* matches every interface, so its negation never matches");
       return lowered("");
     }
     const data = Uint8Array.from(isPrefix ? name : Buffer.concat([name], 16));
@@ -204,7 +204,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     const bits = (names: readonly (keyof typeof TcpFlag)[]): number =>
       names.reduce((all, name) => all | TcpFlag[name], 0);
     const [among, set] = [bits(match.among), bits(match.set)];
-    if (among === 0) throw new RangeError("a tcp-flags match without flags");
+    if (among === 0) throw new RangeError("a tcp-flags match needs at least one flag");
     if ((set & ~among) !== 0)
       throw new RangeError(`flags ${match.set.join(", ")} are not among ${match.among.join(", ")}`);
     return lowered(
@@ -234,7 +234,7 @@ export const MATCHES: { readonly [K in Match["match"]]: StatementKind<Of<K>> } =
     return compared(field, hostU32(AddressType[type]), type, negate);
   },
   "ct-state"({ states, negate }) {
-    if (states.length === 0) throw new RangeError("a ct-state match without states");
+    if (states.length === 0) throw new RangeError("a ct-state match needs at least one state");
     const bits = states.reduce((all, state) => all | CtState[state], 0);
     return anyBit("state", bits, states, negate);
   },

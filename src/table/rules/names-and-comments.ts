@@ -38,10 +38,10 @@ export function isQuotable(text: string, mostBytes: number): boolean {
 /** Throws unless the kernel accepts the name and nft can read it back (`string` in its grammar). */
 export function checkName(kind: string, name: string): void {
   if (Buffer.byteLength(name) > MAX_NAME_BYTES)
-    throw new RangeError(`${kind} name of more than ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
+    throw new RangeError(`a ${kind} name must not exceed ${MAX_NAME_BYTES} bytes: ${name.slice(0, 40)}…`);
   if (!NAME.test(name))
     throw new RangeError(
-      `${kind} name ${JSON.stringify(name)}: nft takes letters, digits, and _ / \\ . - behind a letter or _`,
+      `${kind} name ${JSON.stringify(name)}: nft accepts a letter or _, followed by letters, digits and _ / \\ . -`,
     );
 }
 
@@ -49,7 +49,7 @@ export function checkName(kind: string, name: string): void {
 export function checkComment(where: string, comment: string | undefined): void {
   if (comment === undefined) return;
   if (Buffer.byteLength(comment) > MAX_COMMENT_BYTES)
-    throw new RangeError(`${where}: a comment has at most ${MAX_COMMENT_BYTES} bytes: ${comment}`);
+    throw new RangeError(`${where}: a comment must not exceed ${MAX_COMMENT_BYTES} bytes: ${comment}`);
   checkQuotable(where, comment);
 }
 

@@ -49,17 +49,18 @@ export function checkSetSpec({ set, comment, key, data, interval, dynamic, size,
   };
   checkName("set", set);
   checkComment(`set ${set}`, comment);
-  if (key.length === 0) refuse("no key");
-  if (data?.length === 0) refuse("no data");
-  if (packedBytes(key) > MAX_KEY_BYTES) refuse(`a key of more than ${MAX_KEY_BYTES} bytes`);
+  if (key.length === 0) refuse("key is empty");
+  if (data?.length === 0) refuse("data is empty");
+  if (packedBytes(key) > MAX_KEY_BYTES) refuse(`the key exceeds ${MAX_KEY_BYTES} bytes`);
   if (interval === true) {
     if (key.length !== 1 || data !== undefined || dynamic === true)
-      refuse("an interval set has one key field, no data and is not dynamic");
-    if (counters !== undefined) refuse("the elements of an interval set have no counters");
-    if (timeoutMs !== undefined) refuse("the elements of an interval set have no timeouts");
-    if (key[0] !== "ipv4_addr" && key[0] !== "ipv6_addr") refuse("intervals are of addresses");
+      refuse("an interval set must have one key field and no data, and must not be dynamic");
+    if (counters !== undefined) refuse("elements of an interval set cannot have counters");
+    if (timeoutMs !== undefined) refuse("elements of an interval set cannot have timeouts");
+    if (key[0] !== "ipv4_addr" && key[0] !== "ipv6_addr") refuse("the key of an interval set must be an address");
   }
-  if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0)) refuse(`size ${size}`);
+  if (typeof size === "number" && !(Number.isSafeInteger(size) && size > 0))
+    refuse(`size ${size} is not a positive integer`);
 }
 
 const COUNTER: readonly Expr[] = [{ type: "counter" }];

@@ -32,7 +32,7 @@ export class TableCheck {
       this.#compared.set(set, this.#checks);
     }
     if (same && differing.length === 0) return "same";
-    const reason = "a check found the table otherwise than it was left";
+    const reason = "a check found that the table differs from what was last written";
     table.invalidations.add({ cause: "check", reason, sets: differing });
     return "different";
   }

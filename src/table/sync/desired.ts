@@ -1,4 +1,5 @@
 /** The desired chains and sets, and their changes since the last apply. */
+import { counted } from "../../base/counted.js";
 import { isDeepStrictEqual } from "node:util";
 
 import type { TableRef } from "../../netlink/kernel.js";
@@ -58,7 +59,7 @@ export class DesiredState implements ChangeGate {
   /** Throws TableError "busy" during `hold`. */
   checkChangeable(): void {
     if (!this.isHeld) return;
-    const message = `table ${this.ref.table} cannot be changed while apply() or load() runs: await it first`;
+    const message = `table ${this.ref.table} cannot be changed while apply() or load() runs. Await it first`;
     throw new TableError("busy", message);
   }
 
@@ -73,7 +74,7 @@ export class DesiredState implements ChangeGate {
     checkName("chain", spec.chain);
     checkComment(`chain ${spec.chain}`, spec.comment);
     if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
-      throw new RangeError(`chain ${spec.chain}: hook ${spec.base.hook}`);
+      throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
     const rules = spec.rules.map((rule, index) => {
       try {
         return prepareRule(rule, { family, setSpec: this.setSpec });
@@ -161,7 +162,7 @@ export class DesiredState implements ChangeGate {
     const gone = [...dirty.chains, ...dirty.newlyUsed].filter((chain) => !this.chains.has(chain));
     for (const chain of gone) {
       const uses = this.verdicts.usesOf(chain);
-      const message = `chain ${chain} is not declared, but ${uses} desired elements go to it`;
+      const message = `chain ${chain} is not declared, but ${counted(uses, "desired element refers", "desired elements refer")} to it`;
       if (uses > 0) throw this.#invalid({ kind: "chain", chain }, message);
     }
     const ofAll = gone.length > 0 || [...dirty.sets].some((set) => !this.sets.has(set));

@@ -34,20 +34,20 @@ export function joined(a: Drift | undefined, b: Drift | undefined): Drift | unde
 
 /** Compares everything but elements. If the table is gone, its former content is not listed. */
 export function structureChanges(before: KernelState, after: KernelState): string[] {
-  if (before.table === undefined) return after.table === undefined ? [] : ["the table was made"];
+  if (before.table === undefined) return after.table === undefined ? [] : ["the table was created"];
   if (after.table === undefined) return ["the table was deleted"];
   // When an owner ends, the kernel clears its flag (nft_rcv_nl_event): this is no other process's change.
   const flags = before.table.flags & (after.table.flags | ~TableFlag.owner);
   const otherFlags = `the table's flags are ${describeFlags(after.table.flags)}, not ${describeFlags(flags)}`;
   return [
     ...(flags === after.table.flags ? [] : [otherFlags]),
-    ...(before.table.comment === after.table.comment ? [] : ["the table's comment is another one"]),
+    ...(before.table.comment === after.table.comment ? [] : ["the table's comment changed"]),
     ...nameChanges("chain", before.chains, after.chains, (name, a, b) => {
       const [was, is] = [a.base, b.base].map((base) => `${describeHook(base)} policy ${policyOf(base)}`);
       return [...(was === is ? [] : [`chain ${name}: ${is}, not ${was}`]), ...ruleChanges(name, a, b)];
     }),
     ...nameChanges("set", before.sets, after.sets, (name, a, b) =>
-      sameKind(a, b) ? [] : [`set ${name}: of another kind`],
+      sameKind(a, b) ? [] : [`set ${name}: definition changed`],
     ),
     ...nameChanges("", before.objects, after.objects, () => []).map((change) => change.trimStart()),
   ];

@@ -120,7 +120,7 @@ export class TableWatch<Watched extends WatchedTable = WatchedTable> {
       return;
     }
     // Before the first success, nothing has been read that could have changed since.
-    if (this.#opened) this.#lost("nobody listened for a while");
+    if (this.#opened) this.#lost("events were not read for a while");
     this.#opened = true;
   }
 

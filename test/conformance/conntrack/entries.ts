@@ -138,7 +138,7 @@ export function entries(current: CurrentConntrackWorld): void {
       [table.create(flow({ protocol: 1 })), /protocol 1 needs icmp/],
       [table.create(flow({}, { timeout: -1 })), /timeout: expected an integer/],
       [table.create(flow({}, { status: CONNTRACK_STATUS.dying })), /status: bits 0x200 cannot be set/],
-      [table.create(flow({}, { state: "ESTABLISHED" })), /state: protocol 17 has none/],
+      [table.create(flow({}, { state: "ESTABLISHED" })), /state: protocol 17 has no states/],
       [table.create(flow({}, { labels: new Uint8Array(4) })), /labels: expected 16 bytes/],
       [table.lookup("ip", { ...original, destination: "10.0.0" }), /^lookup: original\.destination: expected an IPv4/],
       [table.lookup("ip", original, 65_536), /zone: expected an integer/],

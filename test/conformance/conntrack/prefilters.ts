@@ -105,7 +105,7 @@ export function prefilters(current: CurrentConntrackWorld): void {
     const { table } = current();
     for (const filter of [{}, { family: "ip6" as const }]) {
       const error = await refusal(table.dump(filter, () => undefined, prefilterOf("ip")));
-      expect([error.code, error.message]).toEqual(["invalid", "dump: prefilter: the filter is not of its family"]);
+      expect([error.code, error.message]).toEqual(["invalid", "dump: prefilter: the filter has another family"]);
     }
   });
 }

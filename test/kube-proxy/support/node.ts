@@ -43,7 +43,7 @@ export class NftProxier {
   }
 
   async untilActive(): Promise<void> {
-    await eventually(() => expect(this.said("rules in force")).not.toEqual([]));
+    await eventually(() => expect(this.said("rules active")).not.toEqual([]));
   }
 
   async end(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {

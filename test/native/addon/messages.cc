@@ -158,7 +158,7 @@ void ForEachMessage(const uint8_t* data, size_t length, const std::function<void
   for (size_t left = length; left != 0;) {
     const auto* message = reinterpret_cast<const nlmsghdr*>(at);
     if (left < sizeof(nlmsghdr) || message->nlmsg_len < sizeof(nlmsghdr) || message->nlmsg_len > left) {
-      throw Malformed("message length out of bounds");
+      throw Malformed("the message's length is out of bounds");
     }
     on_message(message);
     const size_t step = std::min(left, Align4(message->nlmsg_len));

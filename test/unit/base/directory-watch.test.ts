@@ -254,7 +254,7 @@ test("a system without watches polls the directory, and a note says so", async (
     throw new Error("inotify_init1: EMFILE (Too many open files)");
   });
   expect(notes).toEqual([
-    `${directory} cannot be watched (inotify_init1: EMFILE (Too many open files)): looking every 1000 ms instead`,
+    `${directory} cannot be watched (inotify_init1: EMFILE (Too many open files)), so it is checked every 1s`,
   ]);
   await tells(undefined);
 });

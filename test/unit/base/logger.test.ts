@@ -76,8 +76,8 @@ describe("a line of text", () => {
       reason: 'no "room"',
       none: "",
     };
-    expect(text(fields, "rules in force")).toBe(
-      'ts=T level=info msg="rules in force" family=ip took=1.5 by=nft,kube-proxy ip.services=3 reason="no \\"room\\"" none=""\n',
+    expect(text(fields, "rules active")).toBe(
+      'ts=T level=info msg="rules active" family=ip took=1.5 by=nft,kube-proxy ip.services=3 reason="no \\"room\\"" none=""\n',
     );
   });
 

@@ -9,6 +9,6 @@ test("an old Node prints the required version instead of a syntax error", async 
   for (const version of ["22.12.0", "22.20.1", "24.0.0", process.versions.node])
     expect(nodeProblem(version)).toBe(undefined);
   for (const version of ["18.20.4", "20.19.2", "22.11.0"]) {
-    expect(nodeProblem(version)).toContain(`Node 22.12 or later is needed, and this is ${version}`);
+    expect(nodeProblem(version)).toContain(`this is Node ${version}, but Node 22.12 or later is required`);
   }
 });

@@ -91,7 +91,7 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
     [["list", "-s", "fd00::1", "-d", "10.96.0.1"], /IPv4, but original.source "fd00::1" is IPv6/],
     [["list", "--dport", "70000"], /Use a number from 0 to 65535/],
     [["list", "-p", "icmp", "--dport", "80"], /protocol 1 has no ports/],
-    [["list", "-p", "tcp", "--state", "ESTABLISHD"], /there is no "ESTABLISHD"; there are NONE, SYN_SENT/],
+    [["list", "-p", "tcp", "--state", "ESTABLISHD"], /unknown state "ESTABLISHD"; the states are NONE, SYN_SENT/],
     [["list", "--status", "asured"], /Use expected, seen-reply, assured/],
     [["list", "--mark", "1/2/3"], /VALUE\/MASK/],
     [["list", "-o", "yaml"], /Allowed choices are text, wide, json/],
@@ -103,7 +103,7 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
     [["delete", "--dry-run"], /delete needs a filter/],
     [["delete", "--all", "-p", "udp"], /a filter or --all, not both/],
     [["list", "--address", "10.0.0"], /addresses\[0\]: expected an address or a CIDR, found "10.0.0"/],
-    [["list", "-f", "ip6", "--address", "10.0.0.1"], /addresses: no entry can have one of them/],
+    [["list", "-f", "ip6", "--address", "10.0.0.1"], /addresses: no entry can match one of them/],
     [["get", "tcp", "10.0.0.1:80"], /missing required argument 'destination'/],
     [["get", "tcp", "10.0.0.1", "10.96.0.1:80"], /port of both source and destination/],
     [["get", "tcp", "10.0.0.1:80", "[fd00::1]:80"], /same address family/],
@@ -133,7 +133,7 @@ test.each([
   const words = argv.filter((word) => word !== undefined);
   expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
   expect(err).toMatch(
-    /no daemon answers at .*none: .* Or give the services with --manifests <dir>, or with --config or --kubeconfig/,
+    /no daemon answers at .*none\. .* Or give the services with --manifests <dir>, or with --config or --kubeconfig/,
   );
 });
 

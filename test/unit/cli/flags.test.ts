@@ -125,7 +125,7 @@ describe("values", () => {
       "--iptables-sync-period: must be greater than 0",
       '--bind-address: "localhost" is not an IP address',
       "--healthz-bind-address: must be an address and port such as 0.0.0.0:10256",
-      '--proxy-mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
+      '--proxy-mode: "ipvs" is a mode of another proxier. Set mode to "nftables", or remove it',
       "--detect-local-mode: must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
       '--nodeport-addresses: "home" must be a CIDR, "primary", "all" or "localhost"',
       "--oom-score-adj: must be from -1000 to 1000",
@@ -247,7 +247,7 @@ describe("flags without a file make up the configuration", () => {
       "--healthz-port is deprecated: use --healthz-bind-address",
       expect.stringMatching(/^--detect-local-mode is ClusterCIDR and --cluster-cidr is empty/),
     ]);
-    expect(notes[0]).toMatch(/^--proxy-mode is not set .*--nodeport-addresses: 0\.0\.0\.0\/0/);
+    expect(notes[0]).toMatch(/^--proxy-mode is not set .*set --nodeport-addresses to 0\.0\.0\.0\/0/);
   });
 
   it("an empty address means kube-proxy's default, with a warning", async () => {

@@ -108,7 +108,7 @@ describe("the command line without a sub-command", () => {
     ],
     [
       ["--proxy-mode", "iptables", "--v=x"],
-      ["--v=x: must be", '--proxy-mode: "iptables" is another proxier\'s'],
+      ["--v=x: must be", '--proxy-mode: "iptables" is a mode of another proxier'],
     ],
     [["--config"], ["argument missing"]],
     [["serve"], ["unknown command 'serve'"]],
@@ -142,7 +142,7 @@ describe("the command line without a sub-command", () => {
     // If these tests run in a pod, there is a cluster.
     vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     expect(await main([], "kube-proxy")).toBe(1);
-    expect(err).toContain("no API server is named");
+    expect(err).toContain("no API server is configured");
     vi.unstubAllEnvs();
   });
 });

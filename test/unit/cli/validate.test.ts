@@ -110,7 +110,7 @@ describe("validate", () => {
         severity: "error",
         file: "a.yaml",
         line: 3,
-        why: expect.stringContaining("Service default/web of v2 is not read"),
+        why: expect.stringContaining("Service default/web has the unsupported version v2"),
       },
     ],
     [
@@ -138,7 +138,7 @@ describe("validate", () => {
         line: 3,
         object: { kind: "EndpointSlice", name: "default/web-1" },
         field: "endpoints[1].conditions.ready",
-        why: '"maybe" is not true or false; false is assumed',
+        why: '"maybe" is not true or false; using false',
       },
     ],
     [

@@ -187,7 +187,7 @@ describe("KubeProxyConfiguration: warnings", () => {
       "nftables.clusterCIDR is not a field of KubeProxyConfiguration: did you mean clusterCIDR?",
     ],
     ["somethingElse: 1", "somethingElse is not a field of KubeProxyConfiguration"],
-    ["mode: nftables\nmode: nftables", "mode is written twice (line 5): the last one counts"],
+    ["mode: nftables\nmode: nftables", "mode is set twice (line 5); the last value is used"],
     ["toString: 1", "toString is not a field of KubeProxyConfiguration"],
   ])("%s", (body, warning) => {
     expect(parse(POD_CIDR + body).warnings).toEqual([warning]);
@@ -209,7 +209,7 @@ describe("KubeProxyConfiguration: errors", () => {
     ["bindAddress: 10.0.0.300", 'bindAddress: "10.0.0.300" is not an IP address'],
     ["bindAddress: 5", "bindAddress: must be a string"],
     ["clusterCIDR: 10.0.0.0", 'clusterCIDR: "10.0.0.0" is not a CIDR'],
-    ["clusterCIDR: 10.0.0.0/8,10.1.0.0/16", 'clusterCIDR: "10.1.0.0/16" is a second CIDR of its family'],
+    ["clusterCIDR: 10.0.0.0/8,10.1.0.0/16", 'clusterCIDR: "10.1.0.0/16" is a second CIDR of the same family'],
     [
       "detectLocalMode: Guess",
       "detectLocalMode: must be ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
@@ -225,11 +225,11 @@ describe("KubeProxyConfiguration: errors", () => {
     ],
     [
       "nodePortAddresses: [10.0.0.0/8, 10.0.0.1]",
-      'nodePortAddresses[1]: "10.0.0.1" is an address, and must be a CIDR, "primary", "all" or "localhost": did you mean 10.0.0.1/32?',
+      'nodePortAddresses[1]: "10.0.0.1" is an address, not a CIDR, "primary", "all" or "localhost": did you mean 10.0.0.1/32?',
     ],
     [
       "nodePortAddresses: ['::1']",
-      'nodePortAddresses[0]: "::1" is an address, and must be a CIDR, "primary", "all" or "localhost": did you mean ::1/128?',
+      'nodePortAddresses[0]: "::1" is an address, not a CIDR, "primary", "all" or "localhost": did you mean ::1/128?',
     ],
     [
       "nodePortAddresses: [primary, Localhost]",
@@ -262,9 +262,9 @@ describe("KubeProxyConfiguration: errors", () => {
     ["healthzBindAddress: localhost:80", "healthzBindAddress: must be an address and port such as 0.0.0.0:10256"],
     ["metricsBindAddress: '127.0.0.1:70000'", "metricsBindAddress: must be an address and port such as 0.0.0.0:10256"],
     ["metricsBindAddress: '::1:80000'", "metricsBindAddress: must be an address and port such as 0.0.0.0:10256"],
-    ["mode: iptables", 'mode: "iptables" is another proxier\'s: set mode to "nftables", or leave it out'],
-    ["mode: ipvs", 'mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out'],
-    ["mode: kernelspace", 'mode: "kernelspace" is another proxier\'s: set mode to "nftables", or leave it out'],
+    ["mode: iptables", 'mode: "iptables" is a mode of another proxier. Set mode to "nftables", or remove it'],
+    ["mode: ipvs", 'mode: "ipvs" is a mode of another proxier. Set mode to "nftables", or remove it'],
+    ["mode: kernelspace", 'mode: "kernelspace" is a mode of another proxier. Set mode to "nftables", or remove it'],
   ])("%s", (body, problem) => {
     expect(problemsOf(HEAD + body)).toEqual([problem]);
   });
@@ -284,8 +284,8 @@ describe("KubeProxyConfiguration: errors", () => {
   test("errors are reported together with misspelt, unknown and repeated fields", () => {
     const body = "mode: ipvs\nbindAdress: 10.0.0.1\nnftables: {masquerade: true}\noomScoreAdj: 0\noomScoreAdj: 1\n";
     expect(problemsOf(HEAD + body)).toEqual([
-      'mode: "ipvs" is another proxier\'s: set mode to "nftables", or leave it out',
-      "oomScoreAdj: is written twice (line 7): the last one counts",
+      'mode: "ipvs" is a mode of another proxier. Set mode to "nftables", or remove it',
+      "oomScoreAdj: is set twice (line 7); the last value is used",
       "bindAdress: is not a field of KubeProxyConfiguration: did you mean bindAddress?",
       expect.stringContaining("nftables.masquerade: is not a field of KubeProxyConfiguration"),
     ]);
@@ -293,10 +293,10 @@ describe("KubeProxyConfiguration: errors", () => {
   });
 
   test.each<[string, string[]]>([
-    ["", [": is empty: a KubeProxyConfiguration is expected"]],
-    [`${HEAD}---\n${HEAD}`, [": holds 2 documents: one is expected"]],
-    ["just text", [": is no KubeProxyConfiguration"]],
-    ["- a", [": is no KubeProxyConfiguration"]],
+    ["", [": is empty; expected a KubeProxyConfiguration"]],
+    [`${HEAD}---\n${HEAD}`, [": contains 2 documents; expected one"]],
+    ["just text", [": is not a KubeProxyConfiguration"]],
+    ["- a", [": is not a KubeProxyConfiguration"]],
     ["kind: KubeProxyConfiguration", ["apiVersion: is missing: it must be kubeproxy.config.k8s.io/v1alpha1"]],
     [
       "apiVersion: v1\nkind: Service",

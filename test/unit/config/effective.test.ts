@@ -69,9 +69,9 @@ describe("effective configuration: kubeadm's stock configuration", () => {
     expect(loaded.warnings).toEqual([]);
     expect(loaded.notes).toEqual([
       expect.stringMatching(
-        /^mode is not set and means nftables: node ports answer on the node's own IPs; .*0\.0\.0\.0\/0/,
+        /^mode is not set and means nftables, so node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0/,
       ),
-      expect.stringMatching(/node ports do not answer on 127\.0\.0\.1/),
+      expect.stringMatching(/node ports are not reachable on 127\.0\.0\.1/),
     ]);
   });
 });
@@ -162,7 +162,7 @@ describe("effective configuration: values", () => {
   test("an invalid clusterCIDR in a mode that does not use it is a warning", () => {
     const { config, warnings } = parse("detectLocalMode: NodeCIDR\nclusterCIDR: 10.0.0.0/8,nonsense");
     expect(config.clusterCIDRs).toEqual([]);
-    expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; in mode NodeCIDR it is not used']);
+    expect(warnings).toEqual(['clusterCIDR: "nonsense" is not a CIDR; mode NodeCIDR does not use it']);
   });
 
   test.each(["[127.0.0.0/8]", "[primary, localhost]", "['::1/128']", "[0.0.0.0/0]", "[all]", "['::/0']"])(
@@ -178,8 +178,8 @@ describe("effective configuration: values", () => {
   test("a feature gate that forbids loopback addresses overrides the list, with a warning", () => {
     const gate = "clusterCIDR: 10.0.0.0/8\nfeatureGates: {KubeProxyNFTablesLocalhostNodePorts: false}";
     expect(parse(`${gate}\nnodePortAddresses: [primary, localhost]`).warnings).toEqual([
-      "nodePortAddresses has loopback addresses, and featureGates says KubeProxyNFTablesLocalhostNodePorts=false: " +
-        "node ports do not answer on them",
+      "nodePortAddresses has loopback addresses, but featureGates sets KubeProxyNFTablesLocalhostNodePorts=false, " +
+        "so node ports are not reachable on them",
     ]);
     expect(parse(`${gate}\nnodePortAddresses: [all]`).warnings).toEqual([]);
   });
@@ -200,13 +200,17 @@ describe("effective configuration: feature gates", () => {
       "featureGates: {AllowServiceExternalIP: false}",
       [
         expect.stringMatching(
-          /^featureGates: AllowServiceExternalIP is no .* did you mean AllowServiceExternalIPs\?$/,
+          /^featureGates: AllowServiceExternalIP has no effect, .* Did you mean AllowServiceExternalIPs\?$/,
         ) as string,
       ],
     ],
     [
       "featureGates: {MemoryQoS: true}",
-      [expect.stringMatching(/^featureGates: MemoryQoS is no .*known are AllowServiceExternalIPs, /) as string],
+      [
+        expect.stringMatching(
+          /^featureGates: MemoryQoS has no effect, .*Known gates: AllowServiceExternalIPs, /,
+        ) as string,
+      ],
     ],
   ])("%s", (body, warnings) => {
     expect(parse(pods + body).warnings).toEqual(warnings);
@@ -254,8 +258,11 @@ describe("effective configuration: notes", () => {
     ["nodePortAddresses: [primary, localhost]", []],
     ["nodePortAddresses: [127.0.0.0/8]", []],
     ["nodePortAddresses: [primary]\niptables: {localhostNodePorts: true}", []],
-    ["nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}", ["node ports answer on 127.0.0.0/8 too"]],
-    ["iptables: {localhostNodePorts: true}", ["0.0.0.0/0", "node ports answer on 127.0.0.0/8 too"]],
+    [
+      "nodePortAddresses: [0.0.0.0/0]\niptables: {localhostNodePorts: true}",
+      ["node ports are also reachable on 127.0.0.0/8"],
+    ],
+    ["iptables: {localhostNodePorts: true}", ["0.0.0.0/0", "node ports are also reachable on 127.0.0.0/8"]],
     ["mode: nftables\niptables: {localhostNodePorts: true}", []],
     ["iptables: {localhostNodePorts: false}", ["0.0.0.0/0"]],
     ["nodePortAddresses: [primary]\niptables: {masqueradeAll: true}", ["iptables.masqueradeAll is true"]],
@@ -263,9 +270,9 @@ describe("effective configuration: notes", () => {
     [
       "nodePortAddresses: [primary]\niptables: {masqueradeBit: 0, syncPeriod: 1m, minSyncPeriod: 10s}",
       [
-        "iptables.masqueradeBit is 0, and is another mode's: nftables.masqueradeBit is 14",
-        "iptables.syncPeriod is 1m0s, and is another mode's: nftables.syncPeriod is 30s",
-        "iptables.minSyncPeriod is 10s, and is another mode's: nftables.minSyncPeriod is 0s",
+        "iptables.masqueradeBit is 0, but applies to another mode; nftables.masqueradeBit is 14",
+        "iptables.syncPeriod is 1m0s, but applies to another mode; nftables.syncPeriod is 30s",
+        "iptables.minSyncPeriod is 10s, but applies to another mode; nftables.minSyncPeriod is 0s",
       ],
     ],
     ["mode: nftables\nlogging: {vmodule: [{filePattern: proxier, verbosity: 5}]}", ["logging.vmodule"]],

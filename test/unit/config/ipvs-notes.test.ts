@@ -20,8 +20,8 @@ describe("settings of kube-proxy's IPVS mode", () => {
       "{scheduler: sh, excludeCIDRs: [10.97.0.0/16], strictARP: true, tcpTimeout: 2h, tcpFinTimeout: 1m, udpTimeout: 5m, syncPeriod: 1m, minSyncPeriod: 2s}";
     expect(notes(all)).toEqual([
       expect.stringMatching(/^ipvs\.scheduler sh: .*nft-proxier\.dev\/balance: consistent/),
-      expect.stringMatching(/^ipvs\.excludeCIDRs: virtual servers in 10\.97\.0\.0\/16 stay/),
-      expect.stringMatching(/^ipvs\.strictARP is not needed: .*arp_ignore and arp_announce stay/),
+      expect.stringMatching(/^ipvs\.excludeCIDRs: virtual servers in 10\.97\.0\.0\/16 are kept/),
+      expect.stringMatching(/^ipvs\.strictARP is not needed: .*arp_ignore and arp_announce keep/),
       expect.stringMatching(/^ipvs\.tcpTimeout is 2h.*conntrack\.tcpEstablishedTimeout/),
       expect.stringMatching(/^ipvs\.tcpFinTimeout is 1m.*conntrack\.tcpCloseWaitTimeout/),
       expect.stringMatching(/^ipvs\.udpTimeout is 5m.*conntrack\.udpTimeout.*conntrack\.udpStreamTimeout/),
@@ -39,11 +39,11 @@ describe("settings of kube-proxy's IPVS mode", () => {
   });
 
   it.each([
-    ["rr", "each connection draws one of the endpoints at random"],
+    ["rr", "each connection goes to a random endpoint"],
     ["wrr", "nft-proxier.dev/weights"],
     ["sh", "nft-proxier.dev/balance: consistent"],
     ["mh", "nft-proxier.dev/balance: consistent"],
-    ["lc", "not available: the kernel draws an endpoint without knowing how many connections each has"],
+    ["lc", "not available: the kernel selects an endpoint without knowing its number of connections"],
     ["wlc", "nft-proxier.dev/weights"],
     ["sed", "not available"],
     ["nq", "not available"],
@@ -52,8 +52,8 @@ describe("settings of kube-proxy's IPVS mode", () => {
     ["dh", "not available"],
     ["fo", "not available"],
     ["ovf", "not available"],
-    ["none", "not known"],
-    ["toString", "not known"],
+    ["none", "unknown scheduler"],
+    ["toString", "unknown scheduler"],
   ])("scheduler %s: %s", (scheduler, words) => {
     expect(schedulerNote(scheduler)).toContain(words);
   });

@@ -123,9 +123,7 @@ it("reports that drain-seconds overrides reset-removed-endpoints, and drains", (
   expect(seen()).toBe("1+");
   expect(setUp({ "nft-proxier.dev/drain-seconds": "5m", [reset]: "false" }).problems).toHaveLength(1);
   expect(setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "true" }).problems).toEqual([]);
-  expect(setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "yes" }).problems.join()).toContain(
-    '"true" is assumed',
-  );
+  expect(setUp({ "nft-proxier.dev/drain-seconds": "30", [reset]: "yes" }).problems.join()).toContain('using "true"');
 });
 
 it("reports an invalid time, and keeps connections until the endpoint is deleted", () => {

@@ -52,8 +52,8 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
 }
 
 const WARNING =
-  "default/chat: services ask for resets of connections to endpoints that are gone, but net.netfilter.nf_conntrack_tcp_loose " +
-  "is 0: such connections hang until they time out. For resets: sysctl -w net.netfilter.nf_conntrack_tcp_loose=1";
+  "default/chat: services request resets of connections to removed endpoints, but net.netfilter.nf_conntrack_tcp_loose " +
+  "is 0, so such connections hang until they time out. Run `sysctl -w net.netfilter.nf_conntrack_tcp_loose=1`";
 
 test("a service that requests resets at the start causes one message, with what to do", async () => {
   const { put, written, warnings, probes } = setUp(() => Promise.resolve(0));

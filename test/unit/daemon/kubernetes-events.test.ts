@@ -18,7 +18,7 @@ it("a quarantined service has an Event with the node, the addresses, and the ker
         type: "Warning",
         reason: "ServiceNotProgrammed",
         action: "Program",
-        note: "node node-a does not serve its IPv6 addresses as the Service now says: chain sticky-x: ENOMEM",
+        note: "node node-a does not serve the current IPv6 configuration of this Service: chain sticky-x: ENOMEM",
       },
     ],
     [{ kind: "Service", namespace: "shop", name: "gone" }, expect.objectContaining({ type: "Warning" })],

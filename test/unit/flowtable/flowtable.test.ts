@@ -132,13 +132,13 @@ test("a kernel without flowtables is reported once, and no table is left", async
   expect(flowtable.unsupported).toContain("CONFIG_NFT_FLOW_OFFLOAD");
   await links.link((names) => names.set(5, "pod2"));
   await pass(120_000);
-  expect(said()).toEqual(["warn no flowtable; connections stay in the rules", "info flowtable removed"]);
+  expect(said()).toEqual(["warn no flowtable; connections use the rules", "info flowtable removed"]);
   expect(await kernel.tables("inet")).toEqual([]);
 });
 
 test.each([
-  ["6.1.0-50-amd64", "before Linux 6.4 connections in a flowtable cannot be reset, and this is 6.1.0-50-amd64"],
-  ["6.14.0", "from Linux 6.14 on the end of connections in a flowtable is not tracked, and this is 6.14.0"],
+  ["6.1.0-50-amd64", "connections in a flowtable cannot be reset before Linux 6.4, and this is Linux 6.1.0-50-amd64"],
+  ["6.14.0", "from Linux 6.14 on, the end of connections in a flowtable is not tracked, and this is Linux 6.14.0"],
   ["7.2.13", "from Linux 6.14 on"],
 ])("on Linux %s nothing is written", async (kernelRelease, reason) => {
   const flowtable = await start({ kernelRelease });
@@ -156,9 +156,9 @@ test("a write whose outcome is unknown recreates the table, and reports success"
   expect(flowtable.failures()).toEqual([]);
   expect(flowtable.devices).toEqual(["eth0", "pod1", "pod2"]);
   expect(said().slice(-3)).toEqual([
-    "info flowtable made",
+    "info flowtable created",
     "info interfaces added to the flowtable",
-    "info the flowtable is kept again",
+    "info the flowtable is up to date again",
   ]);
   expect(failures).toBe(1);
 });
@@ -178,7 +178,7 @@ test("it is created again within a minute after another process removed it", asy
   await pass(60_000);
   expect((await kernel.tables("inet")).map(({ table }) => table)).toEqual([FLOWTABLE_REF.table]);
   expect(flowtable.devices).toEqual(["eth0", "pod1"]);
-  expect(said()).toContain("warn another process removed the flowtable; making it again");
+  expect(said()).toContain("warn another process removed the flowtable; creating it again");
 });
 
 test("nothing is written after the end, and the table stays", async () => {

@@ -162,8 +162,8 @@ describe("Service: ports", () => {
     [{ name: "x" }, "spec.ports[1].port:"],
     [{ name: "x", port: 81, protocol: "ICMP" }, 'spec.ports[1].protocol: "ICMP" is not TCP, UDP or SCTP'],
     [{ name: "x", port: 81, protocol: "tcp" }, 'spec.ports[1].protocol: "tcp" is not TCP, UDP or SCTP'],
-    [{ name: "ok", port: 81 }, 'spec.ports[1].name: "ok" is the name of two TCP ports'],
-    [{ name: "x", port: 80 }, "spec.ports[1].port: 80/TCP is there twice"],
+    [{ name: "ok", port: 81 }, 'spec.ports[1].name: "ok" is the name of another TCP port'],
+    [{ name: "x", port: 80 }, "spec.ports[1].port: 80/TCP occurs twice"],
     ["81", 'spec.ports[1]: "81" is not an object'],
     [null, "spec.ports[1]: null is not an object"],
   ])("a port that cannot be served is reported, and the rest is served: %j", (port, problem) => {
@@ -190,7 +190,7 @@ describe("Service: ports", () => {
     ];
     model.upsertService(service("web", { ports }));
     expect(model.views("ip", "default/web").map((view) => view.nodePort)).toEqual([30000, 0, 30000]);
-    expect(problems).toEqual(["Service default/web spec.ports[1].nodePort: 30000/TCP is there twice"]);
+    expect(problems).toEqual(["Service default/web spec.ports[1].nodePort: 30000/TCP occurs twice"]);
   });
 
   test("without a port nothing is served", () => {
@@ -330,7 +330,12 @@ describe("Service: policies and affinity", () => {
       10800,
       "timeoutSeconds",
     ],
-    ["an unknown kind", { sessionAffinity: "Cookie" }, 0, 'spec.sessionAffinity: "Cookie" is none of None, ClientIP'],
+    [
+      "an unknown kind",
+      { sessionAffinity: "Cookie" },
+      0,
+      'spec.sessionAffinity: "Cookie" is not one of None, ClientIP',
+    ],
   ])("affinity: %s", (_name, spec, seconds, problem) => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", spec as Record<string, unknown>));
@@ -357,7 +362,7 @@ describe("Service: policies and affinity", () => {
     const { model, view, problems } = newModel();
     model.upsertService(service("web", { [field]: "Nearby" }));
     expect(view("web")).toMatchObject({ internalPolicyLocal: false, externalPolicyLocal: false });
-    expect(problems.join()).toContain(`Service default/web spec.${field}: "Nearby" is none of`);
+    expect(problems.join()).toContain(`Service default/web spec.${field}: "Nearby" is not one of`);
   });
 });
 

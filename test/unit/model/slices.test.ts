@@ -141,7 +141,7 @@ describe("EndpointSlice: endpoints", () => {
     expect(problems).toEqual([
       'EndpointSlice default/a endpoints[1].addresses[0]: "10.1.0.300" is not an IP address',
       "EndpointSlice default/a endpoints[2].addresses: has no address",
-      "EndpointSlice default/a endpoints[3].addresses[0]: fd00::1 is not of the slice's address type",
+      "EndpointSlice default/a endpoints[3].addresses[0]: fd00::1 does not have the slice's address type",
       "EndpointSlice default/a endpoints[4].addresses[0]: an object is not an IP address",
       "EndpointSlice default/a endpoints[6].addresses: has no address",
     ]);

@@ -66,7 +66,7 @@ describe("targets: endpoints of a service port", () => {
     ]);
     expect(problems).toEqual([
       'Service default/dns metadata.annotations["nft-proxier.dev/reset-removed-endpoints"]: ' +
-        '"yes" is neither "true" nor "false"; "false" is assumed',
+        '"yes" is neither "true" nor "false"; using "false"',
     ]);
   });
 });

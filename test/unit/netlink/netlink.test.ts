@@ -104,9 +104,9 @@ describe("netlink messages", () => {
     for (let length = 1; length < bytes.length; length++) {
       expect(() => decodeReplies(bytes.subarray(0, length), 4)).toThrow(KernelError);
     }
-    expect(() => decodeAttributes(Uint8Array.of(3, 0, 1, 0))).toThrow("attribute length out of bounds");
+    expect(() => decodeAttributes(Uint8Array.of(3, 0, 1, 0))).toThrow("an attribute's length is out of bounds");
     expect(() => decodeAttributes(Uint8Array.of(5, 0, 1))).toThrow(KernelError);
-    expect(() => numberOf(decodeAttributes(attribute(1, new Uint8Array(3))), 1)).toThrow("no number");
+    expect(() => numberOf(decodeAttributes(attribute(1, new Uint8Array(3))), 1)).toThrow("is not a number");
   });
 });
 

@@ -142,14 +142,15 @@ describe("nodePortAddresses", () => {
     expect(nodePortAddresses(both, facts, "ip6", interfaces)).toEqual({
       addresses: [],
       localhost: { nets: ["::1/128"], source: "2001:db8::1" },
-      warning: "no IPv6 address of this node is known: node ports answer on no other IPv6 address than loopback",
+      warning:
+        "no IPv6 address of this node is known, so node ports are not reachable on any IPv6 address except loopback",
     });
   });
   it("localhost needs a node address that is neither loopback nor link-local", () => {
     const both = config({ nodePortAddresses: ["localhost"] });
     const result = nodePortAddresses(both, facts, "ip6", local("::1", "fe80::1"));
     expect(result.localhost).toBeUndefined();
-    expect(result.warning).toContain("node ports do not answer on ::1/128");
+    expect(result.warning).toContain("node ports are not reachable on ::1/128");
   });
   it("a family without an entry, and a zero CIDR, mean every local address", () => {
     expect(answer(["192.0.2.0/24"], "ip6")).toBe("all");

@@ -105,7 +105,7 @@ describe("clusterCIDR of only the other family", () => {
     const dual = check(DUAL, { clusterCIDRs });
     expect(dual.fatal).toBeUndefined();
     expect(dual.warnings).toHaveLength(1);
-    expect(dual.notes).toEqual([expect.stringContaining("no IPv4 traffic is known as a pod's")]);
+    expect(dual.notes).toEqual([expect.stringContaining("no IPv4 traffic is recognised as traffic from pods")]);
   });
   it("is accepted together with one of the primary family", () => {
     expect(check(IPV4, { clusterCIDRs: [SIX, FOUR] })).toEqual(FINE);
@@ -131,9 +131,11 @@ describe("podCIDRs of only the other family", () => {
 
 describe("a detector without a CIDR of the primary family", () => {
   it("is reported, because pods then count as strangers", () => {
-    expect(check(DUAL, { clusterCIDRs: [] }).notes).toEqual([expect.stringContaining("clusterCIDR has none of IPv4")]);
+    expect(check(DUAL, { clusterCIDRs: [] }).notes).toEqual([
+      expect.stringContaining("clusterCIDR has no IPv4 network"),
+    ]);
     const node = check(DUAL, { detectLocalMode: "NodeCIDR" }, { ips: ["2001:db8::1"] });
-    expect(node.notes).toEqual([expect.stringContaining("the Node has no podCIDR of IPv6")]);
+    expect(node.notes).toEqual([expect.stringContaining("the Node's podCIDRs have no IPv6 network")]);
   });
 });
 

@@ -99,7 +99,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     await file("proc/net/ip_tables_names", "filter\n");
     const legacy = { forwardDrops: () => Promise.reject(new Error("EPERM")), layout: () => Promise.resolve("") };
     await report({ legacy });
-    expect(lines).toMatchObject([{ level: "warn", msg: "looking for firewalls failed" }]);
+    expect(lines).toMatchObject([{ level: "warn", msg: "checking for firewalls failed" }]);
   });
 });
 

@@ -163,7 +163,7 @@ describe("no Node, or one without IPs", () => {
     gate.remove("Node", NODE);
     expect(passed.at(-1)).toBe(`remove Node ${NODE}`);
     await pass(30_000 + 5 * 60_000);
-    expect(fatal[0]?.message).toContain("there is no such Node");
+    expect(fatal[0]?.message).toContain("the Node does not exist");
   });
 });
 

@@ -50,7 +50,7 @@ describe("balance with too many endpoints", () => {
     put(most + 1);
     expect(view("web").clusterEndpoints.length).toBe(most + 1);
     expect(view("web").balance).toBeUndefined();
-    const said = `${reason}; connections are drawn at random, all endpoints alike`;
+    const said = `${reason}; each connection goes to a random endpoint, all with the same probability`;
     expect(problems).toEqual([named(name, said)]);
     expect(Array.from(model.unbalanced(), ({ reason: found }) => found)).toEqual([said]);
     put(most + 2);
@@ -69,7 +69,9 @@ describe("balance with too many endpoints", () => {
     expect(balance?.by).toBe("chance");
     expect(balance && weightsOf(clusterEndpoints, balance)?.slice(0, 2)).toEqual([0, 1]);
     const [{ reason }] = [...model.unbalanced()];
-    expect(reason).toMatch(/^has more than the 1,024 endpoints .*; connections are drawn at random, by weight$/);
+    expect(reason).toMatch(
+      /^has more than the 1,024 endpoints .*; each connection goes to a random endpoint, by weight$/,
+    );
   });
 
   it("is random if one service would have too many elements for all ports together, which is reported with the number", () => {
@@ -87,7 +89,7 @@ describe("balance with too many endpoints", () => {
     expect(model.views("ip", "default/web").some(({ balance }) => balance !== undefined)).toBe(false);
     const said =
       "its ports and addresses would take 2,048,000 elements, more than the 65,536 that one service may have; " +
-      "connections are drawn at random, all endpoints alike";
+      "each connection goes to a random endpoint, all with the same probability";
     expect(problems).toEqual([named("balance", said)]);
   });
 
@@ -119,47 +121,55 @@ describe("the annotation balance", () => {
   });
 
   it.each<[Record<string, unknown>, string, string]>([
-    [{ balance: "maglev" }, "balance", '"maglev" is none of random, consistent; random is assumed'],
+    [{ balance: "maglev" }, "balance", '"maglev" is not one of random, consistent; using random'],
     [
       { weights: "zone=a" },
       "weights",
-      '"zone=a" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints are alike',
+      '"zone=a" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints get the same weight',
     ],
     [
       { weights: "zone=a:1,zone=b:1001" },
       "weights",
-      '"zone=b:1001" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints are alike',
+      '"zone=b:1001" is not zone=NAME:WEIGHT or ADDRESS:WEIGHT with a weight of 0 to 1000; all endpoints get the same weight',
     ],
-    [{ weights: "zone=:1" }, "weights", '"zone=:1" names neither a zone nor an IP address; all endpoints are alike'],
-    [{ weights: "web-0:1" }, "weights", '"web-0:1" names neither a zone nor an IP address; all endpoints are alike'],
+    [
+      { weights: "zone=:1" },
+      "weights",
+      '"zone=:1" has neither a zone nor an IP address; all endpoints get the same weight',
+    ],
+    [
+      { weights: "web-0:1" },
+      "weights",
+      '"web-0:1" has neither a zone nor an IP address; all endpoints get the same weight',
+    ],
     [
       { weights: "fd00::1:7" },
       "weights",
-      '"fd00::1:7" is not [ADDRESS]:WEIGHT, as IPv6 is to be written; all endpoints are alike',
+      '"fd00::1:7" is not [ADDRESS]:WEIGHT, the form for IPv6 addresses; all endpoints get the same weight',
     ],
     [
       { weights: "10.1.0.1:3, 10.1.0.1:0" },
       "weights",
-      '"10.1.0.1:0" names what has a weight already; all endpoints are alike',
+      '"10.1.0.1:0" repeats a zone or address that already has a weight; all endpoints get the same weight',
     ],
     [
       { weights: "zone=a:3,zone=a:1" },
       "weights",
-      '"zone=a:1" names what has a weight already; all endpoints are alike',
+      '"zone=a:1" repeats a zone or address that already has a weight; all endpoints get the same weight',
     ],
-    [{ "balance-key": "ip" }, "balance-key", '"ip" is none of source-ip, source-ip-port; source-ip is assumed'],
-    [{ "balance-slots": "5" }, "balance-slots", '"5" is none of 0, 256, 1024, 4096, 16384; 0 is assumed'],
-    [{ weights: 3 }, "weights", "3 is not text, as annotations are: write it in quotes; all endpoints are alike"],
-    [{ balance: true }, "balance", "true is not text, as annotations are: write it in quotes; random is assumed"],
+    [{ "balance-key": "ip" }, "balance-key", '"ip" is not one of source-ip, source-ip-port; using source-ip'],
+    [{ "balance-slots": "5" }, "balance-slots", '"5" is not one of 0, 256, 1024, 4096, 16384; using 0'],
+    [{ weights: 3 }, "weights", "3 is not text (put it in quotes); all endpoints get the same weight"],
+    [{ balance: true }, "balance", "true is not text (put it in quotes); using random"],
     [
       { balance: "consistent", "balance-key": "ip" },
       "balance-key",
-      '"ip" is none of source-ip, source-ip-port; source-ip is assumed',
+      '"ip" is not one of source-ip, source-ip-port; using source-ip',
     ],
     [
       { balance: "consistent", "balance-slots": "251" },
       "balance-slots",
-      '"251" is none of 0, 256, 1024, 4096, 16384; 0 is assumed',
+      '"251" is not one of 0, 256, 1024, 4096, 16384; using 0',
     ],
   ])("%j is reported and ignored", (annotations, name, reason) => {
     expect(read(annotations).problems).toEqual([named(name, reason)]);
@@ -186,14 +196,14 @@ describe("the annotation balance", () => {
     const { balance, problems } = read({ balance: "consistent" }, { sessionAffinity: "ClientIP" });
     expect(balance).toBeUndefined();
     expect(problems).toEqual([
-      named("balance", "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already"),
+      named("balance", "is ignored, because sessionAffinity ClientIP already keeps each client at one endpoint"),
     ]);
   });
 
   it("is ignored together with ClientIP affinity and weights, and both are reported", () => {
     const { balance, problems } = read({ balance: "consistent", weights: "zone=a:3" }, { sessionAffinity: "ClientIP" });
     expect(balance).toBeUndefined();
-    const why = "is ignored: with sessionAffinity ClientIP a client keeps its endpoint already";
+    const why = "is ignored, because sessionAffinity ClientIP already keeps each client at one endpoint";
     expect(problems).toEqual([named("balance", why), named("weights", why)]);
   });
 });
@@ -205,6 +215,6 @@ describe("an unknown Service annotation with our prefix", () => {
     ["something-else-entirely", ""],
   ])("%s is reported", (name, hint) => {
     const { problems } = read({ [name]: "7" });
-    expect(problems).toEqual([named(name, `is no annotation of a Service's, and is ignored${hint}`)]);
+    expect(problems).toEqual([named(name, `is not a known annotation, and is ignored${hint}`)]);
   });
 });

@@ -202,8 +202,8 @@ describe("readDocuments: documents that are too large to be parsed at once", () 
   test.each([
     ["a YAML document", `a: 1\n---\nb: ${"x".repeat(2 * MIB)}\n---\nc: 1\n`, "yaml", 2, "---"],
     ["text that only looks like several documents", `a: |\n${"---- x\n".repeat(MIB / 2)}`, "yaml", 1, "---"],
-    ["a JSON value", JSON.stringify({ a: "x".repeat(16 * MIB) }), "json", 1, "List of objects"],
-    ["an item of a list", `{"items": [{},\n{"a": "${"x".repeat(16 * MIB)}"}]}`, "json", 2, "List of objects"],
+    ["a JSON value", JSON.stringify({ a: "x".repeat(16 * MIB) }), "json", 1, "List of smaller objects"],
+    ["an item of a list", `{"items": [{},\n{"a": "${"x".repeat(16 * MIB)}"}]}`, "json", 2, "List of smaller objects"],
   ] as const)(
     "%s: it is reported with its first line, and with what to do",
     async (_what, text, format, line, remedy) => {
@@ -285,7 +285,7 @@ describe("readDocuments: objects", () => {
     [{ kind: "Service", apiVersion: "v1", metadata: {} }, "document 1: Service has no metadata.name"],
     [
       item("EndpointSlice", "discovery.k8s.io/v1beta1"),
-      "document 1: EndpointSlice default/x of discovery.k8s.io/v1beta1 is not read, only of discovery.k8s.io/v1",
+      "document 1: EndpointSlice default/x has the unsupported version discovery.k8s.io/v1beta1; supported: discovery.k8s.io/v1",
     ],
     [item("constructor", "v1"), ""],
   ])("%j", (value, expected) => {

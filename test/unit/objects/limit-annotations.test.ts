@@ -31,17 +31,17 @@ describe("limits", () => {
   it.each<[string, unknown, string]>([
     ["max-connections", "0", '"0" is not a number from 1 to 1000000; it is ignored'],
     ["max-connections", "ten", '"ten" is not a number from 1 to 1000000; it is ignored'],
-    ["max-connections", 10, "10 is not text, as annotations are: write it in quotes; it is ignored"],
+    ["max-connections", 10, "10 is not text (put it in quotes); it is ignored"],
     ["max-connections-per-client", "1000001", '"1000001" is not a number from 1 to 1000000; it is ignored'],
     [
       "rate-per-client",
       "10/day",
-      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; no rate is limited',
+      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; the rate is not limited',
     ],
     [
       "rate-per-client",
       "10/second burst 0",
-      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; no rate is limited',
+      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; the rate is not limited',
     ],
   ])("%s: %j is reported and ignored", (name, value, reason) => {
     const path = `Service default/web metadata.annotations["nft-proxier.dev/${name}"]`;
@@ -52,7 +52,7 @@ describe("limits", () => {
     expect(read({ "over-limit": "ignore" })).toEqual({
       limits: undefined,
       problems: [
-        'Service default/web metadata.annotations["nft-proxier.dev/over-limit"]: "ignore" is none of reject, drop; reject is assumed',
+        'Service default/web metadata.annotations["nft-proxier.dev/over-limit"]: "ignore" is not one of reject, drop; using reject',
       ],
     });
   });
@@ -61,7 +61,7 @@ describe("limits", () => {
     const { limits, problems } = read({ "max-connections": "3", "over-limit": "ignore" });
     expect(limits).toEqual({ ...NONE, connections: 3 });
     expect(problems).toEqual([
-      'Service default/web metadata.annotations["nft-proxier.dev/over-limit"]: "ignore" is none of reject, drop; reject is assumed',
+      'Service default/web metadata.annotations["nft-proxier.dev/over-limit"]: "ignore" is not one of reject, drop; using reject',
     ]);
   });
 });

@@ -120,12 +120,12 @@ describe("ManifestSource: the first list", () => {
   test("an empty directory is accepted with a note, because it may be the wrong one", async () => {
     await make().start(sink);
     expect(sink.calls).toEqual(["synced", "flush"]);
-    expect(notes).toEqual([`there is no *.yaml, *.yml or *.json file in ${directory} yet`]);
+    expect(notes).toEqual([`${directory} has no *.yaml, *.yml or *.json file yet`]);
   });
 
   test.each<[string, (path: string) => Promise<unknown>, string]>([
-    ["a missing directory", async () => undefined, "there is no such directory"],
-    ["a file in its place", (path) => writeFile(path, ""), "it is not a directory"],
+    ["a missing directory", async () => undefined, "the directory does not exist"],
+    ["a file in its place", (path) => writeFile(path, ""), "not a directory"],
   ])("%s is an error", async (_name, prepare, reason) => {
     const path = join(directory, "sub");
     await prepare(path);
@@ -233,9 +233,9 @@ describe("ManifestSource: the first list", () => {
       {
         file: "b.json",
         served: "rest",
-        reason: "Service default/web is in a.json too, which comes first: that one counts",
+        reason: "Service default/web is also in a.json, which comes first and is used",
       },
-      { file: "c.json", served: "rest", reason: "Service default/db is there twice: the first one counts" },
+      { file: "c.json", served: "rest", reason: "Service default/db occurs twice; the first one is used" },
     ]);
   });
 
@@ -464,7 +464,7 @@ describe("ManifestSource: one object in several files, over time", () => {
       {
         file: "c.json",
         served: "rest",
-        reason: "Service default/web is in a.json too, which comes first: that one counts",
+        reason: "Service default/web is also in a.json, which comes first and is used",
       },
     ]);
   });

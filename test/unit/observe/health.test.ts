@@ -50,21 +50,19 @@ describe("readyz", () => {
     return [code, JSON.parse(body)];
   };
   const unready = (reason: string): unknown[] => [503, { ready: false, reason }];
-  const STATUS = "nft-proxier status says what is waited for";
+  const STATUS = "Run `nft-proxier status` to see what is missing";
 
   test("is 503 with the reason until both families are written, and then 200", () => {
-    expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since the start: ${STATUS}`));
+    expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since the start. ${STATUS}`));
     synced("ip");
-    expect(readyz()).toEqual(unready(`no IPv6 rules have been written since the start: ${STATUS}`));
+    expect(readyz()).toEqual(unready(`no IPv6 rules have been written since the start. ${STATUS}`));
     synced("ip6");
     expect(readyz()).toEqual([200, { ready: true }]);
   });
 
   test("names the Node that has not been seen", () => {
     health = make({ families: ["ip"], nodeName: "n1" });
-    expect(readyz()).toEqual(
-      unready(expect.stringContaining("start: no Node object named n1 has been seen") as string),
-    );
+    expect(readyz()).toEqual(unready(expect.stringContaining("start. No Node object named n1 was found") as string));
     health.node(node());
     expect(readyz()).toEqual(unready(expect.stringContaining(STATUS) as string));
   });
@@ -72,7 +70,7 @@ describe("readyz", () => {
   test("reports that the kernel refuses the first write; a later refusal does not affect readiness", () => {
     synced("ip");
     synced("ip6", false);
-    expect(readyz()).toEqual(unready("the kernel refuses the IPv6 rules: see the log"));
+    expect(readyz()).toEqual(unready("the kernel refuses the IPv6 rules; the log has the error"));
     synced("ip6");
     synced("ip", false);
     expect(readyz()).toEqual([200, { ready: true }]);
@@ -238,7 +236,7 @@ describe("healthz: whether the node should receive traffic", () => {
   test("is unhealthy before its Node object is known, and the answer names it", () => {
     expect(verdict()).toEqual([
       503,
-      "no Node object named n1 has been seen: does a node of this name exist (--hostname-override), and may it be read?",
+      "No Node object named n1 was found. Check `--hostname-override`, and the permission to read Nodes",
     ]);
     health.node(node());
     expect(verdict()).toEqual([200, undefined]);

@@ -272,7 +272,7 @@ describe("listening", () => {
     expect(error).toBeInstanceOf(ListenError);
     expect(error).toMatchObject({
       code: "EADDRINUSE",
-      message: `listening on 127.0.0.1:${other.port} failed: another program (or another of our servers) has this port (EADDRINUSE)`,
+      message: `listening on 127.0.0.1:${other.port} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`,
     });
     await other.free();
   });

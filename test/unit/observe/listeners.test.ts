@@ -133,7 +133,7 @@ describe("health port", () => {
       {
         healthy: true,
         nodeEligible: false,
-        nodeIneligibleReason: expect.stringContaining("no Node object named n1") as string,
+        nodeIneligibleReason: expect.stringContaining("No Node object named n1") as string,
       },
     ]);
     expect((await ask(port, "/livez")).status).toBe(200);
@@ -387,7 +387,7 @@ describe("an address that cannot be opened", () => {
     expect(said()).toMatchObject([
       {
         msg: "listening failed; retrying",
-        err: `listening on 127.0.0.1:${other.port} failed: another program (or another of our servers) has this port (EADDRINUSE)`,
+        err: `listening on 127.0.0.1:${other.port} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`,
         code: "EADDRINUSE",
       },
     ]);
@@ -405,7 +405,7 @@ describe("an address that cannot be opened", () => {
     const address = `127.0.0.1:${other.port}`;
     await expect(makeHealth({ address, hardFail: true }).start()).rejects.toThrow(ListenError);
     await expect(makeMetrics({}, { address, hardFail: true }).start()).rejects.toThrow(ListenError);
-    const note = `listening on ${address} failed: another program (or another of our servers) has this port (EADDRINUSE)`;
+    const note = `listening on ${address} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`;
     const subject = { kind: "Node", name: "n1" };
     expect(book.recorded).toEqual([
       {

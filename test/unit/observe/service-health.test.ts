@@ -302,7 +302,7 @@ describe("a port that cannot be opened", () => {
     written();
     await opened(port);
     await expect.poll(() => book.recorded, PATIENT).toHaveLength(1);
-    const why = `listening on 127.0.0.1:${other.port} failed: another program (or another of our servers) has this port (EADDRINUSE)`;
+    const why = `listening on 127.0.0.1:${other.port} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`;
     expect(book.recorded).toEqual([
       {
         subject: { kind: "Service", namespace: "default", name: "web", uid: "4711" },

@@ -105,7 +105,7 @@ describe("TrackedElements", () => {
   it("checks widths", () => {
     const set = newSet();
     expect(() => set.put(Uint8Array.of(1), data(1))).toThrow(/4 bytes/);
-    expect(() => set.put(key(1))).toThrow(/data has 4/);
+    expect(() => set.put(key(1))).toThrow(/expected 4 bytes of data/);
     expect(() => set.has(Uint8Array.of())).toThrow(/4 bytes/);
     expect(() => set.replaceNets([])).toThrow(/interval/);
   });

@@ -42,7 +42,7 @@ describe("a refused transaction", () => {
     service(1, 1, 9);
     kernel.failNext({ when: elementAdds, errno: "EEXIST" });
     const result = await table.apply();
-    expect(result.resynced).toMatch(/something else/);
+    expect(result.resynced).toMatch(/differs from the observed state/);
     expect(operations(result)).toBe("element +1 -1");
   });
 
@@ -251,7 +251,7 @@ describe("while apply() or load() runs", () => {
     tryChange();
     await applying;
     kernel.setLatency(undefined);
-    const message = "table own cannot be changed while apply() or load() runs: await it first";
+    const message = "table own cannot be changed while apply() or load() runs. Await it first";
     for (const error of refused) expect(error).toMatchObject({ name: "TableError", code: "busy", message });
     // As each of the two begins, during a read, and during the commit.
     expect(refused.length).toBeGreaterThanOrEqual(4);

@@ -208,8 +208,8 @@ describe("set specifications", () => {
     expect(fitsSize(70, { ...endpoints, size: 77 }, 0)).toBe(false);
   });
   it("contradictory specifications are refused", () => {
-    expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/no key/);
-    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/no data/);
+    expect(() => checkSetSpec({ set: "x", key: [] })).toThrow(/key is empty/);
+    expect(() => checkSetSpec({ set: "x", key: ["ipv4_addr"], data: [] })).toThrow(/data is empty/);
     expect(() => checkSetSpec({ set: "x", key: Array.from({ length: 5 }, () => "ipv6_addr" as const) })).toThrow(
       /64 bytes/,
     );

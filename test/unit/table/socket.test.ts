@@ -70,7 +70,7 @@ it("a watch continues with the new port, and reads what it may have missed", asy
   service(1, 2);
   await expect(table.apply()).rejects.toMatchObject({ code: "system" });
   await table.apply();
-  await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+  await expect.poll(() => heard).toEqual(["events were not read for a while"]);
   expect(await table.apply()).toMatchObject({ transactions: 0 });
   await other.commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
   await expect.poll(() => heard.at(-1)).toBe("chain theirs added or changed");

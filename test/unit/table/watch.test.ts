@@ -220,7 +220,7 @@ describe("missing events", () => {
     expect(failures).toMatchObject([{ error: { message: "broken" }, againMs: 1 }]);
     await other.commit([gone(0)]);
     listenAgain();
-    await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+    await expect.poll(() => heard).toEqual(["events were not read for a while"]);
     expect(operations(await own.table.apply())).toBe("element +1");
     await other.commit([foreignChain]);
     await settle();
@@ -234,7 +234,7 @@ describe("missing events", () => {
     kernel.monitor = (handlers: MonitorHandlers): Promise<Monitor> =>
       refusals-- > 0 ? Promise.reject(new KernelError("system", "no", { action: "monitor" })) : monitor(handlers);
     await start({ firstWaitMs: 1, longestWaitMs: 2 });
-    await expect.poll(() => heard).toEqual(["nobody listened for a while"]);
+    await expect.poll(() => heard).toEqual(["events were not read for a while"]);
     expect(failures.map(({ againMs }) => againMs)).toEqual([1, 2, 2]);
     kernel.breakMonitors(new Error("again"));
     await settle();

@@ -171,7 +171,7 @@ test("a socket whose file, or directory, was removed is recreated", async () => 
     await eventually(async () => expect(await ask(path, "echo")).toEqual({ words: ["echo"] }));
     expect((await stat(path)).mode & 0o777).toBe(0o600);
   }
-  expect(said().map(({ msg }) => msg)).toEqual(Array(2).fill("control socket was removed; made again"));
+  expect(said().map(({ msg }) => msg)).toEqual(Array(2).fill("control socket was removed; created again"));
 });
 
 test("a file in the place of the socket stays when the daemon ends", async () => {
@@ -184,7 +184,7 @@ test("a file in the place of the socket stays when the daemon ends", async () =>
 
 test("an answer of another version is an error that says what to do", async () => {
   await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : { items: [] }));
-  await expect(answerOf(path, "status")).rejects.toThrow(/apiVersion "nft-proxier.dev\/v9".*use the nft-proxier of/);
+  await expect(answerOf(path, "status")).rejects.toThrow(/apiVersion "nft-proxier.dev\/v9".*Use the nft-proxier of/);
   await expect(itemsOf(path, ["services"], () => undefined)).rejects.toThrow(/no apiVersion/);
 });
 
@@ -208,7 +208,7 @@ test("a directory that cannot be created does not prevent the daemon's work", as
   await serve();
   expect(said()).toMatchObject([
     {
-      msg: "no control socket: `status` and `services` cannot ask",
+      msg: "no control socket, so `status` and `services` cannot reach the daemon",
       reason: expect.stringContaining("EEXIST") as string,
     },
   ]);

@@ -6,7 +6,7 @@ import { rowOf } from "../../../../src/cli/service-row.js";
 import { ServiceBoard } from "../../../../src/daemon/control/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/control/status.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
-import { durationText, statusText } from "../../../../src/cli/status.js";
+import { statusText } from "../../../../src/cli/status.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../../model/objects.js";
 
@@ -152,7 +152,7 @@ test("endpoints that serve and terminate never count as ready, and the reason sa
   expect(rowOf(item, false)).toContain("0/1");
   const text = await textOf(await listed("default", "web"), "table", true);
   expect(text).toContain(
-    "in-force: no endpoint is ready: new connections go to the endpoint that terminates and still serves",
+    "in-force: no endpoint is ready, so new connections go to 1 terminating endpoint that still serves",
   );
 });
 
@@ -315,8 +315,8 @@ test("status and events show which process changed a table, and how soon that wa
   expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; repaired in 12ms/);
   const { items } = board.events();
   expect(items).toEqual([
-    { at: 1_000, type: "normal", message: "IPv4 rules in force: 0 services, 0 endpoints" },
-    { at: 5_000, type: "warning", message: "nft (pid 7) changed the IPv4 table: the table deleted; repaired in 12 ms" },
+    { at: 1_000, type: "normal", message: "IPv4 rules active: 0 services, 0 endpoints" },
+    { at: 5_000, type: "warning", message: "nft (pid 7) changed the IPv4 table: the table deleted; repaired in 12ms" },
   ]);
 });
 
@@ -328,7 +328,7 @@ test("problems are listed first, with what to do", async () => {
   const { problems } = await board.status();
   expect(problems.map(({ what }) => what)).toEqual([
     "the kernel refuses the IPv4 table",
-    "changes have waited too long to be written",
+    "changes have been pending for too long",
     "nft-proxier (pid 9) keeps changing the tables",
     "Node here is being deleted",
   ]);
@@ -406,8 +406,8 @@ test("other processes' changes are a problem for a minute", async () => {
   });
   setNow(69_000);
   expect((await board.status()).problems.map(({ what }) => what)).toEqual([
-    "another process changed the IPv4 table 59 s ago: chain services deleted; repaired in 7 ms",
-    expect.stringMatching(/^events were lost 59 s ago/) as string,
+    "another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms",
+    expect.stringMatching(/^events were lost 59s ago/) as string,
   ]);
   setNow(70_001);
   expect((await board.status()).problems).toEqual([]);
@@ -425,15 +425,5 @@ test("node ports without any address are a problem, and otherwise their addresse
   board.nodePortAddresses("ip", [], ["127.0.0.0/8"]);
   expect((await board.status()).problems).toEqual([]);
   board.nodePortAddresses("ip", []);
-  expect((await board.status()).problems[0]?.what).toMatch(/^node ports answer on no IPv4 address/);
-});
-
-test.each([
-  [250, "250ms"],
-  [17_000, "17s"],
-  [3_600_000, "1h"],
-  [7_500_000, "2h5m"],
-  [273_600_000, "3d4h"],
-])("%i ms is %s", (ms, text) => {
-  expect(durationText(ms)).toBe(text);
+  expect((await board.status()).problems[0]?.what).toMatch(/^node ports are not reachable on any IPv4 address/);
 });

@@ -14,7 +14,7 @@ import { atLength } from "../../../lab/length.ts";
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
 const BODIES: Readonly<Record<string, unknown>> = {
   status: { kind: "Status", problems: [] },
-  events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules in force" }] },
+  events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules active" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
   endpoints: new NotReady("it has written no rules since its start"),
@@ -131,7 +131,7 @@ describe("the stream", () => {
       if (updates.length === 2) gone.abort();
     }
     expect(updates).toMatchObject([
-      { status: BODIES["status"], events: [{ message: "rules in force" }], writes: [] },
+      { status: BODIES["status"], events: [{ message: "rules active" }], writes: [] },
       {},
     ]);
     expect(updates[1]).not.toHaveProperty("events");

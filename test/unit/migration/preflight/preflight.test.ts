@@ -120,6 +120,8 @@ test("disabled forwarding and a full connection tracking table are notes, becaus
   await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
   await file("proc/sys/net/netfilter/nf_conntrack_max", "1000\n");
   const findings = await findingsWith({ kernel: fake() });
-  expect(said(findings, "forwarding")).toEqual([expect.stringMatching(/^note: net\.ipv4\.ip_forward is 0/)]);
+  expect(said(findings, "forwarding")).toEqual([
+    expect.stringMatching(/^note: IP forwarding is off \(net\.ipv4\.ip_forward is 0\)/),
+  ]);
   expect(said(findings, "conntrack-table")).toEqual([expect.stringMatching(/^note: .*\(1000 of 1000\)/)]);
 });

@@ -231,7 +231,7 @@ describe("the number of slots", () => {
 
   it("is refused if there are more endpoints: none is skipped or confused with another", () => {
     const list = pods("ip", 257);
-    expect(() => assignSlots(list, 256)).toThrow("257 endpoints for 256 slots");
+    expect(() => assignSlots(list, 256)).toThrow("257 endpoints do not fit 256 slots");
     expect(
       new Set(
         assignSlots(

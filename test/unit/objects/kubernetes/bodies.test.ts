@@ -89,7 +89,7 @@ describe("a list in pieces", () => {
   });
 
   test.each<[string, object, RegExp]>([
-    ["of Pods", { kind: "PodList", apiVersion: "v1", items: ITEMS }, /no ServiceList of v1: its kind is "PodList"/],
+    ["of Pods", { kind: "PodList", apiVersion: "v1", items: ITEMS }, /not a ServiceList of v1: its kind is "PodList"/],
     ["of Pods, empty", { kind: "PodList", apiVersion: "v1", items: [] }, /its kind is "PodList"/],
     [
       "of another group",
@@ -100,16 +100,16 @@ describe("a list in pieces", () => {
     [
       "without a kind, with items",
       { apiVersion: "v1", items: ITEMS },
-      /an item of the list is no Service of v1: its kind is missing/,
+      /an item of the list is not a Service of v1: its kind is missing/,
     ],
     [
       "with a Pod",
       { ...TYPE, items: [{ kind: "Pod", apiVersion: "v1" }] },
-      /an item of the list is no Service of v1: its kind is "Pod"/,
+      /an item of the list is not a Service of v1: its kind is "Pod"/,
     ],
     ["that is a Table", { kind: "Table", apiVersion: "meta.k8s.io/v1", rows: [] }, /its kind is "Table"/],
     ["without items", TYPE, /its field items is missing/],
-    ["whose items are an object", { ...TYPE, items: {} }, /its field items is no list of objects/],
+    ["whose items are an object", { ...TYPE, items: {} }, /its field items is not a list of objects/],
     ["without any description", {}, /its kind is missing/],
   ])("a list %s is refused before any item is passed on", (_what, list, message) => {
     const text = JSON.stringify({ metadata: META, ...list });
@@ -138,7 +138,7 @@ describe("a list in pieces", () => {
     };
     for (const _ of body.push(Buffer.from(beginning)));
     read(7);
-    expect(() => read(2)).toThrow(/^a value in the list of more than 8 MiB is larger than any object can be$/);
+    expect(() => read(2)).toThrow(/^a value in the list exceeds 8 MiB, more than any object can have$/);
   });
 
   test("a list of many objects may be larger than the maximum of one object", () => {
@@ -195,7 +195,7 @@ describe("a watch in pieces", () => {
   });
 
   test.each([
-    [{ kind: "Pod", apiVersion: "v1" }, /the object of an event is no Service of v1: its kind is "Pod"/],
+    [{ kind: "Pod", apiVersion: "v1" }, /the object of an event is not a Service of v1: its kind is "Pod"/],
     [{ kind: "Service" }, /its apiVersion is missing/],
     [undefined, /its kind is missing/],
   ])("an event with the object %j is refused", (object, message) => {
@@ -211,8 +211,8 @@ describe("a watch in pieces", () => {
     const chunk = Buffer.alloc(1 << 20, "x");
     expect([...body.push(Buffer.from('{"type":"'))]).toEqual([]);
     for (let i = 0; i < 7; i++) expect([...body.push(chunk)]).toEqual([]);
-    expect(() => [...body.push(chunk)]).toThrow(/^an event of a watch of more than 8 MiB is larger than any object/);
+    expect(() => [...body.push(chunk)]).toThrow(/^an event of a watch exceeds 8 MiB, more than any object/);
     const line = Buffer.concat([Buffer.alloc(9 << 20, "x"), Buffer.from("\n")]);
-    expect(() => [...new WatchBody(SERVICES).push(line)]).toThrow(/more than 8 MiB/);
+    expect(() => [...new WatchBody(SERVICES).push(line)]).toThrow(/exceeds 8 MiB/);
   });
 });

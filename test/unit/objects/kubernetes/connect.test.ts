@@ -213,7 +213,7 @@ describe("connectToApiServer: address of the API server", () => {
   test("outside of a cluster the message says what to set", async () => {
     const error = await failure(connect({}));
     expect(error).toBeInstanceOf(ConnectionSettingsError);
-    expect(error.message).toContain("set clientConnection.kubeconfig");
+    expect(error.message).toContain("Set clientConnection.kubeconfig");
     const environment = { KUBERNETES_SERVICE_HOST: "10.96.0.1", KUBERNETES_SERVICE_PORT: "443" };
     const absent = await failure(connect({}, { environment, serviceAccountDirectory: directory }));
     expect(absent.message).toContain(`${directory}/token cannot be read`);
@@ -242,7 +242,7 @@ describe("connectToApiServer: TLS", () => {
       { notAfter: new Date(Date.now() - 60_000) },
       /has expired; check it and the clocks/,
     ],
-    ["a certificate for other hosts", { hosts: ["elsewhere.example"] }, /is for other names; check server/],
+    ["a certificate for other hosts", { hosts: ["elsewhere.example"] }, /does not match the name; check server/],
   ])("%s is refused with a readable message", async (_what, tls, words) => {
     await serve({ tls });
     const error = await failure(ask(await connect({ kubeconfig: await kubeconfig() })));

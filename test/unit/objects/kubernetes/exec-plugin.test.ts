@@ -159,7 +159,7 @@ password: hunter2" >&2\nexit 7`,
     );
     const message = await refusal(await connect({ exec: { command } }));
     expect(message).toMatch(
-      /^no credentials: the credentials plugin DIR\/plugin failed with exit code 7; it says: \.\.\./,
+      /^no credentials: the credentials plugin DIR\/plugin failed with exit code 7; its stderr: \.\.\./,
     );
     expect(message.length).toBeLessThan(700);
     expect(message).not.toContain("\n");
@@ -174,13 +174,14 @@ password: hunter2" >&2\nexit 7`,
     [
       "another version",
       `echo '{"apiVersion":"x/v9","status":{"token":"s3cr3t"}}'`,
-      `answered in another version than ${API_VERSION}`,
+      `did not answer in version ${API_VERSION}`,
     ],
     [
       "an invalid time",
       issued({ token: "s3cr3t", expirationTimestamp: "s3cr3t" }),
-      "returned an expirationTimestamp that is no time",
+      "returned an invalid expirationTimestamp",
     ],
+    ["no time", issued({ token: "s3cr3t", expirationTimestamp: "s3cr3t" }), "returned an invalid expirationTimestamp"],
     ["without end", "yes s3cr3t", "wrote more than 1 MiB and was killed"],
   ];
   test.each(strange)("a plugin that writes %s is refused, without its output", async (_what, script, message) => {
@@ -197,7 +198,7 @@ password: hunter2" >&2\nexit 7`,
     const messages = await asking;
     expect(new Set(messages)).toEqual(
       new Set([
-        "no credentials: the credentials plugin DIR/plugin did not end within 1s and was killed; it says: waiting for a browser",
+        "no credentials: the credentials plugin DIR/plugin did not end within 1s and was killed; its stderr: waiting for a browser",
       ]),
     );
     await eventually(async () => expect(await running()).toEqual([]));
@@ -206,7 +207,7 @@ password: hunter2" >&2\nexit 7`,
   test("a plugin is abandoned in time if a child of it holds its output open", async () => {
     const command = await plugin(`setsid sleep 5 &\n${issued()}`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 500 });
-    expect(await refusal(connection)).toContain("did not end within 0.5s and was killed");
+    expect(await refusal(connection)).toContain("did not end within 500ms and was killed");
   });
 
   test("a plugin is accepted if a child of it holds only stderr open", async () => {

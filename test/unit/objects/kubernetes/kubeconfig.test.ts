@@ -100,7 +100,7 @@ describe("readKubeconfig: a kubeconfig", () => {
 describe("readKubeconfig: an unusable kubeconfig is reported with the place and what to do", () => {
   test("a missing file", async () => {
     expect(await refusal(readKubeconfig(join(directory, "none"), ""))).toBe(
-      "kubeconfig DIR/none: there is no such file; set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster",
+      "kubeconfig DIR/none: the file does not exist. Set clientConnection.kubeconfig to a kubeconfig, or leave it empty inside a cluster",
     );
   });
 
@@ -109,22 +109,22 @@ describe("readKubeconfig: an unusable kubeconfig is reported with the place and 
   });
 
   test.each([
-    ["invalid YAML", "a: [", "kubeconfig DIR/config: is no YAML: BAD_INDENT at line 1, column 5"],
-    ["empty", "", "kubeconfig DIR/config: is no kubeconfig: it holds no fields"],
+    ["invalid YAML", "a: [", "kubeconfig DIR/config: is not YAML: BAD_INDENT at line 1, column 5"],
+    ["empty", "", "kubeconfig DIR/config: is not a kubeconfig: it has no fields"],
     [
       "no current context",
       "contexts: [{name: a}, {name: b}]",
-      'kubeconfig DIR/config: current-context is empty; name one of "a", "b"',
+      'kubeconfig DIR/config: current-context is empty; use one of "a", "b"',
     ],
     [
       "an unknown context",
       "current-context: x\ncontexts: [{name: a}]",
-      'kubeconfig DIR/config: current-context "x" is not in contexts; there are "a"',
+      'kubeconfig DIR/config: current-context "x" is not in contexts; use one of "a"',
     ],
     [
       "an unknown cluster",
       "current-context: a\ncontexts: [{name: a, context: {cluster: k}}]",
-      'kubeconfig DIR/config: contexts[a].context.cluster "k" is not in clusters; there are none in clusters',
+      'kubeconfig DIR/config: contexts[a].context.cluster "k" is not in clusters; clusters has no entries',
     ],
     [
       "a number instead of a name",
@@ -145,7 +145,7 @@ describe("readKubeconfig: an unusable kubeconfig is reported with the place and 
     ["a control character", "%s3cr3t\n---\n@s3cr3t"],
   ])("a kubeconfig with %s is reported without its text", async (_what, text) => {
     const said = await refusal(readText(`current-context: x\n${text}\n`));
-    expect(said).toMatch(/^kubeconfig DIR\/config: is no YAML: /);
+    expect(said).toMatch(/^kubeconfig DIR\/config: is not YAML: /);
     expect(said).not.toContain("cr3t");
   });
 
@@ -153,7 +153,7 @@ describe("readKubeconfig: an unusable kubeconfig is reported with the place and 
     "the proxy-url %s is an error, and its text is not shown",
     async (url) => {
       expect(await refusal(read({ "proxy-url": url }))).toBe(
-        "kubeconfig DIR/config: clusters[k].cluster.proxy-url is no URL of a proxy; " +
+        "kubeconfig DIR/config: clusters[k].cluster.proxy-url is not the URL of a proxy; " +
           "set it to http://host:port, https://host:port or socks5://host:port",
       );
     },
@@ -166,7 +166,7 @@ describe("readKubeconfig: an unusable kubeconfig is reported with the place and 
   test("insecure-skip-tls-verify together with an authority", async () => {
     for (const authority of [{ "certificate-authority": "ca.crt" }, { "certificate-authority-data": PEM }]) {
       expect(await refusal(read({ "insecure-skip-tls-verify": true, ...authority }))).toBe(
-        "kubeconfig DIR/config: clusters[k].cluster.insecure-skip-tls-verify is set beside a certificate-authority; " +
+        "kubeconfig DIR/config: clusters[k].cluster.insecure-skip-tls-verify is set together with certificate-authority; " +
           "remove one of the two",
       );
     }
@@ -186,22 +186,22 @@ describe("readKubeconfig: an unusable kubeconfig is reported with the place and 
 
   test("an invalid server URL", async () => {
     expect(await refusal(read({ server: "ftp://h" }))).toBe(
-      'kubeconfig DIR/config: clusters[k].cluster.server: "ftp://h" is no URL of an API server (https://host:port)',
+      'kubeconfig DIR/config: clusters[k].cluster.server: "ftp://h" is not the URL of an API server (https://host:port)',
     );
     expect(await refusal(read({}, {}, "https://"))).toBe(
-      '--master: "https://" is no URL of an API server (https://host:port)',
+      '--master: "https://" is not the URL of an API server (https://host:port)',
     );
   });
 
   test("a certificate without its key", async () => {
     expect(await refusal(read({}, { "client-certificate": "c" }))).toBe(
-      "kubeconfig DIR/config: users[u].user.client-key is missing, while there is a client-certificate; set client-key too",
+      "kubeconfig DIR/config: users[u].user.client-key is missing, although client-certificate is set; set client-key too",
     );
   });
 
   test("invalid certificate data", async () => {
     expect(await refusal(read({ "certificate-authority-data": "aGVsbG8=" }))).toBe(
-      "kubeconfig DIR/config: clusters[k].cluster.certificate-authority-data is no base64 of a PEM file",
+      "kubeconfig DIR/config: clusters[k].cluster.certificate-authority-data is not a PEM file in base64",
     );
   });
 });
@@ -233,7 +233,7 @@ describe("readKubeconfig: a proxy from the environment", () => {
   test("an invalid one is an error, because the connection would otherwise be direct", () => {
     for (const proxy of ["http://", "ftp://user:s3cr3t@proxy", "proxy:port"]) {
       expect(() => via("https://api:6443", { HTTPS_PROXY: proxy })).toThrow(
-        /^the environment's HTTPS_PROXY is no URL of a proxy; set it to http:\/\/host:port/,
+        /^environment variable HTTPS_PROXY is not the URL of a proxy; set it to http:\/\/host:port/,
       );
     }
   });

@@ -272,7 +272,7 @@ describe("Reflector: a list that removes objects", () => {
     await eventually(() => expect(listening.source.health.failures).toHaveLength(1));
     expect(listening.source.health.failures[0]).toMatchObject({
       message: "list failed; keeping the last known state",
-      reason: expect.stringMatching(/^the answer is no .*Service/) as string,
+      reason: expect.stringMatching(/^the answer is not .*Service/) as string,
     });
     expect(listening.sink.calls.filter((call) => call !== "flush")).toEqual([]);
     fault.remove();
@@ -378,7 +378,7 @@ describe("Reflector: answers that try to fill the memory", () => {
     let peak = before;
     const timer = setInterval(() => (peak = Math.max(peak, process.memoryUsage.rss())), 1);
     const { source, sink } = follow();
-    const reason = `${what} of more than 8 MiB is larger than any object can be`;
+    const reason = `${what} exceeds 8 MiB, more than any object can have`;
     await eventually(() => expect(source.health.failures.map((failure) => failure.reason)).toEqual([reason]));
     clearInterval(timer);
     expect(fault.hits).toBeGreaterThan(1);

@@ -168,7 +168,7 @@ describe("KubernetesSource: lists that the start does not wait for", () => {
   test.each<[string, FaultEffect, string]>([
     ["fails", { status: 500 }, "list failed; keeping the last known state"],
     ["hangs", { hang: true }, "connection to the API server failed; keeping the last known state"],
-    ["is forbidden", { status: 403 }, "kind not served to us; skipped"],
+    ["is forbidden", { status: 403 }, "kind not available to this user; skipped"],
   ])("a ServiceCIDR list that %s is pending, and delivered when it arrives", async (_what, effect, message) => {
     api.put(service("a/web"));
     api.put(node(NODE));
