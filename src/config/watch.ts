@@ -79,7 +79,7 @@ class ConfigWatch {
     this.#timer = setTimeout(() => void this.#check(), SETTLE_MS);
   }
 
-  /** Never rejects. Reads once at a time: an event during a read is handled after it. */
+  /** Never rejects. Runs one read at a time. An event during a read is handled after it. */
   async #check(): Promise<void> {
     if (this.#checking) {
       this.#again = true;

@@ -13,27 +13,27 @@ export interface LaterRow {
 export const LATER: readonly LaterRow[] = [
   {
     release: "1.37",
-    what: "`--nodeport-addresses`, `nodePortAddresses`: the words `localhost` (127.0.0.0/8, ::1/128) and `all` (0.0.0.0/0, ::/0); `primary` beside others",
+    what: "`--nodeport-addresses`, `nodePortAddresses`: the words `localhost` (127.0.0.0/8, ::1/128) and `all` (0.0.0.0/0, ::/0), and `primary` beside other values",
     source: "KEP-6032, kubernetes#138427",
     here: "the same; `all` and zero CIDRs do not include loopback, there and here",
   },
   {
     release: "1.37",
-    what: "gate `KubeProxyNFTablesLocalhostNodePorts` (alpha, off): node ports on 127.0.0.1 and ::1, TCP only, through a relay in the process that picks endpoints itself",
+    what: "Gate `KubeProxyNFTablesLocalhostNodePorts` (alpha, off). Node ports answer on 127.0.0.1 and ::1, TCP only. A relay in the process picks the endpoints",
     source: "KEP-6032, kubernetes#138427",
-    here: "through rules: TCP, UDP and SCTP, on all of 127.0.0.0/8 that is listed and on ::1; the gate is not required, and false forbids it; open connections outlive the program",
+    here: "Rules serve TCP, UDP and SCTP, on the listed part of 127.0.0.0/8 and on ::1. The gate is not required, and false forbids node ports there. Open connections outlive the program",
   },
   {
     release: "1.37",
-    what: "on loopback: affinity `ClientIP` keeps one endpoint for the whole node; policy Local draws from local endpoints only, and refuses connections if there are none",
+    what: "On loopback, affinity `ClientIP` keeps one endpoint for the whole node. Policy Local draws from local endpoints only, and refuses connections if there are none",
     source: "KEP-6032",
-    here: "the same affinity, shared with the node's other connections; policy Local draws from all endpoints, as for the node's own packets to any other node port, and as in the iptables mode",
+    here: "The same affinity, shared with the node's other connections. Policy Local draws from all endpoints, as for the node's packets to any other node port, and as in the iptables mode",
   },
   {
     release: "1.37",
-    what: "on loopback UDP and SCTP are rejected; with the gate on and loopback not listed, TCP too",
+    what: "UDP and SCTP are rejected on loopback. If the gate is on and loopback is not listed, TCP is rejected too",
     source: "KEP-6032, kubernetes#138427",
-    here: "they are served; if loopback is not listed, packets there are not touched",
+    here: "They are served. If loopback is not listed, its packets are not touched",
   },
   {
     release: "1.37",
@@ -45,13 +45,13 @@ export const LATER: readonly LaterRow[] = [
     release: "1.37",
     what: "gate `NFTablesNetlink` (beta, on): kube-proxy reads the kernel through netlink instead of `nft`",
     source: "kubernetes#137536",
-    here: "always reads and writes through netlink; the gate is known, and has no effect",
+    here: "It always reads and writes through netlink. The gate is known, and has no effect",
   },
   {
     release: "1.37",
     what: "gate `KubeProxyIPVS` (deprecated, on), which is off by default from 1.40",
     source: "KEP-5495, kubernetes#139397",
-    here: "the mode is refused, with the setting to use; the gate is known, and has no effect",
+    here: "The mode is refused, with the setting to use. The gate is known, and has no effect",
   },
   {
     release: "1.37",

@@ -30,7 +30,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["config"],
     ours: "better",
-    note: "reports all problems of the file at once, each with its path; reports unknown and repeated fields in every section, with a suggestion; an invalid or equivalent change does not end the program",
+    note: "Reports all problems of the file at once, each with its path. Unknown and repeated fields are reported in every section, with a suggestion. An invalid or equivalent change does not end the program",
   },
   { fields: ["apiVersion", "kind"], ours: "same" },
   {
@@ -41,7 +41,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "also removes rules of its other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset; exit code 1 if something remains that only other tools can remove",
+    note: "Also removes rules of its other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset. The exit code is 1 if something remains that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
@@ -54,7 +54,7 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["feature-gates"],
     ours: "same",
-    note: "`AllowServiceExternalIPs` works as in kube-proxy; `KubeProxyNFTablesLocalhostNodePorts` (1.37) is not required, and false forbids node ports on loopback; other gates have no effect; an unknown gate is a warning (kube-proxy exits)",
+    note: "`AllowServiceExternalIPs` works as in kube-proxy. `KubeProxyNFTablesLocalhostNodePorts` (1.37) is not required, and false forbids node ports on loopback. Other gates have no effect. An unknown gate is a warning (kube-proxy exits)",
   },
 ];
 
@@ -69,13 +69,13 @@ const SERVERS: readonly ParityRow[] = [
   {
     flags: ["healthz-bind-address", "healthz-port", "metrics-bind-address", "metrics-port"],
     ours: "same",
-    note: "with the same defaults and completion of a missing port; port 0 turns a server off; an empty address means the default, with a warning; paths: [see below](#paths)",
+    note: "The defaults are the same, and a missing port is completed in the same way. Port 0 turns a server off. An empty address means the default, with a warning. [Paths](#paths) are listed below",
   },
   { flags: ["bind-address-hard-fail"], ours: "same" },
   {
     flags: ["profiling"],
     ours: "same",
-    note: "`/debug/pprof/` serves V8's CPU profile and sampled heap profiles (`profile`, `heap`, `allocs`) and `cmdline`; Go's other profiles answer 501 with the reason; `PUT /debug/flags/v` sets the verbosity",
+    note: "`/debug/pprof/` serves V8's CPU profile and sampled heap profiles (`profile`, `heap`, `allocs`) and `cmdline`. Go's other profiles answer 501 with the reason. `PUT /debug/flags/v` sets the verbosity",
   },
 ];
 
@@ -83,7 +83,7 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["proxy-mode"],
     ours: "same",
-    note: "nftables, also if it is not set (the log says what the iptables mode did differently); other modes are refused, with the setting to use",
+    note: "nftables, also if it is not set (the log then says what the iptables mode did differently). Other modes are refused, with the setting to use",
   },
   { flags: ["masquerade-all"], ours: "same" },
   { fields: ["nftables.masqueradeBit"], ours: "same" },
@@ -95,19 +95,19 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["iptables-min-sync-period"],
     ours: "better",
-    note: "default 0 instead of 1 s: a change is written at once; changes within 20 ms are written together",
+    note: "The default is 0 instead of 1 s, so a change is written at once. Changes within 20 ms are written together",
   },
   { flags: ["detect-local-mode", "pod-bridge-interface", "pod-interface-name-prefix"], ours: "same" },
   { flags: ["cluster-cidr"], ours: "same" },
   {
     flags: ["nodeport-addresses"],
     ours: "better",
-    note: "default `primary`, as in kube-proxy's nftables mode; follows addresses that come and go, by kernel events. `localhost`, `all`, and `primary` beside other values work as in 1.37 (KEP-6032, alpha and off by default there). Loopback addresses are served in the kernel: TCP, UDP and SCTP, on ::1 and the listed part of 127.0.0.0/8. In kube-proxy 1.37 a process relays TCP to 127.0.0.1 and ::1. With policy Local the node draws from all endpoints, as at its other addresses and in the iptables mode; the relay of kube-proxy 1.37 draws from local endpoints only",
+    note: "The default is `primary`, as in kube-proxy's nftables mode. Kernel events report addresses that come and go. `localhost`, `all`, and `primary` beside other values work as in 1.37 (KEP-6032, alpha and off by default there). Loopback addresses are served in the kernel: TCP, UDP and SCTP, on ::1 and the listed part of 127.0.0.0/8. In kube-proxy 1.37 a process relays TCP to 127.0.0.1 and ::1. With policy Local the node draws from all endpoints, as at its other addresses and in the iptables mode. The relay of kube-proxy 1.37 draws from local endpoints only",
   },
   {
     flags: ["iptables-localhost-nodeports"],
     ours: "better",
-    note: "if written as true, with `mode` unset and `nodePortAddresses` unset or with 0.0.0.0/0: node ports answer on 127.0.0.0/8, as in the iptables mode. The log says so. Otherwise ignored, as in kube-proxy's nftables mode",
+    note: "If it is written as true, `mode` is unset, and `nodePortAddresses` is unset or has 0.0.0.0/0, node ports answer on 127.0.0.0/8, as in the iptables mode. The log says so. Otherwise it is ignored, as in kube-proxy's nftables mode",
   },
   {
     flags: ["ipvs-exclude-cidrs"],
@@ -183,7 +183,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_network_programming_duration_seconds"],
     ours: "better",
-    note: "also measures a change whose first write failed, until the write that succeeds, and changes of a service that loses another slice; does not measure a slice change that alters nothing served (an endpoint's zone, a new slice without endpoints)",
+    note: "Also measures changes whose first write failed, until the write that succeeds, and changes of a service that loses another slice. A slice change that alters nothing served is not measured (an endpoint's zone, a new slice without endpoints)",
   },
   {
     metrics: [
@@ -195,7 +195,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_sync_proxy_rules_endpoint_changes_total", "kubeproxy_sync_proxy_rules_service_changes_total"],
     ours: "same",
-    note: "counts every event, Services once per family; kube-proxy counts all objects again every `configSyncPeriod`, which does not exist here",
+    note: "Counts every event, Services once per family. kube-proxy counts all objects again every `configSyncPeriod`, which has no effect here",
   },
   {
     metrics: [
@@ -208,13 +208,13 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_sync_proxy_rules_no_local_endpoints_total"],
     ours: "same",
-    note: "does not count a Service with externalTrafficPolicy Local that has no external address or node port yet, because nothing sent to it is dropped; kube-proxy counts it, even with a local endpoint",
+    note: "Does not count a Service with externalTrafficPolicy Local that has no external address or node port yet, because no packet to it is dropped. kube-proxy counts it, even with a local endpoint",
   },
   { metrics: ["kubeproxy_sync_proxy_rules_nftables_sync_failures_total"], ours: "same" },
   {
     metrics: ["kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total"],
     ours: "same",
-    note: "always 0: cleanup is part of each write",
+    note: "always 0, because cleanup is part of each write",
   },
   {
     metrics: [
@@ -226,7 +226,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_nftables_localhost_nodeport_listeners"],
     ours: "same",
-    note: "from 1.37; present if node ports answer on loopback. Counts node ports with an endpoint, by protocol: rules answer, no socket listens",
+    note: "From 1.37. Present if node ports answer on loopback. Counts node ports with an endpoint, by protocol, because rules answer and no socket listens",
   },
   {
     metrics: [
@@ -234,7 +234,7 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
     ],
     ours: "same",
-    note: "from 1.37; always 0: a rule needs no free port, and UDP and SCTP are served",
+    note: "From 1.37. Always 0, because a rule needs no free port, and UDP and SCTP are served",
   },
   { metrics: ["kubeproxy_proxy_healthz_total", "kubeproxy_proxy_livez_total"], ours: "same" },
   {
@@ -247,7 +247,7 @@ const METRICS: readonly ParityRow[] = [
       "kubeproxy_iptables_localhost_nodeports_accepted_packets_total",
     ],
     ours: "ignored",
-    note: "for the iptables mode; kube-proxy does not have them in nftables mode either",
+    note: "for the iptables mode; kube-proxy does not have them in its nftables mode either",
   },
   { metrics: ["rest_client_requests_total", "rest_client_request_duration_seconds"], ours: "same" },
   {
@@ -292,10 +292,14 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["workqueue_*", "informer_*", "leader_election_*"],
     ours: "ignored",
-    note: "client-go's queues, which are not used here; in kube-proxy they stay empty",
+    note: "about client-go's queues, which are not used here and stay empty in kube-proxy",
   },
   { metrics: ["kubernetes_healthcheck", "kubernetes_healthchecks_total"], ours: "same", note: "at `/metrics/slis`" },
-  { metrics: ["kubernetes_feature_enabled"], ours: "ignored", note: "there are no feature gates to count" },
+  {
+    metrics: ["kubernetes_feature_enabled"],
+    ours: "ignored",
+    note: "not offered; `/configz` shows the gates that are set",
+  },
   {
     metrics: ["aggregator_discovery_*", "apiserver_*"],
     ours: "ignored",
