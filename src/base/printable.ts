@@ -1,5 +1,5 @@
 /**
- * Makes foreign text (names, zones, reasons) safe to print: an escape sequence can rewrite a terminal's screen, a
+ * Makes foreign text (names, zones, reasons) safe to print. An escape sequence can rewrite a terminal's screen, a
  * bidirectional control can reorder a line, and a line feed can forge one. The API server checks names, but not a slice's
  * zone or its targetRef.name.
  */

@@ -41,8 +41,8 @@ function withManifests<T extends { readonly manifests?: string }>(
 type Done = (code: number) => void;
 
 /**
- * Declares the commands. Each loads its modules when it runs, because the help needs none of them, and loading all of them would block the
- * event loop, and so the signals, for half a second.
+ * Declares the commands. Each loads its modules when it runs, because the help needs none of them. Loading all of them would block the event loop,
+ * and so the signals, for half a second.
  * @param words the command and its words.
  * @param done receives the exit code of the command that ran.
  */

@@ -308,8 +308,8 @@ function concerns(event: ChangeEvent, { ref, chain }: ForeignChain): boolean {
 }
 
 /**
- * The same rule twice in one chain gets two hashes. The text has the fields of expressions in the order in which `prepareRule` builds them: a version
- * with another order has other hashes, and replaces the rules of the one before once.
+ * The same rule twice in one chain gets two hashes. The text has the fields of expressions in the order in which `prepareRule` builds them. A version
+ * with another order has other hashes, and replaces the rules of the former version once.
  */
 function mark(source: Rule, { family, mode }: Insertion, ownerMark: string, seen: Map<string, number>): MarkedRule {
   const rule = prepareRule(source, { family });

@@ -446,7 +446,7 @@ export interface MonitorHandlers {
   /** Called once per commit, including our own. */
   onBatch(batch: ChangeBatch): void;
   /**
-   * Events were lost, and the listener must resync: the kernel dropped events (ENOBUFS), or another process committed while monitors did not
+   * Events were lost, and the listener must resync. The kernel dropped events (ENOBUFS), or another process committed while monitors did not
    * listen because of a large commit of this kernel object.
    */
   onLost(): void;

@@ -42,8 +42,8 @@ export class LegacyTables {
   /**
    * Removes a program's chains, and the rules of built-in chains that jump to them. Packets see all of it at once (IPT_SO_SET_REPLACE). Other
    * programs' rules and their counters do not change. Chains that those rules use stay too, with all chains that these jump to. `lockFile` is
-   * the file that iptables locks (flock) while it writes. It is not created. A failure leaves the table unchanged: with `errno` "EAGAIN" if
-   * another process holds the lock or keeps changing the table, and with "system" if iptables could not have written the table.
+   * the file that iptables locks (flock) while it writes. It is not created. A failure leaves the table unchanged. Its `errno` is "EAGAIN" if
+   * another process holds the lock or keeps changing the table, and "system" if iptables could not have written the table.
    */
   remove(family: Family, table: string, own: LegacyChainNames, lockFile: string): Promise<LegacyRemoval> {
     return this.#connection.run("replace iptables table", (addon, handle) =>

@@ -9,8 +9,8 @@
  *     later           NodeCIDR: other podCIDRs ─→ fatal: the supervisor restarts us
  *
  * Unlike kube-proxy 1.36, which keeps the node IPs of its start until it is restarted, this proxier adopts new node IPs.
- * Later versions of kube-proxy end themselves, also when the Node goes. If the Node loses its IPs or is deleted, the last
- * state is kept: the traffic is still there, and without a node IP node ports would answer on every address.
+ * Later versions of kube-proxy exit instead, also when the Node is deleted. If the Node loses its IPs or is deleted, the last
+ * state is kept. The traffic is still there, and without a node IP node ports would answer on every address.
  */
 import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";

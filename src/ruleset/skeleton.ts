@@ -127,7 +127,7 @@ function limitRules(options: SkeletonOptions, inUse: InUse): Rule[] {
 
 /**
  * Rules of both DNAT hooks. They look up twice. Before Linux 6.17, a lookup during a commit may find neither the old nor the
- * new element of a replaced key: it still reads the old generation, while the old element is already unlinked. If a first
+ * new element of a replaced key. It still reads the old generation, while the old element is already unlinked. If a first
  * packet is not rewritten, its connection stays unrewritten for good. Microseconds later, the new generation is active. `dnat`
  * ends the evaluation, so only packets to no service pass here twice, and every step before it may be repeated. All kernels get
  * the same rules: stable releases have the fix too, so the version number does not show whether it is present.

@@ -1,6 +1,6 @@
 /**
- * Checks every sentence that a person reads in Markdown, in comments and in help texts: its length (textlint-rule-sentence-length), and the phrases and
- * terms of patterns.yml (textlint-rule-prh).
+ * Checks every sentence that a person reads in Markdown, in comments and in help texts: its length (sentence-words.ts), and
+ * the phrases and terms of patterns.yml (textlint-rule-prh).
  *
  *   node test/prose/prose.ts [FILE...]     all files by default
  */
@@ -9,16 +9,16 @@ import markdown from "@textlint/textlint-plugin-markdown";
 import { globSync, readFileSync } from "node:fs";
 import path from "node:path";
 import prh from "textlint-rule-prh";
-import sentenceLength from "textlint-rule-sentence-length";
 import { commentsOf } from "./comments.ts";
+import { sentenceWords } from "./sentence-words.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const FILES = ["*.md", "{deploy,docs,examples,native,src,test}/**/*.{ts,mjs,cc,h,hpp,md}"];
 /** The released part of CHANGELOG.md is history; the generated files follow what they are generated from. */
 const EXCEPT = ["**/node_modules/**", "docs/api/**", "test/prose/*", "test/unit/prose.test.ts"];
 
-/** Characters in a sentence: some 30 words. */
-const MAX_LENGTH = 200;
+/** Words in a sentence. */
+const MAX_WORDS = 30;
 
 const PATTERNS = path.join(import.meta.dirname, "patterns.yml");
 const COMMENT_PATTERNS = path.join(import.meta.dirname, "comment-patterns.yml");
@@ -37,7 +37,7 @@ export async function proseProblems(name: string, text: string): Promise<string[
     ext: ".md",
     plugins: [{ pluginId: "markdown", plugin: exportOf(markdown) }],
     rules: [
-      { ruleId: "sentence-length", rule: exportOf(sentenceLength), options: { max: MAX_LENGTH } },
+      { ruleId: "sentence-words", rule: sentenceWords, options: { max: MAX_WORDS } },
       { ruleId: "prh", rule: exportOf(prh), options: { rulePaths } },
     ],
   });

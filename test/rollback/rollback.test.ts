@@ -106,8 +106,8 @@ interface Replacement {
 }
 
 /**
- * The whole ruleset, except parts that depend on packets or on earlier contents: remembered clients, the numbers of their endpoints, an
- * endpoint's index in its list, the size of a grown map.
+ * The whole ruleset, except parts that depend on packets or on earlier contents. These are remembered clients, the numbers of their endpoints, an
+ * endpoint's index in its list, and the size of a grown map.
  */
 async function listing(): Promise<string[]> {
   const text = await cluster.node.mustRun(["nft", "-s", "list", "ruleset"]);

@@ -21,8 +21,26 @@ describe("proseProblems()", () => {
     expect(await proseProblems(name, text)).toEqual(problems);
   });
 
-  test("a long sentence is reported at its first line", async () => {
-    const [problem] = await proseProblems("a.md", `Short.\n\n${"a very long one ".repeat(20)}.`);
-    expect(problem).toMatch(/^3: .*exceeds the maximum sentence length of 200/);
+  const words = (count: number): string => Array.from({ length: count }, () => "word").join(" ");
+
+  test.each([
+    ["a paragraph", "a.md", `Short.\n\n${words(30)}. ${words(31)}.`, 3],
+    ["a cell", "a.md", `| a | b |\n|---|---|\n| ${words(30)} | ${words(31)} |`, 3],
+    ["a heading", "a.md", `# ${words(31)}`, 1],
+    ["an item", "a.md", `- ${words(30)}, \`a b\` [c](https://example.com)`, 1],
+    ["a comment", "a.ts", `\n// ${words(31)}`, 2],
+  ])("a sentence of more than 30 words is reported: %s", async (_, name, text, line) => {
+    expect(await proseProblems(name, text)).toEqual([
+      expect.stringMatching(new RegExp(`^${line}: 3[12] words, more than 30: word word .* …$`)),
+    ]);
+  });
+
+  test.each([
+    ["items", `- ${words(30)}\n- ${words(30)}`],
+    ["cells", `| ${words(30)} | ${words(30)} |\n|---|---|`],
+    ["sentences; code in the text is one word", `${words(29)} \`some words of code\`. ${words(30)}?`],
+    ["code blocks are not counted", `    ${words(40)}`],
+  ])("counted alone: %s", async (_, text) => {
+    expect(await proseProblems("a.md", text)).toEqual([]);
   });
 });

@@ -148,7 +148,7 @@ export function mebibytes(bytes: number): string {
 
 /**
  * Reads text that is a single value, with the items of a list one by one. Returns undefined if it is several values, not JSON,
- * or a list of other things than objects. It never makes a string of a whole list: V8 returns such large strings to the system
+ * or a list of other things than objects. It never makes a string of a whole list. V8 returns such large strings to the system
  * in the pause at the end of a collection, which takes 15 ms for 150 MB.
  */
 async function readLargeJson(text: Buffer, timeSlice: TimeSlice): Promise<unknown> {

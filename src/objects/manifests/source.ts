@@ -22,8 +22,8 @@ import { itemsOf, type Place } from "./objects.js";
 import { unknownFields, type UnknownFields } from "./unknown-fields.js";
 
 /**
- * The part of a file with a problem that is still served: everything but the wrong part, its last good version, or nothing,
- * because there has been no good version since the start.
+ * The part of a file with a problem that is still served: everything but the wrong part, its last good version, or nothing.
+ * "nothing" means that there has been no good version since the start.
  */
 export type ManifestRemainder = "rest" | "last" | "nothing";
 
