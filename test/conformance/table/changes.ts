@@ -248,7 +248,7 @@ export function elements(kernel: () => Kernel): void {
     expect(operations(await table.apply())).toBe("chain -1 rule -1 element -1");
   });
 
-  it("elements of an earlier run are deleted after a grace period if deferLeftovers is set", async () => {
+  it("elements of an earlier run are deleted after a grace period if deferUndesired is set", async () => {
     const before = serviceTable(kernel());
     before.service(1, 3);
     await before.table.apply();
