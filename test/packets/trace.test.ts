@@ -363,7 +363,7 @@ function onNewer(): void {
     [["10.96.0.0/16:80"], "all addresses of 10.96.0.0/16"],
     [["any:80"], "any destination"],
     [["10.96.0.300:80"], "not an address and port, or a service"],
-    [["::1", "10.96.0.1:80"], "not of the destination's family"],
+    [["::1", "10.96.0.1:80"], "not of the destination's address family"],
     [["default/plain:81"], "has no such port; its ports are 80/TCP tcp"],
   ] as const;
   test.each(someOf(REFUSED, 6))("%s is refused with exit code 2", async (words, message) => {

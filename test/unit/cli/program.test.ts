@@ -52,7 +52,7 @@ describe("the command line", () => {
     ],
     [
       ["cleanup", "--help"],
-      ["ip kube-proxy", "iptables-nft", "older", "flowtable"],
+      ["ip kube-proxy", "iptables-nft", "iptables-legacy", "flowtable"],
     ],
     [
       ["handover", "--help"],
@@ -108,7 +108,7 @@ describe("the command line", () => {
     [["run", "--manifest", directory, "--once"], "Did you mean --manifests?"],
     [["run", "--manifests", ".", "--onec"], "Did you mean --once?"],
     [["rnu"], "Did you mean run?"],
-    [["run", "--manifests", ".", "--flowtable", "a/b"], "names of interfaces"],
+    [["run", "--manifests", ".", "--flowtable", "a/b"], "interface names"],
     [["run", "--manifests", ".", "--flowtable", "eth0", "--once"], "cannot be used with"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "9s"], "must be 0, or from 10s to 24h"],
     [["run", "--manifests", ".", "--conntrack-gc-interval", "often"], "must be 0, or from 10s to 24h"],

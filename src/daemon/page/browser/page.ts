@@ -93,7 +93,7 @@ function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: 
       ];
     },
   );
-  tiles.push(["oldest change waits", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
+  tiles.push(["oldest pending change", duration(Math.max(0, ...families.map(({ pendingMs }) => pendingMs)))]);
   tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
   if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "not connected"]);
   if (conntrack !== undefined) {
