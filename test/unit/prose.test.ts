@@ -1,12 +1,50 @@
 import { describe, expect, test } from "vitest";
 import { commentsOf } from "../prose/comments.ts";
-import { proseProblems } from "../prose/prose.ts";
+import { messagesOf } from "../prose/messages.ts";
+import { proseProblems, textProblems } from "../prose/prose.ts";
 
 test("commentsOf() keeps the lines of comments, and no strings", () => {
   const source = ["/** First.", " * Second. */", 'const a = "// no"; // Third.', "/* Fourth. */ f(`/* no */`);"].join(
     "\n",
   );
   expect(commentsOf(source)).toBe(["First.", "Second. ", "- Third.", "Fourth. "].join("\n"));
+});
+
+describe("messagesOf()", () => {
+  test.each([
+    ["a log message", 'log.warn({ err }, "reading of all tables failed");', ["reading of all tables failed"]],
+    [
+      "parts of one text",
+      'throw new Error("the first part, " +\n  `and the ${n} others`);',
+      ["the first part, and the … others"],
+    ],
+    [
+      "a text in another one",
+      'f(`one two three four ${a ? "five six seven eight" : ""}`);',
+      ["one two three four …", "five six seven eight"],
+    ],
+    ["names and keys", 'import x from "a b c d.js"; f("dump sets", `${a} ${b}`);', []],
+    ["a type", 'type A = "one two three four";', []],
+  ])("%s", (_, source, texts) => {
+    expect(messagesOf(source).map(({ text }) => text)).toEqual(texts);
+  });
+
+  test("a message has the line where it begins", () => {
+    expect(messagesOf('\n\nf(\n  "a text of five words",\n);')).toEqual([{ line: 4, text: "a text of five words" }]);
+  });
+});
+
+test("textProblems() checks each message and each help text on its own", async () => {
+  const problems = await textProblems([
+    { place: "src/a.ts:7", text: "the rules are in force" },
+    { place: "src/a.ts:9", text: "the file is missing: run `f in force`" },
+    { place: "nft-proxier top --help", text: "What the screen shows\n\nis written anew" },
+  ]);
+  expect(problems).toEqual([
+    "src/a.ts:7: in force => active",
+    "nft-proxier top --help: What  => a sentence with its subject",
+    "nft-proxier top --help: anew => again, from scratch",
+  ]);
 });
 
 describe("proseProblems()", () => {

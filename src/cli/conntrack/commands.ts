@@ -182,7 +182,7 @@ function namesOf(services: ServiceSnapshot | undefined, entry: ConntrackEntry): 
   return services?.namesOf(entry) ?? {};
 }
 
-/** `conntrack get`: returns 1 if there is no such entry. */
+/** `conntrack get`: returns 1 if the entry does not exist. */
 export function getCommand(
   family: IpFamily,
   tuple: ConntrackTuple,
@@ -192,7 +192,7 @@ export function getCommand(
   return inSession(options, async (session) => {
     const entry = await session.table.lookup(family, tuple, zone);
     if (entry === undefined) {
-      warn("there is no such entry");
+      warn("the entry does not exist");
       return 1;
     }
     await head(session, options);
