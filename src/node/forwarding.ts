@@ -118,7 +118,7 @@ export async function findLegacyForward(options: LegacyForwardOptions): Promise<
       if (!present.has(table) || !(await legacy.forwardDrops(family, table))) continue;
       const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
       const hasRules = chainsWithRules(await legacy.layout(family, table)).includes("FORWARD");
-      const where = { family, table: `${table} of the older iptables`, chain: "FORWARD" };
+      const where = { family, table: `${table} of iptables-legacy`, chain: "FORWARD" };
       found.push({ ...where, command: inTable, hasRules });
     }
   }

@@ -57,7 +57,7 @@ export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | un
 export async function forwardingOff(family: IpFamily, root = "/"): Promise<Shortcoming | undefined> {
   const name = FORWARDING[family];
   if ((await readSysctl(name, root)) !== 0) return undefined;
-  const remedy = `\`sysctl -w ${name}=1\`, and make it permanent in /etc/sysctl.d`;
+  const remedy = `run \`sysctl -w ${name}=1\`, and make it permanent in /etc/sysctl.d`;
   return { what: `IP forwarding is off (${name} is 0), so this node forwards no packets`, remedy };
 }
 

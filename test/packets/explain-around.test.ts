@@ -119,7 +119,7 @@ test("a missing route, disabled forwarding and a strict rp_filter are reported",
     expect(told).toMatchObject({ verdict: "dropped", obstacle: expect.stringMatching(isAgainst) as string });
     const notes = told.notes.join("\n");
     expect(notes).toMatch(new RegExp(`^there is no route to ${a}$`, "m"));
-    expect(notes).toMatch(/^net\.ipv4\.ip_forward is 0/m);
+    expect(notes).toMatch(/^IP forwarding is off \(net\.ipv4\.ip_forward is 0\)/m);
     // Without the interface, `explain` cannot know whether this filter drops the packet, but the others do drop it.
     const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${VIP}:80`, "--socket", socket]);
     expect(stdout.split("\n")[0]).toMatch(

@@ -193,7 +193,7 @@ describe("a firewall that drops by default, if kube-proxy's iptables mode accept
         daemon.kill("SIGTERM");
         await ended;
       }
-      const warning = log.split("\n").find((line) => line.includes("firewall found")) ?? "";
+      const warning = log.split("\n").find((line) => line.includes("a firewall drops forwarded packets")) ?? "";
       const { family, table, chain, command } = JSON.parse(warning) as Record<string, string>;
       expect({ family, table, chain }).toEqual({ family: "ip", table: "firewall", chain: "forward" });
       await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));

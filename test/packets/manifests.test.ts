@@ -376,7 +376,7 @@ longDescribe("files that are too large", () => {
   test.each([
     ["YAML", "big.yaml", () => `a: ${"x".repeat(SCALAR)}`, "as JSON"],
     ["YAML below the maximum file size, as one document", "big.yaml", () => `a: ${"x".repeat(SCALAR >> 2)}`, "---"],
-    ["JSON", "big.json", () => JSON.stringify({ a: "x".repeat(SCALAR) }), "List of objects"],
+    ["JSON", "big.json", () => JSON.stringify({ a: "x".repeat(SCALAR) }), "List of smaller objects"],
   ])("one scalar of %s is reported with advice, and the rest is served", async (_what, file, text, remedy) => {
     await put({ ...complete(), [file]: text() });
     const { child } = start();

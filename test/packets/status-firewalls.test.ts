@@ -196,13 +196,13 @@ test("iptables-legacy's chain FORWARD drops by policy", async (context) => {
   await eventually(async () => {
     const { code, problems } = await status();
     expect(problems[0]?.what).toMatch(
-      /^chain FORWARD of table ip filter of the older iptables drops forwarded packets by policy/,
+      /^chain FORWARD of table ip filter of iptables-legacy drops forwarded packets by policy/,
     );
     expect([code, problems[0]?.remedy]).toEqual([1, expect.stringMatching(/^run `iptables-legacy -I FORWARD/)]);
   });
   const preflight = await cluster.command(["preflight"]);
   expect(preflight.stdout).toMatch(
-    /PROBLEM.*chain FORWARD of table ip filter of the older iptables drops forwarded packets/i,
+    /PROBLEM.*chain FORWARD of table ip filter of iptables-legacy drops forwarded packets/i,
   );
   const filter = (policy: "ACCEPT" | "DROP", rules: readonly LegacyRule[]): Promise<boolean> =>
     putLegacyTable(cluster.node.prefix, "ip", "filter", [
@@ -216,7 +216,7 @@ test("iptables-legacy's chain FORWARD drops by policy", async (context) => {
   await eventually(async () => {
     const { stdout, code } = await cluster.command(["status", "--socket", socket]);
     expect(stdout).toMatch(
-      /^other firewalls .*not checked: filter of the older iptables, whose chain FORWARD drops by policy/m,
+      /^other firewalls .*not checked: filter of iptables-legacy, whose chain FORWARD drops by policy/m,
     );
     expect(code).toBe(0);
   });

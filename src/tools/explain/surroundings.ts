@@ -68,7 +68,7 @@ async function notForwarded(
   if (off === undefined) return [];
   if (inInterface === "" && (await isHere(source, routing))) return [];
   for (const { address } of endpoints) if (await isHere(address, routing)) return [];
-  return [`${off.what}. Run ${off.remedy}`];
+  return [`${off.what}; ${off.remedy}`];
 }
 
 /** Without an answer, assume that the address is not here. */

@@ -89,7 +89,7 @@ describe("a chain that drops forwarded packets by policy", () => {
     expect(lines).toMatchObject([
       {
         family: "ip",
-        table: "filter of the older iptables",
+        table: "filter of iptables-legacy",
         command: "iptables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT",
       },
     ]);
