@@ -393,7 +393,7 @@ describe("in the background", () => {
       { msg: "connection tracking table relieved" },
       { msg: "connection tracking table nearly full", percent: 91 },
     ]);
-    expect(String(lines[0]["hint"])).toMatch(/: raise net\.netfilter\.nf_conntrack_max/);
+    expect(String(lines[0]["hint"])).toMatch(/To prevent that, raise net\.netfilter\.nf_conntrack_max/);
     expect(distress).toEqual(["pressure", "pressure", "pressure", "pressure"]);
     distress.length = 0;
     table.entries = 10;
