@@ -2,6 +2,7 @@
 import { Registry } from "prom-client";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
+import { counted } from "../../src/base/counted.ts";
 import { ConntrackMetrics } from "../../src/conntrack/metrics.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import type { ConntrackObserver } from "../../src/conntrack/service.ts";
@@ -163,10 +164,16 @@ describe("delete", () => {
   ])("%j deletes only the entries that it has printed", async (words, protocol, ports) => {
     const before = await left(protocol);
     const dry = await conntrack("delete", "-o", "json", "--dry-run", ...words, ...args);
-    expect([dry.code, dry.stderr]).toEqual([0, `nft-proxier: ${ports.length} entries would be deleted\n`]);
+    expect([dry.code, dry.stderr]).toEqual([
+      0,
+      `nft-proxier: ${counted(ports.length, "entry", "entries")} would be deleted\n`,
+    ]);
     expect(await left(protocol)).toEqual(before);
     const done = await conntrack("delete", "-o", "json", ...words, ...args);
-    expect([done.code, done.stderr]).toEqual([0, `nft-proxier: ${ports.length} entries deleted\n`]);
+    expect([done.code, done.stderr]).toEqual([
+      0,
+      `nft-proxier: ${counted(ports.length, "entry", "entries")} deleted\n`,
+    ]);
     for (const [{ lines }, outcome] of [[dry, "would-go"] as const, [done, "deleted"] as const]) {
       const shown = parsed(lines).map((one) => `${one.outcome} ${one.protocol} ${one.original.sourcePort}`);
       expect(shown.toSorted()).toEqual(ports.map((port) => `${outcome} ${protocol} ${port}`));

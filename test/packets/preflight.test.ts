@@ -420,7 +420,7 @@ describe("configuration", () => {
     other.kill();
     expect(code).toBe(1);
     expect(saying(findings, "problem")).toEqual([
-      expect.stringMatching(new RegExp(`^healthzBindAddress 0\\.0\\.0\\.0:10256 is taken by \\S+ \\(${other.pid}\\)`)),
+      expect.stringMatching(new RegExp(`^healthzBindAddress 0\\.0\\.0\\.0:10256 is in use by \\S+ \\(${other.pid}\\)`)),
     ]);
   });
 
@@ -457,7 +457,7 @@ describe("objects", () => {
     expect([ignored.code, saying(ignored.findings, "problem")]).toEqual([
       1,
       [
-        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; ignored",
+        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; it is ignored",
       ],
     ]);
     const bad = await runPreflight(["--manifests", await manifests([web, wrong])]);
@@ -476,7 +476,9 @@ describe("objects", () => {
     await writeFile(kubeconfig, api.kubeconfig);
     const { code, findings } = await runPreflight([], { ...configuration(), clientConnection: { kubeconfig } });
     expect(code).toBe(0);
-    expect(saying(findings, "ok", "objects")).toEqual([expect.stringMatching(/^to be served: 1 service with /)]);
+    expect(saying(findings, "ok", "objects")).toEqual([
+      expect.stringMatching(/^nft-proxier would serve 1 service with /),
+    ]);
     expect(saying(findings, "ok", "node-ports")).toEqual([
       expect.stringMatching(`^nft-proxier would serve node ports on ${PLAN.node.ip}, ${PLAN.node.ip6}`),
     ]);
