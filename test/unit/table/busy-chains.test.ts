@@ -167,6 +167,8 @@ it("do not keep a deleted service active, and are reported once", async () => {
     if (set.set === "services") expect((await kernel.elements(TABLE, set)).count).toBe(0);
   }
   expect(logged.filter(({ level }) => level === "error")).toEqual([]);
-  expect(logged.filter(({ msg }) => msg.includes("reported busy"))).toMatchObject([{ level: "warn", total: 1 }]);
+  expect(logged.filter(({ msg }) => msg.includes("unused chains as busy"))).toMatchObject([
+    { level: "warn", total: 1 },
+  ]);
   await proxier.stop();
 });
