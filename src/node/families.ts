@@ -135,7 +135,7 @@ function detectorNotes(config: ProxyConfig, facts: NodeFacts): string[] {
   const missing = detectLocalMode === "NodeCIDR" ? "the Node's podCIDRs have" : "clusterCIDR has";
   const family = FAMILY_NAMES[facts.primary];
   return [
-    `detectLocalMode is ${detectLocalMode}, but ${missing} no ${family} network, so no ${family} traffic is recognised as traffic from pods`,
+    `detectLocalMode is ${detectLocalMode}, but ${missing} no ${family} network, so no ${family} traffic is recognized as traffic from pods`,
   ];
 }
 

@@ -457,7 +457,7 @@ describe("objects", () => {
     expect([ignored.code, saying(ignored.findings, "problem")]).toEqual([
       1,
       [
-        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; it is ignored",
+        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; this part is ignored",
       ],
     ]);
     const bad = await runPreflight(["--manifests", await manifests([web, wrong])]);

@@ -299,7 +299,7 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
   const left =
     orphaned === 0
       ? ""
-      : `, ${orphaned} of them without an endpoint (delete these with --orphans, and established TCP connections with --orphans -p tcp)`;
+      : `, ${orphaned} with an endpoint that no service has (--orphans deletes half-open, closing and closed ones; --orphans -p tcp deletes all)`;
   return `${FAMILY_NAMES[family]}: ${counted(deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
 }
 

@@ -30,7 +30,7 @@ import { programVersion } from "../version.js";
 import { DaemonServices } from "./daemon-services.js";
 
 const OTHER_SOURCES =
-  "Or give the services with --manifests <dir>, or with --config or --kubeconfig <file> of an API server.";
+  "Instead, give the services with --manifests <dir>, or with --config or --kubeconfig <file> of an API server.";
 /** Maximum time for the API server's first lists, ms. */
 const LISTS_MS = 15_000;
 

@@ -173,5 +173,5 @@ function whyAway(socketPath: string, error: unknown): string {
     return `no daemon answers at ${socketPath}. Does one run in this network namespace?`;
   }
   if (!isAbsent(error)) return `${socketPath}: permission denied. Run the command as root`;
-  return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}`;
+  return `the daemon at ${socketPath} does not answer: ${reasonOf(error)}.`;
 }

@@ -71,7 +71,7 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
       ),
     ),
     ...few(ignored, ["part of a manifest is ignored", "parts of manifests are ignored"], (what) =>
-      problem(`manifest ${what}; it is ignored`, "run `nft-proxier validate` to see where"),
+      problem(`manifest ${what}; this part is ignored`, "run `nft-proxier validate` to see where"),
     ),
     ...few(problems, ["field cannot be served", "fields cannot be served"], (one) =>
       problem(`${text(one)}; it is not served as written`, "correct or remove the field"),

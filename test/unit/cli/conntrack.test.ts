@@ -133,7 +133,7 @@ test.each([
   const words = argv.filter((word) => word !== undefined);
   expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
   expect(err).toMatch(
-    /no daemon answers at .*none\. .* Or give the services with --manifests <dir>, or with --config or --kubeconfig/,
+    /no daemon answers at .*none\. .* Instead, give the services with --manifests <dir>, or with --config or --kubeconfig/,
   );
 });
 

@@ -105,7 +105,7 @@ describe("clusterCIDR of only the other family", () => {
     const dual = check(DUAL, { clusterCIDRs });
     expect(dual.fatal).toBeUndefined();
     expect(dual.warnings).toHaveLength(1);
-    expect(dual.notes).toEqual([expect.stringContaining("no IPv4 traffic is recognised as traffic from pods")]);
+    expect(dual.notes).toEqual([expect.stringContaining("no IPv4 traffic is recognized as traffic from pods")]);
   });
   it("is accepted together with one of the primary family", () => {
     expect(check(IPV4, { clusterCIDRs: [SIX, FOUR] })).toEqual(FINE);

@@ -107,6 +107,14 @@ test("a missing object is distinguished from an unreachable daemon", async () =>
   await expect(ask(join(directory, "none.sock"), "echo")).rejects.toThrow(/no daemon answers at .*none\.sock/);
 });
 
+test("a daemon that closes the connection does not answer, in a whole sentence", async () => {
+  const closing = createServer((socket) => socket.end());
+  await mkdir(join(directory, "run"));
+  await once(closing.listen(path), "listening");
+  await expect(ask(path, "echo")).rejects.toThrow(/^the daemon at .* does not answer: it closed the connection\.$/);
+  closing.close();
+});
+
 test("a failing answer is an error of that request, and logged", async () => {
   await serve();
   await expect(ask(path, "fails")).rejects.toThrow(DaemonAway);
