@@ -121,7 +121,7 @@ class TableCleaner {
     }
     for (const [chain, times] of this.#busy) {
       // A single report may come from a rule that was added meanwhile. That rule is visible by now.
-      if (times > 1 && own.has(chain) && !users.has(chain)) users.set(chain, "something else than a rule");
+      if (times > 1 && own.has(chain) && !users.has(chain)) users.set(chain, "something other than a rule");
     }
     const kept = await this.#reachable(users.keys(), own);
     const gone = [...own].filter((chain) => !kept.has(chain));

@@ -45,7 +45,7 @@ export function drift(world: () => KernelWorld): void {
     });
     service(1, 2, 7);
     const retried = await table.apply();
-    expect(retried.resynced).toMatch(/something else/);
+    expect(retried.resynced).toMatch(/differs from the observed state/);
     expect(operations(retried)).toBe("element +2 -1");
     await meddle({ op: "delete", kind: "table", ...OWN });
     service(1, 2);

@@ -302,7 +302,7 @@ describe("a chain that another process uses", () => {
       },
     ]);
     const [cleanup] = await removeIptablesChains(kernel, ["ip"]);
-    expect(cleanup.kept).toEqual([{ chain: "KUBE-SVC-AAAA", user: "something else than a rule" }]);
+    expect(cleanup.kept).toEqual([{ chain: "KUBE-SVC-AAAA", user: "something other than a rule" }]);
     const left = Object.keys(await chainsOf(kernel, NAT)).filter((chain) => isOwnChain("nat", chain));
     expect(left.toSorted()).toEqual(["KUBE-MARK-MASQ", "KUBE-SEP-BBBB", "KUBE-SVC-AAAA"]);
   });
