@@ -28,6 +28,8 @@ const OTHERS = [
   "counts.serving",
   "${share} entries",
   "two ${protocol}",
+  "=== 1 ? ",
+  '${name("nodePortAddresses")}',
 ];
 
 test("messages with a count use the plural", () => {

@@ -1,5 +1,5 @@
 /** deploy/image/: the files that the image's build generates from the program, and how its base images are pinned. */
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import {
   cpSync,
   existsSync,
@@ -16,6 +16,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { makeImage } from "../../bench/image.ts";
+import { eventually } from "../../lab/eventually.ts";
 import { isShort } from "../../lab/length.ts";
 import { longDescribe } from "../../support/long.ts";
 
@@ -160,7 +161,7 @@ longDescribe("the startup snapshot", () => {
     expect(statSync(join(image, "daemon.blob")).size).toBeLessThan(9_000_000);
   });
 
-  test("loads the Kubernetes library from files if credentials need it", () => {
+  test("loads the Kubernetes library from files if credentials need it", async () => {
     const file = join(directory, "legacy-kubeconfig");
     const user = {
       "auth-provider": { name: "gcp", config: { "access-token": "token", expiry: "2999-01-01T00:00:00Z" } },
@@ -174,8 +175,11 @@ longDescribe("the startup snapshot", () => {
     writeFileSync(file, JSON.stringify(kubeconfig));
     const flags = [`--kubeconfig=${file}`, "--hostname-override=node"];
     const isolated = ["--net", launcher, ...flags, "--healthz-bind-address=", "--metrics-bind-address="];
-    const { stderr } = spawnSync("unshare", isolated, { encoding: "utf8", timeout: 3_000 });
-    expect(stderr).toContain("ENETUNREACH");
+    const program = spawn("unshare", isolated, { stdio: ["ignore", "ignore", "pipe"] });
+    let stderr = "";
+    program.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+    await eventually(() => expect(stderr).toContain("ENETUNREACH"));
+    program.kill("SIGKILL");
     expect(stderr).not.toMatch(/ERR_|not in the startup snapshot|stack/);
   });
 });

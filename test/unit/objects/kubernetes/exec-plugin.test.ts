@@ -191,14 +191,14 @@ password: hunter2" >&2\nexit 7`,
 
   test("a plugin that hangs is killed with its children, reported, and never runs twice at a time", async () => {
     const command = await plugin(`sleep 600 & echo "waiting for a browser" >&2\nsleep 601`);
-    const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 1_000 });
+    const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 5_000 });
     const asking = Promise.all(Array.from({ length: 12 }, () => refusal(connection)));
     // The shell and its two children.
     await eventually(async () => expect(await running()).toHaveLength(3));
     const messages = await asking;
     expect(new Set(messages)).toEqual(
       new Set([
-        "no credentials: the credentials plugin DIR/plugin did not end within 1s and was killed; its stderr: waiting for a browser",
+        "no credentials: the credentials plugin DIR/plugin did not end within 5s and was killed; its stderr: waiting for a browser",
       ]),
     );
     await eventually(async () => expect(await running()).toEqual([]));
