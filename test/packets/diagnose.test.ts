@@ -69,7 +69,7 @@ test("with a daemon in a cluster, the archive has everything except secrets", as
   const { code, stderr } = await cluster.command(["diagnose", "-o", archive, "--socket", socket]);
   expect({ code, stderr }).toMatchObject({
     code: 0,
-    stderr: expect.stringMatching(/^nft-proxier: .* written/) as string,
+    stderr: expect.stringMatching(/^nft-proxier: wrote .*report\.tar\.gz /) as string,
   });
   expect((await stat(archive)).mode & 0o777).toBe(0o600);
   const files = await unpacked(archive);
