@@ -1,5 +1,5 @@
 /**
- * Lets so many new connections a second through to a TCP port, and drops the others.
+ * Accepts up to RATE new connections a second to a TCP port, and drops the others.
  *
  *   node rate-limiter.ts PORT RATE
  *   node rate-limiter.ts --remove

@@ -123,7 +123,7 @@ void ConntrackTable::Create(const ConntrackRecord& entry) {
 }
 
 void ConntrackTable::Change(const ConntrackRecord& key, const ConntrackChange& change) {
-  // The kernel does not check the id of an entry that is to be changed.
+  // The kernel does not check the id of an entry before it changes it.
   const std::optional<ConntrackRecord> now = Lookup(key);
   if (!now || now->id != key.id) throw Failure("not-found", "the entry does not exist", ENOENT);
   if (change.timeout && (now->status & kStatusFixedTimeout) != 0) {

@@ -200,7 +200,7 @@ void Connection::CollectReplies(const Batch& batch) {
                 lost ? ENOBUFS : 0);
 }
 
-// Reads the counters of the elements that are to be replaced, right before the commit. Packets in between are not
+// Reads the counters of the elements that will be replaced, right before the commit. Packets in between are not
 // counted.
 void Connection::ReadCounts(const CarriedCounts& counts, CommitResult* result) {
   std::vector<uint8_t> requests;

@@ -1,4 +1,4 @@
-/** The one rule by which waits grow: each failure in a row doubles the wait, up to a limit. */
+/** The rule for all growing waits: each failure in a row doubles the wait, up to a limit. */
 
 export interface BackoffOptions {
   readonly firstMs: number;

@@ -52,7 +52,7 @@ export async function cleanupTables(log: Logger, excludeCIDRs: readonly string[]
     if (!(await removeLeftovers(options))) code = 1;
     for (const family of await returned(kernel, removed)) {
       const hint = "end nft-proxier or kube-proxy on this node, then run cleanup again";
-      log.error({ family, table: TABLE_NAME, hint }, "the table is back: a running program has written it again");
+      log.error({ family, table: TABLE_NAME, hint }, "the table is back: a running program wrote it again");
       code = 1;
     }
     return code;

@@ -1,4 +1,4 @@
-/** `handover`: leaves a copy of the rules in force (src/migration/handover/), or removes it. */
+/** `handover`: leaves a copy of the active rules (src/migration/handover/), or removes it. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { createLogger } from "../base/logger.js";
 import { CopyReplaced, type HandoverFailure, handOver, removeHandover } from "../migration/handover/handover.js";
@@ -8,7 +8,7 @@ import { openKernel } from "./open-kernel.js";
 import type { HandoverOptions } from "./options.js";
 import { UserError } from "./stdio.js";
 
-/** Exit code 0 if each family with rules of ours has a copy in force. Otherwise rejects with UserError. */
+/** Exit code 0 if each family with rules of ours has an active copy. Otherwise rejects with UserError. */
 export async function handoverCommand(options: HandoverOptions): Promise<number> {
   const log = await createLogger(options.logLevel);
   const kernel = await openKernel();

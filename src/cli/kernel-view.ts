@@ -1,4 +1,4 @@
-/** Reads the rules in force from the kernel if no daemon answers. Names, reasons and history are unknown. */
+/** Reads the active rules from the kernel if no daemon answers. Names, reasons and history are unknown. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { batchLayout } from "../netlink/element-batch.js";
 import type { Kernel, SetDump, Verdict } from "../netlink/kernel.js";

@@ -48,7 +48,7 @@ export function flag<N extends string, F extends FlagType, T = ValueOf<F>>(
 export const OWN_FLAGS = [
   flag("manifests", "string", "dir", "serve the objects in this directory instead of the API server's"),
   flag("allow-incomplete", "bool", "", "continue even if some manifests cannot be read or served"),
-  flag("own-table", "bool", "", "forbid other processes to change the tables; afterwards kube-proxy needs cleanup first (Linux 6.9)"),
+  flag("own-table", "bool", "", "prevent other processes from changing the tables (Linux 6.9); run cleanup before a return to kube-proxy"),
   flag("control-socket", "string", "path", "unix socket for status and other commands, for root only; empty: none (default: in /run/nft-proxier, named by the network namespace)"),
   flag("status-page", "bool", "", "serve a status page at /status of the metrics port, with names and addresses of services (default: if that port listens on loopback)"),
   flag("service-counters", "string", "what", "connection counters (endpoint: at least 16 bytes per CPU and endpoint; needs Linux 5.7)", { read: (text) => text as ServiceCounters, choices: SERVICE_COUNTERS, defaultText: "service" }),

@@ -44,7 +44,7 @@ export function addPreflight(root: CliCommand, done: (code: number) => void): vo
     .copyInheritedSettings(root)
     .description("check what replacing kube-proxy would change on this node")
     .setNotes(
-      "Changes nothing. Accepts all flags of kube-proxy: give those of its DaemonSet.\n\nExit code 0: no problems found. 1: something would fail or be lost. 2: the node could not be inspected.",
+      "Changes nothing. Accepts all flags of kube-proxy. Use the flags of its DaemonSet.\n\nExit code 0: no problems found. 1: something would fail or be lost. 2: the node could not be inspected.",
     )
     .setExamples(
       [

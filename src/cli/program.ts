@@ -22,7 +22,7 @@ const EXIT_USAGE = 2;
 const KUBE_PROXY = "kube-proxy";
 
 const logLevel = (): Option =>
-  new Option("--log-level <level>", "least severe messages to log to stderr").choices(LOG_LEVELS).default("info");
+  new Option("--log-level <level>", "minimum level of the messages on stderr").choices(LOG_LEVELS).default("info");
 const manifests = (): Option =>
   new Option("--manifests <dir>", "directory of Service, EndpointSlice, Node and ServiceCIDR manifests (required)");
 const config = (): Option =>
@@ -117,7 +117,7 @@ function addManifestCommands(root: CliCommand, done: Done): void {
 
   root
     .command("render")
-    .description("print the ruleset in nft syntax; needs no rights")
+    .description("print the ruleset in nft syntax; needs no privileges")
     .addOption(manifests())
     .addOption(config())
     .addOption(new Option("--family <family>", "print only this family: ip or ip6").argParser(family))
@@ -135,14 +135,14 @@ function addManifestCommands(root: CliCommand, done: Done): void {
 
   root
     .command("validate")
-    .description("report problems in manifests; needs no rights")
+    .description("report problems in manifests; needs no privileges")
     .addOption(manifests())
     .addOption(config())
     .addOption(new Option("-o, --output <format>", "output format").choices(["text", "json"]).default("text"))
     .setNotes("Exit code 0: no problems, or only notes. 1: errors or warnings.")
     .setExamples(
       ["Check a directory", "nft-proxier validate --manifests ./manifests"],
-      ["Check it in a pipeline", "nft-proxier validate --manifests ./manifests -o json"],
+      ["Check a directory in a CI pipeline", "nft-proxier validate --manifests ./manifests -o json"],
     )
     .action(async (options: Omit<ValidateOptions, "manifests"> & { manifests?: string }, self) => {
       const given = withManifests(options, self);
@@ -206,8 +206,8 @@ function addCompletion(root: CliCommand, done: Done): void {
     .description("print a completion script for a shell")
     .addArgument(new Argument("<shell>", "the shell").choices(SHELLS))
     .setExamples(
-      ["Complete in this bash", "source <(nft-proxier completion bash)"],
-      ["Complete in this fish", "nft-proxier completion fish | source"],
+      ["Enable completion in the current bash", "source <(nft-proxier completion bash)"],
+      ["Enable completion in the current fish", "nft-proxier completion fish | source"],
     )
     .action(async (shell: Shell) => {
       await writeOut(completionScript(shell, await commandOutline()));

@@ -25,7 +25,8 @@ function duration(text: string): number {
 
 const output = (...formats: readonly string[]): Option =>
   new Option("-o, --output <format>", "output format").choices(formats).default(formats[0]);
-const socket = (): Option => new Option("--socket <path>", "socket of a daemon that has --control-socket");
+const socket = (): Option =>
+  new Option("--socket <path>", "the daemon's control socket (default: the one of this network namespace)");
 
 const PACKET = "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT";
 
@@ -76,7 +77,7 @@ function addPacketCommands(root: CliCommand, done: Done): void {
     .addOption(output("text", "json"))
     .option("--in <interface>", "incoming interface (needed if detectLocalMode identifies pods by interface)")
     .addOption(socket())
-    .setNotes("No packet is sent.")
+    .setNotes("Sends no packets.")
     .setExamples(
       ["Explain a connection from outside to a node port", "nft-proxier explain 192.0.2.1:30080"],
       ["Explain a DNS query from a pod", "nft-proxier explain udp 10.244.1.5 10.96.0.10:53"],
@@ -105,12 +106,12 @@ function addPacketCommands(root: CliCommand, done: Done): void {
         .default(30_000, "30s"),
     )
     .option("--dropped", "show only packets that are rejected, dropped, or never seen again")
-    .option("--all-packets", "show all packets of a connection, not only the first, which is translated")
+    .option("--all-packets", "show all packets of a connection, not only the first")
     .option("--force", "allow all ports of an address, all addresses of a network, or any destination")
     .addOption(output("text", "json"))
     .addOption(socket())
     .setNotes(
-      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. JSON has one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
+      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. -o json prints one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
     )
     .setExamples(
       ["Trace connections to a Service for 30s", "nft-proxier trace default/web"],
@@ -161,7 +162,7 @@ function addServiceCommands(root: CliCommand, done: Done): void {
       new Option("-d, --interval <duration>", "time between two screens").argParser(duration).default(2000, "2s"),
     )
     .addOption(socket())
-    .setNotes("q quits.")
+    .setNotes("Press q to quit.")
     .setExamples(
       ["Show the busiest services", "nft-proxier top"],
       ["Show a service's endpoints every 10s", "nft-proxier top default/web -d 10s"],

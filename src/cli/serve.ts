@@ -31,7 +31,7 @@ export interface ServeOptions {
   readonly own: OwnOptions;
   /** Write both families of the manifests once and return. */
   readonly once?: boolean;
-  /** Do only the work that needs full root rights, and return. */
+  /** Do only the work that needs full root privileges, and return. */
   readonly initOnly?: boolean;
   /** If it aborts, serving ends, as after SIGTERM. */
   readonly signal?: AbortSignal;
@@ -46,7 +46,7 @@ export interface ServeOptions {
   };
 }
 
-/** `run`: exit code 0 if everything in the manifests is in force (--once), or after SIGTERM or SIGINT. */
+/** `run`: exit code 0 if everything in the manifests is active (--once), or after SIGTERM or SIGINT. */
 export async function runCommand(options: ManifestOptions & OwnOptions & { readonly once?: boolean }): Promise<number> {
   const logTail = new LogTail();
   const log = await createLogger(options.logLevel, "", logTail);

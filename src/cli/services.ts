@@ -7,7 +7,7 @@ import { answerOrKernel, itemsOf, jsonText } from "./status.js";
 import { UserError, writeOut } from "./stdio.js";
 
 /**
- * `services [NS/NAME]`: lists active services, from the daemon, or from the kernel without names. Exit code 1 if no rules are in force, the
+ * `services [NS/NAME]`: lists active services, from the daemon, or from the kernel without names. Exit code 1 if no rules are active, the
  * given service is not served, or its name is unknown because no daemon answers. Otherwise exit code 0.
  */
 export async function servicesCommand(name: string | undefined, options: ServicesOptions): Promise<number> {

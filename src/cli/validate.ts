@@ -106,7 +106,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
       severity: "error",
       file: directory,
       what: "nothing is served",
-      why: "it contains no objects",
+      why: "the directory contains no objects",
       action,
     });
   }

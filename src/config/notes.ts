@@ -64,7 +64,7 @@ export function warningsOf(effective: Effective, name: FieldNames): string[] {
   const pods = parseClusterCIDR(clusterCIDR);
   if (detectLocalMode === "ClusterCIDR" && clusterCIDR.trim() === "") {
     warnings.push(
-      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty, so traffic from this node's pods cannot be told from other traffic`,
+      `${name("detectLocalMode")} is ClusterCIDR and ${name("clusterCIDR")} is empty, so traffic from this node's pods cannot be distinguished from other traffic`,
     );
   } else if (detectLocalMode !== "ClusterCIDR" && "problem" in pods) {
     warnings.push(`${name("clusterCIDR")}: ${pods.problem}; mode ${detectLocalMode} does not use it`);
@@ -94,8 +94,8 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
   const unset = (input.nodePortAddresses ?? []).length === 0;
   if (unset) {
     notes.push(
-      `${name("mode")} is not set and means nftables, so node ports are reachable only on the node's own IPs. In kube-proxy's iptables mode ` +
-        `they were reachable on all addresses; for that, set ${name("nodePortAddresses")} to 0.0.0.0/0 and ::/0`,
+      `${name("mode")} is not set, and the default is nftables, so node ports are reachable only on the node's own IPs. In kube-proxy's iptables mode ` +
+        `they were reachable on all addresses. To keep that, set ${name("nodePortAddresses")} to 0.0.0.0/0 and ::/0`,
     );
   }
   const localhost = name("iptables.localhostNodePorts");
@@ -107,8 +107,8 @@ export function notesOf(input: ConfigInput, effective: Effective, name: FieldNam
     );
   } else if (iptables.localhostNodePorts && !asked && (unset || nodePortAddresses.includes("0.0.0.0/0"))) {
     notes.push(
-      `${name("mode")} is not set and means nftables, so node ports are not reachable on 127.0.0.1 as they were in kube-proxy's ` +
-        `iptables mode. For that, set ${name("nodePortAddresses")} to primary and localhost`,
+      `${name("mode")} is not set, and the default is nftables, so node ports are not reachable on 127.0.0.1 as they were in kube-proxy's ` +
+        `iptables mode. To keep that, set ${name("nodePortAddresses")} to primary and localhost`,
     );
   }
   if (iptables.masqueradeAll && !nftables.masqueradeAll) {

@@ -139,7 +139,7 @@ export class ConntrackService implements ProxierObserver {
   }
 
   /**
-   * VIPs and node ports (address "") of the table that was taken over. Those that no service has count as former ones.
+   * VIPs and node ports (address "") of the table that was taken over. If no service has one, it counts as a former one.
    * Called when the model has its first full list, before the first write is reported.
    */
   found(addresses: Iterable<ServiceAddress>): void {

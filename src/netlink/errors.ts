@@ -14,7 +14,7 @@ export interface Fault {
 
 /** Kind of failure. Callers must decide by this code, never by the message. */
 export type KernelErrorCode =
-  /** The kernel rejected the batch, because of the operations in `faults`. No part of it is in force. */
+  /** The kernel rejected the batch, because of the operations in `faults`. No part of it is active. */
   | "refused"
   /** The generation was not the expected one (ERESTART). Read again. */
   | "stale"

@@ -14,8 +14,8 @@ export interface LocalhostNodePorts {
   /** CIDRs of loopback addresses on which node ports answer; canonical, at least one. */
   readonly nets: readonly string[];
   /**
-   * An address of this node. Such packets have it as source while they are routed, and ClientIP affinity sees it as the
-   * client.
+   * An address of this node. Packets to these node ports have it as source while they are routed, and ClientIP affinity
+   * sees it as the client.
    */
   readonly source: string;
 }

@@ -135,7 +135,7 @@ export function acceptCommand({ family, table }: TableRef, chain: string): strin
 const iptablesCommand = (program: string): string => `${program} -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`;
 
 /**
- * Pods on one bridge answer each other directly, unless the bridge is told to call the node's rules. An answer from an
+ * Pods on one bridge answer each other directly, unless the bridge is set to call the node's rules. An answer from an
  * endpoint then comes from an address that the client has never called.
  */
 export async function findSkippingBridges({

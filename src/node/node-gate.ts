@@ -1,5 +1,5 @@
 /**
- * Stands between a source and the proxier. It lets nothing be written before the facts about this node are complete, and
+ * Stands between a source and the proxier. Holds back all writes until the facts about this node are complete, and
  * ends the program if it cannot continue with them. Conditions and times are those of kube-proxy (pkg/proxy/node.go):
  *
  *     first list in ─→ Node has IPs? ─no→ wait 30 s ─→ continue, with loopback as node IP
@@ -37,7 +37,7 @@ export interface NodeGateOptions {
   readonly log: Logger;
   /**
    * Called with each version of this node's Node object. Its deletion is not reported, as in kube-proxy: the node still has
-   * its traffic. The taint or deletion timestamp before it already said that the node is to get no more traffic.
+   * its traffic. A taint or deletion timestamp already said that the node should get no new traffic.
    */
   readonly onNode?: (node: V1Node) => void;
   /** Called at most once; nothing is passed on afterwards. The program must end with exit code 1. */

@@ -51,7 +51,7 @@ interface Task {
   /** When its change came, ms of the caller's clock. */
   readonly since: number;
   /**
-   * The service already has everything that it is to have. What it had before is removed after others have taken it
+   * The service already has everything that it needs. Its former elements are removed after others have taken them
    * over.
    */
   readonly isRest: boolean;

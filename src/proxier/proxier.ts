@@ -356,7 +356,7 @@ export class Proxier implements ObjectSink {
   }
 
   /**
-   * Compares tables with the kernel now, as is also done every few minutes. Of large tables, compares one part at a
+   * Compares tables with the kernel now, as is also done every few minutes. Compares one part of a large table at a
    * time. Never throws.
    */
   async check(): Promise<void> {

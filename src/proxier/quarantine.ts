@@ -123,7 +123,8 @@ export class Quarantine {
 
   /**
    * Returns the quarantined services that are due. The caller must update each to its current views. Services that are
-   * not due yet will be later. Of services that were rejected together, returns only the one that has waited longest.
+   * not due yet will be later. If the kernel rejected several services together, returns only the one that has waited
+   * longest.
    */
   takeDue(): string[] {
     const now = this.#options.clock.now();

@@ -45,7 +45,7 @@ export class SyncReports {
     this.#writes.flush();
   }
 
-  /** Adds changes to a family's next write. Those that an earlier write failed to write are still included. */
+  /** Adds changes to a family's next write. Changes that an earlier write failed to write are still included. */
   underWay(family: IpFamily, triggers: readonly number[], services: readonly string[]): void {
     const underWay = this.#underWay[family];
     underWay.triggers.push(...triggers.slice(0, MOST_TRIGGERS - underWay.triggers.length));

@@ -104,8 +104,8 @@ export class Watcher {
   }
 
   /**
-   * Compares all tables with the kernel, and requests a write if one differs from what we last wrote. Of large tables,
-   * compares one part at a time. Never throws.
+   * Compares all tables with the kernel, and requests a write if one differs from what we last wrote. Compares
+   * one part of a large table at a time. Never throws.
    */
   async check(): Promise<void> {
     for (const { family, table, repair } of this.#families) {

@@ -267,7 +267,7 @@ export class FamilyRuleset {
   }
 
   /**
-   * Changes a port to a state with different endpoints only. Returns the number of element operations: one deletion and one
+   * Changes a port to a state that differs only in endpoints. Returns the number of element operations: one deletion and one
    * addition per changed element.
    */
   #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {

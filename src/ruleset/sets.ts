@@ -1,4 +1,4 @@
-/** The sets and maps of the table, filled by services. Those that kube-proxy also has are of the same type as its own. */
+/** The sets and maps of the table, filled by services. Sets that kube-proxy also has have the same type as there. */
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
 import { unpackNumber } from "./keys.js";

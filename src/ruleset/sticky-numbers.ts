@@ -81,7 +81,7 @@ export class StickyNumbers {
   readonly #keys: KeyPacker;
   #last: number;
 
-  /** @param first random by default: otherwise a new run could reuse a number by which clients remember another endpoint. */
+  /** @param first random by default: otherwise a new run could reuse a number that clients remember for another endpoint. */
   constructor(sets: ElementSets, keys: KeyPacker, first = randomInt(ENDPOINT_NUMBERS.count)) {
     this.#last = first;
     this.#sets = sets;

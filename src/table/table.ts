@@ -136,7 +136,7 @@ export class Table extends DeclaredTable {
    * Compares everything with the kernel, part by part: the structure, then each set. If an apply disturbs a part, the part is repeated while the next
    * apply waits. Writes nothing: the next apply reads and repairs the differences. Throws TableError.
    * @param mostElements if the kernel counts elements (Linux 6.16): compare about this many elements, of all sets in turn from one check to
-   * the next. Of the other sets, only compare the number.
+   * the next. For the other sets, only compare the number of elements.
    */
   async check(mostElements = Infinity): Promise<CheckOutcome> {
     try {
@@ -170,7 +170,7 @@ export class Table extends DeclaredTable {
     );
   }
 
-  /** Whether the table is to be owned (TableOptions.own), and the kernel supports it. */
+  /** Whether this process should own the table (TableOptions.own), and the kernel supports it. */
   async owned(): Promise<boolean> {
     return this.#options.own === true && (await this.#quirks.canOwnTables());
   }
@@ -373,7 +373,7 @@ export class Table extends DeclaredTable {
     return reading;
   }
 
-  /** Notes whether the table is to be owned, and updates the owner if our socket was replaced. */
+  /** Notes whether to own the table, and updates the owner if our socket was replaced. */
   async #resolveOwnership(): Promise<void> {
     const view = this.#observed;
     if (this.#options.own === true && !view.own) view.own = await this.owned();

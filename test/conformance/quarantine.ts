@@ -204,7 +204,7 @@ function beside(): void {
       const worst = waits.at(-1)!;
       const median = waits[waits.length >> 1];
       console.log(
-        `refused after ${refusedMs.toFixed(0)} ms, all others in force after ${allMs.toFixed(0)} ms, ${refused} refusals; ` +
+        `refused after ${refusedMs.toFixed(0)} ms, all others active after ${allMs.toFixed(0)} ms, ${refused} refusals; ` +
           `${waits.length} changes beside: median ${median.toFixed(1)} ms, worst ${worst.toFixed(1)} ms`,
       );
       expect(reported).toEqual([`bench/svc-${bad}`]);

@@ -167,7 +167,7 @@ export class FakeKernel implements Kernel {
       this.socketDies = false;
       this.disown();
       this.portId = state.nextPort();
-      throw new KernelError("system", "the socket is no more", { action: "commit", errno: "EBADF" });
+      throw new KernelError("system", "the socket is closed", { action: "commit", errno: "EBADF" });
     }
     if (ops.length === 0) return { bytes: 0, messages: 0, kernelNs: 0, encodeNs: 0 };
     if (options.expectGeneration !== undefined && options.expectGeneration !== state.generation) {

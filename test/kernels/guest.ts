@@ -68,7 +68,7 @@ interface Program {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Emulation only: that needs no rights, and a guest under KVM was seen to hang. */
+/** Emulates the processor: emulation needs no privileges, and a guest under KVM once hung. */
 function emulated({ kernel, initramfs, monitor }: GuestOptions): Program {
   const args = [
     ...["-accel", "tcg,thread=multi", "-cpu", PROCESSOR, "-smp", String(PROCESSORS), "-m", `${MEMORY_GIB}G`],

@@ -47,7 +47,7 @@ const { values: options, positionals: filters } = parseArgs({
   },
 });
 
-/** Factor by which tests wait longer than on hardware: a guest in User Mode Linux has one processor, which it shares. */
+/** How many times as long as on hardware tests wait: a guest in User Mode Linux has one processor, which it shares. */
 const SLOW = { qemu: 10, uml: 4 };
 /** Longer tests are reported while the guest runs; otherwise an hour could pass without output. */
 const LONG_MS = 60_000;

@@ -104,7 +104,7 @@ export class Agent {
     return answer["outcomes"] as readonly Outcome[];
   }
 
-  /** Resolves when the flows are told to end, with the servers that answered, in order. */
+  /** Resolves when the flows get the command to end, with the servers that answered, in order. */
   async flow(spec: FlowSpec): Promise<readonly FlowAnswers[]> {
     const { protocol, source, destination, port, sourcePort, intervalMs } = spec;
     const words = [protocol, source, destination, port, sourcePort, intervalMs];

@@ -18,7 +18,7 @@ struct FlowQuery {
   int intervalMs = 10;
 };
 
-/// Number of times that all flows were told to end. A flow ends at the first increase after its start.
+/// Number of times that all flows got the command to end. A flow ends at the first increase after its start.
 inline std::atomic<int> flowsEnded{0};
 
 /// Times are CLOCK_MONOTONIC in ms, like process.hrtime in other processes of this machine.
@@ -48,7 +48,7 @@ class Flow {
       throw std::runtime_error(std::string("flow: ") + std::strerror(errno));
   }
 
-  /// Runs until flows are told to end. Returns runs of answers by one server, in order. Lost, refused or dropped
+  /// Runs until flows get the command to end. Returns runs of answers by one server, in order. Lost, refused or dropped
   /// packets show as a gap.
   std::vector<FlowAnswers> run() {
     const int begun = flowsEnded;

@@ -139,7 +139,7 @@ export class Namespace {
   }
 
   /**
-   * Sets sysctls under their sysctl(8) names; conf/default covers links that are created later. Missing settings are ignored. Those of
+   * Sets sysctls under their sysctl(8) names; conf/default covers links that are created later. Missing settings are ignored. Settings of
    * connection tracking do not exist until the kernel has loaded it, which happens when a rule is checked. They are also missing if root is
    * root only in a user namespace.
    */

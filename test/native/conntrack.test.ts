@@ -184,7 +184,7 @@ describe("a kernel that supports filters", () => {
 });
 
 describe("a kernel that refuses a filter", () => {
-  test("receives no more filters; dumps and deletions have the same results", async () => {
+  test("no longer receives filters; dumps and deletions have the same results", async () => {
     const addon = loadAddon();
     const own = await addon.conntrackOpen({ netns });
     const packed = (filter: ConntrackFilter): Uint8Array => packPatterns(compileFilter(filter, "test"));

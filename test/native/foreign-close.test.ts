@@ -1,6 +1,6 @@
 /**
- * Other code of the process closes the addon's descriptors, and reuses their numbers for its own files and sockets. Those must not be
- * touched, and reads, commits and connection tracking must recover by themselves. Real descriptors, on the real kernel.
+ * Other code of the process closes the addon's descriptors, and reuses their numbers for its own files and sockets. The addon must not
+ * touch these, and reads, commits and connection tracking must recover by themselves. Real descriptors, on the real kernel.
  */
 import { beforeAll, describe, expect, test } from "vitest";
 import { child } from "./lab.js";

@@ -113,9 +113,7 @@ describe.each([
     for (const verb of ["list", "count", "watch"]) {
       const { code, stderr, lines } = await conntrack(verb, "--service", "default/wep", option, file());
       expect([code, lines]).toEqual([1, []]);
-      expect(stderr).toBe(
-        "nft-proxier: there is no service default/wep (did you mean default/web?); give it as namespace/name\n",
-      );
+      expect(stderr).toBe("nft-proxier: there is no service default/wep (did you mean default/web?)\n");
     }
     expect(await left()).toBe(before);
   });

@@ -213,7 +213,7 @@ describe("gc", () => {
     expect(outcomes.map(({ outcome, reason, service }) => [outcome, reason, service].join(" "))).toEqual(
       Array.from({ length: 8 }, () => "would-go endpoint-gone default/dns:udp"),
     );
-    expect(dry.stderr).toMatch(/IPv4: 4 entries would be deleted, \d+ stay\n.*IPv6: 4 entries would be deleted/);
+    expect(dry.stderr).toMatch(/IPv4: 4 entries would be deleted, \d+ kept\n.*IPv6: 4 entries would be deleted/);
     expect(Number((await fine("count"))[0])).toBe(before);
     const done = await conntrack("gc", ...args);
     expect([done.code, done.lines.length, columns(done.lines[1] ?? "").slice(0, 2)]).toEqual([

@@ -200,7 +200,7 @@ describe("a fault that the kernel does not let us repair in the usual way", () =
       await start();
       const startMs = performance.now() - began;
       expect(await recovered(wanted, performance.now())).toBeLessThan(CASE_LIMIT_MS);
-      console.log(`${what}: in force ${startMs.toFixed()} ms after the start`);
+      console.log(`${what}: active ${startMs.toFixed()} ms after the start`);
       expect(said(REBUILT)).toBe(0);
       await end();
     });

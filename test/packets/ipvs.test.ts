@@ -175,8 +175,8 @@ const times = (count: number, { address, port }: Target, family: Family) =>
 
 /**
  * Opens lasting connections from each kind of client, in both families. Connections of one client never share a source port: IPVS
- * identifies a connection to an endpoint only by the client's address and port, whichever virtual server it used. Of two equal ones the
- * older gets no more answers, even without us (seen on 6.12: ten of ten).
+ * identifies a connection to an endpoint only by the client's address and port, whichever virtual server it used. If two
+ * connections are equal, the older one no longer gets answers, even without us (seen on 6.12: ten of ten).
  */
 async function openCrowds(): Promise<Crowd[]> {
   const { client, node } = cluster.lab;

@@ -277,7 +277,7 @@ describe("cleanup", () => {
     try {
       await eventually(async () => expect(await tables()).toContain("table ip6 kube-proxy"));
       const { code, stderr } = await cluster.command(["cleanup"]);
-      expect(stderr).toContain("the table is back: a running program has written it again");
+      expect(stderr).toContain("the table is back: a running program wrote it again");
       expect(code).toBe(1);
     } finally {
       daemon.kill();

@@ -187,7 +187,7 @@ describe("run --once with active tables", () => {
     expect(warned).toContainEqual(
       expect.objectContaining({
         ...{ level: "warn", file: "shop.yaml", object: "Service default/shop", field: "spec.loadBalancerSourceRange" },
-        reason: "unknown field; did you mean loadBalancerSourceRanges?",
+        reason: "unknown field (did you mean loadBalancerSourceRanges?)",
       }),
     );
     const slice = "endpoints[0].condition";

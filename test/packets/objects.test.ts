@@ -1,4 +1,4 @@
-/** Which objects are served: selection, families, LB ingress modes, external IPs, clashes, and faults in them. */
+/** The objects that are served: selection, families, LB ingress modes, external IPs, clashes, and faults in them. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { Cluster } from "./support/cluster.ts";

@@ -110,7 +110,7 @@ test("an empty network namespace: no problem is found, the exit code is 0, and n
     expect(stdout).toMatch(/^OK +mode +kube-proxy has no rules on this node/m);
     expect(stdout).toMatch(/^OK +kernel +IPv4: the kernel accepts the rules with a service of each kind/m);
     expect(stdout).toMatch(
-      /: 0 problems, \d+ notes?, \d+ ok: no obstacles in the checks that were made \(not checked: services\); nothing was changed\n$/,
+      /: 0 problems, \d+ notes?, \d+ ok: the checks that ran found no obstacles \(not checked: services\); nothing was changed\n$/,
     );
     expect(await stateOf(empty)).toBe(still);
   } finally {
@@ -378,7 +378,7 @@ describe("configuration", () => {
     expect(saying(findings, "problem")).toEqual([
       'command line: --proxy-mode: "iptables" is a mode of another proxier. Set mode to "nftables", or remove it',
     ]);
-    expect(saying(findings, "note", "config")).toContain("the other checks were made with mode: nftables");
+    expect(saying(findings, "note", "config")).toContain("the other checks ran with mode: nftables");
     expect((await cluster.command([...flags, "--cluster-cidr=pods"])).code).toBe(2);
   });
 
@@ -386,7 +386,7 @@ describe("configuration", () => {
     const ipvs = { ...configuration(), mode: "ipvs", ipvs: { scheduler: "lc", strictARP: true } };
     const { findings } = await runPreflight([], { ...ipvs, nodePortAddrs: ["primary"] });
     const notes = saying(findings, "note", "config");
-    expect(notes).toContain("the other checks were made with mode: nftables");
+    expect(notes).toContain("the other checks ran with mode: nftables");
     for (const text of [
       /^nodePortAddrs is not a field/,
       /^ipvs\.scheduler lc: not available/,
@@ -457,7 +457,7 @@ describe("objects", () => {
     expect([ignored.code, saying(ignored.findings, "problem")]).toEqual([
       1,
       [
-        "manifest objects.json: Service default/web: spec.externalIps: unknown field; did you mean externalIPs?; this part is ignored",
+        "manifest objects.json: Service default/web: spec.externalIps: unknown field (did you mean externalIPs?); this part is ignored",
       ],
     ]);
     const bad = await runPreflight(["--manifests", await manifests([web, wrong])]);

@@ -57,7 +57,7 @@ export const LATER: readonly LaterRow[] = [
     release: "1.37",
     what: "a warning if `mode` is not set, because nftables will become the default",
     source: "KEP-5343",
-    here: "unset means nftables; the log says what the iptables mode did differently",
+    here: "the default is nftables; the log says what the iptables mode did differently",
   },
   {
     release: "1.38",

@@ -242,7 +242,7 @@ describe.each(older)("$name", ({ main }) => {
       await expectListing(asToday);
       // Done last: unused chains of such a change stay for a while.
       await replace(main, { signal });
-      await lossless("changes behind the rollback", expectChangesFollowed);
+      await lossless("changes after the rollback", expectChangesFollowed);
     },
   );
 

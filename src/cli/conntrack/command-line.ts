@@ -20,7 +20,7 @@ const commands = () => import("./commands.js");
 
 type Done = (code: number) => void;
 
-const FILTER_NOTES = `An entry must match all options of the filter. Invalid values are reported, and nothing is done.
+const FILTER_NOTES = `An entry must match all options of the filter. If a value is invalid, the command reports it and does nothing.
 
 With --manifests, --config or --kubeconfig, entries show the service that they belong to. Without these options, gc, --service and --by service ask this node's daemon.
 
@@ -46,7 +46,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
     )
     .action(withFilter(async (filter, options) => (await commands()).listCommand(filter, options)));
   filtered("count", "count entries; -o wide also prints the limit")
-    .addOption(new Option("--by <what>", "count for each, most first").choices(COUNTED_BY))
+    .addOption(new Option("--by <what>", "property to count by, highest count first").choices(COUNTED_BY))
     .setExamples(
       ["Count all entries", "nft-proxier conntrack count"],
       ["Count the entries of each service", "nft-proxier conntrack count --by service"],
@@ -59,7 +59,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
     .action(withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)));
   addGc(addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service"))), done);
   addDelete(filtered("delete", "delete and print matching entries"), done);
-  addGet(addCommonOptions(command("get", "print the one entry of a connection")), done);
+  addGet(addCommonOptions(command("get", "print the entry of one connection")), done);
 }
 
 function addGc(command: CliCommand, done: Done): void {
@@ -132,11 +132,14 @@ function addCommonOptions(command: CliCommand): CliCommand {
     .addOption(new Option("-o, --output <format>", "output format").choices(FORMATS).default("text"))
     .option("--no-headers", "omit the column titles")
     .option("--manifests <dir>", "directory of Service and EndpointSlice manifests, to show services")
-    .option("--config <file>", "KubeProxyConfiguration of this node; without --manifests also names the API server")
+    .option(
+      "--config <file>",
+      "KubeProxyConfiguration of this node; also names the API server, unless --manifests is given",
+    )
     .option("--kubeconfig <file>", "kubeconfig of the API server, instead of the configuration's")
-    .option("--socket <path>", "socket of a daemon that has --control-socket")
+    .option("--socket <path>", "the daemon's control socket (default: the one of this network namespace)")
     .addOption(
-      new Option("--log-level <level>", "least severe messages to log to stderr").choices(LOG_LEVELS).default("warn"),
+      new Option("--log-level <level>", "minimum level of the messages on stderr").choices(LOG_LEVELS).default("warn"),
     );
 }
 

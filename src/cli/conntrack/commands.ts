@@ -300,7 +300,7 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
     orphaned === 0
       ? ""
       : `, ${orphaned} with an endpoint that no service has (--orphans deletes half-open, closing and closed ones; --orphans -p tcp deletes all)`;
-  return `${FAMILY_NAMES[family]}: ${counted(deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}, ${counted(alive, "stays", "stay")}${left}`;
+  return `${FAMILY_NAMES[family]}: ${counted(deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}, ${alive} kept${left}`;
 }
 
 function warnInterrupted({ families }: GcReport): void {

@@ -76,7 +76,9 @@ export function parseStatus(text: string): { value: number; mask: number } {
   for (const word of text.split(",")) {
     const bit = STATUS_NAMES[word.replace(/^!/, "")];
     if (bit === undefined) {
-      throw new InvalidArgumentError(`Use ${Object.keys(STATUS_NAMES).join(", ")}; with ! in front: not set.`);
+      throw new InvalidArgumentError(
+        `Use ${Object.keys(STATUS_NAMES).join(", ")}; put ! before a flag that must not be set.`,
+      );
     }
     if ((mask & bit) !== 0) throw new InvalidArgumentError(`${word.replace(/^!/, "")} is given twice.`);
     mask |= bit;
@@ -116,7 +118,11 @@ export function addFilterOptions(command: CliCommand): CliCommand {
     (text, before?: string[]) => [...(before ?? []), ...text.split(",")],
   );
   option("--state <state>", "state of the protocol, such as ESTABLISHED", (text) => text.toUpperCase());
-  option("--status <flags>", "flags that are set, or with ! are not set, such as assured,!seen-reply", parseStatus);
+  option(
+    "--status <flags>",
+    "flags that must be set, or with ! must not be set, such as assured,!seen-reply",
+    parseStatus,
+  );
   option("--mark <value>", "connection mark, as VALUE or VALUE/MASK", parseMark);
   option("--zone <zone>", "conntrack zone", (text) => parseNumber(text, 65_535));
   return command;

@@ -192,7 +192,7 @@ export class ServiceSnapshot {
     if (services.includes(name)) return;
     const guess = closest(name, services);
     throw new UserError(
-      `there is no service ${name}${guess === undefined ? "" : ` (did you mean ${guess}?)`}; give it as namespace/name`,
+      `there is no service ${name}${guess === undefined ? "" : ` (did you mean ${guess}?)`}${name.includes("/") ? "" : "; use NAMESPACE/NAME"}`,
     );
   }
 }

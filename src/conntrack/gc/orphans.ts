@@ -9,7 +9,7 @@ import type { Knowledge } from "../reconcile/decide.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /**
- * Which orphans to purge. Each level includes the ones before it. UDP and SCTP orphans are purged at every level but
+ * Levels of purging orphans. Each level includes the ones before it. UDP and SCTP orphans are purged at every level but
  * `none`.
  *
  * - `spent`: also TCP connections that were never established or are over. No data can be lost. While such an entry

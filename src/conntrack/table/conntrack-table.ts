@@ -149,7 +149,7 @@ export interface ConntrackPrefilter {
 export interface DumpResult {
   /** Entries passed on. */
   readonly entries: number;
-  /** Entries that the kernel sent. Those that it did not filter were filtered here. */
+  /** Entries that the kernel sent, including entries that were then filtered here. */
   readonly seen: number;
   /** With a prefilter: number of entries that matched the filter, skipped or not. Absent if none was skipped. */
   readonly matched?: number;

@@ -37,7 +37,7 @@ import {
 
 /** How long a repaired change by another process stays a problem, ms, because it may happen again. */
 const RECENT_MS = 60_000;
-/** Maximum number of names for one kind of problem. Of the others, only the count is reported. */
+/** Maximum number of names for one kind of problem. Only the number of the others is reported. */
 const NAMED = 10;
 
 export interface StatusBoardOptions {

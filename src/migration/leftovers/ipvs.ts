@@ -154,7 +154,7 @@ export class IpvsRemoval {
     const waiting = { virtualServers, connections, addresses: waitingAddresses.length, ipsets: busySets.length };
     log.info(
       { ...removedFields(pass), waiting },
-      "leftovers of kube-proxy's IPVS mode: idle ones removed; the others follow with their last connection",
+      "leftovers of kube-proxy's IPVS mode: idle ones removed; the others are removed when their last connection ends",
     );
   }
 

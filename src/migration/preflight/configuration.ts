@@ -35,7 +35,7 @@ export function checkConfig(reading: ConfigReading): Finding[] {
   const wrong = refused.map(({ path, message }) =>
     problem(`${file}: ${path === "" ? "" : `${path}: `}${message}`, "correct it; otherwise nft-proxier does not start"),
   );
-  return of("configuration", "config", ...wrong, note(`the other checks were made ${checkedWith}`), ...said);
+  return of("configuration", "config", ...wrong, note(`the other checks ran ${checkedWith}`), ...said);
 }
 
 export interface NodePortFacts {

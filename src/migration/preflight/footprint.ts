@@ -69,7 +69,7 @@ export function checkFootprint(size: ClusterSize): Finding[] {
   const { resident, kernel, loadMs } = footprintOf(size);
   const elements = [...size.rules.values()].reduce((sum, count) => sum + count.elements, 0);
   const takes = `about ${megabytes(resident)} MB of the process's memory and ${megabytes(kernel)} MB in the kernel (${counted(elements, "map element")})`;
-  const what = `these services need ${takes}; the first load takes about ${(loadMs / 1000).toFixed(1)} s on the processor of docs/performance.md`;
+  const what = `these services need ${takes}; the first load takes about ${(loadMs / 1000).toFixed(1)} s on the machine of docs/performance.md`;
   return of("objects", "footprint", ok(what));
 }
 

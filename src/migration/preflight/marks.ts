@@ -129,7 +129,7 @@ function wordOf(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
 }
 
-/** Whether a chain's changes to the mark are seen by our postrouting, which tests the bit. */
+/** Whether our postrouting, which tests the bit, sees a chain's changes to the mark. */
 export function isBeforeMasquerading({ hook, priority }: BaseChain): boolean {
   if (hook === Hook.postrouting) return priority < Priority.srcnat;
   return hook === Hook.prerouting || hook === Hook.output || hook === Hook.forward;

@@ -40,7 +40,7 @@ const NETLINK = "nf_conntrack_netlink";
 /** Directories of modules in distributions and in `kubectl debug node`, which mounts the node's root at /host. */
 const DIRECTORIES = ["lib/modules", "usr/lib/modules", "host/lib/modules", "host/usr/lib/modules"];
 
-/** Never throws. What cannot be read counts as unknown. */
+/** Never throws. Modules that cannot be read about count as unknown. */
 export async function readModules(ipv6: boolean, root = "/", kernelRelease = release()): Promise<ModuleFacts> {
   const names = [...FOR_RULES, ...(ipv6 ? FOR_IPV6 : []), NETLINK];
   const read = (file: string): Promise<string | undefined> => readFile(join(root, file), "utf8").catch(() => undefined);
@@ -88,7 +88,11 @@ export function checkModules(facts: ModuleFacts): Finding[] {
   const having = (wanted: ModuleState): string[] =>
     [...states].flatMap(([name, state]) => (state === wanted ? name : []));
   if (!loads)
-    return of("kernel", "modules", ok("this kernel loads no modules, so the rules are tried with what it has"));
+    return of(
+      "kernel",
+      "modules",
+      ok("this kernel loads no modules, so the rules are tried with the features that it has"),
+    );
   const missing = having("missing");
   const said = [];
   if (missing.length > 0) {

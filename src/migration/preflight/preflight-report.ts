@@ -29,7 +29,7 @@ export function reportText({ nodeName, findings, ready, unchecked }: PreflightRe
     return counted(number, level, level === "ok" ? level : undefined);
   };
   const lacking = unchecked.length === 0 ? "" : ` (not checked: ${unchecked.join(", ")})`;
-  const found = unchecked.length === 0 ? "no obstacles" : "no obstacles in the checks that were made";
+  const found = unchecked.length === 0 ? "no obstacles" : "the checks that ran found no obstacles";
   const end = `${ready ? found : "something would fail or be lost"}${lacking}`;
   return linesText([...columns(rows), "", `${nodeName}: ${LEVELS.map(count).join(", ")}: ${end}; nothing was changed`]);
 }

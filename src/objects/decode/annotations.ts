@@ -35,7 +35,7 @@ export function reportUnknown(annotations: Fields, problems: FieldProblems): voi
     const name = key.slice(PREFIX.length);
     if (NAMES.some((one) => one === name)) continue;
     const meant = closest(name, NAMES);
-    const hint = meant === undefined ? "" : `; did you mean ${PREFIX}${meant}?`;
+    const hint = meant === undefined ? "" : ` (did you mean ${PREFIX}${meant}?)`;
     problems.refuse(fieldOf(key).path, `is not a known annotation, and is ignored${hint}`);
   }
 }

@@ -404,7 +404,7 @@ function unknownProblems(
   { named, total }: UnknownFields,
 ): ManifestProblem[] {
   const problems = named.map(({ field, path, meant }): ManifestProblem => {
-    const hint = meant === undefined ? "" : `; did you mean ${meant}?`;
+    const hint = meant === undefined ? "" : ` (did you mean ${meant}?)`;
     const reason = `unknown field${hint}`;
     return { file, served: "rest", reason, unknown: { object, field }, place: [...place, ...path] };
   });

@@ -3,7 +3,7 @@
  * holds both sides:
  *
  *      desired   in the kernel   the kernel's data
- *         ×            ×         same                 in force
+ *         ×            ×         same                 active
  *         ×            ×         differs              dirty: replaced
  *         ×                                           dirty: added
  *                      ×                              dirty: deleted; or deferred, until its grace period is over
@@ -339,7 +339,7 @@ export class Rows extends PackedMap {
     this.markAll();
   }
 
-  /** Completes a row's state after its kernel side changed: dirty, in force, deferred, or free. */
+  /** Completes a row's state after its kernel side changed: dirty, active, deferred, or free. */
   finish(row: number): void {
     const state = this.of(row);
     const inKernel = this.isInKernel(state);

@@ -45,7 +45,7 @@ export function comparableRule(
 ): ComparableRule {
   const canonical = exprs.map((expr) => {
     const content = expr.type === "lookup" ? contentOf(expr) : undefined;
-    // The set's number in the batch is no part of the normal form.
+    // The normal form does not include the set's number in the batch.
     return normalizeExpr(expr.type === "lookup" && content !== undefined ? { ...expr, set: content } : expr);
   });
   return { canonical, comment, refs: referencesOf(canonical) };

@@ -67,7 +67,7 @@ const COUNTER: readonly Expr[] = [{ type: "counter" }];
 
 /** Returns the definition with which to create the set. `size` is the resolved bound. */
 export function setInfo(spec: SetSpec, size: number | undefined): SetInfo {
-  // nft knows the byte order of each field in a concatenation from its type. For a single field it has to be told.
+  // nft knows the byte order of each field in a concatenation from its type. For a single field, it needs the byte order as user data.
   const userdata = setUserdata(
     spec.comment,
     (["key", "data"] as const).filter((part) => {

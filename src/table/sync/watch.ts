@@ -14,7 +14,7 @@ export interface ForeignChange {
   readonly process?: { readonly pid: number; readonly name: string };
 }
 
-/** A table that is told what happens to it; `Table` is one. */
+/** A table that receives its change events. `Table` implements it. */
 export interface WatchedTable {
   readonly ref: TableRef;
   /** True: `notice` gets the events of every table. Default: of those that are watched. */

@@ -87,7 +87,7 @@ export class RuleRun {
     this.#ours = world.isOurs(place.ref);
   }
 
-  /** Returns the branches at their ends. Those in which the rule does not match come first. */
+  /** Returns the branches at their ends. Branches in which the rule does not match come first. */
   async run(): Promise<readonly RuleEnd[]> {
     for (const expr of this.#place.rule.exprs) {
       const done = await this.#expr(expr);

@@ -42,7 +42,7 @@ export interface TraceFilter {
 export const PACKETS_PER_SECOND = 50;
 
 /**
- * Chains of the trace table. Those without rules show the packet after other tables' changes: translated, with its
+ * Chains of the trace table. Chains without rules show the packet after other tables' changes: translated, with its
  * interfaces.
  */
 export const TraceChain = {

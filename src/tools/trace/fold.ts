@@ -121,7 +121,7 @@ export class TraceFold {
     }
   }
 
-  /** No more messages come. Packets in flight end with what is known. */
+  /** Call it after the last message. Reports the packets in flight as far as they are known. */
   finish(): void {
     for (const [id, packet] of this.#open) this.#end(id, packet.looping ? "accepted" : "unknown");
   }

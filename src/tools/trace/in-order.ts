@@ -1,4 +1,4 @@
-/** Passes on numbered values in numerical order, whatever the order in which they come. */
+/** Passes on numbered values in numerical order, in whatever order they arrive. */
 export class InOrder<T> {
   readonly #onValue: (value: T) => void;
   readonly #early = new Map<number, T | undefined>();

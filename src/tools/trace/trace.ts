@@ -23,7 +23,7 @@ export interface TraceHandlers {
   onPacket(packet: TracedPacket): void;
   /** The kernel dropped messages. Packets around this time may be missing, or reported as unknown. */
   onLost(): void;
-  /** No more packets will be reported. */
+  /** Reporting has stopped. No packet is reported afterwards. */
   onError(error: Error): void;
 }
 

@@ -118,7 +118,7 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
 
 test.each<[string[], RegExp]>([
   [["--service", "demo/wbe"], /there is no service demo\/wbe \(did you mean demo\/web\?\)/],
-  [["--service", "web"], /there is no service web.*give it as namespace\/name/],
+  [["--service", "web"], /there is no service web.*use NAMESPACE\/NAME/],
 ])("an unknown service, %j, exits with 1 and names the nearest", async (argv, message) => {
   expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
   expect(err).toMatch(message);

@@ -247,7 +247,7 @@ describe("flags without a file make up the configuration", () => {
       "--healthz-port is deprecated: use --healthz-bind-address",
       expect.stringMatching(/^--detect-local-mode is ClusterCIDR and --cluster-cidr is empty/),
     ]);
-    expect(notes[0]).toMatch(/^--proxy-mode is not set .*set --nodeport-addresses to 0\.0\.0\.0\/0/);
+    expect(notes[0]).toMatch(/^--proxy-mode is not set, .*set --nodeport-addresses to 0\.0\.0\.0\/0/);
   });
 
   it("an empty address means kube-proxy's default, with a warning", async () => {

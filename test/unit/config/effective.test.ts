@@ -69,7 +69,7 @@ describe("effective configuration: kubeadm's stock configuration", () => {
     expect(loaded.warnings).toEqual([]);
     expect(loaded.notes).toEqual([
       expect.stringMatching(
-        /^mode is not set and means nftables, so node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0/,
+        /^mode is not set, and the default is nftables, so node ports are reachable only on the node's own IPs\. .*0\.0\.0\.0\/0/,
       ),
       expect.stringMatching(/node ports are not reachable on 127\.0\.0\.1/),
     ]);

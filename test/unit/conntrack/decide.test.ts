@@ -1,4 +1,4 @@
-/** Which conntrack entries are deleted, and why: the whole table of cases. */
+/** Deleted conntrack entries and the reasons: the whole table of cases. */
 import { describe, expect, test } from "vitest";
 import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/decide.js";
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";

@@ -28,7 +28,7 @@ describe("memory release", () => {
     vi.useRealTimers();
   });
 
-  it("happens once no more changes arrive after the first write of both families", async () => {
+  it("happens when changes stop arriving after the first write of both families", async () => {
     memory.synced(report({ full: true }));
     await vi.advanceTimersByTimeAsync(400);
     memory.synced(report({ full: true, family: "ip6" }));

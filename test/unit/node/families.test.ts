@@ -1,4 +1,4 @@
-/** Which families a kernel supports, and which configurations do not fit a node: each of kube-proxy's answers. */
+/** The families that a kernel supports, and configurations that do not fit a node: each of kube-proxy's answers. */
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";

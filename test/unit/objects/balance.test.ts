@@ -210,8 +210,8 @@ describe("the annotation balance", () => {
 
 describe("an unknown Service annotation with our prefix", () => {
   it.each([
-    ["max-conections", "; did you mean nft-proxier.dev/max-connections?"],
-    ["Balance", "; did you mean nft-proxier.dev/balance?"],
+    ["max-conections", " (did you mean nft-proxier.dev/max-connections?)"],
+    ["Balance", " (did you mean nft-proxier.dev/balance?)"],
     ["something-else-entirely", ""],
   ])("%s is reported", (name, hint) => {
     const { problems } = read({ [name]: "7" });

@@ -1,4 +1,4 @@
-/** Which changes of a service port are written as new data of existing elements. */
+/** Changes of a service port that are written as new data of existing elements. */
 import { expect, it } from "vitest";
 
 import { EndpointList } from "../../../src/objects/endpoint-list.js";

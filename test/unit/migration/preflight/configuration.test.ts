@@ -164,7 +164,7 @@ describe("checkConfig", () => {
     ).toEqual([
       "problem: f.yaml: mode: must not be",
       "problem: f.yaml: is wrong",
-      "note: the other checks were made with the defaults",
+      "note: the other checks ran with the defaults",
     ]);
   });
 

@@ -1,4 +1,4 @@
-/** A kernel in memory that rejects everything about certain services while it is told to. */
+/** A kernel in memory that rejects everything about certain services on request. */
 import { KernelError, type Fault } from "../../../../src/netlink/errors.js";
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { ElementBatch, Op } from "../../../../src/netlink/kernel.js";

@@ -1,4 +1,4 @@
-/** Which conntrack entries `explain` counts. */
+/** The conntrack entries that `explain` counts. */
 import { expect, it } from "vitest";
 
 import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/filter.js";

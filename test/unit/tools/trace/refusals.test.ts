@@ -1,4 +1,4 @@
-/** Which reply is the rejection of which packet. */
+/** Finds the packet that a rejection answers. */
 import { expect, test } from "vitest";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
