@@ -125,7 +125,7 @@ describe("gc", () => {
         const done = await conntrack("gc", "-o", "json", ...words, ...(dry ? ["--dry-run"] : []), ...args);
         expect([done.code, done.stderr]).toEqual([0, expect.stringMatching(/IPv4: \d+ .*\n.*IPv6: \d+ /)]);
         const advice =
-          /stay, \d+ with an endpoint that no service has \(--orphans deletes half-open, closing and closed ones; /;
+          /kept, \d+ with an endpoint that no service has \(--orphans deletes half-open, closing and closed ones; /;
         expect(advice.test(done.stderr)).toBe(stay.length > 0);
         const shown = parsed(done.lines);
         const expected = [...staleOf(stale, outcome), ...orphans(go, outcome), ...orphans(stay, "left")].toSorted();
