@@ -170,7 +170,8 @@ export function insertions(world: () => KernelWorld): void {
       marked,
     ]);
     const table = inserting();
-    expect((await table.apply()).transactions).toBe(1);
+    // Before Linux 5.12 no table has an owner, so a second transaction removes the rule.
+    expect((await table.apply()).transactions).toBe(facts.owner ? 1 : 2);
     expect(await world().kernel.rules(owned, "c")).toHaveLength(facts.owner ? 1 : 0);
   });
 
