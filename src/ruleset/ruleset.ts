@@ -55,21 +55,6 @@ function finderIn(ports: ServiceState): (port: PortName) => number {
 }
 
 /**
- * The port's version to continue affinity from. After an interrupted update, an older version may have affinity and the newest
- * none; a second list of endpoints would forget the clients of the first.
- */
-function withAffinity(
-  ports: ServiceState,
-  { portName, protocol }: PortName,
-  newest: ServicePortState | undefined,
-): ServicePortState | undefined {
-  if (newest === undefined || newest.sticky !== undefined) return newest;
-  const isVersion = ({ view, sticky }: ServicePortState): boolean =>
-    sticky !== undefined && view.portName === portName && view.protocol === protocol;
-  return ports.findLast(isVersion) ?? newest;
-}
-
-/**
  * Maximum number of elements per service and family: twice as many as a cluster of 50,000 services with ten endpoints each.
  * They take about 100 MB of memory here, and as much in the kernel.
  */
@@ -312,11 +297,15 @@ export class FamilyRuleset {
     former: ServicePortState | undefined,
     others: readonly ServicePortState[],
   ) => ServicePortState {
+    // After an interrupted update, an older version of a port may have affinity and the newest none. A second list of endpoints
+    // would forget the clients of the first.
+    const sticky = before.filter((state) => state.sticky !== undefined);
+    const findSticky = finderIn(sticky);
     const lists = new Set<number>();
     const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
     return (view, former, others) => {
       let state: ServicePortState;
-      if (view.affinitySeconds > 0) state = this.#sticky.order(view, withAffinity(before, view, former), lists);
+      if (view.affinitySeconds > 0) state = this.#sticky.order(view, sticky[findSticky(view)] ?? former, lists);
       else if (isBalanced(view))
         state = assignSlots(view, [...prepared, ...before, ...others], former, this.#stoodInKernel(view));
       else {
