@@ -4,7 +4,7 @@ import { IP_FAMILIES } from "../base/ip-families.js";
 import { removeLeftovers } from "../migration/leftovers/leftover-removal.js";
 import { removeFlowtable } from "../flowtable/flowtable.js";
 import { createLogger, type Logger, type LogLevel } from "../base/logger.js";
-import { endHandover } from "../migration/handover/removal.js";
+import { endHandover } from "../migration/handover/handover-removal.js";
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import { TABLE_NAME } from "../ruleset/names.js";

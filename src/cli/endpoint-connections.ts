@@ -6,7 +6,7 @@ import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/conntrack-table.js";
 import type { IpFamily } from "../base/ip.js";
-import { isLoopback } from "../node/facts.js";
+import { isLoopback } from "../node/node-facts.js";
 import { CtStatus } from "../netlink/constants.js";
 
 /** Both sides have sent packets, and neither has closed the connection. */

@@ -2,7 +2,7 @@ import { DaemonAway, NotFound } from "../daemon/control/client.js";
 import { ownerPath } from "../daemon/control/owner-path.js";
 import type { ServiceList, ServicePortStatus, StatusReport } from "../observe/status-report.js";
 import { openConnections } from "../tools/explain/connections.js";
-import { legacyObstacles } from "../tools/explain/legacy.js";
+import { legacyObstacles } from "../tools/explain/legacy-obstacles.js";
 import type { NftKernel } from "../netlink/nft-kernel.js";
 import {
   type Addressed,

@@ -7,7 +7,7 @@ import type { ServiceAddress } from "../model/service-address.js";
 import { handoverProblems } from "../migration/preflight/node-inspection.js";
 import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
-import { unpackNumber, unpackServiceKey } from "../ruleset/keys.js";
+import { unpackNumber, unpackServiceKey } from "../ruleset/key-packer.js";
 import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 

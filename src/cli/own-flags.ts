@@ -1,7 +1,7 @@
 /** Our own flags, which the program accepts beside kube-proxy's without a command. Commands have options with the same names. */
 import { Option } from "commander";
 import { parseDuration } from "../config/duration.js";
-import type { GcInterval } from "../conntrack/service.js";
+import type { GcInterval } from "../conntrack/conntrack-service.js";
 import { parseInterfaces } from "../flowtable/interfaces.js";
 import { SERVICE_COUNTERS, type ServiceCounters } from "../ruleset/service-counters.js";
 import { flagOption } from "./cli-command.js";

@@ -5,7 +5,7 @@ import { ConfigError, type ProxyConfig } from "../config/proxy-config.js";
 import { type LoadedConfig } from "../config/load.js";
 import { KernelError } from "../netlink/errors.js";
 import type { NftKernel } from "../netlink/nft-kernel.js";
-import { type KernelFamilies, kernelFamilies } from "../node/families.js";
+import { type KernelFamilies, kernelFamilies } from "../node/kernel-families.js";
 import type { ConfigReading } from "../migration/preflight/configuration.js";
 import { type Finding, inOrder, of, problem } from "../migration/preflight/finding.js";
 import { checkModules, mayRead, mayTry, type ModuleFacts, readModules } from "../migration/preflight/modules.js";

@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { reasonOf } from "../base/unknown.js";
 import { type LoadedConfig } from "../config/load.js";
 import { toYAML } from "../config/document.js";
-import { watchConfig } from "../config/watch.js";
+import { watchConfig } from "../config/watch-config.js";
 import { LogTail } from "../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
 import { openInotify } from "../netlink/inotify.js";

@@ -1,13 +1,13 @@
 import { IP_FAMILIES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { countIgnored, shortfallOf } from "../daemon/reading.js";
+import { countIgnored, shortfallOf } from "../daemon/reading-gate.js";
 import type { IpFamily } from "../base/ip.js";
-import { nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { nodeFacts, nodePortAddresses } from "../node/node-facts.js";
 import { createLogger, type Logger } from "../base/logger.js";
 import { problemLogger, transferLogger } from "../proxier/model-log.js";
 import { rulesetOptions } from "../proxier/ruleset-options.js";
 import { TABLE_COMMENT, TABLE_NAME } from "../ruleset/names.js";
-import { FamilyRuleset } from "../ruleset/ruleset.js";
+import { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import { ModelSink } from "../model/model-sink.js";
 import { DeclaredTable } from "../table/table-exports.js";
 import type { ManifestOptions } from "./options.js";

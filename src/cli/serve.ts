@@ -10,7 +10,7 @@ import { LogTail } from "../base/log-tail.js";
 import { createLogger, type Logger } from "../base/logger.js";
 import { oldKernelWarning } from "../node/kernel-release.js";
 import { ConnectionSettingsError } from "../objects/kubernetes/errors.js";
-import { ManifestDirectoryError } from "../objects/manifests/source.js";
+import { ManifestDirectoryError } from "../objects/manifests/manifest-source.js";
 import { openKernel } from "./open-kernel.js";
 import { UserError } from "./stdio.js";
 import type { ManifestOptions } from "./options.js";
@@ -78,7 +78,7 @@ export async function serve(config: ProxyConfig, options: ServeOptions): Promise
     const { ownTable = false, allowIncomplete = false, serviceCounters = "service", connectionSeries } = own;
     const onTables = { ownTable, allowIncomplete, serviceCounters };
     if (once && manifests !== undefined) {
-      const { writeOnce } = await import("../daemon/once.js");
+      const { writeOnce } = await import("../daemon/write-once.js");
       return await writeOnce({ ...shared, ...onTables, source: manifests });
     }
     const { runDaemon } = await import("../daemon/daemon.js");

@@ -1,7 +1,7 @@
 import { DaemonAway } from "../daemon/control/client.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
 import { ownerOf } from "../tools/explain/packet-report.js";
-import type { TraceRequest } from "../tools/trace/request.js";
+import type { TraceRequest } from "../tools/trace/trace-request.js";
 import type { PacketNames } from "../tools/trace/packet-text.js";
 import type { TracedPacket } from "../tools/trace/traced-packet.js";
 import { answerOf } from "./status.js";

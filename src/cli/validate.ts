@@ -5,7 +5,7 @@ import type { Problem } from "../model/service-port-view.js";
 import type { ServiceModel } from "../model/service-model.js";
 import { linesText } from "../base/columns.js";
 import { createLogger } from "../base/logger.js";
-import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../objects/manifests/source.js";
+import { ManifestDirectoryError, type ManifestProblem, ManifestSource } from "../objects/manifests/manifest-source.js";
 import { FilePositions, type Position } from "../objects/manifests/positions.js";
 import { ModelSink } from "../model/model-sink.js";
 import { ManifestOverlaps } from "./manifest-overlaps.js";

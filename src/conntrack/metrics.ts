@@ -1,9 +1,9 @@
 /** Our own metrics of connection tracking. kube-proxy's two metrics are in observe/kube-proxy-metrics.ts. */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { FAMILY_NAMES } from "../base/ip-families.js";
-import { DIRECTIONS, type GcReason, type GcReport } from "./gc/collector.js";
-import type { PressureReport } from "./gc/pressure.js";
-import type { ConntrackObserver } from "./service.js";
+import { DIRECTIONS, type GcReason, type GcReport } from "./gc/garbage-collector.js";
+import type { PressureReport } from "./gc/pressure-monitor.js";
+import type { ConntrackObserver } from "./conntrack-service.js";
 import type { ConntrackEntry } from "./table/conntrack-table.js";
 
 const GC_BUCKETS = Array.from({ length: 15 }, (_, n) => 0.001 * 2 ** n);

@@ -6,11 +6,11 @@ import type { ProxyConfig } from "../config/proxy-config.js";
 import type { EventRecorder, EventText } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
-import { ObjectDecoder } from "../objects/decode/decoder.js";
-import { connectToApiServer, serverVersion } from "../objects/kubernetes/connect.js";
+import { ObjectDecoder } from "../objects/decode/object-decoder.js";
+import { connectToApiServer, serverVersion } from "../objects/kubernetes/connect-to-api-server.js";
 import { KubernetesEventRecorder } from "../objects/kubernetes/event-recorder.js";
 import type { ShrunkList } from "../objects/kubernetes/reflector.js";
-import { KubernetesSource } from "../objects/kubernetes/source.js";
+import { KubernetesSource } from "../objects/kubernetes/kubernetes-source.js";
 
 /** How long to wait for pending Events when the program ends, ms. Less than the limit of the whole shutdown. */
 const EVENTS_GRACE_MS = 200;

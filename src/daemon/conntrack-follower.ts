@@ -1,6 +1,6 @@
 import { ConntrackMetrics } from "../conntrack/metrics.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
-import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/service.js";
+import { ConntrackService, type ConntrackServiceOptions, type GcInterval } from "../conntrack/conntrack-service.js";
 import { readNumber } from "../node/kernel-number.js";
 import type { IpFamily } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";

@@ -1,11 +1,11 @@
 import type { LogTail } from "../base/log-tail.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import type { GcInterval } from "../conntrack/service.js";
+import type { GcInterval } from "../conntrack/conntrack-service.js";
 import type { NftKernel } from "../netlink/nft-kernel.js";
-import type { KernelFamilies } from "../node/families.js";
+import type { KernelFamilies } from "../node/kernel-families.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
-import type { ManifestSource } from "../objects/manifests/source.js";
+import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { Clock } from "../table/table-exports.js";
 
 export interface DaemonOptions {

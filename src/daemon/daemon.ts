@@ -9,26 +9,26 @@
  * It ends after a signal (exit code 0), or after a change of the node or configuration that requires a restart (1).
  */
 import type { V1Node } from "@kubernetes/client-node";
-import type { StatusBoard } from "./control/status.js";
+import type { StatusBoard } from "./control/status-board.js";
 import { Flowtable, removeFlowtable } from "../flowtable/flowtable.js";
 import { reportForwarding } from "../node/forwarding.js";
 import { applySystemSettings, loadConntrack } from "../node/system-settings.js";
-import { HandoverRemoval } from "../migration/handover/removal.js";
+import { HandoverRemoval } from "../migration/handover/handover-removal.js";
 import { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js";
-import type { NodeError } from "../node/families.js";
+import type { NodeError } from "../node/kernel-families.js";
 import { NodeGate } from "../node/node-gate.js";
 import { type EventRecorder, NO_EVENTS } from "../base/events.js";
 import { Proxier } from "../proxier/proxier.js";
-import type { ManifestSource } from "../objects/manifests/source.js";
+import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { ObjectSink } from "../objects/object-sink.js";
 import { type HttpHandler, textReply } from "../observe/http-server.js";
-import { Answers, showsPage } from "./answers.js";
+import { OperatorAnswers, showsPage } from "./operator-answers.js";
 import { Closers } from "./closers.js";
 import type { Cluster } from "./cluster.js";
 import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
-import { isTableActive, ReadingGate } from "./reading.js";
+import { isTableActive, ReadingGate } from "./reading-gate.js";
 import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { Listener } from "../observe/listeners.js";
@@ -178,7 +178,7 @@ class Daemon {
 
   async #answer(proxier: Proxier, cluster: Cluster | undefined, overlaps: ServiceCIDRCheck): Promise<StatusBoard> {
     const parts = { proxier, cluster, observation: this.#observation, listeners: this.#listeners, overlaps };
-    const answers = new Answers(this.#options, parts);
+    const answers = new OperatorAnswers(this.#options, parts);
     this.#page = answers.page;
     this.#closers.add(() => answers.close());
     await answers.start();

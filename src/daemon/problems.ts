@@ -7,7 +7,7 @@ import type { LeftoverRemoval } from "../migration/leftovers/leftover-removal.js
 import type { NodeGate } from "../node/node-gate.js";
 import type { Listener } from "../observe/listeners.js";
 import type { ServiceHealth } from "../observe/service-health.js";
-import type { ManifestSource } from "../objects/manifests/source.js";
+import type { ManifestSource } from "../objects/manifests/manifest-source.js";
 import type { Cluster } from "./cluster.js";
 
 /** Maximum number of names for one kind of problem. The count of the others is reported. */

@@ -3,7 +3,7 @@ import type { ProxyConfig } from "../config/proxy-config.js";
 import type { HealthCheck } from "../model/service-port-view.js";
 import type { IpFamily } from "../base/ip.js";
 import type { EventRecorder } from "../base/events.js";
-import { ProxyHealth } from "../observe/health.js";
+import { ProxyHealth } from "../observe/proxy-health.js";
 import type { Logger } from "../base/logger.js";
 import type { HttpHandler } from "../observe/http-server.js";
 import { Metrics } from "../observe/metrics.js";

@@ -5,7 +5,7 @@ import type { Logger } from "../base/logger.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { StatusProblem } from "../observe/status-report.js";
 import type { IpFamily } from "../base/ip.js";
-import { hostIPs, nodeFacts } from "../node/facts.js";
+import { hostIPs, nodeFacts } from "../node/node-facts.js";
 import { readRoutes } from "../node/routes.js";
 import { findOverlaps, type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../node/service-cidr-overlaps.js";
 import type { Proxier } from "../proxier/proxier.js";

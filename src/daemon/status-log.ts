@@ -2,7 +2,7 @@
 import { release } from "node:os";
 import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
-import type { ProxyHealth } from "../observe/health.js";
+import type { ProxyHealth } from "../observe/proxy-health.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../proxier/observer.js";
 

@@ -1,5 +1,5 @@
 import { type Pieces, runAtOnce } from "../base/time-slice.js";
-import { isUsable, type NodeContext } from "./categorize.js";
+import { isUsable, type NodeContext } from "./categorize-endpoints.js";
 import { Claims, portOf } from "./claims.js";
 import { type FamilyClaims, endRound, nameLosses, nameTransfers, type PassedClaims, presentLosses } from "./clashes.js";
 import {
@@ -15,7 +15,7 @@ import { ProblemLog } from "./problem-log.js";
 import { ServedCounter } from "./served-counter.js";
 import { ServiceCIDRs } from "./service-cidrs.js";
 import { candidatesOf, withSlice } from "./slices.js";
-import { endpointsAmong, removedAddresses, removedEndpoints } from "./removals.js";
+import { endpointsAmong, removedAddresses, removedEndpoints } from "./removed-endpoints.js";
 import type {
   HealthCheck,
   Problem,

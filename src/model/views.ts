@@ -11,7 +11,13 @@ import {
   slotsIn,
   tooManyFor,
 } from "./balance/endpoint-balance.js";
-import { addLocalReady, categorize, drainingAmong, type NodeContext, takesTraffic } from "./categorize.js";
+import {
+  addLocalReady,
+  categorizeEndpoints,
+  drainingAmong,
+  type NodeContext,
+  takesTraffic,
+} from "./categorize-endpoints.js";
 import { NODE_PORT, type PortAddresses } from "./service-address.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
@@ -172,7 +178,7 @@ function listsOf(
   node: NodeContext,
 ): EndpointLists {
   const external = externalIPs.length > 0 || loadBalancerIPs.length > 0 || nodePort !== 0;
-  return categorize(candidates, node, {
+  return categorizeEndpoints(candidates, node, {
     // An external policy Local also needs the cluster list: pods and the node itself draw from it.
     cluster: !record.internalPolicyLocal || external,
     local: record.internalPolicyLocal || (record.externalPolicyLocal && external),

@@ -7,7 +7,7 @@ import type { InterfaceAddress, NetworkInterfaces } from "../netlink/network-int
 import { Backoff } from "../base/backoff.js";
 import { formatAddress } from "../base/ip.js";
 import type { Logger } from "../base/logger.js";
-import type { LocalAddress } from "./facts.js";
+import type { LocalAddress } from "./node-facts.js";
 
 export type WatchedAddresses = Pick<NetworkInterfaces, "addresses" | "watchAddresses">;
 

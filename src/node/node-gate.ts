@@ -17,8 +17,8 @@ import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { Logger } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
-import { hostIPs, isLoopback, nodeFacts } from "./facts.js";
-import { checkFamilies, type KernelFamilies, NodeError } from "./families.js";
+import { hostIPs, isLoopback, nodeFacts } from "./node-facts.js";
+import { checkFamilies, type KernelFamilies, NodeError } from "./kernel-families.js";
 
 /** Time for the Node to appear and have IPs, ms, counted from the first full list. */
 const ADDRESSES_MS = 30_000;

@@ -4,7 +4,7 @@
  * work.
  */
 import { type IpFamily, parseCIDR, type Prefix, prefixContains, prefixCovers } from "../base/ip.js";
-import type { LocalAddress } from "./facts.js";
+import type { LocalAddress } from "./node-facts.js";
 import type { RouteNetwork } from "./routes.js";
 
 export interface OverlapFacts {

@@ -3,7 +3,7 @@ import { hostname } from "node:os";
 import type { EventRecorder } from "../base/events.js";
 import type { Logger } from "../base/logger.js";
 import { debugRoutes } from "./debug-pages.js";
-import type { ProbeReply, ProxyHealth } from "./health.js";
+import type { ProbeReply, ProxyHealth } from "./proxy-health.js";
 import { hostCheck, OTHER_HOST } from "./host-check.js";
 import {
   type HttpHandler,

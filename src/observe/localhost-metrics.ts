@@ -5,7 +5,7 @@
  */
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { IpFamily } from "../base/ip.js";
-import type { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 const PREFIX = "kubeproxy_nftables_localhost_nodeport_";

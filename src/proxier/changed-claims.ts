@@ -2,7 +2,7 @@
 import type { IpFamily } from "../base/ip.js";
 import { type AddressKey, addressesOf, keyOf } from "../model/service-address.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { ServiceState } from "../ruleset/ruleset.js";
+import type { ServiceState } from "../ruleset/family-ruleset.js";
 
 function claimsOf(family: IpFamily, view: ServicePortView): AddressKey[] {
   return Array.from(addressesOf(family, view), keyOf);

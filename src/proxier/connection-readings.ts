@@ -1,7 +1,7 @@
 /** Reads the kernel's connection counters on request, at most once a second. */
 import type { IpFamily } from "../base/ip.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../ruleset/connection-counts.js";
-import type { FamilyRuleset } from "../ruleset/ruleset.js";
+import type { FamilyRuleset } from "../ruleset/family-ruleset.js";
 import type { Clock, Table } from "../table/table-exports.js";
 
 const FRESH_MS = 1000;

@@ -14,7 +14,7 @@ import type { ServiceModel } from "../model/service-model.js";
 import type { IpFamily } from "../base/ip.js";
 import { addressesOf } from "../model/service-address.js";
 import type { ServicePortView } from "../model/service-port-view.js";
-import type { FamilyRuleset, ServiceState } from "../ruleset/ruleset.js";
+import type { FamilyRuleset, ServiceState } from "../ruleset/family-ruleset.js";
 import type { Quarantine } from "./quarantine.js";
 
 /** This takes the kernel some 20 to 40 ms. */

@@ -5,10 +5,10 @@
 import type { V1Node } from "@kubernetes/client-node";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { ProxyConfig } from "../config/proxy-config.js";
-import { nodeFacts, nodePortAddresses } from "../node/facts.js";
+import { nodeFacts, nodePortAddresses } from "../node/node-facts.js";
 import type { LocalAddresses } from "../node/local-addresses.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
-import type { FamilyProxier } from "./family.js";
+import type { FamilyProxier } from "./family-proxier.js";
 import type { RuleFeatures } from "../table/table-exports.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { rulesetOptions } from "./ruleset-options.js";

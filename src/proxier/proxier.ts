@@ -14,7 +14,7 @@ import { type Logger, serviceFields } from "../base/logger.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../objects/object-sink.js";
 import { type Clock, joinResults } from "../table/table-exports.js";
 import { Contention, type PeerLookup } from "./contention.js";
-import { FamilyProxier, type FamilyOutcome } from "./family.js";
+import { FamilyProxier, type FamilyOutcome } from "./family-proxier.js";
 import { LocalAddresses, type WatchedAddresses } from "../node/local-addresses.js";
 import { problemLogger, transferLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
@@ -24,7 +24,7 @@ import { Pace } from "./pace.js";
 import type { ProxierContext } from "./proxier-context.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
-import { TriggerTimes } from "./triggers.js";
+import { TriggerTimes } from "./trigger-times.js";
 import { Watcher, type WatcherOptions } from "./watcher.js";
 
 export interface ProxierOptions {

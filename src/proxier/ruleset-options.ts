@@ -1,7 +1,7 @@
 import type { ProxyConfig } from "../config/proxy-config.js";
 import type { IpFamily } from "../base/ip.js";
-import { localDetector, type NodeFacts, type NodePortPlaces } from "../node/facts.js";
-import type { RulesetOptions } from "../ruleset/ruleset.js";
+import { localDetector, type NodeFacts, type NodePortPlaces } from "../node/node-facts.js";
+import type { RulesetOptions } from "../ruleset/family-ruleset.js";
 
 /**
  * Returns the rules' options, except those that depend on the kernel's features. @param nodePorts where node ports are

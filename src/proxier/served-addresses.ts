@@ -3,7 +3,7 @@ import { strideOf } from "../netlink/element-batch.js";
 import type { Kernel } from "../netlink/kernel.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServiceAddress } from "../model/service-address.js";
-import { unpackServiceKey } from "../ruleset/keys.js";
+import { unpackServiceKey } from "../ruleset/key-packer.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 const NAMING: ReadonlySet<string> = new Set([

@@ -11,7 +11,7 @@
  * Services between which an address or node port moves form one group, and are tried together.
  */
 import type { ServicePortView } from "../model/service-port-view.js";
-import { elementsOf, type ServiceState } from "../ruleset/ruleset.js";
+import { elementsOf, type ServiceState } from "../ruleset/family-ruleset.js";
 import type { IpFamily } from "../base/ip.js";
 import type { AddressKey } from "../model/service-address.js";
 import { type Change, claimsIn } from "./changed-claims.js";

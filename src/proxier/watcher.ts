@@ -4,7 +4,7 @@ import { performance } from "node:perf_hooks";
 import type { Kernel } from "../netlink/kernel.js";
 import type { Logger } from "../base/logger.js";
 import { TableWatch, type WatchOptions } from "../table/table-exports.js";
-import type { FamilyProxier } from "./family.js";
+import type { FamilyProxier } from "./family-proxier.js";
 
 export interface WatcherOptions extends WatchOptions {
   /** Minimum interval between checks, ms. Default: five minutes. Longer if a check takes long, up to an hour. */

@@ -11,7 +11,7 @@ import { stickyList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-object.js";
 import type { ServicePortState, Sticky } from "./service-port-state.js";
-import { addressType } from "./sets.js";
+import { addressType } from "./element-sets.js";
 import { goto, jump, markForMasquerade, rule } from "./statements.js";
 import { listsInUse, NUMBERED, numberOf, numbersOf } from "./sticky-numbers.js";
 

@@ -2,11 +2,11 @@
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FaultyObject } from "../table/table-exports.js";
 import { addressText } from "../model/service-address.js";
-import { unpackServiceKey } from "./keys.js";
+import { unpackServiceKey } from "./key-packer.js";
 import { SetName } from "./names.js";
 import { ownObjects } from "./own-objects.js";
 import type { Expansion } from "./expansion.js";
-import type { ServiceExpander } from "./service.js";
+import type { ServiceExpander } from "./service-expander.js";
 import type { ServicePortState } from "./service-port-state.js";
 
 export interface Attribution {

@@ -5,12 +5,12 @@
  * it count instead, because each packet is found in only one of them.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
-import { type KeyPacker, packNumber } from "./keys.js";
+import { type KeyPacker, packNumber } from "./key-packer.js";
 import { shardOf } from "./list-values.js";
 import { LOCAL_INDEX_BASE } from "./names.js";
-import { forEachAddress, placesOf } from "./service.js";
+import { forEachAddress, placesOf } from "./service-expander.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
-import type { ElementSets } from "./sets.js";
+import type { ElementSets } from "./element-sets.js";
 import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
 
 /** Connections of a service's ports as of the last reading, each computed on demand. Undefined if they are not counted. */

@@ -3,10 +3,10 @@
  * of list, shard and N in use, shared by all services with such a list.
  */
 import type { ElementSet, Field, Statement, TableDeclarations } from "../table/table-exports.js";
-import { packNumber } from "./keys.js";
+import { packNumber } from "./key-packer.js";
 import { countOf, type ListValue, packList, unpackList, withCount } from "./list-values.js";
 import { drawChainName, endpointsName, LOCAL_INDEX_BASE, SetName } from "./names.js";
-import type { ElementSets } from "./sets.js";
+import type { ElementSets } from "./element-sets.js";
 import { goto, markForMasquerade, resetPriority } from "./statements.js";
 import { Uses } from "./uses.js";
 

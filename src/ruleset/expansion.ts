@@ -1,7 +1,7 @@
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { Limits } from "../objects/connection-limits.js";
 import type { ElementSet } from "../table/table-exports.js";
-import type { ServiceKey } from "./keys.js";
+import type { ServiceKey } from "./key-packer.js";
 
 /**
  * Receives the result of an expansion. The calls are the same whether elements are added, removed or searched. Bytes are only

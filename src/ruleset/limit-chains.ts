@@ -13,9 +13,9 @@ import type { Limits } from "../objects/connection-limits.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { Rule, Statement, TableDeclarations } from "../table/table-exports.js";
-import { packNumber } from "./keys.js";
+import { packNumber } from "./key-packer.js";
 import { SetName } from "./names.js";
-import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./sets.js";
+import { addressType, type ElementSets, LIMIT_ROLES, limitMapSpecs } from "./element-sets.js";
 import { drop, goto, reject, reset, resetPriority, rule } from "./statements.js";
 import { Uses } from "./uses.js";
 

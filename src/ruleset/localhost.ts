@@ -19,7 +19,7 @@
 import type { IpFamily } from "../base/ip.js";
 import type { Match, Rule, Statement } from "../table/table-exports.js";
 import { drop, rule } from "./statements.js";
-import type { LocalhostNodePorts } from "../node/facts.js";
+import type { LocalhostNodePorts } from "../node/node-facts.js";
 
 /** All loopback addresses of a family. */
 export const LOOPBACK: Readonly<Record<IpFamily, string>> = { ip: "127.0.0.0/8", ip6: "::1" };

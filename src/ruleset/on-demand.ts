@@ -7,7 +7,7 @@
  * generation of the maps. So this is only for maps whose elements decide on packets that would otherwise be treated as before.
  * It is not for rules that continue the result of another map.
  */
-import type { ElementSets } from "./sets.js";
+import type { ElementSets } from "./element-sets.js";
 import { Uses } from "./uses.js";
 
 const ROLES = [

@@ -6,11 +6,11 @@ import { Hook, Priority } from "../netlink/constants.js";
 import type { IpFamily } from "../base/ip.js";
 import type { ChainSpec, Field, Match, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
 import { LOOPBACK, localhostRules, sourceForRouting } from "./localhost.js";
-import type { LocalDetector, LocalhostNodePorts } from "../node/facts.js";
+import type { LocalDetector, LocalhostNodePorts } from "../node/node-facts.js";
 import { bySource, ENDPOINT_NUMBERS, OF_CLUSTER_IP } from "./list-values.js";
 import { ChainName, SetName } from "./names.js";
 import type { InUse, OnDemandRole } from "./on-demand.js";
-import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./sets.js";
+import { type AddressRoles, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
 import type { ServiceCounters } from "./service-counters.js";
 import { drop, goto, jump, markForMasquerade, reject, reset, resetPriority, rule } from "./statements.js";
 

@@ -19,12 +19,12 @@ import { endpointsOf, type ListKind } from "../model/balance/slots.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet } from "../table/table-exports.js";
-import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./keys.js";
+import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./key-packer.js";
 import { ENDPOINT_NUMBERS, type ListValue, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
 import { portHash } from "./names.js";
 import type { Expansion } from "./expansion.js";
 import type { ServicePortState, Sticky } from "./service-port-state.js";
-import type { ElementSets } from "./sets.js";
+import type { ElementSets } from "./element-sets.js";
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 

@@ -2,7 +2,7 @@ import type { TableRef, Verdict } from "../netlink/kernel.js";
 import { renderTable } from "./rules/print.js";
 import { checkComment, checkName } from "./rules/names-and-comments.js";
 import type { ChainSpec, ElementSet, SetSpec, TableOptions } from "./rules/rule.js";
-import { DesiredState } from "./sync/desired.js";
+import { DesiredState } from "./sync/desired-state.js";
 
 /** Declarations of a table's content, for the kernel (`Table`) or as text (`DeclaredTable`). */
 export type TableDeclarations = Pick<DeclaredTable, "chain" | "removeChain" | "set" | "removeSet" | "verdictId">;

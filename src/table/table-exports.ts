@@ -1,7 +1,7 @@
 /** The declarative Table: any program can own an nf_tables table with it. The only public module of this directory. */
 export { DeclaredTable, type TableDeclarations } from "./declared-table.js";
 export { probeRuleFeatures, type RuleFeatures } from "./quirks.js";
-export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/families.js";
+export { type HookName, hooksOf, neverMatches, prioritiesOf, type PriorityName } from "./rules/hooks-and-priorities.js";
 export { FIELD_TYPES } from "./rules/field-types.js";
 export { printRule } from "./rules/statements.js";
 export { commentData, isInterfaceName } from "./rules/names-and-comments.js";
@@ -14,6 +14,6 @@ export {
   type WatchedTable,
   type WatchHandlers,
   type WatchOptions,
-} from "./sync/watch.js";
+} from "./sync/table-watch.js";
 export { Table } from "./table.js";
 export { protocolNumber } from "../base/protocols.js";

@@ -11,9 +11,9 @@ import type { ApplyOptions, ApplyResult, Clock, Drift, TableOptions } from "./ru
 import type { Period } from "./sync/announcements.js";
 import { joined } from "./sync/drift.js";
 import { chainsAhead, Outgoing, type Piece, PIECE_ELEMENTS } from "./sync/make-before-break.js";
-import { emptyState } from "./sync/dump.js";
-import { type CheckOutcome, TableCheck } from "./sync/check.js";
-import { ObservedTable, type Reading } from "./sync/observed.js";
+import { emptyState } from "./sync/table-dump.js";
+import { type CheckOutcome, TableCheck } from "./sync/table-check.js";
+import { ObservedTable, type Reading } from "./sync/observed-table.js";
 import { holdsOn, isTimed, type Names, Plan, type PlanInput, planObjects, planTable, planWaking } from "./sync/plan.js";
 import { isDrift, joinResults, TableError, toResult, toTableError } from "./sync/results.js";
 import { type Snapshot, takeSnapshot } from "./sync/snapshot.js";

@@ -1,7 +1,7 @@
 /** Decodes an object like a source. */
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../dist/base/unknown.js";
-import { nameOf, ObjectDecoder } from "../../dist/objects/decode/decoder.js";
+import { nameOf, ObjectDecoder } from "../../dist/objects/decode/object-decoder.js";
 import type { KubeObject } from "../../dist/objects/object-sink.js";
 
 const decoder = new ObjectDecoder({ nodeName: "bench-node" });

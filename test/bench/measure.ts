@@ -7,7 +7,7 @@ import { collect, quantile, tell } from "./lib.ts";
 import { type Blocked, LoopWatch } from "./loop-watch.ts";
 import { feed, makeObjects, newProxier, openKernel, type Sample, timed } from "./proxier.ts";
 import { decoded } from "./decoded.ts";
-import { KeyPacker } from "../../dist/ruleset/keys.js";
+import { KeyPacker } from "../../dist/ruleset/key-packer.js";
 import { shardOf } from "../../dist/ruleset/list-values.js";
 import type { ServiceCounters } from "../../dist/ruleset/service-counters.js";
 

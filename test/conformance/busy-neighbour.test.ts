@@ -6,7 +6,7 @@ import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { ElementBatch, Op } from "../../src/netlink/kernel.js";
 import { Table } from "../../src/table/table-exports.js";
 import type { ElementSet } from "../../src/table/rules/rule.js";
-import { TableWatch } from "../../src/table/sync/watch.js";
+import { TableWatch } from "../../src/table/sync/table-watch.js";
 import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
 import { makeProxier } from "../unit/proxier/support/proxier.js";

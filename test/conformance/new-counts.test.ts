@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
-import { KeyPacker } from "../../src/ruleset/keys.js";
+import { KeyPacker } from "../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../src/ruleset/list-values.js";
 import { clusterIPOf, freshPod, makeService, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";

@@ -7,7 +7,7 @@
 import { KernelError } from "../../src/netlink/errors.js";
 import { type IpFamily, parseAddress } from "../../src/base/ip.js";
 import { unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, matchesPatterns } from "../../src/conntrack/table/filter.js";
+import { compileFilter, matchesPatterns } from "../../src/conntrack/table/compile-filter.js";
 import {
   checkUpdate,
   FULL_BYTES,

@@ -33,7 +33,7 @@ export const LONG_FILES: readonly string[] = [
   "packets/hostile-text",
   "packets/leftovers-legacy",
   "packets/overlap-service-cidr",
-  "packets/peers",
+  "packets/two-proxiers",
   "packets/preflight",
   "packets/replace",
   "packets/status-firewalls",

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
+import { compileFilter, packPatterns } from "../../src/conntrack/table/compile-filter.js";
 import { packNewEntry } from "../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter } from "../../src/conntrack/table/conntrack-table.js";
 import type { NativePiece } from "../../src/netlink/conntrack-addon.js";

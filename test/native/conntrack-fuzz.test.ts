@@ -4,7 +4,12 @@
  */
 import { expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, matchesPatterns, packPatterns, type Pattern } from "../../src/conntrack/table/filter.js";
+import {
+  compileFilter,
+  matchesPatterns,
+  packPatterns,
+  type Pattern,
+} from "../../src/conntrack/table/compile-filter.js";
 import { FULL_BYTES, KEY_BYTES, packEntry, packIdentity, packNewEntry } from "../../src/conntrack/table/encode.js";
 import type { ConntrackEntry, ConntrackFilter, NewConntrackEntry } from "../../src/conntrack/table/conntrack-table.js";
 import { KernelError } from "../../src/netlink/errors.js";

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
-import { compileFilter, packPatterns } from "../../src/conntrack/table/filter.js";
+import { compileFilter, packPatterns } from "../../src/conntrack/table/compile-filter.js";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.js";
 import { STATES } from "../../src/conntrack/table/protocol-states.js";
 import {

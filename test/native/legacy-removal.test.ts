@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { loadAddon } from "../../src/netlink/addon.js";
-import { IPTABLES_TABLES, type IptablesTable, ownChains } from "../../src/migration/leftovers/names.js";
+import { IPTABLES_TABLES, type IptablesTable, ownChains } from "../../src/migration/leftovers/iptables-names.js";
 import { buildHelper } from "../lab/build.js";
 import { getLegacyTable, holdLock, putLegacyTable, tableFile } from "../lab/legacy-kernel.ts";
 import { legacyRule } from "../lab/legacy-rules.ts";

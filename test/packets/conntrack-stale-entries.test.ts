@@ -1,7 +1,7 @@
 /** The table of cases (test/unit/conntrack/cases.ts) on the kernel: the test creates the entries there and checks which are left. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { DELETED } from "../../src/conntrack/reconcile/decide.ts";
+import { DELETED } from "../../src/conntrack/reconcile/stale-entries.ts";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
 import { Reconciler } from "../../src/conntrack/reconcile/reconciler.ts";
 import { Namespace } from "../lab/namespace.ts";

@@ -2,7 +2,7 @@
  * `explain` beside other programs' rules: its answer is what the packet then meets, or it says that it does not know.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
+import { explainPacket, type Explanation } from "../../src/tools/explain/explain-packet.ts";
 import { NftKernel } from "../../src/netlink/nft-kernel.ts";
 import type { Expr } from "../../src/netlink/kernel.ts";
 import { putLegacyTable } from "../lab/legacy-kernel.ts";

@@ -1,7 +1,7 @@
 /** `explain` predicts what the wire then shows: verdict, endpoints and masquerading, for every way in and every kind of service. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
-import { explainPacket, type Explanation } from "../../src/tools/explain/explain.ts";
+import { explainPacket, type Explanation } from "../../src/tools/explain/explain-packet.ts";
 import type { Transport } from "../../src/tools/explain/packet.ts";
 import { NftKernel } from "../../src/netlink/nft-kernel.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";

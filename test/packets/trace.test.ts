@@ -9,7 +9,7 @@ import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
-import { PACKETS_PER_SECOND } from "../../src/tools/trace/filter.ts";
+import { PACKETS_PER_SECOND } from "../../src/tools/trace/trace-filter.ts";
 import { eventually } from "../lab/eventually.ts";
 import { FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { factsOf } from "../support/kernel-facts.ts";

@@ -1,7 +1,7 @@
 /** Decodes an object like a source, for tests that have none. */
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
-import { nameOf, ObjectDecoder } from "../../src/objects/decode/decoder.js";
+import { nameOf, ObjectDecoder } from "../../src/objects/decode/object-decoder.js";
 import type { KubeObject } from "../../src/objects/object-sink.js";
 
 /** An object as the API server sends it. */

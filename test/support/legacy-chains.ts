@@ -1,5 +1,5 @@
 /** Chains in tables of the older iptables: the expected remainder, and random tables. */
-import { isEntryChain, isOwnChain, type IptablesTable } from "../../src/migration/leftovers/names.js";
+import { isEntryChain, isOwnChain, type IptablesTable } from "../../src/migration/leftovers/iptables-names.js";
 import { legacyRule } from "../lab/legacy-rules.ts";
 import {
   type LegacyChain,

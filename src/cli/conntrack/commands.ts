@@ -2,8 +2,13 @@
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { handleEnd } from "../../base/signals.js";
-import { DIRECTIONS, GarbageCollector, type GcFamilyReport, type GcReport } from "../../conntrack/gc/collector.js";
-import { compileFilter, matchesPatterns } from "../../conntrack/table/filter.js";
+import {
+  DIRECTIONS,
+  GarbageCollector,
+  type GcFamilyReport,
+  type GcReport,
+} from "../../conntrack/gc/garbage-collector.js";
+import { compileFilter, matchesPatterns } from "../../conntrack/table/compile-filter.js";
 import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
 import { packEntry } from "../../conntrack/table/encode.js";
 import type {

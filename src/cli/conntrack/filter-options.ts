@@ -2,7 +2,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../cli-command.js";
 import { protocolNumber } from "../../base/protocols.js";
-import { compileFilter } from "../../conntrack/table/filter.js";
+import { compileFilter } from "../../conntrack/table/compile-filter.js";
 import { CONNTRACK_STATUS, type ConntrackFilter, type TupleFilter } from "../../conntrack/table/conntrack-table.js";
 import { KernelError } from "../../netlink/errors.js";
 import type { IpFamily } from "../../base/ip.js";

@@ -1,6 +1,6 @@
 /** Formats entries for people and programs. Pure. */
 import { FAMILY_NAMES } from "../../base/ip-families.js";
-import { isTranslated } from "../../conntrack/reconcile/decide.js";
+import { isTranslated } from "../../conntrack/reconcile/stale-entries.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
 import { PROTOCOL_NUMBERS, STATUS_NAMES } from "./filter-options.js";
 import type { EntryNames } from "./service-snapshot.js";

@@ -4,7 +4,7 @@ import { closest } from "../../base/closest.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { serviceProtocol } from "../../base/protocols.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { isTranslated } from "../../conntrack/reconcile/decide.js";
+import { isTranslated } from "../../conntrack/reconcile/stale-entries.js";
 import { FormerTargets } from "../../conntrack/reconcile/former-targets.js";
 import {
   nodePortAddressesOf,
@@ -15,7 +15,7 @@ import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { StatusReport } from "../../observe/status-report.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/facts.js";
+import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../node/node-facts.js";
 import type { Logger } from "../../base/logger.js";
 import { Metrics } from "../../observe/metrics.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";

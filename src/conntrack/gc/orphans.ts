@@ -4,8 +4,8 @@
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import { IpProto } from "../../netlink/constants.js";
-import { isTranslated, ownerOf } from "../reconcile/decide.js";
-import type { Knowledge } from "../reconcile/decide.js";
+import { isTranslated, ownerOf } from "../reconcile/stale-entries.js";
+import type { Knowledge } from "../reconcile/stale-entries.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /**

@@ -4,7 +4,7 @@
  */
 import type { IpFamily } from "../../base/ip.js";
 import { type AddressKey, keyOf, type ServiceAddress } from "../../model/service-address.js";
-import type { FormerTarget } from "./decide.js";
+import type { FormerTarget } from "./stale-entries.js";
 
 /**
  * Number of complete passes without any of its entries after which a claim is forgotten. A packet in flight may still

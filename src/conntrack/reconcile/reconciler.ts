@@ -12,7 +12,7 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { Logger } from "../../base/logger.js";
 import { TimeSlice } from "../../base/time-slice.js";
-import { decide, type DeleteReason } from "./decide.js";
+import { decide, type DeleteReason } from "./stale-entries.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { FormerTargets } from "./former-targets.js";
 import { ServiceKnowledge, type TargetSource } from "./service-knowledge.js";

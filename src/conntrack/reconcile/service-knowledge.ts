@@ -7,8 +7,8 @@ import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { Protocol } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
-import type { LocalAddress } from "../../node/facts.js";
-import { EndpointStates, type FormerTarget, type Knowledge } from "./decide.js";
+import type { LocalAddress } from "../../node/node-facts.js";
+import { EndpointStates, type FormerTarget, type Knowledge } from "./stale-entries.js";
 import type { FormerTargets } from "./former-targets.js";
 
 /** The part of the model that is used here. */

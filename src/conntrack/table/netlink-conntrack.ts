@@ -13,7 +13,7 @@ import { NativeCalls, rethrowLater } from "../../netlink/native-calls.js";
 import { translate } from "../../netlink/native-error.js";
 import type { IpFamily } from "../../base/ip.js";
 import { packIdentities, unpackRecords } from "./decode.js";
-import { compileFilter, packPatterns } from "./filter.js";
+import { compileFilter, packPatterns } from "./compile-filter.js";
 import { checkUpdate, OFFSET, packIdentity, packKey, packNewEntry } from "./encode.js";
 import { checkPrefilter } from "../reconcile/prefilter.js";
 import type {

@@ -1,7 +1,7 @@
 /** Describes services for operators, from the current model. */
 import { sortedInSlices, TimeSlice } from "../../base/time-slice.js";
 import { weightsOf } from "../../model/balance/endpoint-balance.js";
-import { countStates, drainingAmong, type EndpointCounts } from "../../model/categorize.js";
+import { countStates, drainingAmong, type EndpointCounts } from "../../model/categorize-endpoints.js";
 import { NOT_SAID } from "../../objects/endpoint-details.js";
 import { NO_HINTS, READY, SERVING, TERMINATING } from "../../objects/endpoint-state.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";

@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jsonParts } from "../control/json-parts.js";
-import { NotReady, type Route } from "../control/server.js";
+import { NotReady, type Route } from "../control/control-server.js";
 import type { EventList, StatusReport } from "../../observe/status-report.js";
 import {
   type HttpHandler,

@@ -19,7 +19,7 @@ import {
 import type { BaseChain, ElementBatch, Expr, Op, RuleInfo, SetDump, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { ChainName, SetName } from "../../ruleset/names.js";
 import { commentData } from "../../table/table-exports.js";
-import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source.js";
+import { holdsVerdicts, type Reached, setOf, type SourceTable } from "./source-table.js";
 
 /** Distance to the hooks of other programs, because some place theirs right after the usual priorities. */
 const PRIORITY_GAP = 5;

@@ -22,7 +22,7 @@ import {
   structureOps,
   TIME_LIMIT,
 } from "./copy.js";
-import { type Reached, readReached, readSource, type SourceTable } from "./source.js";
+import { type Reached, readReached, readSource, type SourceTable } from "./source-table.js";
 
 /** Elements in one transaction, as in first loads (table/sync/make-before-break.ts). */
 const PIECE_ELEMENTS = 16_384;

@@ -5,7 +5,7 @@
 import { KernelError } from "../../netlink/errors.js";
 import type { Kernel, Op, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./names.js";
+import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./iptables-names.js";
 
 /** A chain of kube-proxy that another program uses. */
 export interface KeptChain {

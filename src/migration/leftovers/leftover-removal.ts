@@ -9,14 +9,14 @@ import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Logger } from "../../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
-import type { ForeignOptions } from "./foreign.js";
+import type { ForeignOptions } from "./find-foreign.js";
 import { removeIptablesChains } from "./iptables.js";
-import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs.js";
+import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs-removal.js";
 import { findIpvs } from "./find-ipvs.js";
-import { findLegacy } from "./legacy.js";
+import { findLegacy } from "./find-legacy.js";
 import { removeLegacy } from "./legacy-removal.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
-import { ReturnedRules } from "./returned.js";
+import { ReturnedRules } from "./returned-rules.js";
 
 export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
   readonly kernel: Kernel;

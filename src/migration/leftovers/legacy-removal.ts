@@ -10,8 +10,8 @@ import type { Logger } from "../../base/logger.js";
 import { KernelError } from "../../netlink/errors.js";
 import type { LegacyRemoval, LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
-import { findLegacy, presentTables } from "./legacy.js";
-import { type IptablesTable, ownChains } from "./names.js";
+import { findLegacy, presentTables } from "./find-legacy.js";
+import { type IptablesTable, ownChains } from "./iptables-names.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
 
 export interface LegacyOptions {

@@ -2,8 +2,8 @@
 import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.js";
 import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
 import { type LoadedConfig } from "../../config/load.js";
-import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/facts.js";
-import { checkFamilies, type KernelFamilies } from "../../node/families.js";
+import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/node-facts.js";
+import { checkFamilies, type KernelFamilies } from "../../node/kernel-families.js";
 import type { DesiredNumber } from "../../node/kernel-number.js";
 import type { IpFamily } from "../../base/ip.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";

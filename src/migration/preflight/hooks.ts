@@ -4,7 +4,7 @@ import type { FirewallInspection } from "./node-inspection.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
 import { Hook, Priority, TableFlag } from "../../netlink/constants.js";
 import type { BaseChain, Expr, Kernel, RuleInfo, TableRef } from "../../netlink/kernel.js";
-import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/names.js";
+import { IPTABLES_TABLES, isEntryChain, isOwnChain } from "../leftovers/iptables-names.js";
 import type { IpFamily } from "../../base/ip.js";
 import { type DroppingChain, droppingText, keptRemedy, type SkippingBridge } from "../../node/forwarding.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";

@@ -3,7 +3,7 @@
  */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
-import { checkFirewalls, type Obstacle, type ServicePacket } from "../../tools/explain/firewalls.js";
+import { checkFirewalls, type Obstacle, type ServicePacket } from "../../tools/explain/firewall-check.js";
 import type { RoutedKernel } from "../../tools/explain/routing.js";
 import { handoverLeft } from "../handover/handover.js";
 import type { Kernel } from "../../netlink/kernel.js";

@@ -1,7 +1,7 @@
 /** Checks whether the addresses of the health and metrics servers will be free when kube-proxy is gone. Pure. */
 import { parseAddress } from "../../base/ip.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
-import { isLoopback, isUnspecified, type LocalAddress } from "../../node/facts.js";
+import { isLoopback, isUnspecified, type LocalAddress } from "../../node/node-facts.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { Listener } from "./listeners.js";
 

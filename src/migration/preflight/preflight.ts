@@ -8,12 +8,12 @@ import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { ProxyConfig } from "../../config/proxy-config.js";
 import { type FirewallInspection, inspectFirewalls } from "./node-inspection.js";
-import type { ServicePacket } from "../../tools/explain/firewalls.js";
+import type { ServicePacket } from "../../tools/explain/firewall-check.js";
 import type { RoutedKernel } from "../../tools/explain/routing.js";
 import { packetsOf } from "../../tools/explain/service-packets.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { IPVS_INTERFACE } from "../leftovers/ipvs-names.js";
-import { isOwnChain } from "../leftovers/names.js";
+import { isOwnChain } from "../leftovers/iptables-names.js";
 import {
   hostIPs,
   isUnspecified,
@@ -22,8 +22,8 @@ import {
   nodePortAddresses,
   type NodeFacts,
   type NodePortPlaces,
-} from "../../node/facts.js";
-import type { KernelFamilies } from "../../node/families.js";
+} from "../../node/node-facts.js";
+import type { KernelFamilies } from "../../node/kernel-families.js";
 import { findDroppingChains, findSkippingBridges } from "../../node/forwarding.js";
 import { readNumber } from "../../node/kernel-number.js";
 import { readRoutes } from "../../node/routes.js";
@@ -32,7 +32,7 @@ import { oldKernelWarning } from "../../node/kernel-release.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
 import { conntrackSettings } from "../../node/system-settings.js";
 import { rulesetOptions } from "../../proxier/ruleset-options.js";
-import type { RulesetOptions } from "../../ruleset/ruleset.js";
+import type { RulesetOptions } from "../../ruleset/family-ruleset.js";
 import {
   checkConfig,
   checkConntrack,

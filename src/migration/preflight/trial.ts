@@ -7,7 +7,7 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { Kernel, Op } from "../../netlink/kernel.js";
 import { SetName } from "../../ruleset/names.js";
-import { FamilyRuleset, type RulesetOptions } from "../../ruleset/ruleset.js";
+import { FamilyRuleset, type RulesetOptions } from "../../ruleset/family-ruleset.js";
 import { type ApplyResult, probeRuleFeatures, Table, TableError } from "../../table/table-exports.js";
 import { type Finding, note, of, ok, problem, type Said } from "./finding.js";
 import type { ElementCount } from "./footprint.js";

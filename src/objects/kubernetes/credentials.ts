@@ -6,7 +6,7 @@ import { readFile, stat } from "node:fs/promises";
 import type { Agent as HttpAgent } from "node:http";
 import type { SecureContext } from "node:tls";
 import { network } from "../../base/http.js";
-import type { Credentials, RequestCredentials } from "./connection.js";
+import type { Credentials, RequestCredentials } from "./api-connection.js";
 import { ConnectionSettingsError } from "./errors.js";
 import type { ClusterSettings, Pem, UserSettings } from "./kubeconfig.js";
 

@@ -1,7 +1,7 @@
 import { reasonOf } from "../../base/unknown.js";
 import type { Logger } from "../../base/logger.js";
 import type { EventRecorder, EventSubject, EventText } from "../../base/events.js";
-import type { ApiConnection } from "./connection.js";
+import type { ApiConnection } from "./api-connection.js";
 import { StatusError } from "./errors.js";
 import { backoffOf, pause, type Timing } from "./timing.js";
 

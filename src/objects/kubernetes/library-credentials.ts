@@ -7,7 +7,7 @@ import { dirname } from "node:path";
 import type { KubeConfig } from "@kubernetes/client-node";
 import { network } from "../../base/http.js";
 import type { Fields } from "../../base/unknown.js";
-import type { Credentials, RequestCredentials } from "./connection.js";
+import type { Credentials, RequestCredentials } from "./api-connection.js";
 import { Agents, FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
 import { ExecPlugin, type IssuedCredentials } from "./exec-plugin.js";

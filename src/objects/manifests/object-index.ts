@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { TimeSlice } from "../../base/time-slice.js";
 import { sameDetails, sameService, sameSlice } from "../records.js";
 import type { KubeObject, ObjectSink } from "../object-sink.js";
-import type { Place } from "./objects.js";
+import type { Place } from "./items.js";
 
 /** "Service default/web". */
 type Key = string;

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { formatOf } from "./files.js";
 import { jsonTokens, readValues, type Syntax, utf8Of } from "./documents.js";
 import { keyOf } from "./object-index.js";
-import { itemsOf, type Place } from "./objects.js";
+import { itemsOf, type Place } from "./items.js";
 
 /** From 1. */
 export interface Position {

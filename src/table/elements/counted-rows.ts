@@ -3,7 +3,7 @@
  * replaced, and writes the new one with that count. Packets between this read and the commit are not counted.
  */
 import type { ElementBatch } from "../../netlink/kernel.js";
-import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batches.js";
+import { type BatchWriter, columnWord, eachRecord, type PackedChange } from "./batch-writer.js";
 import { readU64 } from "./bytes.js";
 import type { ElementSet } from "../rules/rule.js";
 import type { Rows } from "./rows.js";

@@ -1,12 +1,12 @@
 /** Moves dirty rows into a transaction. The desired state of rows must not change until everything packed is settled or aborted. */
 import { inSlices } from "../../base/time-slice.js";
-import { BatchWriter, type PackedChange } from "./batches.js";
+import { BatchWriter, type PackedChange } from "./batch-writer.js";
 import type { CountedRows } from "./counted-rows.js";
 import type { Expiries } from "./expiries.js";
 import type { RowList } from "./packed-map.js";
 import type { ElementSet } from "../rules/rule.js";
 import { DEFERRED, DESIRED, type Rows } from "./rows.js";
-import type { VerdictRegistry } from "./verdicts.js";
+import type { VerdictRegistry } from "./verdict-registry.js";
 
 interface Taken {
   readonly full: boolean;

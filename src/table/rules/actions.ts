@@ -11,7 +11,7 @@ import {
   VERDICT_REGISTER,
 } from "../../netlink/constants.js";
 import type { Expr, Family } from "../../netlink/kernel.js";
-import { verdictText } from "../elements/verdicts.js";
+import { verdictText } from "../elements/verdict-registry.js";
 import {
   addressField,
   CT_MARK,

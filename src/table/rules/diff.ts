@@ -7,7 +7,7 @@ import { readU32 } from "../elements/bytes.js";
 import type { LoweredRule, StatementOptions } from "./lowered.js";
 import { lowerRule } from "./statements.js";
 import type { ChainSpec, Rule } from "./rule.js";
-import { chainOf } from "../elements/verdicts.js";
+import { chainOf } from "../elements/verdict-registry.js";
 
 export interface References {
   readonly chains: readonly string[];

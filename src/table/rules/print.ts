@@ -1,12 +1,12 @@
 /** A table's sets, chains and elements as nft's own text (>= 1.0.6). Pure. */
 import type { BaseChain, Family, TableRef } from "../../netlink/kernel.js";
 import { readU32 } from "../elements/bytes.js";
-import type { TrackedElements } from "../elements/element-set.js";
-import { TrackedIntervals } from "../elements/interval-set.js";
-import { type VerdictRegistry, verdictText } from "../elements/verdicts.js";
-import type { DesiredState } from "../sync/desired.js";
+import type { TrackedElements } from "../elements/tracked-elements.js";
+import { TrackedIntervals } from "../elements/tracked-intervals.js";
+import { type VerdictRegistry, verdictText } from "../elements/verdict-registry.js";
+import type { DesiredState } from "../sync/desired-state.js";
 import { durationText } from "./actions.js";
-import { hooksOf, policyOf } from "./families.js";
+import { hooksOf, policyOf } from "./hooks-and-priorities.js";
 import { FIELD_TYPES } from "./field-types.js";
 import type { StatementOptions } from "./lowered.js";
 import { padded, sizeFor } from "./schema.js";

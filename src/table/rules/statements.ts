@@ -3,7 +3,7 @@
  * well. Pure. Each statement uses registers from word 0 on. Protocol guards are added once for each rule, if the table's family does not imply them.
  */
 import { ACTIONS } from "./actions.js";
-import { neverMatches } from "./families.js";
+import { neverMatches } from "./hooks-and-priorities.js";
 import {
   type LowerContext,
   type LoweredRule,

@@ -3,10 +3,10 @@ import { TableFlag } from "../../netlink/constants.js";
 import type { InvalidationCause } from "./invalidations.js";
 import { editScript } from "../rules/diff.js";
 import { sameKind } from "../rules/schema.js";
-import type { ElementDrift } from "../elements/element-set.js";
-import { describeHook, policyOf } from "../rules/families.js";
+import type { ElementDrift } from "../elements/tracked-elements.js";
+import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
 import { sameRule } from "./plan.js";
-import type { KernelChain, KernelState } from "./dump.js";
+import type { KernelChain, KernelState } from "./table-dump.js";
 import type { Drift } from "../rules/rule.js";
 
 /** Maximum number of lines in `Drift.changes`. Further changes are only counted. */

@@ -17,10 +17,10 @@
  *   elements.
  * - Elements with verdicts do not go ahead: their chains may come with the last transaction. Nor do ranges, whose two ends belong together.
  */
-import type { PackedChange } from "../elements/batches.js";
+import type { PackedChange } from "../elements/batch-writer.js";
 import { namesAny, type PlanInput, type SetPlan } from "./plan.js";
 import type { Snapshot } from "./snapshot.js";
-import { type KernelState, packetsComeBy } from "./dump.js";
+import { type KernelState, packetsComeBy } from "./table-dump.js";
 
 /** Maximum number of elements in a transaction, unless TableOptions set another one. */
 export const PIECE_ELEMENTS = 16_384;

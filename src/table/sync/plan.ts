@@ -17,10 +17,10 @@ import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.j
 import { sameExprs } from "../../netlink/normalize.js";
 import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
 import type { Packing } from "../elements/packing.js";
-import { describeHook, policyOf } from "../rules/families.js";
-import type { PackedChange } from "../elements/batches.js";
+import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
+import type { PackedChange } from "../elements/batch-writer.js";
 import { fateOf, OWNED } from "../quirks.js";
-import { isDormant, type KernelChain, type KernelRule, type KernelState } from "./dump.js";
+import { isDormant, type KernelChain, type KernelRule, type KernelState } from "./table-dump.js";
 import { commentData } from "../rules/names-and-comments.js";
 import type { FaultyObject, OperationCounts } from "../rules/rule.js";
 

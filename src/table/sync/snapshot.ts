@@ -1,12 +1,12 @@
 /** Decides what to do with each object. Synchronous. */
 import type { SetInfo } from "../../netlink/kernel.js";
-import type { TrackedElements } from "../elements/element-set.js";
+import type { TrackedElements } from "../elements/tracked-elements.js";
 import type { References } from "../rules/diff.js";
 import { fitsSize, serves, setInfo, sizeFor } from "../rules/schema.js";
 import type { SetSpec } from "../rules/rule.js";
-import type { DesiredState, DirtyNames } from "./desired.js";
+import type { DesiredState, DirtyNames } from "./desired-state.js";
 import { type ChainPlan, chainServes, type Names, namesAny, type SetPlan } from "./plan.js";
-import { type KernelState, packetsComeBy } from "./dump.js";
+import { type KernelState, packetsComeBy } from "./table-dump.js";
 
 export interface Snapshot {
   readonly dirty: DirtyNames;

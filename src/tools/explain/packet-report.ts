@@ -7,8 +7,8 @@ import {
   type ServicePortStatus,
   serviceText,
 } from "../../observe/status-report.js";
-import { isLoopback } from "../../node/facts.js";
-import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain.js";
+import { isLoopback } from "../../node/node-facts.js";
+import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain-packet.js";
 import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import {

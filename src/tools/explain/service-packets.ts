@@ -1,7 +1,7 @@
 /** The packets that represent a service in the check of other programs' rules. Pure. */
 import { addressBytes, type IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
-import type { ServicePacket } from "./firewalls.js";
+import type { ServicePacket } from "./firewall-check.js";
 
 /**
  * One endpoint represents all those of its network on other nodes. Endpoints on this node each have their own

@@ -6,7 +6,7 @@ import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
 import { routeTo } from "../../node/routes.js";
 import type { Routing } from "./routing.js";
-import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain.js";
+import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-packet.js";
 import type { PacketSpec } from "./packet.js";
 import { withPort } from "./packet.js";
 

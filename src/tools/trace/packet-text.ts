@@ -2,7 +2,7 @@
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import { printable } from "../../base/printable.js";
 import { withPort } from "../explain/packet.js";
-import { type DropReason, reasonText } from "./reasons.js";
+import { type DropReason, reasonText } from "./drop-reasons.js";
 import type { TracedBy, TracedPacket } from "./traced-packet.js";
 
 /** Names of the packet's service and endpoint, from the daemon. */

@@ -1,7 +1,7 @@
 /** Recognizes replies that refuse a connection: a TCP reset, or an ICMP error. Pure; the caller provides times. */
 import { IpProto } from "../../base/protocols.js";
 import type { TraceEvent } from "../../netlink/kernel.js";
-import { readHeaders, type TraceHeaders } from "./headers.js";
+import { readHeaders, type TraceHeaders } from "./trace-headers.js";
 
 /** Offset of the protocol in an IP header: IPv4, IPv6. */
 const PROTOCOL_AT = { 4: 9, 6: 6 } as const;

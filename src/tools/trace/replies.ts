@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTable } from "../../conntrack/table/conntrack-table.js";
 import { IpProto } from "../../base/protocols.js";
-import type { FoldedPacket } from "./fold.js";
+import type { FoldedPacket } from "./trace-fold.js";
 import type { Refusals } from "./refusals.js";
 import type { TracedReply } from "./traced-packet.js";
 

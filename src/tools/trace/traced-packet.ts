@@ -1,8 +1,8 @@
 /** The report of `trace` on a packet. The JSON is versioned. */
 import type { Transport } from "../explain/packet.js";
 import type { IpFamily } from "../../base/ip.js";
-import type { TraceTuple } from "./headers.js";
-import type { DropReason } from "./reasons.js";
+import type { TraceTuple } from "./trace-headers.js";
+import type { DropReason } from "./drop-reasons.js";
 
 /**
  * - accepted: left this node.

@@ -1,7 +1,7 @@
 /** Finds how a packet ended: the hook, and whether the rule sent an error. Reads from the kernel on demand. */
 import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../../netlink/kernel.js";
-import type { FoldedPacket } from "./fold.js";
-import { reasonOf } from "./reasons.js";
+import type { FoldedPacket } from "./trace-fold.js";
+import { reasonOf } from "./drop-reasons.js";
 import type { TracedBy, TracedVerdict } from "./traced-packet.js";
 
 const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;

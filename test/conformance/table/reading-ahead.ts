@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 
 import type { Kernel } from "../../../src/netlink/kernel.js";
-import { TableWatch } from "../../../src/table/sync/watch.js";
+import { TableWatch } from "../../../src/table/sync/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { operations, OWN, serviceTable, type ServiceTable } from "./build.js";

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it } from "vitest";
 
 import type { ElementBatch, Kernel, Op } from "../../../src/netlink/kernel.js";
-import { type ForeignChange, TableWatch } from "../../../src/table/sync/watch.js";
+import { type ForeignChange, TableWatch } from "../../../src/table/sync/table-watch.js";
 import type { KernelWorld } from "../../support/kernel-world.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { pack } from "../../support/operations.ts";

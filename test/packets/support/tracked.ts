@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { loadConfig } from "../../../src/config/load.ts";
 import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.ts";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.ts";
-import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.ts";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.ts";
 import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.ts";
 import { plainEntry } from "../../../src/conntrack/table/decode.ts";
 import { NftKernel } from "../../../src/netlink/nft-kernel.ts";

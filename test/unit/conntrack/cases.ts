@@ -2,7 +2,7 @@
  * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), with the expected treatment of each. Used
  * for the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-stale-entries.test.ts).
  */
-import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/decide.js";
+import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/stale-entries.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { inFamily } from "./setup.js";

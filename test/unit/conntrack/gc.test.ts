@@ -1,7 +1,7 @@
 /** Garbage collection: what it counts, deletes and calls an orphan; when it runs; what it logs about a full table. */
 import { Registry } from "prom-client";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { DELETED } from "../../../src/conntrack/reconcile/decide.js";
+import { DELETED } from "../../../src/conntrack/reconcile/stale-entries.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import {
   GC_MAX_MS,
@@ -12,10 +12,10 @@ import {
   type GcReport,
   type GcRequest,
   gcInterval,
-} from "../../../src/conntrack/gc/collector.js";
-import { GcRunner } from "../../../src/conntrack/gc/schedule.js";
+} from "../../../src/conntrack/gc/garbage-collector.js";
+import { GcRunner } from "../../../src/conntrack/gc/gc-runner.js";
 import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
-import { PressureMonitor } from "../../../src/conntrack/gc/pressure.js";
+import { PressureMonitor } from "../../../src/conntrack/gc/pressure-monitor.js";
 import { maySkip } from "../../../src/conntrack/reconcile/prefilter.js";
 import {
   CONNTRACK_STATUS,

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { FormerTargets } from "../../../src/conntrack/reconcile/former-targets.js";
-import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.js";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
 import { EVENTUALLY_MS } from "../../lab/eventually.ts";

@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
-import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/service.js";
+import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.js";
 import { newModel, service, slice } from "../model/objects.js";
 
 const ASKS = { annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };

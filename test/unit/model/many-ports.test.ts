@@ -2,7 +2,7 @@
 import { expect, it } from "vitest";
 
 import { describeService, type Listing } from "../../../src/daemon/control/services.js";
-import { nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import { nameOf, ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import { ServiceModel } from "../../../src/model/service-model.js";
 import type { Fields } from "../../../src/base/unknown.js";
 import { atLength } from "../../lab/length.ts";

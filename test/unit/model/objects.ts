@@ -2,7 +2,7 @@
 import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import { type Fields, isFields } from "../../../src/base/unknown.js";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/service-model.js";
-import { type DecoderOptions, nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import { type DecoderOptions, nameOf, ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import type { Endpoint } from "../../../src/objects/endpoint-list.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import type { Problem, ServicePortView } from "../../../src/model/service-port-view.js";

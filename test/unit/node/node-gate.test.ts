@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
-import type { KernelFamilies, NodeError } from "../../../src/node/families.js";
+import type { KernelFamilies, NodeError } from "../../../src/node/kernel-families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
 import type { KubeObject } from "../../../src/objects/object-sink.js";
 import { decoded } from "../../support/decoded.js";

@@ -1,7 +1,7 @@
 /** Results for whole objects; the model's tests cover their fields. */
 import { expect, test } from "vitest";
 import type { Fields } from "../../../src/base/unknown.js";
-import { nameOf, ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import { nameOf, ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import type { KubeKind } from "../../../src/objects/object-sink.js";
 
 const KINDS = ["Service", "EndpointSlice", "Node", "ServiceCIDR"] as const;

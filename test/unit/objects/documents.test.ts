@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { readDocuments as readBytes, SyntaxFault } from "../../../src/objects/manifests/documents.js";
-import { type Item, itemsOf } from "../../../src/objects/manifests/objects.js";
+import { type Item, itemsOf } from "../../../src/objects/manifests/items.js";
 
 const readDocuments = (text: string, format: "json" | "yaml"): Promise<unknown[]> =>
   readBytes(Buffer.from(text), format);

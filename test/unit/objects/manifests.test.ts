@@ -3,12 +3,12 @@ import { chmod, link, mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } f
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { ObjectDecoder } from "../../../src/objects/decode/decoder.js";
+import { ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
 import {
   ManifestSource,
   type ManifestProblem,
   type ManifestSourceOptions,
-} from "../../../src/objects/manifests/source.js";
+} from "../../../src/objects/manifests/manifest-source.js";
 import { openInotify } from "../../../src/netlink/inotify.js";
 import type { KubeObject, ObjectSink } from "../../../src/objects/object-sink.js";
 import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";

@@ -2,7 +2,7 @@
 import type { HeapProfiler } from "node:inspector";
 import { connect } from "node:net";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { ProxyHealth } from "../../../src/observe/health.js";
+import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import { ListenError } from "../../../src/observe/http-server.js";
 import { Metrics } from "../../../src/observe/metrics.js";
 import {

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/netlink/kernel.js";
-import { ProxyHealth } from "../../../src/observe/health.js";
+import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";

@@ -4,14 +4,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { KernelError } from "../../../src/netlink/errors.js";
-import { ProxyHealth } from "../../../src/observe/health.js";
+import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ProxierObserver } from "../../../src/proxier/observer.js";
 import type { CommitOptions, CommitResult, Op } from "../../../src/netlink/kernel.js";
 import { LargeUpdates } from "../../../src/proxier/large-updates.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
 import { Quarantine } from "../../../src/proxier/quarantine.js";
-import { FamilyRuleset } from "../../../src/ruleset/ruleset.js";
+import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { decoded } from "../../support/decoded.js";

@@ -10,7 +10,7 @@ import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { FakeInterfaces, interfaceAddress } from "../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { nodePortAddresses, nodeFacts } from "../../../src/node/facts.js";
+import { nodePortAddresses, nodeFacts } from "../../../src/node/node-facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { patience } from "../../lab/patience.js";
 import { Claimants, servedBy } from "./support/claimants.js";

@@ -5,7 +5,7 @@ import { NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Change } from "../../../src/proxier/changed-claims.js";
 import { type Group, Suspects } from "../../../src/proxier/suspects.js";
-import type { ServiceState } from "../../../src/ruleset/ruleset.js";
+import type { ServiceState } from "../../../src/ruleset/family-ruleset.js";
 
 /** A service port with these addresses; "30000" is a node port. */
 function view(...claims: readonly string[]): ServicePortView {

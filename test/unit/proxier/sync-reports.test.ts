@@ -1,7 +1,7 @@
 /** The memory of the reports about changes while the kernel rejects every write. */
 import { expect, test } from "vitest";
 import { SILENT } from "../../support/log.ts";
-import type { FamilyOutcome } from "../../../src/proxier/family.ts";
+import type { FamilyOutcome } from "../../../src/proxier/family-proxier.ts";
 import type { SyncReport } from "../../../src/proxier/observer.ts";
 import { SyncReports } from "../../../src/proxier/sync-reports.ts";
 import { NoLocalEndpointsCounter } from "../../../src/model/no-local-endpoints.ts";

@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import type { ProxierObserver } from "../../../src/proxier/observer.js";
 import { Quarantine } from "../../../src/proxier/quarantine.js";
 import { SetName } from "../../../src/ruleset/names.js";
-import { FamilyRuleset } from "../../../src/ruleset/ruleset.js";
+import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { podsOf } from "../../bench/cluster.js";
 import { SILENT } from "../../support/log.ts";

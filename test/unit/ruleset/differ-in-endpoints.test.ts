@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 
 import { EndpointList } from "../../../src/objects/endpoint-list.js";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
-import { differInEndpoints } from "../../../src/ruleset/service.js";
+import { differInEndpoints } from "../../../src/ruleset/service-expander.js";
 import { type ServicePortState } from "../../../src/ruleset/service-port-state.js";
 
 const list = (...addresses: readonly string[]): EndpointList =>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { KeyPacker } from "../../../src/ruleset/keys.js";
+import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import {
   bySource,
   ENDPOINT_NUMBERS,
@@ -10,7 +10,7 @@ import {
   stickyList,
   unpackList,
 } from "../../../src/ruleset/list-values.js";
-import { setSpecs } from "../../../src/ruleset/sets.js";
+import { setSpecs } from "../../../src/ruleset/element-sets.js";
 import { printPacked } from "../../../src/table/rules/print.js";
 
 const text = (value: number): string => printPacked(["classid"], new Uint8Array(Uint32Array.of(value).buffer));

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import type { ApplyResult } from "../../../src/table/rules/rule.js";
-import { KeyPacker } from "../../../src/ruleset/keys.js";
+import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";

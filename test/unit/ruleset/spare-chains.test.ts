@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/netlink/kernel.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import { KeyPacker } from "../../../src/ruleset/keys.js";
+import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";
 import { clusterIPOf, makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";

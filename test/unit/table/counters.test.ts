@@ -1,7 +1,7 @@
 /** Sets whose elements count: counters survive replacements, repairs and overlapping readings. */
 import { beforeEach, expect, test } from "vitest";
 import type { ElementBatch } from "../../../src/netlink/kernel.js";
-import { TrackedElements } from "../../../src/table/elements/element-set.js";
+import { TrackedElements } from "../../../src/table/elements/tracked-elements.js";
 import type { SetSpec } from "../../../src/table/table-exports.js";
 
 let held: Map<number, { readonly data: number; readonly packets: number }>;

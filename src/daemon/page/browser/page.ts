@@ -6,7 +6,7 @@ import type { PageExplanation, PageUpdate } from "../page-update.js";
 import { printable } from "../../../base/printable.js";
 import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
 import { clock, Plot } from "./plot.js";
-import { ServiceTable } from "./services.js";
+import { ServiceTable } from "./service-table.js";
 
 /** Minimum time between two loads of all services. */
 const SERVICES_MS = 10_000;

@@ -1,7 +1,7 @@
 /** How `explain` parses its arguments and describes its findings. */
 import { expect, test } from "vitest";
 import { ownerOf, packetOf, reportText } from "../../../../src/tools/explain/packet-report.js";
-import type { Explanation } from "../../../../src/tools/explain/explain.js";
+import type { Explanation } from "../../../../src/tools/explain/explain-packet.js";
 import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/surroundings.js";
 import type { NodePortStatus, ServicePortStatus } from "../../../../src/observe/status-report.js";
 

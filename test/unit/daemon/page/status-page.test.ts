@@ -7,7 +7,7 @@ import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.
 import { statusPage } from "../../../../dist/daemon/page/status-page.js";
 import { WriteHistory } from "../../../../dist/daemon/page/write-history.js";
 import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
-import { NotReady } from "../../../../dist/daemon/control/server.js";
+import { NotReady } from "../../../../dist/daemon/control/control-server.js";
 import { patience } from "../../../lab/patience.ts";
 import { atLength } from "../../../lab/length.ts";
 

@@ -14,7 +14,7 @@ import {
   removeFormerHandover,
   removeHandover,
 } from "../../../../src/migration/handover/handover.js";
-import { HandoverRemoval } from "../../../../src/migration/handover/removal.js";
+import { HandoverRemoval } from "../../../../src/migration/handover/handover-removal.js";
 import { SetFlag } from "../../../../src/netlink/constants.js";
 import { KernelError } from "../../../../src/netlink/errors.js";
 import type { Op } from "../../../../src/netlink/kernel.js";

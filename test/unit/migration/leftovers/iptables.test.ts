@@ -3,7 +3,7 @@ import { Hook, Priority } from "../../../../src/netlink/constants.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../../src/netlink/kernel.js";
 import { removeIptablesChains } from "../../../../src/migration/leftovers/iptables.js";
-import { isOwnChain } from "../../../../src/migration/leftovers/names.js";
+import { isOwnChain } from "../../../../src/migration/leftovers/iptables-names.js";
 import { pack } from "../../../support/operations.ts";
 
 const NAT: TableRef = { family: "ip", table: "nat" };

@@ -9,7 +9,7 @@ import {
   LeftoverRemoval,
   removeLeftovers,
 } from "../../../../src/migration/leftovers/leftover-removal.js";
-import { ownChains } from "../../../../src/migration/leftovers/names.js";
+import { ownChains } from "../../../../src/migration/leftovers/iptables-names.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { watchWithoutCore } from "../../../lab/stolen.ts";
 import { keptIn, type LogLine } from "../../../support/log.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { parseConfig } from "../../../../src/config/load.js";
 import type { IpFamily } from "../../../../src/base/ip.js";
-import { nodeFacts, nodePortAddresses } from "../../../../src/node/facts.js";
+import { nodeFacts, nodePortAddresses } from "../../../../src/node/node-facts.js";
 import {
   checkConfig,
   checkConntrack,

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { checkFootprint, type ElementCount, footprintOf } from "../../../../src/migration/preflight/footprint.js";
 import { objectFacts } from "../../../../src/migration/preflight/objects.js";
 import { countElements } from "../../../../src/migration/preflight/trial.js";
-import type { RulesetOptions } from "../../../../src/ruleset/ruleset.js";
+import type { RulesetOptions } from "../../../../src/ruleset/family-ruleset.js";
 import { newModel, service, slice } from "../../model/objects.js";
 
 const OPTIONS: RulesetOptions = {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { KernelError } from "../../../../src/netlink/errors.js";
 import type { CommitOptions, CommitResult, Kernel, Op } from "../../../../src/netlink/kernel.js";
 import { checkTrial, tryRules, type TrialResult } from "../../../../src/migration/preflight/trial.js";
-import type { RulesetOptions } from "../../../../src/ruleset/ruleset.js";
+import type { RulesetOptions } from "../../../../src/ruleset/family-ruleset.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 
 const OPTIONS: RulesetOptions = {

@@ -3,8 +3,8 @@ import { mkdtemp, readdir, readFile, readlink, rm, writeFile } from "node:fs/pro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { connectToApiServer } from "../../../../src/objects/kubernetes/connect.js";
-import type { ApiConnection } from "../../../../src/objects/kubernetes/connection.js";
+import { connectToApiServer } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
+import type { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
 

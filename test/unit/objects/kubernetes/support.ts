@@ -1,10 +1,10 @@
 /** A source connected to the double, and the calls to its sink. */
-import { ApiConnection } from "../../../../src/objects/kubernetes/connection.js";
+import { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
 import { FileCredentials } from "../../../../src/objects/kubernetes/credentials.js";
 import { ANONYMOUS, type ClusterSettings, type UserSettings } from "../../../../src/objects/kubernetes/kubeconfig.js";
-import { ObjectDecoder } from "../../../../src/objects/decode/decoder.js";
+import { ObjectDecoder } from "../../../../src/objects/decode/object-decoder.js";
 import type { ShrunkList } from "../../../../src/objects/kubernetes/reflector.js";
-import { KubernetesSource } from "../../../../src/objects/kubernetes/source.js";
+import { KubernetesSource } from "../../../../src/objects/kubernetes/kubernetes-source.js";
 import type { Timing } from "../../../../src/objects/kubernetes/timing.js";
 import type { KubeKind, KubeObject, ObjectSink } from "../../../../src/objects/object-sink.js";
 import type { ApiServer, KubeJson } from "../../../lab/api-server/api-server.ts";

@@ -1,7 +1,7 @@
 /** The conntrack entries that `explain` counts. */
 import { expect, it } from "vitest";
 
-import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/filter.js";
+import { matchesPatterns, compileFilter } from "../../../../src/conntrack/table/compile-filter.js";
 import { packEntry } from "../../../../src/conntrack/table/encode.js";
 import { filterOf } from "../../../../src/tools/explain/connections.js";
 import type { Addressed } from "../../../../src/tools/explain/packet-report.js";

@@ -3,8 +3,8 @@ import { expect, test } from "vitest";
 import { bytesOf, portBytes } from "../../../../src/tools/explain/packet.ts";
 import { NfProto, TraceType } from "../../../../src/netlink/constants.ts";
 import type { TraceEvent } from "../../../../src/netlink/kernel.ts";
-import { TraceChain, traceTable } from "../../../../src/tools/trace/filter.ts";
-import type { TraceHeaders } from "../../../../src/tools/trace/headers.ts";
+import { TraceChain, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
+import type { TraceHeaders } from "../../../../src/tools/trace/trace-headers.ts";
 import { Refusals } from "../../../../src/tools/trace/refusals.ts";
 
 const CLIENT = "192.0.2.1";

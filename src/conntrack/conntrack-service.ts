@@ -1,0 +1,255 @@
+/**
+ * Connection tracking as the proxier sees it: one observer that keeps the kernel's table in line with the services
+ * after their rules are committed. No sync ever waits for it, and no error here ends the program.
+ */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { IpFamily } from "../base/ip.js";
+import type { LocalAddress } from "../node/node-facts.js";
+import type { Logger } from "../base/logger.js";
+import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
+import { Drains } from "./reconcile/drains.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { FormerTargets } from "./reconcile/former-targets.js";
+import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc/garbage-collector.js";
+import { GcRunner, type GcWatcher } from "./gc/gc-runner.js";
+import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-knowledge.js";
+import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressure-monitor.js";
+import { type ReconcileReport, Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.js";
+import { ResetCheck, type ResetSettings } from "./reconcile/reset-check.js";
+import type { GoneEndpoint } from "./reconcile/scope.js";
+import type { ConntrackEntry, ConntrackTable } from "./table/conntrack-table.js";
+
+/** Receives the events of connection tracking. Calls are synchronous, must be cheap and must not throw. */
+export interface ConntrackObserver {
+  /** A pass of the reconciler over one family is complete. */
+  reconciled?(report: ReconcileReport): void;
+  /** A background garbage collection is complete. */
+  collected?(report: GcReport): void;
+  /** The kernel confirmed a background deletion: the entry as it was, and why. `plainEntry` makes a copy. */
+  deleted?(entry: ConntrackEntry, reason: GcReason, by: "reconciler" | "gc"): void;
+  /**
+   * A background garbage collection finds this entry in order. If any observer has this method, every run passes every
+   * entry of the table to JavaScript.
+   */
+  alive?(entry: ConntrackEntry): void;
+  /** A sample of how full the table is. */
+  pressure?(report: PressureReport): void;
+  /** Insertions fail, packets are dropped, or the table is nearly full. Garbage is collected early. */
+  distress?(distress: Distress): void;
+}
+
+export interface ConntrackServiceOptions {
+  readonly table: ConntrackTable;
+  /** The proxier's own model, created with `trackRemovals`. */
+  readonly model: TargetSource;
+  readonly families: readonly IpFamily[];
+  /** This node's addresses, where node ports are served if they are served everywhere. */
+  readonly localAddresses: () => Promise<readonly LocalAddress[]>;
+  readonly log: Logger;
+  /** Claims and endpoints that services gave up. Default: none. */
+  readonly former?: FormerTargets;
+  /** The kernel's settings, checked when a service asks for resets. Default: assumed to be right. */
+  readonly settings?: ResetSettings;
+  readonly observers?: readonly ConntrackObserver[];
+  /**
+   * Time between two background garbage collections, ms. "adaptive" (default): depends on what they find. "off": none.
+   */
+  readonly gcInterval?: GcInterval;
+  /** Overrides for the reconciler's waits, and for the time between two samples of the table's pressure, ms. */
+  readonly timing?: Pick<ReconcilerOptions, "settleMs" | "firstRetryMs"> & { readonly pressureMs?: number };
+}
+
+export type GcInterval = number | "adaptive" | "off";
+
+/** Removed endpoints by service. Undefined if more of the service changed, or too many endpoints went. */
+type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
+
+/** Maximum number of removed endpoints to record. One dump for each is cheaper only for a few. */
+const MOST_GONE = 8;
+
+export class ConntrackService implements ProxierObserver {
+  readonly #options: ConntrackServiceOptions;
+  readonly #former: FormerTargets;
+  readonly #drains: Drains;
+  readonly #reconciler: Reconciler;
+  readonly #collector: GarbageCollector;
+  /** Undefined if garbage is not collected in the background. */
+  readonly #runner: GcRunner | undefined;
+  readonly #pressure: PressureMonitor;
+  readonly #nodePorts = new Map<IpFamily, { told: "all" | readonly string[]; localhost: readonly string[] }>();
+  readonly #begun = new Set<IpFamily>();
+  /** Removed endpoints by family and service, until the write that removes them. */
+  readonly #gone: Record<IpFamily, Gone> = { ip: new Map(), ip6: new Map() };
+
+  constructor(options: ConntrackServiceOptions) {
+    this.#options = options;
+    const { table, families, log, gcInterval = "adaptive", observers = [], former = new FormerTargets() } = options;
+    this.#former = former;
+    this.#drains = new Drains({
+      model: options.model,
+      onOver: (family, service, endpoints) => this.#reconciler.request(family, [[service, endpoints]], []),
+    });
+    const model = this.#drains.source();
+    const nodePortAddresses = (family: IpFamily) => this.#nodePortAddresses(family);
+    const shared = { table, model, former: this.#former, nodePortAddresses };
+    const resets = options.settings === undefined ? undefined : new ResetCheck(options.settings, log);
+    this.#reconciler = new Reconciler({
+      ...shared,
+      log,
+      ...options.timing,
+      onResetsAsked: (service) => resets?.asked(service),
+      onPass: (report) => {
+        for (const observer of observers) observer.reconciled?.(report);
+      },
+      onDeleted: (entry, reason) => {
+        for (const observer of observers) observer.deleted?.(entry, reason, "reconciler");
+      },
+    });
+    this.#collector = new GarbageCollector({ ...shared, families });
+    if (gcInterval !== "off") {
+      this.#runner = new GcRunner({
+        collector: this.#collector,
+        log,
+        interval: gcInterval,
+        watcher: watcherOf(observers),
+        onRun: (report) => {
+          for (const observer of observers) observer.collected?.(report);
+        },
+      });
+    }
+    const { pressureMs } = options.timing ?? {};
+    this.#pressure = new PressureMonitor({
+      table,
+      log,
+      intervalMs: pressureMs,
+      onSample: (report) => {
+        for (const observer of observers) observer.pressure?.(report);
+      },
+      onDistress: (distress) => {
+        for (const observer of observers) observer.distress?.(distress);
+        this.#runner?.trigger(distress);
+      },
+    });
+  }
+
+  /** Starts garbage collection and monitoring of the table's pressure. The reconciler starts with the first write. */
+  start(): void {
+    this.#runner?.start();
+    this.#pressure.start();
+  }
+
+  /**
+   * VIPs and node ports (address "") of the table that was taken over. If no service has one, it counts as a former one.
+   * Called when the model has its first full list, before the first write is reported.
+   */
+  found(addresses: Iterable<ServiceAddress>): void {
+    for (const address of addresses) {
+      if (this.#options.model.ownerOf(address) !== undefined) continue;
+      this.#former.add(address, { cause: "found", endpoints: undefined });
+    }
+  }
+
+  nodePortAddresses(family: IpFamily, told: "all" | readonly string[], localhost: readonly string[] = []): void {
+    this.#nodePorts.set(family, { told, localhost });
+  }
+
+  /** ProxierObserver: the kernel accepted or rejected a family's rules. */
+  synced(report: Pick<SyncReport, "family" | "ok" | "services">): void {
+    if (report.ok) this.afterSync(report.family, report.services);
+  }
+
+  /**
+   * The kernel accepted the rules of a family, and with them the changes of these services ("namespace/name"). Returns
+   * at once.
+   */
+  afterSync(family: IpFamily, services: readonly string[]): void {
+    this.#takeRemovals();
+    if (this.#begun.has(family)) {
+      // Includes addresses that a service gave up before but that were not written. They stay recorded until the write
+      // that removes them.
+      const gone = this.#gone[family];
+      const scope = services.map((service) => [service, gone.get(service)] as const);
+      for (const service of services) gone.delete(service);
+      this.#reconciler.request(family, scope, this.#former.claimsOf(family, services));
+      return;
+    }
+    this.#begun.add(family);
+    this.#gone[family].clear();
+    this.#reconciler.requestAll(family);
+  }
+
+  /** Runs one garbage collection on request, independent of the background. Rejects with the table's error. */
+  gc(request?: GcRequest): Promise<GcReport> {
+    return this.#collector.run(request);
+  }
+
+  /** Resolves when no pass of the reconciler is running or waiting, except for repetitions and retries. */
+  idle(): Promise<void> {
+    return this.#reconciler.idle();
+  }
+
+  /**
+   * Resolves with true when the reconciler has nothing left to do, including repetitions and retries. Resolves with
+   * false after `timeoutMs`.
+   */
+  async settled(timeoutMs: number): Promise<boolean> {
+    const late = new AbortController();
+    const done = this.#reconciler.settled().then(() => true);
+    const over = sleep(timeoutMs, false, { signal: late.signal }).catch(() => false);
+    const settled = await Promise.race([done, over]);
+    late.abort();
+    return settled;
+  }
+
+  /** Stops. Resolves when nothing is running. The table stays open, because its owner closes it. */
+  async stop(): Promise<void> {
+    this.#drains.stop();
+    await Promise.all([this.#reconciler.stop(), this.#runner?.stop(), this.#pressure.stop()]);
+  }
+
+  #takeRemovals(): void {
+    const { model } = this.#options;
+    const removed = model.takeRemovals();
+    for (const { address, endpoints, service } of removed.addresses) {
+      const [target] = model.targets(address.family, service);
+      const cause = target === undefined ? "deleted" : "changed";
+      this.#former.add(address, { cause, endpoints }, service);
+    }
+    // Before a family's first write, nothing needs to be recorded.
+    for (const family of this.#begun) {
+      for (const service of removed.changed) this.#gone[family].set(service, undefined);
+    }
+    for (const { family, service, endpoints } of removed.endpoints) {
+      const gone = this.#gone[family];
+      const before = gone.has(service) ? gone.get(service) : [];
+      const all = before === undefined ? undefined : [...before, ...endpoints];
+      gone.set(service, all !== undefined && all.length <= MOST_GONE ? all : undefined);
+    }
+  }
+
+  async #nodePortAddresses(family: IpFamily): Promise<Iterable<string>> {
+    const { told, localhost } = this.#nodePorts.get(family) ?? { told: [], localhost: [] };
+    return [
+      ...nodePortAddressesOf(family, told, told === "all" ? await this.#options.localAddresses() : []),
+      ...localhost,
+    ];
+  }
+}
+
+/** Passes on only what the observers implement, because reporting live entries is expensive. */
+function watcherOf(observers: readonly ConntrackObserver[]): GcWatcher {
+  const onDeleted = observers.filter((observer) => observer.deleted !== undefined);
+  const onAlive = observers.filter((observer) => observer.alive !== undefined);
+  return {
+    ...(onDeleted.length > 0 && {
+      onEntry: (entry, reason, outcome) => {
+        if (outcome === "deleted") for (const observer of onDeleted) observer.deleted?.(entry, reason, "gc");
+      },
+    }),
+    ...(onAlive.length > 0 && {
+      onAlive: (entry) => {
+        for (const observer of onAlive) observer.alive?.(entry);
+      },
+    }),
+  };
+}

@@ -1,0 +1,397 @@
+/** Collects the daemon's status as an observer, and reports it to commands. */
+import { durationText } from "../../base/duration-text.js";
+import { counted } from "../../base/counted.js";
+import { release } from "node:os";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ServiceModel } from "../../model/service-model.js";
+import type { ProxyHealth } from "../../observe/proxy-health.js";
+import type {
+  ContentionReport,
+  ProxierObserver,
+  RebuildReport,
+  RepairReport,
+  QuarantineReport,
+  SyncReport,
+} from "../../proxier/observer.js";
+import type { Logger } from "../../base/logger.js";
+import { remedyFor } from "../../proxier/contention.js";
+import { TimeSlice } from "../../base/time-slice.js";
+import type { ServicePacket } from "../../tools/explain/firewall-check.js";
+import { packetsOf } from "../../tools/explain/service-packets.js";
+import { EventRing } from "./event-ring.js";
+import type { NodeInspection, ServedPackets } from "../../migration/preflight/node-inspection.js";
+import type { ServiceStates } from "./services.js";
+import {
+  API_VERSION,
+  type ApiStatus,
+  type EventList,
+  type FamilyStatus,
+  type HealthzStatus,
+  type LastRepair,
+  type StatusEvent,
+  type StatusProblem,
+  type NodePortStatus,
+  type StatusReport,
+} from "../../observe/status-report.js";
+
+/** How long a repaired change by another process stays a problem, ms, because it may happen again. */
+const RECENT_MS = 60_000;
+/** Maximum number of names for one kind of problem. Only the number of the others is reported. */
+const NAMED = 10;
+
+export interface StatusBoardOptions {
+  readonly version: string;
+  readonly nodeName: string;
+  /** The served families. */
+  readonly families: readonly IpFamily[];
+  readonly model: Pick<
+    ServiceModel,
+    "counts" | "dirtyServices" | "services" | "eachView" | "lostClaims" | "unbalanced" | "problems"
+  >;
+  readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
+  /** Checks facts of the node other than rules. Default: no check. */
+  readonly inspectNode?: (served: ServedPackets) => Promise<NodeInspection>;
+  /** Whether a health port is served (healthzBindAddress). Default false. */
+  readonly servesHealthz?: boolean;
+  /** Undefined if there is no API server. */
+  readonly api?: () => ApiStatus | undefined;
+  /**
+   * Returns the number of VIPs and node ports that the kernel has from an earlier run. Called before a family's first
+   * write. Default: unknown.
+   */
+  readonly kernelEntries?: (family: IpFamily) => Promise<number>;
+  /**
+   * Returns the number of ignored objects and fields in manifests, besides those that the model counts. Default: none.
+   */
+  readonly ignoredInManifests?: () => number;
+  /** Features that this kernel lacks. Default: none. */
+  readonly missingFeatures?: () => Promise<readonly string[]>;
+  /** Unix time, ms. */
+  readonly now?: () => number;
+}
+
+/** Returns the problems of one part of the daemon. Called for each status, so it must be cheap. */
+export type ProblemSource = () => Iterable<StatusProblem>;
+
+/** Returns descriptions of work in progress in one part of the daemon. Must be as cheap as a ProblemSource. */
+export type NoteSource = () => Iterable<string>;
+
+export class StatusBoard implements ProxierObserver, ServiceStates {
+  readonly #options: StatusBoardOptions;
+  readonly #now: () => number;
+  readonly #active = new Set<IpFamily>();
+  readonly #failing = new Set<IpFamily>();
+  readonly #quarantined: Readonly<Record<IpFamily, Map<string, string>>> = { ip: new Map(), ip6: new Map() };
+  readonly #nodePorts = new Map<IpFamily, NodePortStatus>();
+  readonly #sources: ProblemSource[] = [];
+  readonly #noteSources: NoteSource[] = [];
+  readonly #events: EventRing;
+  #eventsLost: { readonly at: number; readonly reason: string } | undefined;
+  #contended: ContentionReport | undefined;
+  #lastRepair: LastRepair | undefined;
+
+  constructor(options: StatusBoardOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+    this.#events = new EventRing(this.#now);
+  }
+
+  /** Adds a source of problems. The first source's problems are listed first. */
+  ask(source: ProblemSource): void {
+    this.#sources.push(source);
+  }
+
+  /** Adds a source of notes. */
+  remark(source: NoteSource): void {
+    this.#noteSources.push(source);
+  }
+
+  /** Logs the events, oldest first. */
+  say(log: Logger): void {
+    this.#events.say(log);
+  }
+
+  synced({ family, ok, work }: SyncReport): void {
+    if (!ok) {
+      if (!this.#failing.has(family))
+        this.#note("warning", `writing the ${FAMILY_NAMES[family]} table failed; retrying`);
+      this.#failing.add(family);
+      return;
+    }
+    if (this.#failing.delete(family)) this.#note("normal", `the ${FAMILY_NAMES[family]} table was written again`);
+    if (work === undefined || this.#active.has(family)) return;
+    this.#active.add(family);
+    const { services, endpoints } = this.#options.model.counts(family);
+    this.#note(
+      "normal",
+      `${FAMILY_NAMES[family]} rules active: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}`,
+    );
+  }
+
+  repaired({ family, by, changes, found, ms }: RepairReport): void {
+    const told = changes.length > 0 ? changes : found;
+    this.#lastRepair = { at: this.#now(), family, by, changes: told, ms };
+    // The contention has already been recorded, and there may be many repairs.
+    if (this.#contended !== undefined) return;
+    const who = by.length > 0 ? by.join(", ") : "another process";
+    this.#note(
+      "warning",
+      `${who} changed the ${FAMILY_NAMES[family]} table: ${named(told)}; repaired in ${durationText(ms)}`,
+    );
+  }
+
+  rebuilt({ family, ok, refused }: RebuildReport): void {
+    const outcome = ok ? "deleted and written from scratch" : "refused by the kernel even when written from scratch";
+    this.#note(
+      "warning",
+      `the ${FAMILY_NAMES[family]} table was ${outcome}, after the kernel refused: ${named(refused)}`,
+    );
+  }
+
+  eventsLost(reason: string): void {
+    this.#eventsLost = { at: this.#now(), reason };
+    this.#note("warning", `${reason}; comparing everything with the kernel`);
+  }
+
+  nodePortAddresses(family: IpFamily, addresses: "all" | readonly string[], localhost: readonly string[] = []): void {
+    const answer = { nodePortAddresses: addresses, ...(localhost.length > 0 && { localhostNodePorts: localhost }) };
+    this.#nodePorts.set(family, answer);
+  }
+
+  contended(report: ContentionReport): void {
+    this.#contended = report;
+    this.#note("warning", `${report.by.join(", ") || "another process"} keeps changing the tables: ${report.hint}`);
+  }
+
+  uncontended(): void {
+    this.#contended = undefined;
+    this.#note("normal", "other processes no longer change the tables");
+  }
+
+  quarantined({ family, service, reason }: QuarantineReport): void {
+    this.#quarantined[family].set(service, reason);
+    this.#note("warning", `${FAMILY_NAMES[family]} of ${service} quarantined: ${reason}`);
+  }
+
+  released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
+    this.#quarantined[family].delete(service);
+    this.#note("normal", `${FAMILY_NAMES[family]} of ${service} active again`);
+  }
+
+  active(family: IpFamily): boolean {
+    return this.#active.has(family);
+  }
+
+  /** Whether no rules have been written since the start. The kernel may still serve the rules of an earlier run. */
+  get writtenNothing(): boolean {
+    return this.#active.size === 0;
+  }
+
+  quarantineReason(family: IpFamily, service: string): string | undefined {
+    return this.#quarantined[family].get(service);
+  }
+
+  /** Answers "/v1/status" and "/v1/events" (observe/status-report.ts). Returns undefined for any other path. */
+  readonly route = (path: readonly string[]): Promise<unknown> | undefined => {
+    const [what] = path;
+    if (path.length !== 1) return undefined;
+    if (what === "status") return this.status();
+    return what === "events" ? Promise.resolve(this.events()) : undefined;
+  };
+
+  /** Never rejects. */
+  async status(): Promise<StatusReport> {
+    const { version, nodeName, families, model, health, inspectNode, missingFeatures, servesHealthz } = this.#options;
+    const [inspection, missing] = await Promise.all([inspectNode?.(this.#served()), missingFeatures?.()]);
+    const ignored = await this.#ignored();
+    const entries = await this.#kernelEntries();
+    const api = this.#options.api?.();
+    const notes = this.#noteSources.flatMap((source) => [...source()]);
+    return {
+      apiVersion: API_VERSION,
+      kind: "Status",
+      version,
+      kernel: release(),
+      nodeName,
+      uptimeMs: Math.round(performance.now()),
+      healthy: health.healthy,
+      healthz: servesHealthz ? this.#healthz() : undefined,
+      families: families.map((family) => ({
+        family,
+        inForce: this.#active.has(family),
+        ...model.counts(family),
+        pendingMs: Math.round(health.pendingMs(family)),
+        ...this.#nodePorts.get(family),
+        ...entries.get(family),
+      })),
+      pendingServices: model.dirtyServices,
+      api,
+      conntrack: inspection?.conntrack,
+      firewalls: inspection?.firewalls,
+      missingFeatures: missing ?? [],
+      ignored: ignored.count + (this.#options.ignoredInManifests?.() ?? 0),
+      lastRepair: this.#lastRepair,
+      ...(notes.length > 0 && { notes }),
+      problems: [...this.#problems(inspection), ...ignored.problems],
+    };
+  }
+
+  async #kernelEntries(): Promise<ReadonlyMap<IpFamily, Pick<FamilyStatus, "kernelEntries">>> {
+    const { families, kernelEntries } = this.#options;
+    const found = new Map<IpFamily, Pick<FamilyStatus, "kernelEntries">>();
+    for (const family of families) {
+      if (this.#active.has(family)) continue;
+      const count = await kernelEntries?.(family).catch(() => undefined);
+      if (count !== undefined) found.set(family, { kernelEntries: count });
+    }
+    return found;
+  }
+
+  #healthz(): HealthzStatus {
+    const { healthy, nodeIneligibleReason } = this.#options.health;
+    const reason = healthy ? nodeIneligibleReason : "changes have been pending for too long";
+    return reason === undefined ? { code: 200 } : { code: 503, reason };
+  }
+
+  /** Returns where node ports are served, or undefined if that is not known yet. */
+  nodePortsOf(family: IpFamily): NodePortStatus | undefined {
+    return this.#nodePorts.get(family);
+  }
+
+  events(): EventList {
+    return { apiVersion: API_VERSION, kind: "EventList", items: this.#events.items };
+  }
+
+  #note(type: StatusEvent["type"], message: string): void {
+    this.#events.note(type, message);
+  }
+
+  /** Returns the worst problems first. */
+  #problems(inspection: NodeInspection | undefined): StatusProblem[] {
+    const ofParts = this.#sources.flatMap((source) => [...source()]);
+    return [
+      ...this.#writing(),
+      ...ofParts,
+      ...this.#node(),
+      ...(inspection?.problems ?? []),
+      ...this.#disturbed(),
+      ...this.#refused(),
+    ];
+  }
+
+  /** Computed lazily. */
+  #served(): ServedPackets {
+    const { families, model } = this.#options;
+    return {
+      families: families.filter((family) => model.counts(family).endpoints > 0),
+      services: { [Symbol.iterator]: () => model.services()[Symbol.iterator]() },
+      packets: (service) => this.#packets(service),
+    };
+  }
+
+  /** Yields a service's packets: one for each combination of port, endpoint port and network with endpoints. */
+  *#packets(service: string): Iterable<ServicePacket> {
+    for (const family of this.#options.families) {
+      for (const view of this.#options.model.eachView(family, service)) yield* packetsOf(family, view);
+    }
+  }
+
+  *#writing(): Iterable<StatusProblem> {
+    for (const family of this.#options.families) {
+      if (this.#failing.has(family)) {
+        const remedy = "the log has the operation and the kernel's error; the former rules stay active";
+        yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
+      } else if (!this.#active.has(family)) {
+        const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";
+        yield { what: `no ${FAMILY_NAMES[family]} rules have been written since the start`, remedy };
+      }
+    }
+    if (!this.#options.health.healthy) {
+      yield { what: "changes have been pending for too long", remedy: "the log shows why; /livez answers 503" };
+    }
+    if (this.#contended !== undefined) {
+      const { by, hint } = this.#contended;
+      yield { what: `${by.join(", ") || "another process"} keeps changing the tables`, remedy: hint };
+    }
+  }
+
+  /** Reports recent changes by other processes. */
+  *#disturbed(): Iterable<StatusProblem> {
+    const repair = this.#lastRepair;
+    const now = this.#now();
+    if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
+      const { family, by, changes, ms, at } = repair;
+      const what =
+        `${by.join(", ") || "another process"} changed the ${FAMILY_NAMES[family]} table ${durationText(now - at)} ago: ` +
+        `${named(changes)}; repaired in ${durationText(ms)}`;
+      yield { what, remedy: remedyFor(by) };
+    }
+    if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
+      const { at, reason } = this.#eventsLost;
+      const what = `${reason} ${durationText(now - at)} ago; everything was compared with the kernel, so no change was missed`;
+      yield {
+        what,
+        remedy: "the rules are correct; `nft monitor` shows which program changes nf_tables in bulk",
+      };
+    }
+  }
+
+  *#node(): Iterable<StatusProblem> {
+    for (const [family, { nodePortAddresses: addresses = [], localhostNodePorts }] of this.#nodePorts) {
+      if (addresses.length > 0 || localhostNodePorts !== undefined) continue;
+      const remedy = "change nodePortAddresses, or give an interface such an address";
+      yield {
+        what: `node ports are not reachable on any ${FAMILY_NAMES[family]} address: no interface has one inside nodePortAddresses`,
+        remedy,
+      };
+    }
+    const reason = this.#options.health.nodeIneligibleReason;
+    if (reason !== undefined)
+      yield { what: reason, remedy: "load balancers send no traffic to this node (/healthz answers 503)" };
+  }
+
+  *#refused(): Iterable<StatusProblem> {
+    const all = this.#options.families.flatMap((family) =>
+      Array.from(this.#quarantined[family], (of) => [family, of] as const),
+    );
+    for (const [family, [service, reason]] of all.slice(0, NAMED)) {
+      const remedy = "retried with backoff, and when the Service changes; its last good rules stay";
+      yield { what: `${FAMILY_NAMES[family]} of ${service} is quarantined: ${reason}`, remedy };
+    }
+    if (all.length > NAMED)
+      yield {
+        what: counted(all.length - NAMED, "more service is quarantined", "more services are quarantined"),
+        remedy: "`nft-proxier services` shows them",
+      };
+  }
+
+  /** Yields to the event loop, because there may be many. */
+  async #ignored(): Promise<{ readonly count: number; readonly problems: readonly StatusProblem[] }> {
+    const { model } = this.#options;
+    const slice = new TimeSlice();
+    const problems: StatusProblem[] = [];
+    let others = 0;
+    let ignored = 0;
+    for (const of of ["lostClaims", "unbalanced", "problems"] as const) {
+      for (const { kind, object, field, reason } of model[of]()) {
+        if (of === "problems") ignored++;
+        else others++;
+        const remedy = `change the ${kind}; the rest of it is served`;
+        if (problems.length < NAMED) problems.push({ what: `${kind} ${object} ${field}: ${reason}`, remedy });
+        if (slice.spent) await slice.yield();
+      }
+    }
+    const more = others + ignored - problems.length;
+    if (more > 0)
+      problems.push({
+        what: counted(more, "more field is ignored", "more fields are ignored"),
+        remedy: "the log has each of them",
+      });
+    return { count: ignored, problems };
+  }
+}
+
+function named(words: readonly string[]): string {
+  return words.length <= 3 ? words.join(", ") : `${words.slice(0, 3).join(", ")} and ${words.length - 3} more`;
+}

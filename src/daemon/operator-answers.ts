@@ -1,0 +1,175 @@
+/** Answers to operators: in the log on a signal, on the control socket, and on the status page. */
+import { servesLocalhost } from "../config/node-port-addresses.js";
+import type { IpFamily } from "../base/ip.js";
+import { countKernelEntries } from "./control/kernel-entries.js";
+import { NodeWatch } from "../migration/preflight/node-inspection.js";
+import { ControlServer, NotReady, type Route } from "./control/control-server.js";
+import { ServiceBoard } from "./control/service-board.js";
+import { StatusBoard } from "./control/status-board.js";
+import { API_VERSION, type Diagnosis } from "../observe/status-report.js";
+import { openConnections } from "../tools/explain/connections.js";
+import { legacyObstacles } from "../tools/explain/legacy-obstacles.js";
+import { packetOf, reportOn, reportText, type Sources } from "../tools/explain/packet-report.js";
+import { isLoopback } from "../node/node-facts.js";
+import { oldKernelWarning } from "../node/kernel-release.js";
+import { registerConnectionMetrics } from "../observe/connection-metrics.js";
+import { registerLocalhostMetrics } from "../observe/localhost-metrics.js";
+import { type HttpHandler, parseListenAddress } from "../observe/http-server.js";
+import type { Listener } from "../observe/listeners.js";
+import { statusPage } from "./page/status-page.js";
+import { WriteHistory } from "./page/write-history.js";
+import type { Proxier } from "../proxier/proxier.js";
+import type { Cluster } from "./cluster.js";
+import type { DaemonOptions } from "./daemon-options.js";
+import { apiProblems, apiStatus, listenerProblems, manifestProblems } from "./problems.js";
+import type { Observation } from "./servers.js";
+import type { ServiceCIDRCheck } from "./service-cidr-check.js";
+import { StatusLog } from "./status-log.js";
+
+/** The parts that answers are about. */
+export interface AnsweredParts {
+  readonly proxier: Proxier;
+  /** Undefined if objects come from manifests. */
+  readonly cluster: Cluster | undefined;
+  readonly observation: Observation;
+  readonly listeners: readonly Listener[];
+  readonly overlaps: Pick<ServiceCIDRCheck, "problems">;
+}
+
+/** Paths that have no answer before the first write. */
+const ABOUT_SERVICES: readonly string[] = ["services", "endpoints", "owner"];
+const NOTHING_WRITTEN = "it has written no rules since its start (`nft-proxier status` shows why)";
+
+/** By default, names and addresses of all services are only for this node's users. */
+export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {
+  if (node === undefined || config.metricsBindAddress === "") return false;
+  return asked ?? isLoopback(parseListenAddress(config.metricsBindAddress).host);
+}
+
+export class OperatorAnswers {
+  readonly board: StatusBoard;
+  /** Handler of the status page. Undefined if there is none. */
+  readonly page: HttpHandler | undefined;
+  readonly #options: DaemonOptions;
+  readonly #parts: AnsweredParts;
+  readonly #route: Route;
+  #server: ControlServer | undefined;
+
+  constructor(options: DaemonOptions, parts: AnsweredParts) {
+    this.#options = options;
+    this.#parts = parts;
+    const { log, version, onStatusRequest } = options;
+    const { proxier, observation } = parts;
+    const { families } = options.families;
+    const status = new StatusLog({ version, families, model: proxier.model, health: observation.health, log });
+    this.board = this.#statusBoard();
+    proxier.observe(status);
+    proxier.observe(this.board);
+    const services = this.#countServices();
+    this.#route = (path) => {
+      // Before the first write, the model may be empty while the kernel still serves the rules of an earlier run.
+      const isEarly = this.board.writtenNothing && ABOUT_SERVICES.includes(path[0] ?? "");
+      if (isEarly) return Promise.resolve(new NotReady(NOTHING_WRITTEN));
+      return services.route(path) ?? this.board.route(path);
+    };
+    this.page = showsPage(options) ? this.#statusPage(services) : undefined;
+    onStatusRequest(() => {
+      status.say();
+      this.board.say(log);
+    });
+  }
+
+  /** Never rejects. Logs a failure to listen. */
+  async start(): Promise<void> {
+    const { controlSocket, log } = this.#options;
+    if (controlSocket === undefined) return;
+    // The status page lacks this route, because its answer is only for users who may open the socket.
+    const route: Route = (path) => {
+      return path.join("/") === "diagnosis" ? this.#diagnosis() : this.#route(path);
+    };
+    this.#server = new ControlServer(controlSocket, route, log);
+    await this.#server.start();
+  }
+
+  async close(): Promise<void> {
+    await this.#server?.close();
+  }
+
+  #statusBoard(): StatusBoard {
+    const { kernel, version, nodeName, manifests, config } = this.#options;
+    const { proxier, cluster, observation, listeners, overlaps } = this.#parts;
+    const { masqueradeBit } = this.#options.config.nftables;
+    const node = new NodeWatch({ kernel, legacy: kernel.legacy, masqueradeBit });
+    const board = new StatusBoard({
+      version,
+      nodeName,
+      families: this.#options.families.families,
+      model: proxier.model,
+      health: observation.health,
+      servesHealthz: this.#options.node !== undefined && config.healthzBindAddress !== "",
+      inspectNode: async (served) => {
+        const [inspection, overlapping] = await Promise.all([node.inspect(served), overlaps.problems()]);
+        return { ...inspection, problems: [...inspection.problems, ...overlapping] };
+      },
+      kernelEntries: (family) => countKernelEntries(kernel, family),
+      missingFeatures: () => this.#missingFeatures(),
+      api: cluster && (() => apiStatus(cluster)),
+      ignoredInManifests: manifests && (() => manifests.problems().length),
+    });
+    if (cluster !== undefined) board.ask(() => apiProblems(cluster));
+    if (manifests !== undefined) board.ask(() => manifestProblems(manifests));
+    board.ask(() => listenerProblems(listeners));
+    return board;
+  }
+
+  #statusPage(services: ServiceBoard): HttpHandler {
+    const { kernel } = this.#options;
+    const history = new WriteHistory();
+    this.#parts.proxier.observe(history);
+    const { ownerOf, services: all } = services.sources;
+    const sources: Sources = {
+      ownerOf: (to) => (this.board.writtenNothing ? Promise.resolve(undefined) : ownerOf(to)),
+      services: all,
+      nodePorts: (family: IpFamily) => Promise.resolve(this.board.nodePortsOf(family)),
+      openConnections,
+      legacyRules: (family: IpFamily) => legacyObstacles(kernel.legacy, family),
+    };
+    const explain = async (words: readonly string[]): Promise<string> =>
+      reportText(await reportOn(packetOf(words, ""), kernel, sources));
+    return statusPage({ answers: this.#route, history, explain });
+  }
+
+  /** Counts services' connections, for metrics and answers. */
+  #countServices(): ServiceBoard {
+    const { clock, serviceCounters, connectionSeries: series } = this.#options;
+    const { families } = this.#options.families;
+    const { proxier, observation } = this.#parts;
+    const services = new ServiceBoard({ families, proxier, states: this.board, clock, counters: serviceCounters });
+    const { registry } = observation.metrics;
+    if (servesLocalhost(this.#options.config)) registerLocalhostMetrics(registry, proxier.families);
+    registerConnectionMetrics(registry, services, { families, series });
+    return services;
+  }
+
+  async #diagnosis(): Promise<Diagnosis> {
+    const { config, node, logTail } = this.#options;
+    return {
+      apiVersion: API_VERSION,
+      kind: "Diagnosis",
+      configuration: node?.configz ?? config,
+      flags: node?.flagz ?? "",
+      metrics: await this.#parts.observation.metrics.render(),
+      log: logTail?.text ?? "",
+    };
+  }
+
+  async #missingFeatures(): Promise<readonly string[]> {
+    const { noIPv6 } = this.#options.families;
+    const old = oldKernelWarning();
+    return [
+      ...(noIPv6 === undefined ? [] : [`IPv6: ${noIPv6}`]),
+      ...(await this.#parts.proxier.nodeRules.missingFeatures()),
+      ...(old === undefined ? [] : [old]),
+    ];
+  }
+}

@@ -1,0 +1,64 @@
+/**
+ * Finds what kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which are invisible to
+ * nf_tables.
+ */
+import { counted } from "../../base/counted.js";
+import { reasonOf } from "../../base/unknown.js";
+import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import type { IpFamily } from "../../base/ip.js";
+import type { ForeignLeftover } from "./foreign-leftover.js";
+import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./iptables-names.js";
+import { readText } from "./proc-file.js";
+
+/** The tables of the older iptables. Without `chains`, they are only reported as present. */
+export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
+
+const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
+
+/**
+ * Returns the existing tables that may have kube-proxy's chains. A request for any other table would make the kernel
+ * create it. Without the older iptables there are none.
+ */
+export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
+  const names = await readText(root, `proc/net/${family}_tables_names`);
+  return names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
+}
+
+/**
+ * Returns what these tables, by default all that exist, contain of kube-proxy. Returns undefined if there is nothing.
+ * Never throws.
+ */
+export async function findLegacy(
+  family: IpFamily,
+  root: string,
+  legacy: LegacyReader | undefined,
+  tables?: readonly IptablesTable[],
+): Promise<ForeignLeftover | undefined> {
+  const program = PROGRAM[family];
+  const seen: string[] = [];
+  const commands: string[] = [];
+  for (const table of tables ?? (await presentTables(family, root))) {
+    const words = await describeTable(family, table, legacy);
+    if (words === undefined) continue;
+    seen.push(`${family} ${table}: ${words}`);
+    commands.push(`${program}-legacy-save -t ${table} | grep -vE '${savePattern(table)}' | ${program}-legacy-restore`);
+  }
+  if (seen.length === 0) return undefined;
+  return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
+}
+
+/** Describes what the table has of kube-proxy. Returns undefined if there is nothing. */
+async function describeTable(
+  family: IpFamily,
+  table: IptablesTable,
+  legacy: LegacyReader | undefined,
+): Promise<string | undefined> {
+  try {
+    if (legacy?.chains === undefined) return "the table exists; its chains were not read";
+    const own = (await legacy.chains(family, table)).filter((chain) => isOwnChain(table, chain));
+    if (own.length === 0) return undefined;
+    return own.length === 1 ? own[0] : `${own[0]} and ${counted(own.length - 1, "more chain")}`;
+  } catch (error) {
+    return `the table exists, but its chains cannot be read (${reasonOf(error)})`;
+  }
+}

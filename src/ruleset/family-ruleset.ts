@@ -1,0 +1,576 @@
+/**
+ * The desired table of one family: takes service port views, and declares elements and chains. A change of one service only
+ * touches that service's elements; nothing here grows with the cluster.
+ */
+import { arrange, IndexAssigner } from "../model/balance/indices.js";
+import { endpointsOf, type ListKind, type Stood } from "../model/balance/slots.js";
+import type { EndpointList } from "../objects/endpoint-list.js";
+import type { IpFamily } from "../base/ip.js";
+import type { ServicePortView } from "../model/service-port-view.js";
+import type { FaultyObject, TableDeclarations } from "../table/table-exports.js";
+import { type ConnectionCounts, connectionsOf, connectionsOfEndpoints, NOT_COUNTED } from "./connection-counts.js";
+import { DrawChains } from "./draw-chains.js";
+import { LimitChains } from "./limit-chains.js";
+import { StickyNumbers } from "./sticky-numbers.js";
+import { attribute, type Attribution } from "./attribution.js";
+import type { ServiceAddress } from "../model/service-address.js";
+import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
+import { shardOf } from "./list-values.js";
+import { LOCAL_INDEX_BASE } from "./names.js";
+import { RulesOnDemand } from "./on-demand.js";
+import { ownObjects } from "./own-objects.js";
+import { differInEndpoints, forEachAddress, ServiceExpander } from "./service-expander.js";
+import { type Expansion } from "./expansion.js";
+import type { PortName, ServicePortState } from "./service-port-state.js";
+import { assignSlots, isBalanced, prepareSlots } from "./slot-assigner.js";
+import { declareSets, type ElementSets } from "./element-sets.js";
+import type { ServiceCounters } from "./service-counters.js";
+import { declareSkeleton, type RulesetOptions, type SkeletonOptions } from "./skeleton.js";
+
+export type { RulesetOptions };
+
+/** A service's state in the table, which can be restored. */
+export type ServiceState = readonly ServicePortState[];
+
+const NOTHING: ServiceState = Object.freeze([]);
+
+function namesIn(state: ServiceState): Set<string> {
+  return new Set(state.flatMap(ownObjects).map(({ name }) => name));
+}
+
+/** Number of ports from which on an index is faster than searches. */
+const INDEXED_PORTS = 16;
+
+/**
+ * Returns a function that finds a view's port among `ports`; -1 if it is new. If there are several, because an update in pieces
+ * was interrupted, it returns the last, which is the newest.
+ */
+function finderIn(ports: ServiceState): (port: PortName) => number {
+  if (ports.length <= INDEXED_PORTS) {
+    return ({ portName, protocol }) =>
+      ports.findLastIndex(({ view }) => view.portName === portName && view.protocol === protocol);
+  }
+  const byName = new Map(ports.map(({ view }, i) => [`${view.protocol} ${view.portName}`, i]));
+  return ({ portName, protocol }) => byName.get(`${protocol} ${portName}`) ?? -1;
+}
+
+/**
+ * Maximum number of elements per service and family: twice as many as a cluster of 50,000 services with ten endpoints each.
+ * They take about 100 MB of memory here, and as much in the kernel.
+ */
+const MAX_ELEMENTS = 2 ** 20;
+
+/** Throws RangeError if the views need more elements than one service may have. Slots have a separate limit. */
+function checkSize(views: readonly ServicePortView[]): void {
+  let elements = 0;
+  for (const { externalIPs, loadBalancerIPs, nodePort, clusterEndpoints, localEndpoints } of views) {
+    const addresses = 1 + externalIPs.length + loadBalancerIPs.length + (nodePort === 0 ? 0 : 1);
+    elements += addresses * (1 + clusterEndpoints.length + localEndpoints.length);
+  }
+  if (elements <= MAX_ELEMENTS) return;
+  throw new RangeError(
+    `its ports, addresses and endpoints need ${elements.toLocaleString("en")} elements, more than the ` +
+      `${MAX_ELEMENTS.toLocaleString("en")} that one service may have`,
+  );
+}
+
+/** Elements and ports of a piece, unless one port has more elements. Each pause costs as much as a port that hardly changes. */
+const LEAST_PIECE = 16;
+const MOST_PORTS = 16;
+
+/** A chain or set of a single port costs the kernel about as much as this many elements. */
+const OWN_OBJECT = 64;
+
+/** Approximate number of elements of a service port. */
+function weightOf(state: ServicePortState): number {
+  const { view, cluster, local, slots } = state;
+  const addresses = 1 + view.externalIPs.length + view.loadBalancerIPs.length + (view.nodePort === 0 ? 0 : 1);
+  const places = slots === undefined ? cluster.length + local.length : slots.cluster.length + slots.local.length;
+  return addresses * (1 + places) + OWN_OBJECT * ownObjects(state).length;
+}
+
+/** Approximate number of elements of the state. */
+export function elementsOf(state: ServiceState): number {
+  return state.reduce((sum, port) => sum + weightOf(port), 0);
+}
+
+/** Options evaluated when a port's turn comes. */
+export interface PieceOptions {
+  /** From `prepare`. */
+  readonly prepared?: ServiceState;
+  /**
+   * Returns false if addresses of the view have passed to another service meanwhile, and must not be taken back. The port then
+   * stays unchanged.
+   */
+  readonly isCurrent?: (view: ServicePortView) => boolean;
+  /** Returns false if the view's former elements must stay for now. They then stay beside the new ones. */
+  readonly mayGo?: (view: ServicePortView) => boolean;
+}
+
+const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
+  element: () => undefined,
+  list: () => undefined,
+  limits: () => undefined,
+};
+
+export interface FamilyRulesetParts {
+  /** First number for endpoints with affinity; random by default, see StickyNumbers. */
+  readonly firstNumber?: number;
+}
+
+export class FamilyRuleset {
+  readonly family: IpFamily;
+  readonly #table: TableDeclarations;
+  readonly #keys: KeyPacker;
+  readonly #expander: ServiceExpander;
+  readonly #sticky: StickyNumbers;
+  readonly #sets: ElementSets;
+  readonly #ports = new Map<string, ServiceState>();
+  readonly #draws: DrawChains;
+  readonly #limits: LimitChains;
+  readonly #onDemand: RulesOnDemand;
+  readonly #counters: ServiceCounters;
+  #options: SkeletonOptions;
+
+  constructor(
+    table: TableDeclarations,
+    family: IpFamily,
+    options: RulesetOptions,
+    { firstNumber }: FamilyRulesetParts = {},
+  ) {
+    this.family = family;
+    this.#table = table;
+    this.#keys = new KeyPacker(family);
+    this.#options = { ...options, family };
+    this.#counters = options.counters ?? "off";
+    this.#sets = declareSets(table, family, this.#counters);
+    this.#limits = new LimitChains(table, family, this.#sets, options.rejectInPrerouting !== false);
+    this.#onDemand = new RulesOnDemand(this.#sets);
+    this.#declare();
+    this.#draws = new DrawChains(table, this.#sets, options.masqueradeBit);
+    this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
+    this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
+    this.#replaceNodePortIPs();
+  }
+
+  /** Applies other options, and declares the affected objects of services again. */
+  setOptions(options: RulesetOptions): void {
+    this.#options = { ...options, family: this.family };
+    this.#declare();
+    this.#replaceNodePortIPs();
+    for (const state of this.#ports.values()) this.#declareOwn(state);
+    this.#draws.masqueradeBit = options.masqueradeBit;
+    this.#limits.rejects = options.rejectInPrerouting !== false;
+  }
+
+  /** Drops packets to addresses of these networks that no service has. */
+  setServiceCIDRs(cidrs: readonly string[]): void {
+    this.#sets.serviceCIDRs.replaceNets(cidrs);
+    this.#declare();
+  }
+
+  /** Keeps the networks in the kernel's table, once it has been read. */
+  keepServiceCIDRs(): void {
+    this.#sets.serviceCIDRs.desireObserved();
+    this.#declare();
+  }
+
+  /**
+   * Declares exactly these views of `service` ("namespace/name"), or removes it if there are none. Throws RangeError if they
+   * cannot be expressed; then nothing has changed.
+   * @param prepared from `prepare`.
+   */
+  update(service: string, views: readonly ServicePortView[], prepared?: ServiceState): void {
+    checkSize(views);
+    const before = this.state(service);
+    const find = finderIn(before);
+    const ordering = this.#ordering(before, prepared);
+    const states: ServicePortState[] = [];
+    for (const view of views) states.push(ordering(view, before[find(view)], states));
+    this.#replace(service, states, states, before);
+  }
+
+  /**
+   * Like `update`, in pieces. Each yields its approximate number of elements, and the desired state may be written in between.
+   * Each port has either its former or its new elements. Nothing is removed before everything new is added, so an address that
+   * passes from one port to another is served all the time. Returns false if other calls updated or restored the service
+   * meanwhile. Throws RangeError like `update`; then the service has some of both.
+   */
+  *updateInPieces(
+    service: string,
+    views: readonly ServicePortView[],
+    { prepared, isCurrent, mayGo }: PieceOptions = {},
+  ): Generator<number, boolean> {
+    checkSize(views);
+    const before = this.state(service);
+    const find = finderIn(before);
+    const ordering = this.#ordering(before, prepared);
+    // Names of own objects that stay.
+    const kept = new Set<string>();
+    const after: ServicePortState[] = [];
+    // Indexed like `before`: 1 if the port stays.
+    const stays = new Uint8Array(before.length);
+    // The service's present state. First it contains the whole former state and the new ports added so far. Later it contains
+    // the new ports, and those not yet removed.
+    const present = [...before];
+    const isOver = (): boolean => this.#ports.get(service) !== present;
+    this.#ports.set(service, present);
+    let weight = 0;
+    for (const [i, view] of views.entries()) {
+      const at = find(view);
+      const former = before[at] as ServicePortState | undefined;
+      if (isCurrent?.(view) === false) {
+        if (former !== undefined) stays[at] = 1;
+      } else {
+        const state = ordering(view, former, after);
+        if (former !== undefined && differInEndpoints(former, state)) {
+          weight += this.#replaceEndpoints(former, state);
+          present[at] = state;
+          stays[at] = 1;
+        } else {
+          this.#declareOwn([state]);
+          for (const { name } of ownObjects(state)) kept.add(name);
+          this.#expander.expand(state, this.#adding);
+          after.push(state);
+          present.push(state);
+          if (this.#onDemand.ensure()) this.#declare();
+          weight += weightOf(state);
+        }
+      }
+      if (weight < LEAST_PIECE && (i + 1) % MOST_PORTS > 0) continue;
+      yield weight;
+      if (isOver()) return false;
+      weight = 0;
+    }
+    for (let i = 0; i < before.length; i++) {
+      if (stays[i] === 0 && mayGo?.(before[i].view) === false) stays[i] = 1;
+      if (stays[i] === 0) continue;
+      after.push(present[i]);
+      for (const { name } of ownObjects(present[i])) kept.add(name);
+      if (i % MOST_PORTS > 0) continue;
+      yield 0;
+      if (isOver()) return false;
+    }
+    // From here on, the ports to remove are at the end.
+    let end = 0;
+    for (const state of after) present[end++] = state;
+    for (let i = 0; i < before.length; i++) if (stays[i] === 0) present[end++] = before[i];
+    while (present.length > after.length) {
+      const state = present.pop()!;
+      this.#expander.expand(state, this.#removing);
+      this.#removeOwn([state], kept);
+      yield weightOf(state);
+      if (isOver()) return false;
+    }
+    if (after.length === 0) this.#ports.delete(service);
+    return true;
+  }
+
+  /**
+   * Changes a port to a state that differs only in endpoints. Returns the number of element operations: one deletion and one
+   * addition per changed element.
+   */
+  #replaceEndpoints(former: ServicePortState, state: ServicePortState): number {
+    let changed = 0;
+    this.#expander.expandLists(state, {
+      ...NOTHING_EXPANDED,
+      endpoints: (set, key, base, endpoints) => {
+        const before = base === LOCAL_INDEX_BASE ? former.local : former.cluster;
+        if (endpoints.words === before.words && endpoints.ports === before.ports) return;
+        changed += set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
+      },
+    });
+    this.#expander.expandHairpins(state, this.#adding);
+    this.#expander.expandHairpins(former, this.#removing);
+    return 2 * changed;
+  }
+
+  /**
+   * Returns a function that assigns places to the endpoints of one view after another. Its `former` is the view's former port,
+   * and `others` are ports that are done.
+   */
+  #ordering(
+    before: ServiceState,
+    prepared: ServiceState = [],
+  ): (
+    view: ServicePortView,
+    former: ServicePortState | undefined,
+    others: readonly ServicePortState[],
+  ) => ServicePortState {
+    // After an interrupted update, an older version of a port may have affinity and the newest none. A second list of endpoints
+    // would forget the clients of the first.
+    const sticky = before.filter((state) => state.sticky !== undefined);
+    const findSticky = finderIn(sticky);
+    const lists = new Set<number>();
+    const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
+    return (view, former, others) => {
+      let state: ServicePortState;
+      if (view.affinitySeconds > 0) state = this.#sticky.order(view, sticky[findSticky(view)] ?? former, lists);
+      else if (isBalanced(view))
+        state = assignSlots(view, [...prepared, ...before, ...others], former, this.#stoodInKernel(view));
+      else {
+        const order = (kind: ListKind): EndpointList =>
+          former === undefined
+            ? this.#orderInKernel(view, kind)
+            : assigners[kind].assign(former[kind], endpointsOf(view, kind));
+        state = { view, cluster: order("cluster"), local: order("local") };
+      }
+      if (view.limits === undefined) return state;
+      return { ...state, limits: this.#limits.numbered(view, view.limits, former?.limits) };
+    };
+  }
+
+  /** Precomputes the slots for the next `update`, which must use these views. Returns undefined if there is nothing to do. */
+  prepare(service: string, views: readonly ServicePortView[]): Promise<ServiceState> | undefined {
+    return prepareSlots(views, this.state(service));
+  }
+
+  /** Approximate number of the service's elements here. */
+  sizeOf(service: string): number {
+    return elementsOf(this.state(service));
+  }
+
+  /** The service's state after the last update or restore. It changes during an update in pieces. */
+  state(service: string): ServiceState {
+    return this.#ports.get(service) ?? NOTHING;
+  }
+
+  /**
+   * Whether the kernel has all elements of the service as desired. Also returns false if the service has chains or sets of its
+   * own, because these are not compared.
+   */
+  isInKernel(service: string): boolean {
+    let differs = false;
+    const compare: Expansion = {
+      ...NOTHING_EXPANDED,
+      element: (set, key, data) => {
+        const value = differs ? undefined : set.kernelValue(key);
+        differs ||= value === undefined || (data !== undefined && Buffer.compare(value, data) !== 0);
+      },
+      endpoints: (set, key, base, endpoints) => {
+        differs ||= !set.kernelHoldsList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length);
+      },
+    };
+    return this.state(service).every((port) => {
+      if (ownObjects(port).length === 0) this.#expander.expand(port, compare);
+      else differs = true;
+      return !differs;
+    });
+  }
+
+  /** Declares exactly an earlier `state` of the service, endpoint by endpoint. Skips ports that are the same in both. */
+  restore(service: string, state: ServiceState): void {
+    const before = this.state(service);
+    const had = new Set(before);
+    const has = new Set(state);
+    const came = state.filter((one) => !had.has(one));
+    const went = before.filter((one) => !has.has(one));
+    this.#replace(service, state, came, went);
+    this.#giveBack(came, went);
+  }
+
+  /**
+   * The removed state had put its data into elements that other services, or other ports of the same service, still use.
+   * Restores their data. It may visit every service, because it only runs after the kernel rejected something.
+   */
+  #giveBack(came: ServiceState, went: ServiceState): void {
+    const keys = new Set<string>();
+    const numbers = new Set<number>();
+    const textOf = ({ service: key }: ServiceKey): string => key.join();
+    for (const { view } of went) {
+      numbers.add(view.port);
+      if (view.nodePort !== 0) numbers.add(view.nodePort);
+      forEachAddress(view, this.#keys, (key, roles) => {
+        const isServed = this.#sets[roles.services].has(key.service) || this.#sets[roles.noEndpoints].has(key.service);
+        if (isServed) keys.add(textOf(key));
+      });
+    }
+    for (const { view } of came) forEachAddress(view, this.#keys, (key) => keys.delete(textOf(key)));
+    if (keys.size === 0) return;
+    for (const ports of this.#ports.values()) {
+      for (const state of ports) {
+        if (!numbers.has(state.view.port) && !numbers.has(state.view.nodePort)) continue;
+        let has = false;
+        forEachAddress(state.view, this.#keys, (key) => (has ||= keys.has(textOf(key))));
+        if (!has) continue;
+        this.#declareOwn([state]);
+        this.#expander.expand(state, this.#putting);
+      }
+    }
+  }
+
+  /**
+   * @param came new ports in `after`. @param went former ports that are not in it. Throws RangeError; then nothing has changed.
+   */
+  #replace(service: string, after: ServiceState, came: ServiceState, went: ServiceState): void {
+    try {
+      this.#declareOwn(came);
+    } catch (error) {
+      const before = this.state(service);
+      this.#removeOwn(came, namesIn(before));
+      this.#declareOwn(before);
+      throw error;
+    }
+    for (let i = 0; i < came.length; i++) this.#expander.expand(came[i], this.#adding);
+    // Remove after adding, so that common elements stay, and so do elements that another service has taken over meanwhile.
+    for (let i = 0; i < went.length; i++) this.#expander.expand(went[i], this.#removing);
+    this.#removeOwn(went, namesIn(after));
+    if (this.#onDemand.ensure()) this.#declare();
+    if (after.length === 0) this.#ports.delete(service);
+    else this.#ports.set(service, after);
+  }
+
+  #declareOwn(state: ServiceState): void {
+    for (const object of state.flatMap(ownObjects)) object.declare(this.#table, this.#options);
+  }
+
+  #removeOwn(before: ServiceState, kept: ReadonlySet<string>): void {
+    const removed = before.flatMap(ownObjects);
+    for (const { kind, name } of removed) {
+      if (kept.has(name)) continue;
+      if (kind === "chain") this.#table.removeChain(name);
+      else this.#table.removeSet(name);
+    }
+  }
+
+  /**
+   * VIPs and node ports that the kernel serves although no service asks for them, from an earlier run or from the table taken
+   * over.
+   */
+  undesiredAddresses(): ServiceAddress[] {
+    const { services, nodePorts, noEndpointServices, noEndpointNodePorts } = this.#sets;
+    const found: ServiceAddress[] = [];
+    for (const set of [services, nodePorts, noEndpointServices, noEndpointNodePorts]) {
+      set.forEachUndesired((key) => {
+        const address = unpackServiceKey(key, this.family);
+        if (address !== undefined) found.push(address);
+      });
+    }
+    return found;
+  }
+
+  /** Number of node ports (with protocol) that answer on loopback, because they have an endpoint. */
+  get localhostNodePorts(): number {
+    return this.#options.localhost === undefined ? 0 : this.#sets.nodePorts.size;
+  }
+
+  /** Counts of the service's ports, as of the last reading of the table's counters. */
+  connections(service: string): ConnectionCounts {
+    if (this.#counters === "off") return NOT_COUNTED;
+    const ports = this.state(service);
+    const find = finderIn(ports);
+    const asked =
+      <Counts>(counts: (state: ServicePortState, sets: ElementSets, keys: KeyPacker) => Counts) =>
+      (port: PortName): Counts | undefined => {
+        const state = ports[find(port)] as ServicePortState | undefined;
+        return state && counts(state, this.#sets, this.#keys);
+      };
+    const ofEndpoints = this.#counters === "endpoint" ? asked(connectionsOfEndpoints) : NOT_COUNTED.ofEndpoints;
+    return { ofPort: asked(connectionsOf), ofEndpoints };
+  }
+
+  /** Declares chains that later changes need, while they are cheap for the kernel. Call it before each write. */
+  updateSpares(): void {
+    this.#draws.updateSpares();
+  }
+
+  /** Drops chains and rules that have been unused for `forMs`, by default UNUSED_MS. `now`: ms, monotonic. */
+  collectUnused(now: number, forMs?: number): void {
+    this.#draws.collectUnused(now, forMs);
+    // Drop the rules that use the maps of limits before the maps.
+    if (this.#onDemand.collectUnused(now, forMs)) this.#declare();
+    this.#limits.collectUnused(now, forMs);
+  }
+
+  /**
+   * Finds the service that each rejected operation was about. @param former states that services have left. A deletion may be
+   * about their elements.
+   */
+  attribute(
+    faults: readonly FaultyObject[],
+    former: Iterable<readonly [service: string, state: ServiceState]> = [],
+  ): Attribution[] {
+    return attribute(faults, [...this.#ports, ...former], this.#expander, this.family);
+  }
+
+  #declare(): void {
+    const nets = this.#sets.serviceCIDRs.nets();
+    const serviceCIDR = nets.length === 1 && !nets[0].includes("-") ? { serviceCIDR: nets[0] } : {};
+    declareSkeleton(this.#table, { ...this.#options, ...serviceCIDR }, this.#onDemand.inUse);
+  }
+
+  #replaceNodePortIPs(): void {
+    const desired = this.#options.nodePortAddresses === "all" ? [] : this.#options.nodePortAddresses;
+    this.#sets.nodePortIPs.clear();
+    for (const address of desired) this.#sets.nodePortIPs.put(this.#keys.address(address));
+  }
+
+  /** The order of a list in the kernel's table, which an earlier run may have written. Used after a restart. */
+  #orderInKernel(view: ServicePortView, kind: ListKind): EndpointList {
+    const desired = endpointsOf(view, kind);
+    if (desired.length === 0) return desired;
+    const { set, key, base } = this.#kernelList(view, kind);
+    // Most lists are there in the desired order, which this detects without building anything.
+    if (set.kernelValue(key.at(base)) === undefined) return desired;
+    if (set.kernelHoldsList(key.service, base, this.#keys.endpoints(desired), desired.length)) return desired;
+    const stood = this.#stoodInKernel(view)(kind);
+    return arrange(
+      Array.from({ length: desired.length }, (_, index) => stood(index)),
+      desired,
+    );
+  }
+
+  /** Positions of the view's endpoints in the kernel's table. */
+  #stoodInKernel(view: ServicePortView): Stood {
+    return (kind) => {
+      const { set, key, base } = this.#kernelList(view, kind);
+      const indexOf = this.#keys.finder(endpointsOf(view, kind));
+      return (index) => indexOf(set.kernelValue(key.at(base + index)));
+    };
+  }
+
+  /**
+   * Place of a list of the view in the kernel's table, found by the first address that draws from it. Valid until the next key
+   * is packed.
+   */
+  #kernelList(view: ServicePortView, kind: ListKind) {
+    const external = view.externalIPs[0] ?? view.loadBalancerIPs[0];
+    const internal = (kind === "local") === view.internalPolicyLocal ? view.clusterIP : undefined;
+    const vip = internal ?? external;
+    const base = kind === "local" ? LOCAL_INDEX_BASE : 0;
+    const key =
+      vip === undefined
+        ? this.#keys.nodePort(view.protocol, view.nodePort)
+        : this.#keys.vip(vip, view.protocol, view.port);
+    const set = vip === undefined ? this.#sets.nodePortEndpoints : this.#sets.endpoints[shardOf(key.service)];
+    return { set, key, base };
+  }
+
+  readonly #adding: Expansion = {
+    element: (set, key, data) => set.retain(key, data),
+    endpoints: (set, key, base, endpoints) =>
+      set.retainList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
+    list: (value) => this.#draws.use(value),
+    limits: (limits) => this.#limits.use(limits),
+  };
+
+  /** Puts elements that are already retained. */
+  readonly #putting: Expansion = {
+    ...NOTHING_EXPANDED,
+    element: (set, key, data) => void set.put(key, data),
+    endpoints: (set, key, base, endpoints) =>
+      void set.replaceList(key.service, base, this.#keys.endpoints(endpoints), endpoints.length),
+  };
+
+  /**
+   * A packet that found the old list value may still draw an index, so its element goes after a grace period. A hairpin element
+   * also stays for a while: a packet sent to an endpoint of this node checks at postrouting whether it came from there. Without
+   * masquerading, it would be dropped, and its connection would fail.
+   */
+  readonly #removing: Expansion = {
+    element: (set, key) => set.release(key, set.spec.deferUndesired === true),
+    endpoints: (set, key, base, { length }) => set.releaseList(key.service, base, length, true),
+    list: (value) => this.#draws.release(value),
+    limits: (limits) => this.#limits.release(limits),
+  };
+}

@@ -1,0 +1,232 @@
+/** Converts rows to the element batches of the kernel interface and back: packs changes, reads dumps. */
+import { inSlices } from "../../base/time-slice.js";
+import { ElementFlag } from "../../netlink/constants.js";
+import { batchLayout } from "../../netlink/element-batch.js";
+import type { ElementBatch, Verdict } from "../../netlink/kernel.js";
+import { rangeElements, rangeOfKey } from "../rules/intervals.js";
+import { wordsFor, writeU64 } from "./bytes.js";
+import { DATA, RowList } from "./packed-map.js";
+import type { Rows } from "./rows.js";
+import type { VerdictRegistry } from "./verdict-registry.js";
+
+type Shape = Pick<ElementBatch, "count" | "keyLen" | "dataLen" | "counters" | "timeouts" | "expirations">;
+
+/** The timeout and the time left, 64 bits each. */
+const TIME_WORDS = 4;
+/** Packets and bytes, 64 bits each. */
+const COUNTER_WORDS = 4;
+
+/** The columns after the data of each addition. */
+interface Columns {
+  readonly counters: boolean;
+  readonly timeouts: boolean;
+}
+
+function wordsOfColumns({ counters, timeouts }: Columns): number {
+  return (timeouts ? TIME_WORDS : 0) + (counters ? COUNTER_WORDS : 0);
+}
+
+/** The changes of one transaction to the elements of a set, and the rows concerned. */
+export interface PackedChange {
+  /** The set is created from scratch: every desired element is added, none is deleted individually. */
+  readonly full: boolean;
+  readonly adds?: ElementBatch;
+  readonly deletes?: ElementBatch;
+  /** Indices of the `adds` that start from the counter of the kernel's element. */
+  readonly carry?: Uint32Array;
+  readonly addRows: RowList;
+  readonly deleteRows: RowList;
+  /** Rows whose grace period begins with this transaction. */
+  readonly deferredRows: RowList;
+  /** Rows without an operation that become free when the transaction is committed. */
+  readonly otherRows: RowList;
+}
+
+/** Writes the elements of rows, and the verdicts that they use, into growing buffers. */
+export class BatchWriter {
+  readonly addRows: RowList;
+  readonly deleteRows = new RowList();
+  readonly deferredRows = new RowList();
+  readonly otherRows = new RowList();
+  #adds: Int32Array<ArrayBuffer>;
+  readonly #stride: number;
+  #deletes = new Int32Array(16);
+  #carry: RowList | undefined;
+  #time: readonly [timeoutMs: number, leftMs: number] = [0, 0];
+  readonly #used: Verdict[] = [];
+  readonly #numbers = new Map<number, number>();
+
+  constructor(
+    readonly rows: Rows,
+    readonly verdicts: VerdictRegistry | undefined,
+    /** Expected number of additions. */
+    additions: number,
+    readonly columns: Columns,
+  ) {
+    this.#stride = rows.keyWords + rows.dataWords + wordsOfColumns(columns);
+    this.#adds = new Int32Array(additions * this.#stride);
+    this.addRows = new RowList(additions);
+  }
+
+  /** Adds the row's data. A row that is not desired has the data that the kernel holds. */
+  add(row: number, packets = 0, bytes = 0): void {
+    const { keyWords, dataWords } = this.rows;
+    const to = this.addRows.length * this.#stride;
+    const adds = (this.#adds = roomFor(this.#adds, to + this.#stride));
+    this.addRows.push(row);
+    let column = to + keyWords + dataWords;
+    if (this.columns.timeouts) {
+      const [timeoutMs, leftMs] = this.#time;
+      writeU64(adds, column, timeoutMs);
+      writeU64(adds, column + 2, leftMs);
+      column += TIME_WORDS;
+    }
+    if (packets > 0) {
+      writeU64(adds, column, packets);
+      writeU64(adds, column + 2, bytes);
+    }
+    this.rows.copyKey(row, adds, to);
+    const data = this.rows.words(row);
+    const at = this.rows.at(row) + DATA;
+    if (this.verdicts !== undefined) adds[to + keyWords] = this.#number(data[at]);
+    else for (let i = 0; i < dataWords; i++) adds[to + keyWords + i] = data[at + i];
+  }
+
+  /** Sets the timeout and the remaining time of the next addition. */
+  timeNext(timeoutMs: number, leftMs: number): void {
+    this.#time = [timeoutMs, leftMs];
+  }
+
+  /** Lets the next addition start from the counter of the kernel's element with the same key. */
+  carryNext(): void {
+    this.#carry ??= new RowList();
+    this.#carry.push(this.addRows.length);
+  }
+
+  delete(row: number): void {
+    const { keyWords } = this.rows;
+    const to = this.deleteRows.length * keyWords;
+    this.#deletes = roomFor(this.#deletes, to + keyWords);
+    this.deleteRows.push(row);
+    this.rows.copyKey(row, this.#deletes, to);
+  }
+
+  /** @param ranges keys are ranges: the first and the last value. */
+  finish(full: boolean, ranges: boolean): PackedChange {
+    const { addRows, deleteRows, deferredRows, otherRows } = this;
+    const { keyLen, dataLen } = this.rows;
+    const batch = (words: Int32Array<ArrayBuffer>, shape: Shape): ElementBatch => {
+      const bytes = unpadded(words, shape);
+      if (!ranges) return { ...shape, bytes };
+      const keys = Array.from({ length: shape.count }, (_, i) => bytes.subarray(i * keyLen, (i + 1) * keyLen));
+      return rangeElements(keys.map(rangeOfKey), keyLen / 2);
+    };
+    const verdicts = this.verdicts === undefined ? {} : { verdicts: this.#used };
+    const counters = this.columns.counters ? { counters: true } : {};
+    const times = this.columns.timeouts ? { timeouts: true, expirations: true } : {};
+    const adds = { count: addRows.length, keyLen, dataLen, ...verdicts, ...times, ...counters };
+    const deletes = { count: deleteRows.length, keyLen, dataLen: 0 };
+    return {
+      full,
+      adds: adds.count > 0 ? batch(this.#adds, adds) : undefined,
+      deletes: deletes.count > 0 ? batch(this.#deletes, deletes) : undefined,
+      carry: this.#carry?.rows.subarray(0, this.#carry.length),
+      addRows,
+      deleteRows,
+      deferredRows,
+      otherRows,
+    };
+  }
+
+  #number(id: number): number {
+    const known = this.#numbers.get(id);
+    if (known !== undefined || this.verdicts === undefined) return known ?? 0;
+    this.#numbers.set(id, this.#used.length);
+    return this.#used.push(this.verdicts.get(id)) - 1;
+  }
+}
+
+function roomFor(buffer: Int32Array<ArrayBuffer>, length: number): Int32Array<ArrayBuffer> {
+  if (length <= buffer.length) return buffer;
+  const larger = new Int32Array(Math.max(length, buffer.length * 2));
+  larger.set(buffer);
+  return larger;
+}
+
+function unpadded(words: Int32Array<ArrayBuffer>, shape: Shape): Uint8Array {
+  const { count, keyLen, dataLen, counters = false, timeouts = false } = shape;
+  const keyBytes = wordsFor(keyLen) * 4;
+  const dataBytes = wordsFor(dataLen) * 4;
+  const tail = wordsOfColumns({ counters, timeouts }) * 4;
+  const from = keyBytes + dataBytes + tail;
+  const padded = new Uint8Array(words.buffer, words.byteOffset, count * from);
+  const to = keyLen + dataLen + tail;
+  if (to === from) return padded;
+  const bytes = new Uint8Array(count * to);
+  for (let i = 0; i < count; i++) {
+    const record = padded.subarray(i * from, (i + 1) * from);
+    bytes.set(record.subarray(0, keyLen), i * to);
+    bytes.set(record.subarray(keyBytes, keyBytes + dataLen), i * to + keyLen);
+    bytes.set(record.subarray(keyBytes + dataBytes), i * to + keyLen + dataLen);
+  }
+  return bytes;
+}
+
+/** Called with one element: its key at `words[at]`, its data at `data[dataAt]`. The data of a verdict map is the registry's number. */
+export type RecordVisitor = (words: Int32Array, at: number, data: Int32Array, dataAt: number) => void;
+
+/** The word of a record, as `eachRecord` visits it, at which a column begins. -1 if the batch has no such column. */
+export function columnWord(batch: ElementBatch, column: "expiration" | "counter"): number {
+  const { keyLen, dataLen } = batch;
+  const at = batchLayout(batch)[column];
+  return at < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen) + (at - keyLen - dataLen) / 4;
+}
+
+/** Visits every element of a dump except catch-all elements. Returns false if there is one. Yields to the event loop now and then. */
+export async function eachRecord(
+  batch: ElementBatch,
+  numberOf: (verdict: Verdict) => number,
+  visit: RecordVisitor,
+): Promise<boolean> {
+  const { stride, dataAt, flagsAt, words } = wordsOf(batch);
+  const numbers = batch.verdicts?.map(numberOf);
+  const verdict = new Int32Array(1);
+  let complete = true;
+  await inSlices(batch.count, (from, to) => {
+    for (let i = from; i < to; i++) {
+      const at = i * stride;
+      if (flagsAt >= 0 && (words[at + flagsAt] & ElementFlag.catchall) !== 0) complete = false;
+      else if (numbers === undefined) visit(words, at, words, at + dataAt);
+      else {
+        verdict[0] = numbers[words[at + dataAt]];
+        visit(words, at, verdict, 0);
+      }
+    }
+  });
+  return complete;
+}
+
+/** Returns the records as words. Keys or data of 1 or 2 bytes are padded first. */
+function wordsOf(batch: ElementBatch): { words: Int32Array; stride: number; dataAt: number; flagsAt: number } {
+  const { keyLen, dataLen, count } = batch;
+  const layout = batchLayout(batch);
+  if ((keyLen | dataLen) % 4 === 0) {
+    const aligned = batch.bytes.byteOffset % 4 === 0 ? batch.bytes : new Uint8Array(batch.bytes);
+    const words = new Int32Array(aligned.buffer, aligned.byteOffset, aligned.length >>> 2);
+    return { words, stride: layout.stride / 4, dataAt: Math.max(0, layout.data >> 2), flagsAt: layout.flags >> 2 };
+  }
+  const flagsAt = layout.flags < 0 ? -1 : wordsFor(keyLen) + wordsFor(dataLen);
+  // The flags and the columns after them are whole words.
+  const tail = layout.stride - keyLen - dataLen;
+  const stride = wordsFor(keyLen) + wordsFor(dataLen) + tail / 4;
+  const words = new Int32Array(count * stride);
+  const bytes = new Uint8Array(words.buffer);
+  for (let i = 0; i < count; i++) {
+    const record = batch.bytes.subarray(i * layout.stride, (i + 1) * layout.stride);
+    const to = i * stride * 4;
+    bytes.set(record.subarray(0, keyLen), to);
+    if (dataLen > 0) bytes.set(record.subarray(layout.data, layout.data + dataLen), to + wordsFor(keyLen) * 4);
+    bytes.set(record.subarray(layout.stride - tail), to + (wordsFor(keyLen) + wordsFor(dataLen)) * 4);
+  }
+  return { words, stride, dataAt: wordsFor(keyLen), flagsAt };
+}

@@ -1,0 +1,203 @@
+/** The desired chains and sets, and their changes since the last apply. */
+import { counted } from "../../base/counted.js";
+import { isDeepStrictEqual } from "node:util";
+
+import type { TableRef } from "../../netlink/kernel.js";
+import { type ChangeGate, TrackedElements, tracksEnds } from "../elements/tracked-elements.js";
+import type { KernelState } from "./table-dump.js";
+import { TableError } from "./results.js";
+import { TrackedIntervals } from "../elements/tracked-intervals.js";
+import { prepareRule, type DesiredChain } from "../rules/diff.js";
+import { hooksOf } from "../rules/hooks-and-priorities.js";
+import { versionOf } from "../rules/lowered.js";
+import { checkSetSpec, rowShape } from "../rules/schema.js";
+import { checkComment, checkName } from "../rules/names-and-comments.js";
+import type { ChainSpec, FaultyObject, SetSpec } from "../rules/rule.js";
+import { VerdictRegistry } from "../elements/verdict-registry.js";
+
+export interface DirtyNames {
+  readonly chains: Set<string>;
+  readonly sets: Set<string>;
+  /** Chains that elements began to use. */
+  readonly newlyUsed: Set<string>;
+}
+
+export class DesiredState implements ChangeGate {
+  readonly chains = new Map<string, DesiredChain>();
+  readonly sets = new Map<string, TrackedElements>();
+  /** Removed sets that the kernel may still hold. Declaring such a set again restores its observed state. */
+  readonly retired = new Map<string, TrackedElements>();
+  readonly verdicts = new VerdictRegistry();
+  /**
+   * Sets that the next transaction has to check: changed elements, grace periods, or an unknown kernel side. A change of one set must not cost a walk
+   * over all sets, of which there are many if services have affinity.
+   */
+  readonly watched = new Set<string>();
+  #dirty = noNames();
+  #holds = 0;
+
+  /** @param now the clock for timeouts. */
+  constructor(
+    readonly ref: TableRef,
+    readonly now?: () => number,
+  ) {}
+
+  /** Runs the action. The desired state cannot change until it ends. */
+  async hold<T>(action: () => Promise<T>): Promise<T> {
+    this.#holds++;
+    try {
+      return await action();
+    } finally {
+      this.#holds--;
+    }
+  }
+
+  get isHeld(): boolean {
+    return this.#holds > 0;
+  }
+
+  /** Throws TableError "busy" during `hold`. */
+  checkChangeable(): void {
+    if (!this.isHeld) return;
+    const message = `table ${this.ref.table} cannot be changed while apply() or load() runs. Await it first`;
+    throw new TableError("busy", message);
+  }
+
+  readonly setSpec = (name: string): SetSpec | undefined => this.sets.get(name)?.spec;
+
+  chain(spec: ChainSpec): void {
+    this.checkChangeable();
+    const former = this.chains.get(spec.chain);
+    // Nothing to do if the chain is unchanged. But in a table of both IP families, the same words mean other expressions once a set has another key.
+    const { family } = this.ref;
+    if (former !== undefined && versionOf(family) !== undefined && isDeepStrictEqual(former.spec, spec)) return;
+    checkName("chain", spec.chain);
+    checkComment(`chain ${spec.chain}`, spec.comment);
+    if (spec.base !== undefined && !Object.values(hooksOf(family)).includes(spec.base.hook))
+      throw new RangeError(`chain ${spec.chain}: family ${family} has no hook ${spec.base.hook}`);
+    const rules = spec.rules.map((rule, index) => {
+      try {
+        return prepareRule(rule, { family, setSpec: this.setSpec });
+      } catch (error) {
+        throw error instanceof RangeError
+          ? new RangeError(`chain ${spec.chain}, rule ${index}: ${error.message}`, { cause: error })
+          : error;
+      }
+    });
+    this.chains.set(spec.chain, { spec, rules });
+    this.#dirty.chains.add(spec.chain);
+  }
+
+  removeChain(name: string): void {
+    this.checkChangeable();
+    if (this.chains.delete(name)) this.#dirty.chains.add(name);
+  }
+
+  set(spec: SetSpec): TrackedElements {
+    this.checkChangeable();
+    checkSetSpec(spec);
+    const former = this.sets.get(spec.set) ?? this.retired.get(spec.set);
+    this.retired.delete(spec.set);
+    this.#dirty.sets.add(spec.set);
+    this.watched.add(spec.set);
+    if (former !== undefined && sameShape(former.spec, spec)) {
+      former.spec = spec;
+      this.sets.set(spec.set, former);
+      return former;
+    }
+    const Elements = spec.interval === true ? TrackedIntervals : TrackedElements;
+    const elements = new Elements(spec, {
+      verdicts: this.verdicts,
+      onDirty: () => void this.watched.add(spec.set),
+      now: this.now,
+      gate: this,
+    });
+    this.sets.set(spec.set, elements);
+    if (former !== undefined && sameElements(former.spec, spec) && spec.dynamic !== true)
+      former.forEach((key, data) => void elements.put(key, data));
+    former?.clear();
+    return elements;
+  }
+
+  removeSet(name: string): void {
+    this.checkChangeable();
+    const elements = this.sets.get(name);
+    if (elements === undefined) return;
+    elements.clear();
+    this.sets.delete(name);
+    this.retired.set(name, elements);
+    this.#dirty.sets.add(name);
+  }
+
+  /** The kernel now holds the desired state of these chains and of all sets. Forgets everything that is neither desired nor in the kernel. */
+  forget(changed: Iterable<{ readonly name: string }>, { chains, sets }: KernelState): void {
+    for (const { name } of changed) if (!this.chains.has(name) && !chains.has(name)) this.verdicts.forget(name);
+    for (const name of this.retired.keys()) if (!sets.has(name)) this.retired.delete(name);
+  }
+
+  /**
+   * Returns the names that changed since the last call. If the changes do not reach the kernel, `mark` returns them. Throws TableError "invalid", and
+   * takes nothing, if a desired object refers to an undeclared one.
+   */
+  takeDirty(): DirtyNames {
+    const dirty = this.#dirty;
+    for (const chain of this.verdicts.takeNewlyUsed()) dirty.newlyUsed.add(chain);
+    this.#checkReferences(dirty);
+    this.#dirty = noNames();
+    return dirty;
+  }
+
+  /** Marks objects that have changed, or may have: the next transaction checks them. */
+  mark(chains: Iterable<string>, sets: Iterable<string>, newlyUsed: Iterable<string> = []): void {
+    for (const name of chains) this.#dirty.chains.add(name);
+    for (const name of sets) this.#dirty.sets.add(name);
+    for (const name of newlyUsed) this.#dirty.newlyUsed.add(name);
+  }
+
+  get dirtyChains(): ReadonlySet<string> {
+    return this.#dirty.chains;
+  }
+
+  #checkReferences(dirty: DirtyNames): void {
+    const gone = [...dirty.chains, ...dirty.newlyUsed].filter((chain) => !this.chains.has(chain));
+    for (const chain of gone) {
+      const uses = this.verdicts.usesOf(chain);
+      const message = `chain ${chain} is not declared, but ${counted(uses, "desired element refers", "desired elements refer")} to it`;
+      if (uses > 0) throw this.#invalid({ kind: "chain", chain }, message);
+    }
+    const ofAll = gone.length > 0 || [...dirty.sets].some((set) => !this.sets.has(set));
+    for (const name of ofAll ? this.chains.keys() : dirty.chains) {
+      for (const [ruleIndex, { refs }] of this.chains.get(name)?.rules.entries() ?? []) {
+        const chain = refs.chains.find((to) => !this.chains.has(to));
+        const set = refs.sets.find((other) => !this.sets.has(other));
+        if (chain === undefined && set === undefined) continue;
+        const message = `chain ${name}, rule ${ruleIndex}: ${chain ?? set} is not declared`;
+        // The last change is at fault.
+        if (dirty.chains.has(name)) throw this.#invalid({ kind: "rule", chain: name, ruleIndex }, message);
+        if (chain !== undefined) throw this.#invalid({ kind: "chain", chain }, message);
+        if (set !== undefined) throw this.#invalid({ kind: "set", set }, message);
+      }
+    }
+  }
+
+  #invalid(object: Omit<FaultyObject, "errno">, message: string): TableError {
+    return new TableError("invalid", `${this.ref.table}: ${message}`, [{ ...object, errno: "EINVAL", text: message }]);
+  }
+}
+
+function noNames(): DirtyNames {
+  return { chains: new Set(), sets: new Set(), newlyUsed: new Set() };
+}
+
+function sameShape(a: SetSpec, b: SetSpec): boolean {
+  return sameElements(a, b) && tracksEnds(a) === tracksEnds(b);
+}
+
+function sameElements(a: SetSpec, b: SetSpec): boolean {
+  return (
+    isDeepStrictEqual(rowShape(a), rowShape(b)) &&
+    (a.data === "verdict") === (b.data === "verdict") &&
+    (a.interval === true) === (b.interval === true) &&
+    (a.counters === undefined) === (b.counters === undefined)
+  );
+}

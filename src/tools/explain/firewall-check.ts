@@ -1,0 +1,370 @@
+/**
+ * Checks whether other programs' rules drop services' packets. It runs their base chains on the first packet to an
+ * endpoint and on the endpoint's reply. The sender is unknown, so every finding applies to all clients.
+ */
+import { TimeSlice } from "../../base/time-slice.js";
+import { FLOWTABLE_REF } from "../../flowtable/operations.js";
+import { CtKey, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../../netlink/constants.js";
+import type { Expr, RuleInfo, TableRef } from "../../netlink/kernel.js";
+import type { IpFamily } from "../../base/ip.js";
+import { type Bits, masked, withPart } from "./bits.js";
+import type { Branch } from "./branch.js";
+import { OURS } from "./explain-packet.js";
+import { runHook } from "./run-hook.js";
+import type { EndedBy, Final } from "./run-chain.js";
+import type { World } from "./world.js";
+import { bytesOf, type Direction, PacketState, SOURCE, type Transport } from "./packet.js";
+import { type RoutedKernel, Routing } from "./routing.js";
+import { type HookedChain, placeOf, Ruleset } from "./ruleset.js";
+
+/** A service's packet, before and after translation. */
+export interface ServicePacket {
+  readonly family: IpFamily;
+  readonly protocol: Transport;
+  /** "namespace/name". */
+  readonly service: string;
+  /** The address that it is sent to. Absent: a node port at an address of this node. */
+  readonly address?: string;
+  readonly port: number;
+  readonly endpoint: { readonly address: string; readonly port: number };
+}
+
+/** A rule or policy that drops services' packets. */
+export interface Obstacle extends EndedBy {
+  readonly verdict: "drop" | "reject";
+  readonly direction: Direction;
+  /** "namespace/name", in the order of checking. */
+  readonly services: readonly string[];
+}
+
+export interface FirewallCheck {
+  readonly obstacles: readonly Obstacle[];
+  /** Number of services whose packets were checked. */
+  readonly checked: number;
+  readonly services: number;
+  /**
+   * How many of the checked services have a rule that may drop packets, depending on the client or on unknown facts.
+   * `unjudgedRule` is one such rule.
+   */
+  readonly unjudged: number;
+  readonly unjudgedRule?: string;
+  /** Tables that were not read: "ip filter (5000 rules)". */
+  readonly unread: readonly string[];
+}
+
+export interface FirewallOptions {
+  readonly kernel: RoutedKernel;
+  /** "namespace/name" of all services. */
+  readonly services: Iterable<string>;
+  readonly packets: (service: string) => Iterable<ServicePacket>;
+  /** Bits of the mark that our rules may set. */
+  readonly ownMark: number;
+  /** Default 500 ms. */
+  readonly budgetMs?: number;
+}
+
+const BUDGET_MS = 500;
+/** Larger tables are not read, because that would take longer than an answer may. */
+const MOST_RULES = 2000;
+
+const NONE: FirewallCheck = { obstacles: [], checked: 0, services: 0, unjudged: 0, unread: [] };
+
+/**
+ * Checks one packet for each service, endpoint port and endpoint network, until the time budget is spent. Checks
+ * nothing if no other program has base chains. Rejects with KernelError if the ruleset cannot be read.
+ */
+export async function checkFirewalls(options: FirewallOptions): Promise<FirewallCheck> {
+  const { kernel, services, packets, budgetMs = BUDGET_MS } = options;
+  const { tables, unread } = await foreignTables(kernel);
+  if (tables.length === 0) return { ...NONE, unread };
+  const judge = new Judge(options, tables, await seenFields(kernel, tables));
+  const found = new Map<string, { readonly obstacle: Omit<Obstacle, "services">; readonly services: Set<string> }>();
+  const unjudged = new Set<string>();
+  let unjudgedRule: string | undefined;
+  let [checked, all] = [0, 0];
+  const until = performance.now() + budgetMs;
+  const slice = new TimeSlice();
+  for (const service of services) {
+    all++;
+    if (performance.now() >= until) continue;
+    for (const packet of packets(service)) {
+      const { obstacles, unknown } = await judge.of(packet);
+      if (unknown !== undefined) unjudged.add(service);
+      unjudgedRule ??= unknown;
+      for (const obstacle of obstacles) {
+        const key = JSON.stringify(obstacle);
+        const known = found.get(key);
+        if (known === undefined) found.set(key, { obstacle, services: new Set([service]) });
+        else known.services.add(service);
+      }
+      if (slice.spent) await slice.yield();
+    }
+    checked++;
+  }
+  return {
+    obstacles: Array.from(found.values(), (each) => ({ ...each.obstacle, services: [...each.services] })),
+    checked,
+    services: all,
+    unjudged: unjudged.size,
+    unjudgedRule,
+    unread,
+  };
+}
+
+const OWN: readonly string[] = [...OURS, FLOWTABLE_REF.table];
+
+/** Tables of other programs with base chains that such packets pass. */
+async function foreignTables(
+  kernel: RoutedKernel,
+): Promise<{ readonly tables: readonly TableRef[]; readonly unread: string[] }> {
+  const tables: TableRef[] = [];
+  const unread: string[] = [];
+  for (const { family, table, flags } of await kernel.tables()) {
+    const isConcerned = family === "inet" || family === "ip" || family === "ip6";
+    if (!isConcerned || OWN.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
+    const chains = await kernel.chains({ family, table });
+    if (!chains.some(({ base }) => base !== undefined && base.type !== "nat")) continue;
+    // A chain's `use` counts its rules and the references to it.
+    const rules = chains.reduce((sum, { use }) => sum + use, 0);
+    if (rules > MOST_RULES) unread.push(`${family} ${table} (${rules} rules)`);
+    else tables.push({ family, table });
+  }
+  return { tables, unread };
+}
+
+/** Header bits that some rule reads. Packets that are equal in these bits are treated alike. */
+interface SeenFields {
+  readonly network: Uint8Array;
+  readonly transport: Uint8Array;
+  readonly interfaces: boolean;
+  /** Whether some rule sees a packet's original destination, before translation or through its connection. */
+  readonly vip: boolean;
+}
+
+const INTERFACES: readonly number[] = [MetaKey.iifname, MetaKey.oifname];
+/** Equal for all services' connections. */
+const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, CtKey.mark, CtKey.labels];
+
+async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
+  const [network, transport] = [new Uint8Array(40), new Uint8Array(20)];
+  let [interfaces, vip] = [false, false];
+  for (const ref of tables) {
+    for (const { base } of await kernel.chains(ref)) {
+      vip ||= base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat;
+    }
+    for (const { exprs } of await kernel.rules(ref)) {
+      interfaces ||= exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
+      // The addresses and ports of a connection are those in the headers of its first packet.
+      const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
+      vip ||= seesEnds;
+      if (seesEnds || exprs.some(({ type }) => type === "fib")) network.fill(0xff);
+      if (seesEnds) transport.fill(0xff);
+      exprs.forEach((expr, i) => addSeen(expr, exprs[i + 1], network, transport));
+    }
+  }
+  return { network, transport, interfaces, vip };
+}
+
+function addSeen(
+  expr: Expr,
+  next: RuleInfo["exprs"][number] | undefined,
+  network: Uint8Array,
+  transport: Uint8Array,
+): void {
+  if (expr.type !== "payload" || expr.dreg === undefined) return;
+  const into =
+    expr.base === PayloadBase.network ? network : expr.base === PayloadBase.transport ? transport : undefined;
+  if (into === undefined) return;
+  const mask = next?.type === "bitwise" && next.sreg === expr.dreg && next.dreg === expr.dreg ? next.mask : undefined;
+  const end = Math.min(expr.offset + expr.len, into.length);
+  for (let at = expr.offset; at < end; at++) into[at] |= mask?.[at - expr.offset] ?? 0xff;
+}
+
+/** The verdict on one packet and its reply. */
+interface Judgement {
+  readonly obstacles: readonly Omit<Obstacle, "services">[];
+  /** A deciding rule that cannot be evaluated. */
+  readonly unknown?: string;
+}
+
+class Judge {
+  readonly #rulesets: Readonly<Record<IpFamily, Ruleset>>;
+  readonly #routing: Routing;
+  readonly #foreign: ReadonlySet<string>;
+  readonly #seen: SeenFields;
+  readonly #ownMark: number;
+  /** By the header bits that rules read. */
+  readonly #known = new Map<string, Judgement>();
+
+  constructor({ kernel, ownMark }: FirewallOptions, tables: readonly TableRef[], seen: SeenFields) {
+    this.#rulesets = { ip: new Ruleset(kernel, "ip"), ip6: new Ruleset(kernel, "ip6") };
+    this.#routing = new Routing(kernel);
+    this.#foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
+    this.#seen = seen;
+    this.#ownMark = ownMark;
+  }
+
+  async of(packet: ServicePacket): Promise<Judgement> {
+    const { family, endpoint } = packet;
+    const isHere = await this.#routing.hasAddress(endpoint.address);
+    const asks = this.#seen.interfaces && !isHere;
+    const interfaceName = asks ? await this.#routing.interfaceTo(family, endpoint.address) : undefined;
+    const key = this.#keyOf(packet, isHere, interfaceName);
+    let known = this.#known.get(key);
+    if (known === undefined) {
+      const ways = [
+        await this.#request(packet, isHere, interfaceName),
+        await this.#reply(packet, isHere, interfaceName),
+      ];
+      const unknown = ways.find((way) => way.unknown !== undefined)?.unknown;
+      known = { obstacles: ways.flatMap((way) => way.obstacles), unknown };
+      this.#known.set(key, known);
+    }
+    return known;
+  }
+
+  #keyOf(
+    { family, protocol, address, port, endpoint }: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+  ): string {
+    const end = (text: string, number: number): string => {
+      const [at, length] = [SOURCE[family][0], SOURCE[family][1] * 2];
+      const { network, transport } = this.#seen;
+      return `${maskedAddress(text, network.subarray(at, at + length))} ${maskedPort(number, transport)}`;
+    };
+    const vip = this.#seen.vip ? end(address ?? "", port) : "";
+    return `${family} ${protocol} ${isHere} ${interfaceName} ${vip} ${end(endpoint.address, endpoint.port)}`;
+  }
+
+  /** A request from an unknown sender. */
+  async #request(packet: ServicePacket, isHere: boolean, interfaceName: string | undefined): Promise<Judgement> {
+    const { family, protocol, address, port, endpoint } = packet;
+    const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
+    state.transport = withPart(state.transport, 0, CLIENT_PORT);
+    state.outInterface = "";
+    const isEarly = (chain: HookedChain): boolean => placeOf(chain) < Priority.dstnat;
+    const way = new Way(this.#world(family), branchOf(state));
+    await way.through(Hook.prerouting, (chain) => this.#isForeign(chain) && isEarly(chain));
+    way.change((translated) => {
+      translated.track();
+      translated.destination = endpoint.address;
+      translated.destinationPort = endpoint.port;
+      translated.translated = true;
+      translated.mark = {
+        bytes: masked(translated.mark, marksBut(this.#ownMark), undefined).bytes,
+        known: marksBut(this.#ownMark),
+      };
+    });
+    await way.through(Hook.prerouting, (chain) => this.#isForeign(chain) && !isEarly(chain));
+    way.change((routed) => (routed.outInterface = isHere ? "" : interfaceName));
+    for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) {
+      await way.through(hook, (chain) => this.#isForeign(chain));
+    }
+    return way.judgement("original");
+  }
+
+  /**
+   * A reply to an unknown sender. Its translation back is the last thing that the kernel does, so rules see it before
+   * that.
+   */
+  async #reply(
+    { family, protocol, endpoint }: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+  ): Promise<Judgement> {
+    const source = { source: endpoint.address, sourcePort: endpoint.port };
+    const state = new PacketState({ family, protocol, ...source }, "reply");
+    state.transport = withPart(state.transport, 2, CLIENT_PORT);
+    state.translated = true;
+    state.inInterface = isHere ? "" : interfaceName;
+    state.outInterface = isHere ? undefined : "";
+    const way = new Way(this.#world(family), branchOf(state));
+    await way.through(isHere ? Hook.output : Hook.prerouting, (chain) => this.#isForeign(chain));
+    way.change((routed) => (routed.outInterface = undefined));
+    for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) {
+      await way.through(hook, (chain) => this.#isForeign(chain));
+    }
+    return way.judgement("reply");
+  }
+
+  #isForeign({ ref, base }: HookedChain): boolean {
+    return base.type !== "nat" && this.#foreign.has(`${ref.family} ${ref.table}`);
+  }
+
+  #world(family: IpFamily): World {
+    return {
+      ruleset: this.#rulesets[family],
+      isOurs: () => false,
+      addressType: (address) => this.#routing.addressType(address),
+      interfaceTo: (address) => this.#routing.interfaceTo(family, address),
+      draw: 0,
+      onDraw: () => undefined,
+      traced: false,
+    };
+  }
+}
+
+/** @param seen header bits that rules read: first those of the source address, then those of the destination. */
+function maskedAddress(text: string, seen: Uint8Array): string {
+  if (text === "" || seen.every((byte) => byte === 0)) return "";
+  const bytes = bytesOf(text);
+  const masked = bytes.map((byte, i) => byte & ((seen[i] ?? 0) | (seen[i + bytes.length] ?? 0)));
+  return Buffer.from(masked).toString("hex");
+}
+
+/** The bits of a port that some rule reads in the source or the destination port. */
+function maskedPort(port: number, seen: Uint8Array): number {
+  const [source, destination] = [0, 2].map((at) => (seen[at] ?? 0) * 256 + (seen[at + 1] ?? 0));
+  return port & ((source ?? 0) | (destination ?? 0));
+}
+
+/** A client's port: 32768 or higher, where the kernel's own choices begin (net.ipv4.ip_local_port_range). */
+const CLIENT_PORT: Bits = { bytes: Uint8Array.of(0x80, 0), known: Uint8Array.of(0x80, 0) };
+
+/** The mask of all other bits of the mark. */
+function marksBut(bits: number): Uint8Array {
+  return new Uint8Array(Uint32Array.of(~bits).buffer);
+}
+
+function branchOf(state: PacketState): Branch {
+  return { state, steps: [], guesses: new Map(), limited: false };
+}
+
+/** A packet's path through hooks. */
+class Way {
+  readonly #world: World;
+  readonly #finals: Final[] = [];
+  #here: readonly Branch[];
+
+  constructor(world: World, begin: Branch) {
+    this.#world = world;
+    this.#here = [begin];
+  }
+
+  async through(hook: number, isMet: (chain: HookedChain) => boolean): Promise<void> {
+    const { passed, finals } = await runHook(this.#world, hook, this.#here, { skips: (chain) => !isMet(chain) });
+    this.#finals.push(...finals);
+    this.#here = passed;
+  }
+
+  change(change: (state: PacketState) => unknown): void {
+    this.#here = this.#here.map((branch) => {
+      const state = branch.state.clone();
+      change(state);
+      return { ...branch, state };
+    });
+  }
+
+  /** An obstacle is certain only if every branch drops the packet. */
+  judgement(direction: Direction): Judgement {
+    const drops = this.#finals.flatMap(({ by, verdict }) =>
+      verdict === "unknown" ? [] : [{ ...by, verdict, direction }],
+    );
+    const isSure = this.#here.length === 0 && drops.length === this.#finals.length;
+    if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1) };
+    if (this.#finals.length === 0) return { obstacles: [] };
+    const unknown = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0];
+    return { obstacles: [], unknown: unknown?.replace(/'+$/, "") };
+  }
+}

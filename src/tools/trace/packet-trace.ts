@@ -1,0 +1,220 @@
+/**
+ * Traces live packets: our own table marks those that match a filter, and the kernel reports what rules do with them.
+ * Our netlink socket owns the table (NFT_TABLE_F_OWNER), so the table disappears with the socket, however this process
+ * ends.
+ */
+import { release } from "node:os";
+import type { ConntrackTable } from "../../conntrack/table/conntrack-table.js";
+import { KernelError } from "../../netlink/errors.js";
+import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
+import type { NftKernel } from "../../netlink/nft-kernel.js";
+import type { Monitor, TableRef } from "../../netlink/kernel.js";
+import { TraceChain, type TraceFilter, traceOps, traceTable } from "./trace-filter.js";
+import { type FoldedPacket, TraceFold } from "./trace-fold.js";
+import { sameTuple, type TraceTuple } from "./trace-headers.js";
+import { InOrder } from "./in-order.js";
+import { Refusals } from "./refusals.js";
+import { awaitReply } from "./replies.js";
+import type { TracedPacket, TraceTotals } from "./traced-packet.js";
+import { Verdicts } from "./verdicts.js";
+
+export interface TraceHandlers {
+  /** Called in the order in which the packets were first seen. */
+  onPacket(packet: TracedPacket): void;
+  /** The kernel dropped messages. Packets around this time may be missing, or reported as unknown. */
+  onLost(): void;
+  /** Reporting has stopped. No packet is reported afterwards. */
+  onError(error: Error): void;
+}
+
+/** The part of nf_tables that a trace needs. */
+export type TraceKernel = Pick<NftKernel, "portId" | "commit" | "chains" | "rules" | "trace"> & {
+  readonly interfaces: Pick<NetworkInterfaces, "names">;
+};
+
+/** The kernel cannot remove the table with its owner. Nothing was written. */
+export class NoOwnedTables extends Error {
+  override readonly name = "NoOwnedTables";
+}
+
+const SETTLE_MS = 100;
+
+export class PacketTrace {
+  readonly #kernel: TraceKernel;
+  readonly #conntrack: Pick<ConntrackTable, "lookup">;
+  readonly #handlers: TraceHandlers;
+  readonly #verdicts: Verdicts;
+  readonly #table: TableRef;
+  readonly #ended = new AbortController();
+  readonly #telling = new Set<Promise<void>>();
+  readonly #names: Map<number, string>;
+  readonly #fold: TraceFold;
+  readonly #refusals = new Refusals();
+  readonly #inOrder: InOrder<TracedPacket>;
+  #monitor: Monitor | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #losses = 0;
+
+  private constructor(
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
+    names: ReadonlyMap<number, string>,
+    handlers: TraceHandlers,
+  ) {
+    this.#kernel = kernel;
+    this.#table = traceTable(kernel.portId);
+    this.#conntrack = conntrack;
+    this.#handlers = handlers;
+    this.#verdicts = new Verdicts(kernel);
+    this.#names = new Map(names);
+    const loopback = [...names].find(([, name]) => name === "lo")?.[0];
+    this.#inOrder = new InOrder((packet) => handlers.onPacket(packet));
+    this.#fold = new TraceFold({
+      table: this.#table,
+      loopback,
+      onPacket: (packet) => this.#settled(packet),
+      onRefusal: (event) => this.#refusals.add(event, Date.now()),
+    });
+  }
+
+  /**
+   * Packets are reported from the moment that the promise resolves. Closes neither socket; the table disappears with
+   * `stop`, or with the kernel's socket. Rejects with NoOwnedTables before Linux 5.12, and with KernelError.
+   */
+  static async start(
+    kernel: TraceKernel,
+    conntrack: Pick<ConntrackTable, "lookup">,
+    filter: TraceFilter,
+    handlers: TraceHandlers,
+  ): Promise<PacketTrace> {
+    const trace = new PacketTrace(kernel, conntrack, await kernel.interfaces.names(), handlers);
+    await trace.#start(filter);
+    return trace;
+  }
+
+  async #start(filter: TraceFilter): Promise<void> {
+    this.#monitor = await this.#kernel.trace({
+      onEvents: (events) => {
+        const now = Date.now();
+        for (const event of events) this.#fold.add(event, now);
+      },
+      onLost: () => {
+        this.#losses++;
+        this.#fold.lost(Date.now());
+        this.#handlers.onLost();
+      },
+      onError: (error) => this.#handlers.onError(error),
+    });
+    try {
+      await this.#kernel.commit(traceOps(this.#table, filter));
+    } catch (error) {
+      await this.#monitor.close();
+      throw isFlagRefused(error) ? new NoOwnedTables(NO_OWNER) : error;
+    }
+    this.#timer = setInterval(() => this.#fold.settle(Date.now()), SETTLE_MS);
+  }
+
+  /** Removes the table, reports packets in flight with what is known, and resolves when all are reported. */
+  async stop(): Promise<TraceTotals> {
+    clearInterval(this.#timer);
+    const matched = await this.#matched();
+    // Another program may have removed it by having our socket closed.
+    await this.#kernel.commit([{ op: "delete", kind: "table", ...this.#table }]).catch(ignoreAbsent);
+    await this.#monitor?.close();
+    this.#fold.finish();
+    this.#ended.abort();
+    await Promise.all(this.#telling);
+    return { matched, losses: this.#losses };
+  }
+
+  /** Reads the counter before the limit. */
+  async #matched(): Promise<number> {
+    const [first] = await this.#kernel.rules(this.#table, TraceChain.traced).catch(() => []);
+    const counter = first?.exprs.find((expr) => expr.type === "counter");
+    return Number(counter?.packets ?? 0n);
+  }
+
+  #settled(packet: FoldedPacket): void {
+    const telling = this.#tell(packet)
+      .then(
+        (traced) => this.#inOrder.put(packet.number, traced),
+        (error: unknown) => {
+          this.#inOrder.put(packet.number, undefined);
+          // If the sockets were closed meanwhile, the caller has ended the trace.
+          if (!this.#ended.signal.aborted) this.#handlers.onError(error as Error);
+        },
+      )
+      .finally(() => this.#telling.delete(telling));
+    this.#telling.add(telling);
+  }
+
+  async #tell(packet: FoldedPacket): Promise<TracedPacket> {
+    const { at, original, iif, oif, end } = packet;
+    const { family, protocol, ...addressed } = original;
+    const { family: _family, protocol: _protocol, ...last } = packet.last;
+    const arrived = end === "accepted" || end === "delivered";
+    const judged = await this.#verdicts.of(packet);
+    const isAnswerable = arrived || end === "unknown";
+    const answer = isAnswerable
+      ? await awaitReply(this.#conntrack, this.#refusals, packet, this.#ended.signal)
+      : undefined;
+    const entry = answer?.entry;
+    // If the headers that would show the translation were lost, take it from the conntrack entry.
+    const seen = end === "unknown" && entry !== undefined ? answeredBy(entry.reply) : last;
+    const input = await this.#interface(iif);
+    const output = end === "accepted" ? await this.#interface(oif) : undefined;
+    const { reply, refusal } = answer ?? {};
+    return {
+      at,
+      family,
+      protocol,
+      packet: addressed,
+      translated: sameTuple(addressed, seen) ? undefined : seen,
+      masqueraded: addressed.source !== seen.source || addressed.sourcePort !== seen.sourcePort,
+      in: input,
+      out: output,
+      ...judged,
+      reply: arrived ? reply : undefined,
+      refusal: arrived ? refusal : undefined,
+    };
+  }
+
+  /** New pods bring new interfaces, so names are read again for an unknown index. */
+  async #interface(index: number | undefined): Promise<string | undefined> {
+    if (index === undefined) return undefined;
+    if (!this.#names.has(index)) {
+      for (const [each, name] of await this.#kernel.interfaces.names()) this.#names.set(each, name);
+    }
+    return this.#names.get(index) ?? `interface ${index}`;
+  }
+}
+
+/** Returns the packet that the reply's tuple answers. */
+function answeredBy(reply: TraceTuple): TraceTuple {
+  return {
+    source: reply.destination,
+    sourcePort: reply.destinationPort,
+    destination: reply.source,
+    destinationPort: reply.sourcePort,
+  };
+}
+
+const NO_OWNER =
+  `Linux ${release()} cannot remove a table when its owner exits (Linux 5.12 can), so rules of trace could remain. ` +
+  "Instead, add `meta nftrace set 1` to a table of your own, and run `nft monitor trace`";
+
+/**
+ * In the message that creates the table, only the flag can be rejected, because no other program has a table of this
+ * name.
+ */
+function isFlagRefused(error: unknown): boolean {
+  return (
+    error instanceof KernelError &&
+    error.code === "refused" &&
+    error.faults.some(({ op, errno }) => op === 0 && (errno === "EINVAL" || errno === "EOPNOTSUPP"))
+  );
+}
+
+function ignoreAbsent(error: unknown): void {
+  if (!(error instanceof KernelError) || error.faults[0]?.errno !== "ENOENT") throw error;
+}

@@ -1,0 +1,429 @@
+/** How `status` and `services` describe past events. */
+import { expect, test, vi } from "vitest";
+import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
+import { textOf } from "../../../../src/cli/services.js";
+import { rowOf } from "../../../../src/cli/service-row.js";
+import { ServiceBoard } from "../../../../src/daemon/control/service-board.js";
+import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/control/status-board.js";
+import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
+import { statusText } from "../../../../src/cli/status.js";
+import type { Clock } from "../../../../src/table/table-exports.js";
+import { newModel, service, slice } from "../../model/objects.js";
+
+function setUp(
+  health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {},
+  more: Partial<StatusBoardOptions> = {},
+) {
+  const { model } = newModel();
+  let now = 1_000;
+  const board = new StatusBoard({
+    version: "1.2.3",
+    nodeName: "here",
+    families: ["ip"],
+    model,
+    health: {
+      healthy: health.healthy ?? true,
+      pendingMs: () => health.pendingMs ?? 0,
+      nodeIneligibleReason: health.nodeIneligibleReason,
+    },
+    now: () => now,
+    ...more,
+  });
+  const write = (ok = true): void => {
+    const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
+    board.synced({
+      family: "ip",
+      ok,
+      full: false,
+      ms: 1,
+      settled: ok,
+      triggers: [],
+      services: [],
+      ...(ok && { work }),
+    });
+  };
+  const proxier = { model, families: [] };
+  const clock: Clock = { now: () => now };
+  const services = new ServiceBoard({ families: ["ip"], proxier, states: board, clock, counters: "off" });
+  const ask = (...path: readonly string[]): Promise<unknown> | undefined => services.route(["services", ...path]);
+  /** Returns the answer over the socket. */
+  const told = async (...path: readonly string[]): Promise<unknown> => {
+    let text = "";
+    for await (const part of jsonParts(await services.route(path))) text += part;
+    return JSON.parse(text);
+  };
+  const listed = async (...path: readonly string[]): Promise<ServiceList> =>
+    (await told("services", ...path)) as ServiceList;
+  return { model, board, services, write, ask, told, listed, setNow: (ms: number) => (now = ms) };
+}
+
+test("before the first write other firewalls are not called harmless, because services are unknown", async () => {
+  const { board, write } = setUp();
+  expect(statusText(await board.status())).toMatch(
+    /^other firewalls +not checked, because no services are known yet$/m,
+  );
+  write();
+  expect(statusText(await board.status())).toMatch(/^other firewalls +none obstruct services$/m);
+});
+
+test("before the first write everything is pending, and that is a problem", async () => {
+  const { model, board, listed, write } = setUp();
+  model.upsertService(service("web"));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  expect((await listed()).items).toMatchObject([{ name: "web", state: "pending" }]);
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
+    "no IPv4 rules have been written since the start",
+  ]);
+  write();
+  expect((await listed()).items).toMatchObject([{ name: "web", state: "in-force", serving: 1, total: 1 }]);
+  expect(await board.status()).toMatchObject({
+    problems: [],
+    families: [{ family: "ip", inForce: true, services: 1, endpoints: 1 }],
+  });
+});
+
+test("before the first write status reports what the kernel serves from an earlier run; afterwards it no longer asks", async () => {
+  let asked = 0;
+  const kernelEntries = (): Promise<number> => Promise.resolve(++asked);
+  const { board, write } = setUp({}, { kernelEntries });
+  const early = await board.status();
+  expect(early.families).toMatchObject([{ inForce: false, services: 0, kernelEntries: 1 }]);
+  expect(statusText(early)).toMatch(
+    /^IPv4 +not written since the start; the kernel serves 1 VIP or node port of an earlier run$/m,
+  );
+  write();
+  const [family] = (await board.status()).families;
+  expect(family).not.toHaveProperty("kernelEntries");
+  expect(asked).toBe(1);
+});
+
+test("an unreadable kernel is reported as unknown", async () => {
+  const { board } = setUp({}, { kernelEntries: () => Promise.reject(new Error("EPERM")) });
+  expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
+});
+
+test("ignored objects of manifests are counted as well", async () => {
+  const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
+  write();
+  expect(statusText(await board.status())).toMatch(/^ignored +1 object or field cannot be served$/m);
+});
+
+test("one service and one endpoint are written in the singular", async () => {
+  const { model, board, write } = setUp();
+  model.upsertService(service("web"));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  write();
+  expect(statusText(await board.status())).toMatch(/^IPv4 +active: 1 service, 1 endpoint, nothing pending$/m);
+});
+
+test("each state has its reason", async () => {
+  const { model, board, listed, write } = setUp();
+  for (const [i, name] of ["fine", "empty", "refused"].entries())
+    model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));
+  model.upsertService(service("late", { clusterIP: "10.0.0.9", externalIPs: ["10.0.0.1"] }));
+  for (const name of ["fine", "refused", "late"]) model.upsertSlice(slice(`${name}-1`, name, ["10.1.0.1"]));
+  write();
+  board.quarantined({ family: "ip", service: "default/refused", reason: "EINVAL: no" });
+  const states = Object.fromEntries((await listed()).items.map(({ name, state, reason }) => [name, [state, reason]]));
+  expect(states).toMatchObject({
+    fine: ["in-force", undefined],
+    empty: ["rejected", "no endpoint on any node is ready"],
+    refused: ["quarantined", "EINVAL: no"],
+    late: ["shadowed", expect.stringContaining("10.0.0.1") as string],
+  });
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
+    "IPv4 of default/refused is quarantined: EINVAL: no",
+    expect.stringContaining("Service default/late spec.externalIPs"),
+  ]);
+  board.released({ family: "ip", service: "default/refused" });
+  expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
+});
+
+test("endpoints that serve and terminate never count as ready, and the reason says so if no others are left", async () => {
+  const { model, listed, write } = setUp();
+  const draining = { addresses: ["10.1.0.3"], conditions: { ready: false, serving: true, terminating: true } };
+  model.upsertService(service("web", {}));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", draining]));
+  write();
+  expect((await listed()).items).toMatchObject([{ ready: 1, serving: 1, total: 2, state: "in-force" }]);
+  model.upsertSlice(slice("web-1", "web", [draining]));
+  const [item] = (await listed("default", "web")).items;
+  expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "in-force" });
+  expect(rowOf(item, false)).toContain("0/1");
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toContain(
+    "in-force: no endpoint is ready, so new connections go to 1 terminating endpoint that still serves",
+  );
+});
+
+test.each<[string, Parameters<typeof service>[1], string | undefined]>([
+  ["Cluster", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }, undefined],
+  [
+    "external Local",
+    { type: "NodePort", externalTrafficPolicy: "Local", ports: [{ port: 80, nodePort: 30080 }] },
+    "from outside the cluster to node port 30080 are dropped",
+  ],
+  [
+    "external Local with an external IP",
+    {
+      type: "NodePort",
+      externalTrafficPolicy: "Local",
+      externalIPs: ["192.0.2.1"],
+      ports: [{ port: 80, nodePort: 30080 }],
+    },
+    "from outside the cluster to node port 30080 and its external addresses are dropped",
+  ],
+  ["internal Local", { internalTrafficPolicy: "Local" }, "to its ClusterIP are dropped"],
+])(
+  "policy %s without an endpoint on this node: the state and its reason say which packets are dropped",
+  async (_, spec, why) => {
+    const { model, listed, write } = setUp();
+    model.upsertService(service("web", spec));
+    model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+    write();
+    const list = await listed("default", "web");
+    expect(list.items[0]?.state).toBe(why === undefined ? "in-force" : "no-local-endpoint");
+    const text = await textOf(list, "table", true);
+    if (why === undefined) expect(text).not.toContain("dropped");
+    else expect(text).toContain(why);
+    model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
+    expect((await listed()).items).toMatchObject([{ state: "in-force" }]);
+  },
+);
+
+test("a named service has its endpoints and their shares, and an unknown one is missing", async () => {
+  const { model, ask, listed, write } = setUp();
+  model.upsertService(
+    service("web", { externalTrafficPolicy: "Local", type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }),
+  );
+  const draining = {
+    ...{ addresses: ["10.1.0.3"], conditions: { ready: false, serving: false, terminating: true } },
+    ...{ targetRef: { kind: "Pod", name: "web-7d4b-b" }, zone: "b", hints: { forZones: [{ name: "b" }] } },
+  };
+  const local = {
+    ...{ addresses: ["10.1.0.2"], nodeName: "here", zone: "a" },
+    targetRef: { kind: "Pod", namespace: "default", name: "web-7d4b-a" },
+  };
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", local, draining]));
+  write();
+  const [port] = (await listed("default", "web")).items;
+  expect(port).toMatchObject({ serving: 2, total: 3, externalTrafficPolicy: "Local", nodePort: 30_080 });
+  expect(port?.endpoints).toEqual([
+    {
+      ...{ address: "10.1.0.1", port: 8080, local: false, ready: true, serving: true, terminating: false },
+      ...{ node: "n1", clusterShare: 0.5, localShare: 0 },
+    },
+    {
+      ...{ address: "10.1.0.2", port: 8080, local: true, ready: true, serving: true, terminating: false },
+      ...{ pod: "web-7d4b-a", node: "here", zone: "a", clusterShare: 0.5, localShare: 1 },
+    },
+    {
+      ...{ address: "10.1.0.3", port: 8080, local: false, ready: false, serving: false, terminating: true },
+      ...{ pod: "web-7d4b-b", zone: "b", forZones: ["b"], clusterShare: 0, localShare: 0 },
+    },
+  ]);
+  expect(ask("default", "nope")).toBeUndefined();
+  expect(ask("default")).toBeUndefined();
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toContain(
+    "default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     in-force",
+  );
+  expect(text).toContain(`
+  ENDPOINT       POD         NODE  ZONE  HINTS   LOCAL  STATE          SHARE  LOCAL SHARE
+  10.1.0.1:8080  -           n1    -     -       no     ready,serving  50 %   -
+  10.1.0.2:8080  web-7d4b-a  here  a     -       yes    ready,serving  50 %   100 %
+  10.1.0.3:8080  web-7d4b-b  -     b     zone=b  no     terminating    -      -
+`);
+});
+
+test("-o wide lists the endpoints of all services, and open connections of terminating ones", async () => {
+  const { model, told, write } = setUp();
+  for (const [i, name] of ["web", "api"].entries()) {
+    model.upsertService(service(name, { clusterIP: `10.0.0.${i + 1}` }));
+    const ending = { addresses: [`10.1.${i}.2`], conditions: { ready: false, serving: true, terminating: true } };
+    model.upsertSlice(slice(`${name}-1`, name, [`10.1.${i}.1`, ending]));
+  }
+  write();
+  const list = (await told("endpoints")) as ServiceList;
+  const items = list.items.map((item) => ({
+    ...item,
+    endpoints: item.endpoints!.map((endpoint) =>
+      endpoint.terminating ? { ...endpoint, open: 7, halfOpen: 1 } : endpoint,
+    ),
+  }));
+  const lines = (await textOf({ ...list, items }, "wide", true)).split("\n").map((line) => line.split(/\s{2,}/));
+  expect(lines.slice(4, 7)).toEqual([
+    ["SERVICE", "PORT", "ENDPOINT", "NODE", "LOCAL", "STATE", "SHARE", "OPEN", "HALF OPEN"],
+    ["default/api", "80/TCP", "10.1.1.1:8080", "n1", "no", "ready,serving", "100 %", "-", "-"],
+    ["default/api", "80/TCP", "10.1.1.2:8080", "-", "no", "serving,terminating", "-", "7", "1"],
+  ]);
+  expect(lines.at(-2)).toEqual(["2 terminating endpoints with 14 open and 2 half-open connections"]);
+});
+
+test("without a health port /healthz is not mentioned", async () => {
+  expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
+  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have waited too long$/m);
+});
+
+test("an address belongs to its service, or to none", async () => {
+  const { model, services, told, write } = setUp();
+  model.upsertService(service("web", { type: "NodePort", ports: [{ port: 80, nodePort: 30080 }] }));
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
+  write();
+  const web = { items: [{ name: "web", endpoints: [{ address: "10.1.0.1" }] }] };
+  expect(await told("owner", "ip", "TCP", "80", "10.0.0.1")).toMatchObject(web);
+  expect(await told("owner", "ip", "TCP", "30080", "192.0.2.1")).toMatchObject(web);
+  const wrong = [
+    "ip TCP 81 10.0.0.1",
+    "ip UDP 80 10.0.0.1",
+    "ipx TCP 80 10.0.0.1",
+    "ip ICMP 80 10.0.0.1",
+    "ip TCP x",
+    "ip TCP 80 x",
+  ];
+  for (const words of wrong) expect(services.route(["owner", ...words.split(" ")])).toBeUndefined();
+  // The list of services has one format.
+  expect(services.route(["table"])).toBeUndefined();
+});
+
+test("shares follow the weights, and an endpoint whose connections are ending is draining", async () => {
+  const { model, listed, write } = setUp();
+  const annotations = { "nft-proxier.dev/weights": "10.1.0.1:3", "nft-proxier.dev/drain-seconds": "30" };
+  model.upsertService(service("web", {}, { metadata: { annotations } }));
+  const conditions = { ready: false, serving: true, terminating: true };
+  model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", { addresses: ["10.1.0.3"], conditions }]));
+  write();
+  const text = await textOf(await listed("default", "web"), "table", true);
+  expect(text).toMatch(/10\.1\.0\.1:8080 .* ready,serving +75 %/);
+  expect(text).toMatch(/10\.1\.0\.2:8080 .* ready,serving +25 %/);
+  expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
+});
+
+test("status and events show which process changed a table, and how soon that was repaired", async () => {
+  const { board, write, setNow } = setUp();
+  write();
+  setNow(5_000);
+  const report = {
+    cause: "table-deleted",
+    found: [],
+    changes: ["the table deleted"],
+    by: ["nft (pid 7)"],
+    operations: 9,
+  } as const;
+  board.repaired({ family: "ip", ...report, ms: 12.3 });
+  const text = statusText(await board.status(), 65_000);
+  expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; repaired in 12ms/);
+  const { items } = board.events();
+  expect(items).toEqual([
+    { at: 1_000, type: "normal", message: "IPv4 rules active: 0 services, 0 endpoints" },
+    { at: 5_000, type: "warning", message: "nft (pid 7) changed the IPv4 table: the table deleted; repaired in 12ms" },
+  ]);
+});
+
+test("problems are listed first, with what to do", async () => {
+  const { board, write } = setUp({ healthy: false, nodeIneligibleReason: "Node here is being deleted" });
+  write();
+  write(false);
+  board.contended({ by: ["nft-proxier (pid 9)"], hint: "end one of the two" });
+  const { problems } = await board.status();
+  expect(problems.map(({ what }) => what)).toEqual([
+    "the kernel refuses the IPv4 table",
+    "changes have been pending for too long",
+    "nft-proxier (pid 9) keeps changing the tables",
+    "Node here is being deleted",
+  ]);
+  expect(problems.every(({ remedy }) => remedy.length > 0)).toBe(true);
+  expect(statusText(await board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
+  board.uncontended();
+  write();
+  expect((await board.status()).problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
+});
+
+test("the last 300 events are kept", async () => {
+  const { board } = setUp();
+  for (let i = 0; i < 500; i++) board.released({ family: "ip", service: `default/s${i}` });
+  const { items } = (await board.route(["events"])) as EventList;
+  expect(items).toHaveLength(300);
+  expect(items.at(-1)?.message).toContain("s499");
+});
+
+test("a status checks a few services, however many exist", async () => {
+  const { model, board, write } = setUp();
+  for (let i = 0; i < 10_000; i++) {
+    model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}` }));
+  }
+  write();
+  let walked = 0;
+  const services = model.services.bind(model);
+  model.services = function* () {
+    for (const name of services()) {
+      walked++;
+      yield name;
+    }
+  };
+  const views = vi.spyOn(model, "views");
+  const described = vi.spyOn(model, "eachViewWithCandidates");
+  expect(await board.status()).toMatchObject({ problems: [], families: [{ services: 10_000 }] });
+  expect(walked).toBeLessThan(200);
+  expect(views.mock.calls.length).toBeLessThan(200);
+  expect(described).not.toHaveBeenCalled();
+});
+
+test("parts of the daemon are asked for each status, and the event loop stays responsive among many problems", async () => {
+  const { model, board, write } = setUp();
+  write();
+  for (let i = 0; i < 4000; i++) {
+    const externalIPs = [`192.0.${i >> 9}.${(i >> 1) & 255}`];
+    model.upsertService(service(`s${i}`, { clusterIP: `10.1.${i >> 8}.${i & 255}`, externalIPs }));
+  }
+  let broken = true;
+  board.ask(() => (broken ? [{ what: "a part is broken", remedy: "mend it" }] : []));
+  let turns = 0;
+  const watch = setInterval(() => turns++);
+  const { problems } = await board.status();
+  clearInterval(watch);
+  expect(turns).toBeGreaterThan(0);
+  expect(problems).toHaveLength(12);
+  expect(problems[0]).toEqual({ what: "a part is broken", remedy: "mend it" });
+  expect(problems.at(-1)?.what).toMatch(/^\d+ more fields are ignored$/);
+  broken = false;
+  expect((await board.status()).problems).toHaveLength(11);
+});
+
+test("other processes' changes are a problem for a minute", async () => {
+  const { board, write, setNow } = setUp();
+  write();
+  setNow(10_000);
+  board.eventsLost("events were lost");
+  board.repaired({
+    family: "ip",
+    cause: "changed",
+    found: [],
+    changes: ["chain services deleted"],
+    by: [],
+    operations: 1,
+    ms: 7,
+  });
+  setNow(69_000);
+  expect((await board.status()).problems.map(({ what }) => what)).toEqual([
+    "another process changed the IPv4 table 59s ago: chain services deleted; repaired in 7ms",
+    expect.stringMatching(/^events were lost 59s ago/) as string,
+  ]);
+  setNow(70_001);
+  expect((await board.status()).problems).toEqual([]);
+});
+
+test("node ports without any address are a problem, and otherwise their addresses are shown", async () => {
+  const { board, write } = setUp();
+  write();
+  board.nodePortAddresses("ip", ["192.0.2.1"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
+  board.nodePortAddresses("ip", ["192.0.2.1"], ["127.0.0.0/8"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, 192\.0\.2\.1$/m);
+  board.nodePortAddresses("ip", "all", ["127.0.0.0/8"]);
+  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, every other local address$/m);
+  board.nodePortAddresses("ip", [], ["127.0.0.0/8"]);
+  expect((await board.status()).problems).toEqual([]);
+  board.nodePortAddresses("ip", []);
+  expect((await board.status()).problems[0]?.what).toMatch(/^node ports are not reachable on any IPv4 address/);
+});

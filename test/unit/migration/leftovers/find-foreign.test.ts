@@ -1,0 +1,133 @@
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { LegacyTables } from "../../../../src/netlink/legacy-tables.js";
+import { findForeignLeftovers } from "../../../../src/migration/leftovers/find-foreign.js";
+import { isOwnChain, savePattern } from "../../../../src/migration/leftovers/iptables-names.js";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
+  await mkdir(join(root, "proc/net"), { recursive: true });
+});
+afterEach(async () => {
+  await rm(root, { recursive: true, force: true });
+});
+
+const proc = (name: string, text: string): Promise<void> => writeFile(join(root, "proc/net", name), text);
+
+const DEV = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 1000 10 0 0 0 0 0 0 1000 10 0 0 0 0 0 0
+  eth0: 1000 10 0 0 0 0 0 0 1000 10 0 0 0 0 0 0
+`;
+const IP_VS = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr
+  -> C000020A:192B      Masq    1      0          0
+UDP  0A60000A:0035 rr
+TCP  [fd00:0010:0096:0000:0000:0000:0000:0001]:01BB rr
+`;
+
+const holding = (all: Readonly<Record<string, string[]>>): Pick<LegacyTables, "chains"> => ({
+  chains: (family, table) => Promise.resolve(all[`${family} ${table}`] ?? []),
+});
+
+describe("leftovers that nf_tables does not see", () => {
+  it("do not exist on a node with nf_tables only", async () => {
+    await proc("dev", DEV);
+    expect(await findForeignLeftovers({ root })).toEqual([]);
+    expect(await findForeignLeftovers({ root: join(root, "nowhere") })).toEqual([]);
+  });
+
+  it("are kube-proxy's chains in the older iptables, reported with the command that removes them", async () => {
+    await proc("ip_tables_names", "nat\nfilter\nmangle\nraw\n");
+    const nat = ["DOCKER", "KUBE-SERVICES", "KUBE-SVC-AAAA", "KUBE-SEP-BBBB", "KUBE-MARK-DROP"];
+    const legacy = holding({ "ip nat": nat, "ip filter": ["KUBE-FORWARD", "KUBE-FIREWALL"] });
+    const found = await findForeignLeftovers({ root, legacy });
+    expect(found).toMatchObject([
+      { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES and 2 more chains; ip filter: KUBE-FORWARD" },
+    ]);
+    const one = (table: string): string =>
+      `iptables-legacy-save -t ${table} \\| grep -vE '[^']*' \\| iptables-legacy-restore`;
+    expect(found[0].command).toMatch(new RegExp(`^${one("nat")} && ${one("filter")}$`));
+  });
+
+  it("are looked for in both families", async () => {
+    await proc("ip6_tables_names", "mangle\n");
+    const legacy = holding({ "ip6 mangle": ["KUBE-PROXY-CANARY"], "ip mangle": ["KUBE-PROXY-CANARY"] });
+    const found = await findForeignLeftovers({ root, legacy });
+    expect(found).toMatchObject([{ seen: "ip6 mangle: KUBE-PROXY-CANARY" }]);
+    expect(found[0].command).toContain("ip6tables-legacy-restore");
+  });
+
+  it("do not include other programs' chains", async () => {
+    await proc("ip_tables_names", "nat\nraw\n");
+    const legacy = holding({ "ip nat": ["DOCKER", "KUBE-MARK-DROP"], "ip raw": ["KUBE-SERVICES"] });
+    expect(await findForeignLeftovers({ root, legacy })).toEqual([]);
+  });
+
+  it("may be in an unreadable table, which is named", async () => {
+    await proc("ip_tables_names", "nat\n");
+    expect(await findForeignLeftovers({ root })).toMatchObject([
+      { seen: expect.stringMatching(/^ip nat: .*its chains were not read/) as string },
+    ]);
+    const legacy = { chains: () => Promise.reject(new Error("EPERM")) };
+    expect(await findForeignLeftovers({ root, legacy })).toMatchObject([
+      { seen: "ip nat: the table exists, but its chains cannot be read (EPERM)" },
+    ]);
+  });
+
+  it.each([
+    { files: { ip_vs: IP_VS }, seen: "3 virtual services", command: "ipvsadm --clear" },
+    { files: { dev: `${DEV}kube-ipvs0: 0 0 0\n` }, seen: "interface kube-ipvs0", command: "ip link delete kube-ipvs0" },
+    {
+      files: { dev: `${DEV}kube-ipvs0: 0 0 0\n`, ip_vs: IP_VS },
+      seen: "interface kube-ipvs0, 3 virtual services",
+      command: "ipvsadm --clear && ip link delete kube-ipvs0",
+    },
+  ])("IPVS' leftovers are reported: $seen", async ({ files, seen, command }) => {
+    for (const [name, text] of Object.entries(files)) if (text !== undefined) await proc(name, text);
+    expect(await findForeignLeftovers({ root })).toEqual([{ kind: "ipvs", seen, command }]);
+  });
+
+  it("do not include IPVS without services", async () => {
+    await proc("ip_vs", IP_VS.split("\n").slice(0, 3).join("\n"));
+    await proc("dev", `${DEV}kube-ipvs01: 0 0 0\n`);
+    expect(await findForeignLeftovers({ root })).toEqual([]);
+  });
+});
+
+describe("the pattern for the lines of iptables-save", () => {
+  it.each([
+    ["nat", ":KUBE-SERVICES - [0:0]", true],
+    ["nat", ":KUBE-SVC-TCOU7JCQXEZGVUNU - [0:0]", true],
+    ["nat", ":KUBE-XLB-TCOU7JCQXEZGVUNU - [0:0]", true],
+    ["nat", '-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES', true],
+    ["nat", "-A KUBE-SVC-TCOU7JCQXEZGVUNU ! -s 10.244.0.0/16 -d 10.96.0.10/32 -p udp -j KUBE-MARK-MASQ", true],
+    ["nat", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000", true],
+    ["mangle", ":KUBE-PROXY-CANARY - [0:0]", true],
+    ["nat", ":MY-KUBE-SERVICES - [0:0]", false],
+    ["nat", ":KUBE-FIREWALL - [0:0]", true],
+    ["filter", ":KUBE-FIREWALL - [0:0]", false],
+    ["filter", "-A INPUT -j KUBE-FIREWALL", false],
+    ["nat", ":KUBE-MARK-DROP - [0:0]", false],
+    ["mangle", ":KUBE-IPTABLES-HINT - [0:0]", false],
+    ["nat", ":KUBE-KUBELET-CANARY - [0:0]", false],
+    ["nat", ":KUBE-ROUTER-SERVICES - [0:0]", false],
+    ["nat", ":PREROUTING ACCEPT [0:0]", false],
+    ["filter", "COMMIT", false],
+  ] as const)("%s %s: %s", (table, line, found) => {
+    expect(new RegExp(savePattern(table)).test(line)).toBe(found);
+  });
+
+  it("it matches kube-proxy's objects, and nothing else", () => {
+    const pattern = new RegExp(savePattern("nat"));
+    for (const chain of ["KUBE-NODEPORTS", "KUBE-EXT-A", "KUBE-FW-A", "KUBE-SVL-A", "KUBE-SEP-A", "KUBE-POSTROUTING"]) {
+      expect(isOwnChain("nat", chain)).toBe(true);
+      expect(pattern.test(`:${chain} - [0:0]`)).toBe(true);
+    }
+  });
+});
