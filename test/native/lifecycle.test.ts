@@ -85,7 +85,7 @@ test("the addon's own handles cannot be confused with one another, or used after
   expect(() => addon.prepareBatch(connection as never, 1)).toThrow("expected a batch");
   expect(() => addon.closeMonitor({} as never)).toThrow("expected a monitor");
   expect(() => addon.commit(connection, batch)).toThrow("not prepared");
-  expect(addon.prepareBatch(batch, 1)).toBe(true);
+  expect(addon.prepareBatch(batch, 1000)).toBe(true);
   await addon.commit(connection, batch);
   expect(() => addon.commit(connection, batch)).toThrow("already committed");
   addon.close(connection);
