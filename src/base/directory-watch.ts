@@ -62,7 +62,7 @@ interface Watched {
   watch: number | undefined;
 }
 
-export interface DirectoryWatchOptions {
+interface DirectoryWatchOptions {
   readonly directory: string;
   readonly inotify: OpenInotify;
   /** Called with a file that may have changed, or with undefined if any of them may have. */

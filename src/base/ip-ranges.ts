@@ -7,7 +7,7 @@ export interface Range {
   readonly to: bigint;
 }
 
-export interface Network extends Range {
+interface Network extends Range {
   readonly version: 4 | 6;
 }
 

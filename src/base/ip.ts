@@ -16,7 +16,7 @@ export function familyOf(canonical: string): IpFamily {
 }
 
 /** True for a dotted quad that is already canonical: the common case, decided without allocating. */
-export function isCanonicalV4(text: string): boolean {
+function isCanonicalV4(text: string): boolean {
   let octet = 0;
   let digits = 0;
   let dots = 0;

@@ -11,7 +11,7 @@ export const LOG_LEVELS = ["trace", "debug", "info", "warn", "error"] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** "": text on a terminal, otherwise JSON. */
-export type LogFormat = "" | "text" | "json";
+type LogFormat = "" | "text" | "json";
 
 /** klog's verbosity for each level below warning. */
 const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, verbose: 2, debug: 4, trace: 6 };

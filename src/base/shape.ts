@@ -4,7 +4,7 @@
  */
 import { closest } from "./closest.js";
 
-export interface Problem {
+interface Problem {
   /** "chain input, rule 0, statement 1, direction" */
   readonly path: string;
   /** "one of source, destination" */

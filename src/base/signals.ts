@@ -6,7 +6,7 @@
 import { constants } from "node:os";
 
 export type EndSignal = "SIGTERM" | "SIGINT";
-export type NoticeSignal = "SIGHUP" | "SIGUSR1" | "SIGUSR2";
+type NoticeSignal = "SIGHUP" | "SIGUSR1" | "SIGUSR2";
 
 type Handler<Signal> = (signal: Signal) => void;
 

@@ -23,7 +23,7 @@ function isGiven(flags: FlagValues, name: string): boolean {
 }
 
 /** A configuration file on the command line, to read now and after changes. */
-export interface ConfigFile {
+interface ConfigFile {
   readonly path: string;
   /** The command line's additions. */
   readonly overrides: Overrides;

@@ -20,7 +20,7 @@ export async function servicesByKernel(
   return kernelServicesText(list, output, headers);
 }
 
-export async function kernelServicesText(
+async function kernelServicesText(
   list: KernelServiceList,
   format: ServicesOptions["output"],
   headers: boolean,

@@ -1,7 +1,7 @@
 import type { LogLevel } from "../base/logger.js";
 
 /** Options of commands that read manifests. */
-export interface CommonOptions {
+interface CommonOptions {
   readonly manifests: string;
   readonly config?: string;
   readonly logLevel: LogLevel;

@@ -29,7 +29,7 @@ const NOT_INSPECTED = 2;
 export type PreflightFormat = "text" | "json" | "yaml";
 
 /** Options in addition to kube-proxy's flags. */
-export interface PreflightCommandOptions {
+interface PreflightCommandOptions {
   /** Default "text". */
   readonly output?: PreflightFormat;
   /** Directory of manifests to check. Default: check the objects of the configuration's API server. */

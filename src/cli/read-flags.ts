@@ -6,7 +6,7 @@ import { parseDuration } from "../config/duration.js";
 export class BadValue extends Error {}
 
 /** One `pattern=level` of --vmodule, in the form of KubeProxyConfiguration. */
-export interface ModuleLevel {
+interface ModuleLevel {
   readonly filePattern: string;
   readonly verbosity: number;
 }

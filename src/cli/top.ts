@@ -18,7 +18,7 @@ const ENDING = new Set([0x71, 0x51, 0x03]);
 const FRAME = 4;
 
 /** One service port, or one endpoint. */
-export interface TopRow {
+interface TopRow {
   readonly cells: readonly string[];
   readonly connections: number;
   /** From the daemon. Undefined if it has no recent earlier counts. */

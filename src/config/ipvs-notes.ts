@@ -6,7 +6,7 @@ import type { ConfigInput } from "./schema.js";
 export type FieldNames = (path: string) => string;
 
 /** The `ipvs` section as written. */
-export type IpvsSection = NonNullable<ConfigInput["ipvs"]>;
+type IpvsSection = NonNullable<ConfigInput["ipvs"]>;
 
 const UNAWARE = "the kernel selects an endpoint without knowing its number of connections";
 const SAME_CLIENT = "the Service annotation `nft-proxier.dev/balance: consistent`";

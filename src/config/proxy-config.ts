@@ -1,6 +1,6 @@
 /** KubeProxyConfiguration as the program uses it: parsed, checked, with defaults, frozen. */
 
-export type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
+type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
 export interface ProxyConfig {
   readonly featureGates: Readonly<Record<string, boolean>>;

@@ -9,7 +9,7 @@ const INT32_MAX = 2 ** 31 - 1;
 
 export const string = z.string("must be a string");
 export const boolean = z.boolean("must be true or false");
-export const integer = z
+const integer = z
   .int("must be a whole number")
   .min(-INT32_MAX - 1, "is too small")
   .max(INT32_MAX, "is too large");

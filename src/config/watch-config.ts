@@ -13,7 +13,7 @@ import { ConfigError } from "./proxy-config.js";
  */
 const SETTLE_MS = 100;
 
-export interface ConfigWatchOptions {
+interface ConfigWatchOptions {
   readonly path: string;
   readonly inotify: OpenInotify;
   /** The content in use. */

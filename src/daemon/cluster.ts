@@ -26,7 +26,7 @@ export interface Cluster {
   close(): Promise<void>;
 }
 
-export interface ClusterOptions {
+interface ClusterOptions {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly metrics: Metrics;

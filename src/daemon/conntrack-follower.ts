@@ -7,14 +7,14 @@ import type { Logger } from "../base/logger.js";
 import type { Metrics } from "../observe/metrics.js";
 import type { Proxier } from "../proxier/proxier.js";
 
-export interface ConntrackOptions {
+interface ConntrackOptions {
   /** Created with `trackRemovals`. */
   readonly proxier: Proxier;
   readonly families: readonly IpFamily[];
   readonly log: Logger;
 }
 
-export interface FollowOptions extends ConntrackOptions {
+interface FollowOptions extends ConntrackOptions {
   readonly metrics: Metrics;
   /** Default "adaptive". */
   readonly gcInterval?: GcInterval;

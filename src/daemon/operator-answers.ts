@@ -27,7 +27,7 @@ import type { ServiceCIDRCheck } from "./service-cidr-check.js";
 import { StatusLog } from "./status-log.js";
 
 /** The parts that answers are about. */
-export interface AnsweredParts {
+interface AnsweredParts {
   readonly proxier: Proxier;
   /** Undefined if objects come from manifests. */
   readonly cluster: Cluster | undefined;

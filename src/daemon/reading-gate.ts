@@ -19,13 +19,13 @@ const SETTLE_MS = 500;
 const CHECK_MS = 1000;
 
 /** Manifests, and what the model understood of them. */
-export interface Reading {
+interface Reading {
   readonly source: Pick<ManifestSource, "gaps" | "problems">;
   readonly model: Pick<ServiceModel, "problems" | "lostClaims">;
 }
 
 /** The incomplete parts of a reading, for the log. */
-export interface Shortfall {
+interface Shortfall {
   /** Files with parts that cannot be read. */
   readonly files?: readonly string[];
   /** Objects with parts that cannot be served: "Service default/web: spec.clusterIP". */
@@ -68,7 +68,7 @@ export async function isTableActive(kernel: Pick<Kernel, "tables">, families: re
   return tables.flat().some(({ table }) => table === TABLE_NAME);
 }
 
-export interface ReadingGateOptions {
+interface ReadingGateOptions {
   readonly reading: Reading;
   /** Whether an active table exists that an incomplete reading must not change. */
   readonly mustBeComplete: boolean;

@@ -13,7 +13,7 @@ import { ServiceHealth } from "../observe/service-health.js";
 import type { ProxierObserver } from "../proxier/observer.js";
 import type { Clock } from "../table/table-exports.js";
 
-export interface ObservationOptions {
+interface ObservationOptions {
   readonly config: ProxyConfig;
   readonly families: readonly IpFamily[];
   /** The Node that the API server must have. Undefined if there is no API server. */
@@ -39,7 +39,7 @@ export class Observation {
   }
 }
 
-export interface ServerOptions {
+interface ServerOptions {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly events: EventRecorder;

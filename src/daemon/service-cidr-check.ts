@@ -16,7 +16,7 @@ const RECHECK_MS = 60_000;
 /** Maximum number of overlaps to name. */
 const MOST_NAMED = 10;
 
-export interface ServiceCIDRCheckOptions {
+interface ServiceCIDRCheckOptions {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly families: readonly IpFamily[];

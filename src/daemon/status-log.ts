@@ -6,7 +6,7 @@ import type { ProxyHealth } from "../observe/proxy-health.js";
 import type { Logger } from "../base/logger.js";
 import type { ProxierObserver, QuarantineReport, SyncReport } from "../proxier/observer.js";
 
-export interface StatusLogOptions {
+interface StatusLogOptions {
   readonly log: Logger;
   readonly version: string;
   /** The served families. */

@@ -24,7 +24,7 @@ const RETRY_MS = 100;
 const NOTHING_WRITTEN = "nothing written; manifests incomplete, keeping the active tables";
 const HINT = "correct the named files and objects, or use `--allow-incomplete`";
 
-export type OnceOptions = Pick<
+type OnceOptions = Pick<
   DaemonOptions,
   "config" | "nodeName" | "kernel" | "families" | "clock" | "log" | "ownTable" | "allowIncomplete" | "serviceCounters"
 > & {

@@ -13,7 +13,7 @@ import { isKernelAtLeast } from "../node/kernel-release.js";
 import { isMeant } from "./interfaces.js";
 import { addDevices, createTable, deleteTable, FLOWTABLE_REF, OFFLOAD_CHAIN } from "./operations.js";
 
-export type FlowtableKernel = Pick<Kernel, "commit" | "tables" | "rules">;
+type FlowtableKernel = Pick<Kernel, "commit" | "tables" | "rules">;
 
 export interface FlowtableOptions {
   readonly kernel: FlowtableKernel;

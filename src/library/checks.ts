@@ -36,7 +36,7 @@ const STATEMENTS = {
 };
 const STATEMENT = 'a statement, with "match" or "action"';
 /** One match or one action. */
-export const statement: Shape<unknown> = {
+const statement: Shape<unknown> = {
   expected: STATEMENT,
   find(path, given) {
     if (!isObject(given) || !("match" in given || "action" in given))
@@ -69,7 +69,7 @@ function numberOrName(
 }
 
 /** The hook that calls a chain, in tables of this family. */
-export function baseChain(family: Family): Shape<unknown> {
+function baseChain(family: Family): Shape<unknown> {
   const hooks = hooksOf(family);
   const isHook = (given: unknown): boolean => Object.values(hooks).some((number) => number === given);
   return record(

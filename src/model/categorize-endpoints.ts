@@ -21,7 +21,7 @@ export interface NodeContext {
 }
 
 /** The lists that are used. An unused list stays empty. */
-export interface NeededLists {
+interface NeededLists {
   /** For policy Cluster, and for pods and the node with an external policy Local. */
   readonly cluster: boolean;
   /** For policy Local. */

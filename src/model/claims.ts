@@ -13,7 +13,7 @@ import type { IpFamily } from "../base/ip.js";
 import type { Protocol } from "../base/protocols.js";
 
 /** Why a service does not have an address that it claims. */
-export type LossReason = "first" | "name" | "endpoints";
+type LossReason = "first" | "name" | "endpoints";
 
 /** A claim of a service whose address another service has. */
 export interface Loss {
@@ -33,7 +33,7 @@ export interface Passed {
   readonly reason: "withdrawn" | "endpoints" | "first";
 }
 
-export interface ClaimsOptions {
+interface ClaimsOptions {
   /** Called for every service that may have won or lost an address because of a change. */
   affected(service: string): void;
   /** Whether a service port has a usable endpoint on any node, so that all nodes decide the same. */

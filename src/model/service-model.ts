@@ -53,7 +53,7 @@ export interface ServiceModelOptions {
 }
 
 /** Changes since the last call of `takeDirty`. */
-export interface Dirty {
+interface Dirty {
   /** "namespace/name" without duplicates: every service whose views may differ, including deleted ones. */
   readonly services: readonly string[];
   readonly serviceCIDRs: boolean;

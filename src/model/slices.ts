@@ -39,7 +39,7 @@ const indices = new WeakMap<readonly SliceRecord[], Map<string, Map<string, Slic
 const NO_PLACES: readonly SlicePlace[] = Object.freeze([]);
 
 /** Places of the ports with this name and protocol in the slices, in order. */
-export function placesOf(
+function placesOf(
   slices: readonly SliceRecord[],
   family: IpFamily,
   portName: string,

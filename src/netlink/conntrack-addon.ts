@@ -8,7 +8,7 @@ import type { NativeMonitor, NativeOpenOptions } from "./nft-addon.js";
 export interface NativeConntrack {
   readonly brand: "conntrack table";
 }
-export interface NativeConntrackDump {
+interface NativeConntrackDump {
   readonly brand: "conntrack dump";
 }
 
@@ -40,18 +40,18 @@ export interface NativePrefilter {
   readonly endpoints: Uint8Array;
 }
 
-export interface NativeDeletion {
+interface NativeDeletion {
   readonly deleted: number;
   readonly absent: number;
   readonly interrupted: boolean;
 }
 
-export interface NativeListDeletion extends NativeDeletion {
+interface NativeListDeletion extends NativeDeletion {
   /** Indices of the keys without an entry. */
   readonly absentAt: Uint32Array;
 }
 
-export interface NativeCounts {
+interface NativeCounts {
   readonly found: number;
   readonly invalid: number;
   readonly insert: number;
@@ -61,7 +61,7 @@ export interface NativeCounts {
   readonly error: number;
 }
 
-export interface NativeChange {
+interface NativeChange {
   readonly timeout?: number;
   readonly mark?: number;
   readonly markMask?: number;

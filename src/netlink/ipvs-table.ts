@@ -29,7 +29,7 @@ const CTRL_ATTR_FAMILY_NAME = 2;
 const GENL_HEADER = 4;
 
 /** linux/ip_vs.h */
-export const IPVS_GENL_VERSION = 1;
+const IPVS_GENL_VERSION = 1;
 export const IpvsCommand = {
   newService: 1,
   deleteService: 3,

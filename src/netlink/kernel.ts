@@ -20,10 +20,10 @@ export type Verdict =
   | { readonly verdict: "jump" | "goto"; readonly chain: string };
 
 /** Data of an immediate: bytes for a value register, or a verdict for register 0. */
-export type RegisterData = Uint8Array | Verdict;
+type RegisterData = Uint8Array | Verdict;
 
 /** An attribute that the codec does not know. It is kept, so that a read is lossless and shows drift. */
-export interface UnknownAttribute {
+interface UnknownAttribute {
   /** Attribute type as in the message, NLA_F_NESTED and NLA_F_NET_BYTEORDER bits included. */
   readonly type: number;
   readonly bytes: Uint8Array;
@@ -219,7 +219,7 @@ export interface BaseChain {
 }
 
 /** The parts of an element that its packed record cannot hold. */
-export interface ElementExtra {
+interface ElementExtra {
   /** Index of the element's record. */
   readonly record: number;
   /** Name of the stateful object that a map's element refers to (a named counter, quota or limit). */

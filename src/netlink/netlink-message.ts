@@ -80,7 +80,7 @@ export function nest(type: number, attributes: readonly Uint8Array[]): Uint8Arra
   return attribute(type | NESTED, joined(attributes));
 }
 
-export interface Request {
+interface Request {
   /** nlmsg_type. */
   readonly type: number;
   /** A combination of `RequestFlag`. `request` is added. */

@@ -40,7 +40,7 @@ export interface NativeOpenOptions {
   readonly receiveBufferBytes?: number;
 }
 
-export interface NativeMonitorOptions {
+interface NativeMonitorOptions {
   readonly tables?: readonly TableRef[];
   /** Skip changes committed from this port. */
   readonly skipPort?: number;

@@ -12,7 +12,7 @@ import { familyOf, type IpFamily, parseAddress } from "../base/ip.js";
 import { isUnspecified, localDetector, type NodeFacts } from "./node-facts.js";
 
 /** Errors that end the program, or keep it from starting, with exit code 1 and the message. */
-export type NodeErrorCode =
+type NodeErrorCode =
   /** The kernel lacks the family of the node's first address. */
   | "primary-family"
   /** Single stack, detectLocalMode ClusterCIDR, and clusterCIDR only has the other family. */

@@ -25,7 +25,7 @@ const ADDRESSES_MS = 30_000;
 /** Further time for it to be given podCIDRs, ms. */
 const POD_CIDRS_MS = 5 * 60_000;
 
-export interface NodeGateOptions {
+interface NodeGateOptions {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly kernel: KernelFamilies;

@@ -12,7 +12,7 @@ import { CtKey, Hook, Priority } from "../netlink/constants.js";
 import type { Kernel } from "../netlink/kernel.js";
 import { type DesiredNumber, type KernelFiles, readNumber, setNumber } from "./kernel-number.js";
 
-export interface SystemSettingsOptions {
+interface SystemSettingsOptions {
   readonly log: Logger;
   /** Directory that contains /proc and /sys; default "/". */
   readonly root?: string;

@@ -17,7 +17,7 @@ export interface Weights {
 }
 
 export const BALANCE_KEYS = ["source-ip", "source-ip-port"] as const;
-export type BalanceKey = (typeof BALANCE_KEYS)[number];
+type BalanceKey = (typeof BALANCE_KEYS)[number];
 
 /** Permitted numbers of slots of a list. Each slot is an element of the kernel's map, for each VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;

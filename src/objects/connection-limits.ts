@@ -18,7 +18,7 @@ export interface Rate {
 }
 
 export const LIMIT_ACTIONS = ["reject", "drop"] as const;
-export type LimitAction = (typeof LIMIT_ACTIONS)[number];
+type LimitAction = (typeof LIMIT_ACTIONS)[number];
 export const RATE_UNITS = ["second", "minute", "hour"] as const;
 /** A larger value is as good as no limit. */
 export const MAX_LIMIT = 1_000_000;

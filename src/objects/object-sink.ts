@@ -2,7 +2,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import type { ModelObject } from "./records.js";
 
 /** A Node, not decoded, because few parts read it. Each of them must check the fields that it reads. */
-export interface NodeObject {
+interface NodeObject {
   readonly kind: "Node";
   readonly name: string;
   readonly object: V1Node;

@@ -108,7 +108,7 @@ interface Decoded<Kind extends string, ObjectRecord> {
   readonly refused?: ReadonlySet<string>;
 }
 
-export type ServiceObject = Decoded<"Service", ServiceRecord>;
+type ServiceObject = Decoded<"Service", ServiceRecord>;
 
 export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
   /** Whether its family is one of the two, and it belongs to a service. kube-proxy skips other slices before it counts. */
@@ -121,7 +121,7 @@ export interface SliceObject extends Decoded<"EndpointSlice", SliceRecord> {
 }
 
 /** The record contains its networks. */
-export type ServiceCIDRObject = Decoded<"ServiceCIDR", readonly Prefix[]>;
+type ServiceCIDRObject = Decoded<"ServiceCIDR", readonly Prefix[]>;
 
 export type ModelObject = ServiceObject | SliceObject | ServiceCIDRObject;
 

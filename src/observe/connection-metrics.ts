@@ -23,7 +23,7 @@ export interface ConnectionSource {
   counts(family: IpFamily): { readonly services: number; readonly endpoints: number };
 }
 
-export interface ConnectionMetricsOptions {
+interface ConnectionMetricsOptions {
   readonly families: readonly IpFamily[];
   /** Maximum number of the counter's series, the first ones by name; 0: no counter. Default 2,000. */
   readonly series?: number;

@@ -213,7 +213,7 @@ export class ConnectionLimit implements Admission {
   }
 }
 
-export interface HttpServerOptions {
+interface HttpServerOptions {
   readonly address: ListenAddress;
   readonly handler: HttpHandler;
   /** Called if the handler fails (the request gets a 500), or if a connection cannot be accepted. */

@@ -6,7 +6,7 @@ import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { IpFamily } from "../base/ip.js";
 
-export type FamilyLabel = "ip_family";
+type FamilyLabel = "ip_family";
 export type FamilyLabels = Readonly<Record<FamilyLabel, string>>;
 
 /** Labels of each family, as constants: counting allocates nothing. */

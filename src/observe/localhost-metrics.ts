@@ -10,7 +10,7 @@ import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
 
 const PREFIX = "kubeproxy_nftables_localhost_nodeport_";
 
-export interface LocalhostFamily {
+interface LocalhostFamily {
   readonly family: IpFamily;
   readonly ready: boolean;
   readonly ruleset: Pick<FamilyRuleset, "localhostNodePorts">;

@@ -16,7 +16,7 @@ import {
   syncMetrics,
 } from "./kube-proxy-metrics.js";
 
-export interface MetricsOptions {
+interface MetricsOptions {
   /** The served families: their counters exist from the start, with 0. */
   readonly families: readonly IpFamily[];
   /** The version of this program, such as "0.2.0". */
@@ -28,7 +28,7 @@ export interface MetricsOptions {
 }
 
 /** One request to the API server, answered or not. */
-export interface RestRequest {
+interface RestRequest {
   /** HTTP status; "<error>" if there was no answer, as in client-go. */
   readonly code: string;
   /** "GET". */

@@ -9,7 +9,7 @@ import type { ProbeCode } from "./metrics.js";
 /** Set by the cluster autoscaler on a node that it is about to remove. */
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
-export interface ProxyHealthOptions {
+interface ProxyHealthOptions {
   /** The served families. */
   readonly families: readonly IpFamily[];
   /** Time after which a waiting change makes us unhealthy, ms: twice the sync period. */

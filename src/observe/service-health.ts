@@ -26,7 +26,7 @@ const MAX_RETRY_MS = 30_000;
 /** Shared by all these servers: each service adds a port, and an idle connection costs about 16 KiB. */
 const MAX_CONNECTIONS = 512;
 
-export interface ServiceHealthOptions {
+interface ServiceHealthOptions {
   readonly nodeName: string;
   readonly events: EventRecorder;
   readonly log: Logger;
@@ -41,7 +41,7 @@ export interface ServiceHealthOptions {
 }
 
 /** Addresses on which node ports answer in a family; "all": every address of the node. */
-export type NodePortAddresses = "all" | readonly string[];
+type NodePortAddresses = "all" | readonly string[];
 
 export class ServiceHealth implements ProxierObserver {
   readonly #families: Readonly<Record<IpFamily, FamilyHealthChecks>>;

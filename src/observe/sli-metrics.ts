@@ -2,7 +2,7 @@ import { Counter, Gauge, Registry } from "prom-client";
 import { type HttpHandler, textReply } from "./http-server.js";
 
 /** One result of a health check: "ping" of /healthz. */
-export interface HealthCheckResult {
+interface HealthCheckResult {
   readonly name: string;
   /** The requested path without its slash: "healthz". */
   readonly type: string;

@@ -190,7 +190,7 @@ export interface ApiStatus {
 }
 
 /** Entries of the connection tracking table, and its capacity. */
-export interface ConntrackStatus {
+interface ConntrackStatus {
   readonly entries: number;
   readonly max: number;
 }

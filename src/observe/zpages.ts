@@ -13,7 +13,7 @@ const WARNING =
   "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for " +
   "debugging purposes only.";
 
-export interface ProcessStatus {
+interface ProcessStatus {
   /** Unix ms. */
   readonly startedAt: number;
   /** Unix ms. */

@@ -53,7 +53,7 @@ export interface PeerLookup {
   processOf(thread: number, name: string): Promise<number>;
 }
 
-export interface ContentionOptions extends ProxierContext {
+interface ContentionOptions extends ProxierContext {
   readonly lookup: PeerLookup;
 }
 

@@ -49,7 +49,7 @@ export type FamilyOutcome =
 /** Maximum number of refused objects to log. */
 const MAX_REFUSED = 5;
 
-export interface FamilyOptions extends ProxierContext {
+interface FamilyOptions extends ProxierContext {
   readonly kernel: Kernel;
   /** Whether to prevent other processes from changing the table while we run. */
   readonly ownTable: boolean;

@@ -46,14 +46,14 @@ interface Noticed {
   readonly writers: Map<number, Writer>;
 }
 
-export interface FamilyRepairOptions extends ProxierContext {
+interface FamilyRepairOptions extends ProxierContext {
   readonly contention: Contention;
   /** CPU time that this process has used, ms. Default: as the system reports it. */
   readonly cpuMs?: () => number;
 }
 
 /** When a write began. */
-export interface RepairStart {
+interface RepairStart {
   /** ms of the clock. */
   readonly at: number;
   readonly cpuMs: number;

@@ -25,13 +25,13 @@ const PIECE_ELEMENTS = 8192;
  */
 const PIECE_SLICES = 8;
 
-export interface LargeUpdatesFamily {
+interface LargeUpdatesFamily {
   readonly family: IpFamily;
   readonly quarantine: Pick<Quarantine, "updateInPieces">;
   readonly ruleset: Pick<FamilyRuleset, "prepare" | "sizeOf" | "state">;
 }
 
-export interface LargeUpdatesOptions {
+interface LargeUpdatesOptions {
   readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance" | "isDirty">;
   readonly families: readonly LargeUpdatesFamily[];
   /** Called with the views that the service is going to have. */

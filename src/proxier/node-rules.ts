@@ -16,7 +16,7 @@ import { rulesetOptions } from "./ruleset-options.js";
 const NO_COUNTERS = "counters of map elements, for --service-counters (Linux 5.7)";
 const NO_OWNERS = "tables that outlive their owner";
 
-export interface NodeRulesOptions extends ProxierContext {
+interface NodeRulesOptions extends ProxierContext {
   readonly config: ProxyConfig;
   readonly nodeName: string;
   readonly families: readonly FamilyProxier[];

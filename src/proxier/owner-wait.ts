@@ -14,7 +14,7 @@ const FIRST_WAIT_MS = 1000;
 /** Interval between checks of the table, ms. */
 const CHECK_MS = 500;
 
-export interface OwnerWaitOptions {
+interface OwnerWaitOptions {
   readonly log: Logger;
   readonly clock: Clock;
   /** nftables.syncPeriod, ms. */

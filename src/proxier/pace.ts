@@ -4,7 +4,7 @@
  */
 import { Backoff } from "../base/backoff.js";
 
-export interface PaceOptions {
+interface PaceOptions {
   /** Minimum time between the starts of two writes, ms. */
   readonly gapMs: number;
   /** Longest wait between two attempts after failures, ms. */

@@ -67,7 +67,7 @@ const BATCH_MS = 20;
 const PEERS_IN_PROC: PeerLookup = { portOpen: netfilterPortOpen, processOf: processOfThread };
 
 /** The result of one write of all families. */
-export interface SyncOutcome {
+interface SyncOutcome {
   readonly ok: boolean;
   readonly families: readonly { readonly family: IpFamily; readonly outcome: FamilyOutcome }[];
 }

@@ -83,7 +83,7 @@ function isStructural(faulty: readonly FaultyObject[]): boolean {
   return kind !== "element" && /^(?:delete|flush) /.test(operation);
 }
 
-export interface QuarantineOptions extends ProxierContext {
+interface QuarantineOptions extends ProxierContext {
   readonly family: IpFamily;
   readonly ruleset: FamilyRuleset;
 }

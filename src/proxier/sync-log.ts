@@ -8,7 +8,7 @@ const SUMMARY_MS = 60_000;
 const SLOW_MS = 1000;
 
 /** One write that the kernel accepted, or for which nothing had to be written. */
-export interface LoggedWrite {
+interface LoggedWrite {
   readonly transactions: number;
   readonly operations: number;
   readonly bytes: number;

@@ -10,7 +10,7 @@ import type { SyncReport, SyncWork } from "./observer.js";
 import type { ProxierContext } from "./proxier-context.js";
 import { SyncLog } from "./sync-log.js";
 
-export interface SyncReportsOptions extends ProxierContext {
+interface SyncReportsOptions extends ProxierContext {
   readonly noLocalEndpoints: Readonly<Record<IpFamily, NoLocalEndpointsCounter>>;
 }
 

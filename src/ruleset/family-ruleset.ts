@@ -113,7 +113,7 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
   limits: () => undefined,
 };
 
-export interface FamilyRulesetParts {
+interface FamilyRulesetParts {
   /** First number for endpoints with affinity; random by default, see StickyNumbers. */
   readonly firstNumber?: number;
 }

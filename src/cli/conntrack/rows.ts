@@ -17,7 +17,7 @@ const GAP = "  ";
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) => total + one, 0);
 
 /** Reduces the widest columns first, until all fit into `room`. */
-export function fitWidths(desired: readonly number[], room: number): number[] {
+function fitWidths(desired: readonly number[], room: number): number[] {
   const widths = [...desired];
   for (let over = sum(widths) - room; over > 0; over--) {
     const widest = Math.max(...widths);
@@ -28,7 +28,7 @@ export function fitWidths(desired: readonly number[], room: number): number[] {
 }
 
 /** Shortens text to `width` characters by removing its middle, because addresses differ at their ends. */
-export function elide(text: string, width: number): string {
+function elide(text: string, width: number): string {
   if (text.length <= width) return text;
   const head = Math.floor((width - 1) / 2);
   return `${text.slice(0, head)}…${text.slice(text.length - (width - 1 - head))}`;

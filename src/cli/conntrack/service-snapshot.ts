@@ -44,7 +44,7 @@ export interface SnapshotOptions {
 }
 
 /** Whether a source of services is given. */
-export function tellsServices({
+function tellsServices({
   manifests,
   config,
   kubeconfig,

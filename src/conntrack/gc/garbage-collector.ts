@@ -27,10 +27,10 @@ import {
  * How far a connection has come, by netfilter's directions. `original`: only the first direction was ever seen (the
  * flow is one-way, or was not answered). `reply`: the other direction was seen too (IPS_SEEN_REPLY).
  */
-export type Direction = "original" | "reply";
+type Direction = "original" | "reply";
 export const DIRECTIONS: readonly Direction[] = ["original", "reply"];
 
-export interface GcCounts {
+interface GcCounts {
   /** Entries that stay, including the orphans that were left. */
   readonly alive: number;
   /**
@@ -62,7 +62,7 @@ export interface GcReport {
 }
 
 /** absent: the entry was already gone when the kernel was asked. would-go: dry run. left: an orphan that stays. */
-export type GcOutcome = "deleted" | "absent" | "would-go" | "left";
+type GcOutcome = "deleted" | "absent" | "would-go" | "left";
 
 export interface GcRequest {
   /** Entries to examine. Default: all. */

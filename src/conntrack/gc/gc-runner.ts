@@ -13,7 +13,7 @@ import {
 /** Callbacks for the entries that a background run handles. */
 export type GcWatcher = Pick<GcRequest, "onEntry" | "onAlive">;
 
-export interface GcRunnerOptions {
+interface GcRunnerOptions {
   readonly collector: Pick<GarbageCollector, "run">;
   readonly log: Logger;
   /** Time between two runs, ms. "adaptive" (default): GC_START_MS at first, then by `gcInterval`. */

@@ -17,7 +17,7 @@ export interface PressureReport {
 /** A problem that garbage may have caused. */
 export type Distress = "insert-failed" | "table-full" | "pressure";
 
-export interface PressureOptions {
+interface PressureOptions {
   readonly table: Pick<ConntrackTable, "count" | "max" | "stats">;
   readonly log: Logger;
   onSample?(report: PressureReport): void;

@@ -7,7 +7,7 @@ import { Backoff } from "../../base/backoff.js";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
-export interface CoalescingWorkerOptions<S> {
+interface CoalescingWorkerOptions<S> {
   /** Merges a later piece of work into one that has not started. */
   merge(into: S, from: S): void;
   /** First wait after a failure, ms. It doubles with each failure. */

@@ -12,7 +12,7 @@ import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { GoneEndpoint } from "./scope.js";
 import type { TargetSource } from "./service-knowledge.js";
 
-export interface DrainsOptions {
+interface DrainsOptions {
   readonly model: TargetSource;
   /** The drain time of these endpoints of "namespace/name" is over. */
   readonly onOver: (family: IpFamily, service: string, endpoints: readonly GoneEndpoint[]) => void;

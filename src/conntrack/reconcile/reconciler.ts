@@ -22,7 +22,7 @@ import { isReconciled, PrefilterBuilder } from "./prefilter.js";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter, ConntrackTable } from "../table/conntrack-table.js";
 
 /** few: kernel-filtered dumps of the destinations that changed. many: one dump of the whole family. */
-export type Mode = "few" | "many";
+type Mode = "few" | "many";
 
 /** The result of one pass over one family. */
 export interface ReconcileReport {

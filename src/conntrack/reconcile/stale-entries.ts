@@ -19,7 +19,7 @@ import type { ServiceTarget } from "../../model/service-port-view.js";
 import type { ConntrackEntry } from "../table/conntrack-table.js";
 
 /** serving: takes traffic. present: in some slice, but takes no traffic. absent: in no slice of the service. */
-export type EndpointState = "serving" | "present" | "absent";
+type EndpointState = "serving" | "present" | "absent";
 
 export class EndpointStates {
   /** "address port" → whether it takes traffic. */
@@ -104,7 +104,7 @@ export const DELETED = [
 
 export type KeepReason = (typeof KEPT)[number];
 export type DeleteReason = (typeof DELETED)[number];
-export type Decision =
+type Decision =
   | { readonly action: "keep"; readonly reason: KeepReason }
   | { readonly action: "delete"; readonly reason: DeleteReason };
 
@@ -125,7 +125,7 @@ function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
 }
 
 /** The present or former owner of the original destination. As in the rules, VIPs take precedence over node ports. */
-export type Owner =
+type Owner =
   | { readonly kind: "now"; readonly target: ServiceTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }
   | { readonly kind: "other-machine" }

@@ -240,7 +240,7 @@ export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Arr
 }
 
 /** A checked change, with the mask of the mark. */
-export interface CheckedUpdate {
+interface CheckedUpdate {
   readonly timeout?: number;
   readonly mark?: number;
   readonly markMask?: number;

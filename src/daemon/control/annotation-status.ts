@@ -7,7 +7,7 @@ import type { ServicePortView } from "../../model/service-port-view.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
 
 /** Settings of a service that its views lack, because they have only the result for each endpoint. */
-export interface AskedFor {
+interface AskedFor {
   /** As in the annotations, whether or not it is active. */
   readonly balance?: Pick<Balance, "weights">;
   readonly drainSeconds: number;

@@ -22,7 +22,7 @@ import { API_VERSION, type ServicePortStatus } from "../../observe/status-report
 
 const HEAD = { apiVersion: API_VERSION, kind: "ServiceList" } as const;
 
-export interface ServiceBoardOptions {
+interface ServiceBoardOptions {
   readonly families: readonly IpFamily[];
   readonly proxier: {
     readonly families: readonly CountingFamily[];

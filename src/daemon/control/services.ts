@@ -27,7 +27,7 @@ export interface ServiceStates {
 }
 
 /** Connections that the kernel counted. */
-export interface ServiceConnections {
+interface ServiceConnections {
   connections(family: IpFamily, service: string): ConnectionCounts;
   /** Time between the last two readings. */
   readonly intervalMs: number | undefined;

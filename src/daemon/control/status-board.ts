@@ -72,10 +72,10 @@ export interface StatusBoardOptions {
 }
 
 /** Returns the problems of one part of the daemon. Called for each status, so it must be cheap. */
-export type ProblemSource = () => Iterable<StatusProblem>;
+type ProblemSource = () => Iterable<StatusProblem>;
 
 /** Returns descriptions of work in progress in one part of the daemon. Must be as cheap as a ProblemSource. */
-export type NoteSource = () => Iterable<string>;
+type NoteSource = () => Iterable<string>;
 
 export class StatusBoard implements ProxierObserver, ServiceStates {
   readonly #options: StatusBoardOptions;

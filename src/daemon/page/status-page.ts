@@ -20,7 +20,7 @@ import { PacketError } from "../../tools/explain/packet-report.js";
 import type { PageExplanation, PageUpdate } from "./page-update.js";
 import { BUCKET_MS, type WriteHistory } from "./write-history.js";
 
-export const STATUS_PAGE = "/status";
+const STATUS_PAGE = "/status";
 
 /** The document that deploy/page.mjs builds. It lies beside this file's output in both dist/daemon/page/ and the image's dist/chunks/. */
 const DOCUMENT = new URL("./page.html", import.meta.url);
@@ -31,7 +31,7 @@ const MAX_STREAMS = 8;
 /** Maximum length of a packet's description, in characters. */
 const MAX_WORDS_LENGTH = 300;
 
-export interface StatusPageOptions {
+interface StatusPageOptions {
   /** The control socket's routes. */
   readonly answers: Route;
   readonly history: WriteHistory;

@@ -98,7 +98,7 @@ const jumpTo = (chain: string): CopiedRule => ({
   exprs: [{ type: "immediate", dreg: VERDICT_REGISTER, data: { verdict: "jump", chain } }],
 });
 
-export interface CopyOptions {
+interface CopyOptions {
   /** The table to write to. */
   readonly to: TableRef;
   /** The name of a set that only this copy has. Each transaction uses it to check that the table is its own. */

@@ -6,12 +6,12 @@ import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
 import { HANDOVER_TABLE } from "../../ruleset/names.js";
 import { type HandoverFailure, removeFormerHandover, removeHandover } from "./handover.js";
 
-export interface RemovalOptions {
+interface RemovalOptions {
   readonly kernel: Kernel;
   readonly log: Logger;
 }
 
-export interface FormerRemovalOptions extends RemovalOptions {
+interface FormerRemovalOptions extends RemovalOptions {
   /** How long this process has run, ms. */
   readonly runningMs?: () => number;
 }

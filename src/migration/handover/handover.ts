@@ -36,7 +36,7 @@ const MOST_COPIES = 5;
 /** Prefix of the sets that distinguish one copy from another. */
 const MARK = "copy-";
 
-export interface HandoverOptions {
+interface HandoverOptions {
   readonly kernel: Kernel;
   readonly families: readonly IpFamily[];
   /** How long the copy serves new connections, ms. */
@@ -44,7 +44,7 @@ export interface HandoverOptions {
 }
 
 /** The active copy of one family. */
-export interface Handover {
+interface Handover {
   readonly family: IpFamily;
   /** VIPs with a protocol and port each. */
   readonly vips: number;
@@ -64,7 +64,7 @@ export class CopyReplaced extends Error {
 }
 
 /** The result, separately for each family. */
-export interface HandoverResult {
+interface HandoverResult {
   /** Families with an active copy. A family without a table of ours has none. */
   readonly copies: readonly Handover[];
   /** Families that failed. Nothing of their copies is left, unless another handover's copy has replaced them. */
@@ -189,7 +189,7 @@ async function readCopy(kernel: Kernel, family: IpFamily): Promise<Copy | undefi
 }
 
 /** Families that had a copy, and those whose copy could not be removed. */
-export interface Removal {
+interface Removal {
   readonly removed: readonly IpFamily[];
   readonly failures: readonly HandoverFailure[];
 }

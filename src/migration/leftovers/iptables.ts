@@ -8,7 +8,7 @@ import type { IpFamily } from "../../base/ip.js";
 import { IPTABLES_TABLES, type IptablesTable, isEntryChain, isOwnChain } from "./iptables-names.js";
 
 /** A chain of kube-proxy that another program uses. */
-export interface KeptChain {
+interface KeptChain {
   readonly chain: string;
   /** The user: "a rule of chain CNI-HOSTPORT-SETMARK". */
   readonly user: string;

@@ -74,7 +74,7 @@ const keyOf = (family: IpFamily, protocol: Protocol | undefined, port: number): 
   `${family} ${protocol} ${port}`;
 
 /** Distinguishes kube-proxy's virtual servers from others. */
-export interface OwnMarks {
+interface OwnMarks {
   /** Canonical addresses of `IPVS_INTERFACE`. */
   readonly bound: ReadonlySet<string>;
   /** Keys from `nodePortKeys`. */
@@ -88,7 +88,7 @@ export interface OwnMarks {
  * - excluded: in `excludeCIDRs`, so it is kept.
  * - foreign: another program's. Includes all servers by firewall mark.
  */
-export type ServerOwner = "kube-proxy" | "excluded" | "foreign";
+type ServerOwner = "kube-proxy" | "excluded" | "foreign";
 
 export function ownerOf({ family, fwmark, protocol, address, port }: VirtualServer, marks: OwnMarks): ServerOwner {
   if (fwmark !== 0 || protocol === undefined) return "foreign";

@@ -33,7 +33,7 @@ export interface IpvsKernel {
   readonly socketAddresses: () => Promise<ReadonlySet<string>>;
 }
 
-export interface IpvsPassOptions {
+interface IpvsPassOptions {
   readonly kernel: IpvsKernel;
   /** Objects of other families stay. */
   readonly families: ReadonlySet<IpFamily>;

@@ -24,7 +24,7 @@ const BUSY_PASSES = 20;
 /** Maximum number of remaining virtual servers to name in the log. */
 const NAMED = 10;
 
-export interface IpvsRemovalOptions {
+interface IpvsRemovalOptions {
   readonly kernel: IpvsKernel;
   readonly log: Logger;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */

@@ -14,7 +14,7 @@ import { findLegacy, presentTables } from "./find-legacy.js";
 import { type IptablesTable, ownChains } from "./iptables-names.js";
 import { reportForeign, reportRemoval } from "./removal-report.js";
 
-export interface LegacyOptions {
+interface LegacyOptions {
   readonly log: Logger;
   /** Directory that contains /proc and /run. Default "/". */
   readonly root?: string;

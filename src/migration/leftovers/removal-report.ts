@@ -4,7 +4,7 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 
 /** Changes to the chains of one table. */
-export interface Removal {
+interface Removal {
   /** Number of removed chains, and of removed rules in other chains that jumped to them. */
   readonly chains: number;
   readonly jumps: number;

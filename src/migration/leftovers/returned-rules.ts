@@ -21,7 +21,7 @@ const EVERY_MS = 60_000;
  */
 const REMOVING_CHECKS = 5;
 
-export interface ReturnedOptions {
+interface ReturnedOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
   readonly log: Logger;
   /** Directory that contains /proc. Default "/". */

@@ -185,7 +185,7 @@ function nameOf(file: string): string {
   return file.startsWith("proc/sys/") ? file.slice("proc/sys/".length).replaceAll("/", ".") : `/${file}`;
 }
 
-export interface DetectorFacts {
+interface DetectorFacts {
   readonly config: ProxyConfig;
   readonly interfaces: readonly string[];
   /** Undefined if the Node object was not available. */

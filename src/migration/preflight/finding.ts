@@ -1,8 +1,8 @@
 /** The findings of a check of the node. */
 
 /** In the order of a report within each level. */
-export const AREAS = ["mode", "configuration", "kernel", "other software", "objects"] as const;
-export type Area = (typeof AREAS)[number];
+const AREAS = ["mode", "configuration", "kernel", "other software", "objects"] as const;
+type Area = (typeof AREAS)[number];
 
 /**
  * - problem: something would fail or be lost with the change-over.

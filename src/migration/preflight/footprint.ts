@@ -13,7 +13,7 @@ export interface ElementCount {
   readonly counting: number;
 }
 
-export interface ClusterSize {
+interface ClusterSize {
   /** Services and ready endpoints, summed over families. A dual-stack service counts twice. */
   readonly services: number;
   readonly endpoints: number;
@@ -22,7 +22,7 @@ export interface ClusterSize {
   readonly cpus: number;
 }
 
-export interface Footprint {
+interface Footprint {
   /** Memory of the idle program, bytes. */
   readonly resident: number;
   /** Memory of the kernel after the load, without clients of affinity and limits, bytes. */

@@ -16,7 +16,7 @@ import { type Finding, named, note, of, ok, problem, type Said } from "./finding
 const NODE_PORTS = "KUBE-NODEPORTS";
 
 /** A table with the same name as kube-proxy's. */
-export interface ProxyTable {
+interface ProxyTable {
   readonly family: IpFamily;
   /** Determined from the maps in it. */
   readonly whose: "ours" | "kube-proxy's" | "unknown";
@@ -45,7 +45,7 @@ export interface ModeFacts {
 /** The modes that have rules here. There are several if one was left behind. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
 
-export interface ModeOptions extends ForeignOptions {
+interface ModeOptions extends ForeignOptions {
   readonly legacy?: Pick<LegacyTables, "chains" | "rules">;
 }
 

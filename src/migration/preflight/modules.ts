@@ -9,7 +9,7 @@ import { counted } from "../../base/counted.js";
 import { type Finding, named, note, of, ok, problem } from "./finding.js";
 
 /** on disk: would be loaded at its first use. unknown: not loaded, and the list of modules is not visible. */
-export type ModuleState = "loaded" | "built in" | "on disk" | "missing" | "unknown";
+type ModuleState = "loaded" | "built in" | "on disk" | "missing" | "unknown";
 
 export interface ModuleFacts {
   /** False if this kernel has no modules or does not load more, so that requests load nothing. */

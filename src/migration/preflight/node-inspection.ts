@@ -40,7 +40,7 @@ export interface ServedPackets {
   readonly packets: (service: string) => Iterable<ServicePacket>;
 }
 
-export interface NodeInspectionOptions {
+interface NodeInspectionOptions {
   readonly kernel: RoutedKernel;
   /** Reads the older iptables. Absent if they are not checked. */
   readonly legacy?: LegacyForwardOptions["legacy"];
@@ -114,7 +114,7 @@ export async function handoverProblems(kernel: Kernel): Promise<StatusProblem[]>
   return (await Promise.all(problems)).flat();
 }
 
-export interface FirewallProblem extends StatusProblem {
+interface FirewallProblem extends StatusProblem {
   /** The chain of the policy: "ip filter FORWARD". Absent if a rule drops the packets. */
   readonly policyOf?: string;
 }

@@ -8,7 +8,7 @@ import type { ServicePortView } from "../../model/service-port-view.js";
 import { type Overlap, OVERLAP_EFFECT, OVERLAP_REMEDY } from "../../node/service-cidr-overlaps.js";
 import { type Finding, named, of, ok, problem, type Said } from "./finding.js";
 
-export interface ServiceCIDRFacts {
+interface ServiceCIDRFacts {
   readonly serviceCIDRs: readonly string[];
   readonly overlaps: readonly Overlap[];
   /** Views of each service, by family. */

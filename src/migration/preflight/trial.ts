@@ -34,14 +34,14 @@ export interface TrialResult {
   readonly services: Attempt;
 }
 
-export type Attempt =
+type Attempt =
   | { readonly outcome: "accepted"; readonly objects: ApplyResult["operations"] }
   /** The rejected objects in the kernel's order, and the kernel's message. */
   | { readonly outcome: "refused"; readonly reason: string; readonly faults: readonly string[] }
   | { readonly outcome: "too large"; readonly elements: number }
   | { readonly outcome: "not made" };
 
-export interface TrialOptions {
+interface TrialOptions {
   readonly kernel: Kernel;
   readonly family: IpFamily;
   readonly options: RulesetOptions;

@@ -13,16 +13,16 @@ export interface EndpointBalance extends Omit<Balance, "weights"> {
 }
 
 /** Number of slots for a list with up to this many endpoints. */
-export const SLOT_STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
+const SLOT_STEPS: readonly (readonly [endpoints: number, slots: number])[] = [
   [32, 1024],
   [126, 4096],
 ];
 
 /** A longer list would have fewer slots than endpoints. */
-export const MAX_WEIGHTED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
+const MAX_WEIGHTED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
 
 /** A longer list would have fewer than 16 slots per endpoint, and block the main thread too long (rendezvous.ts). */
-export const MAX_CONSISTENT = 1024;
+const MAX_CONSISTENT = 1024;
 
 /**
  * Maximum number of elements per family for the slots of one service. Each list of each port has its slots once for each

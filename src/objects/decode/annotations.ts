@@ -17,7 +17,7 @@ const NAMES = [
   "drain-seconds",
   "reset-removed-endpoints",
 ] as const;
-export type AnnotationName = (typeof NAMES)[number];
+type AnnotationName = (typeof NAMES)[number];
 
 /** An annotation's key, and its path in problems. */
 export function annotationField(name: AnnotationName): { readonly key: string; readonly path: string } {

@@ -38,7 +38,7 @@ export interface RequestReport {
   readonly seconds: number | undefined;
 }
 
-export interface ConnectionOptions {
+interface ConnectionOptions {
   /** Includes a path if the API is below one. */
   readonly server: URL;
   readonly credentials: Credentials;
@@ -48,7 +48,7 @@ export interface ConnectionOptions {
   readonly onRequest?: (report: RequestReport) => void;
 }
 
-export interface ApiRequest {
+interface ApiRequest {
   readonly method: "GET" | "POST" | "PATCH";
   /** Absolute, with its query. */
   readonly path: string;

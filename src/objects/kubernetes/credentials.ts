@@ -13,7 +13,7 @@ import type { ClusterSettings, Pem, UserSettings } from "./kubeconfig.js";
 /** Kernel probes detect a dead connection after this time, ms, and ten more seconds (libuv's interval and count). */
 const KEEP_ALIVE_MS = 15_000;
 
-export interface TlsMaterial {
+interface TlsMaterial {
   /** PEM; undefined for the system's authorities. */
   readonly ca: string | Buffer | undefined;
   readonly cert: string | Buffer | undefined;

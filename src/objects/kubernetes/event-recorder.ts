@@ -5,7 +5,7 @@ import type { ApiConnection } from "./api-connection.js";
 import { StatusError } from "./errors.js";
 import { backoffOf, pause, type Timing } from "./timing.js";
 
-export interface EventRecorderOptions {
+interface EventRecorderOptions {
   /** Not closed by the recorder. */
   readonly connection: ApiConnection;
   readonly nodeName: string;

@@ -19,7 +19,7 @@ export interface IssuedCredentials {
   readonly expiresAt: number;
 }
 
-export interface ExecPluginOptions {
+interface ExecPluginOptions {
   readonly settings: ExecSettings;
   /** Provides information about the cluster (`spec.cluster`) before each run. Undefined if the plugin gets none. */
   readonly clusterInfo: () => Promise<Fields | undefined>;

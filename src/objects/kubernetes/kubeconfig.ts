@@ -34,7 +34,7 @@ export interface ExecSettings {
 }
 
 /** Information about the cluster for the program, besides its certificates, as written in the kubeconfig. */
-export interface ExecClusterSettings {
+interface ExecClusterSettings {
   /** As written, not normalized. */
   readonly server: string;
   /** clusters[].cluster.extensions[client.authentication.k8s.io/exec]; null if absent. */

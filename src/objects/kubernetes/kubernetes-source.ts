@@ -7,7 +7,7 @@ import { resources } from "./resources.js";
 import { type Timing, TIMING } from "./timing.js";
 import { FailureLog, type OngoingFailure } from "./failure-log.js";
 
-export interface KubernetesSourceOptions {
+interface KubernetesSourceOptions {
   /** Not closed by the source. */
   readonly connection: ApiConnection;
   readonly decoder: ObjectDecoder;

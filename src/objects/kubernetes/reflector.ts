@@ -22,7 +22,7 @@ export interface ShrunkList {
   readonly removed: number;
 }
 
-export interface ReflectorOptions {
+interface ReflectorOptions {
   readonly resource: Resource;
   readonly connection: ApiConnection;
   readonly decoder: ObjectDecoder;

@@ -33,17 +33,17 @@ const PARSED_AT_ONCE = 1 << 18;
  * reads about 1 MB of short lines per second, and needs sixty times the text in memory. A mounted ConfigMap has at most 1 MiB
  * in total.
  */
-export const MAX_YAML_DOCUMENT = 2 << 20;
+const MAX_YAML_DOCUMENT = 2 << 20;
 /**
  * Maximum bytes of JSON that are parsed at once: a value other than a list of objects, or one object of such a list (the API
  * server accepts 3 MiB).
  */
-export const MAX_JSON_VALUE = 16 << 20;
+const MAX_JSON_VALUE = 16 << 20;
 
 export type Syntax = "json" | "yaml";
 
 /** The values of a file, without empty documents. */
-export interface FileValues {
+interface FileValues {
   readonly values: unknown[];
   /** Actual syntax: a YAML file may contain JSON. */
   readonly syntax: Syntax;

@@ -41,7 +41,7 @@ export function isManifest(file: string): boolean {
   return !file.startsWith(".") && formatOf(file) !== undefined;
 }
 
-export interface Listing {
+interface Listing {
   /** Names of manifest files, sorted. */
   readonly files: readonly string[];
   /** Files outside this directory that are targets of links in it: names by directory. */

@@ -47,7 +47,7 @@ export interface ManifestProblem {
 }
 
 /** Missing parts of the directory, as far as known. */
-export interface ManifestGaps {
+interface ManifestGaps {
   /** Names of files, or the path of the directory, with unreadable parts. */
   readonly files: readonly string[];
   /** There are no objects. */

@@ -4,7 +4,7 @@ import { type Fields, isFields } from "../../base/unknown.js";
 import type { KubeKind } from "../object-sink.js";
 import { KNOWN_FIELDS } from "./known-fields.js";
 
-export interface UnknownField {
+interface UnknownField {
   /** "spec.ports[0].nodeport". */
   readonly field: string;
   /** The same path as steps. */

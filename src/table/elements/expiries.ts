@@ -30,7 +30,7 @@ const SLACK_MS = 20;
 /** Ends that differ by less are the same: an element found in the kernel keeps its own. */
 const SAME_MS = 1000;
 
-export interface ExpiryHandlers {
+interface ExpiryHandlers {
   /** The row is no longer desired. */
   over(row: number): void;
   /** The kernel no longer holds the row. */

@@ -33,7 +33,7 @@ export interface ElementDrift {
   readonly changed: number;
 }
 
-export interface Loaded {
+interface Loaded {
   /** False if the dump has an element that this set cannot represent (a catch-all). */
   readonly complete: boolean;
   readonly drift: ElementDrift;
@@ -46,7 +46,7 @@ export interface ChangeGate {
   checkChangeable(): void;
 }
 
-export interface TrackerOptions {
+interface TrackerOptions {
   /** For verdict maps. */
   readonly verdicts?: VerdictRegistry;
   readonly onDirty?: () => void;

@@ -87,7 +87,7 @@ export function referencesOf(exprs: readonly Expr[]): References {
 }
 
 /** One step of an edit script, in the order of the desired list. */
-export type Edit =
+type Edit =
   | { readonly edit: "keep"; readonly from: number; readonly to: number }
   | { readonly edit: "delete"; readonly from: number }
   | { readonly edit: "add"; readonly to: number };

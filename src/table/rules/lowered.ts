@@ -97,7 +97,7 @@ export function requireL4proto(context: LowerContext, l4proto: number): Expr[] {
   return [loadMeta("l4proto"), compare(Uint8Array.of(l4proto))];
 }
 
-export function loadMeta(key: keyof typeof MetaKey, dreg = 1): Expr {
+function loadMeta(key: keyof typeof MetaKey, dreg = 1): Expr {
   return { type: "meta", key: MetaKey[key], dreg };
 }
 

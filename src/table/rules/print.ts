@@ -86,7 +86,7 @@ function renderChain(chain: ChainSpec, options: StatementOptions): string[] {
 }
 
 /** Returns `typeof …` if one of the fields is an index, otherwise `type …`: nft refuses a plain mark in place of numgen. */
-export function printTypes(spec: SetSpec): string {
+function printTypes(spec: SetSpec): string {
   const data = spec.data === undefined || spec.data === "verdict" ? [] : spec.data;
   const byExample = [...spec.key, ...data].includes("index");
   const text = (fields: readonly FieldType[]): string =>

@@ -96,7 +96,7 @@ export const portRange: Shape<number | readonly [from: number, to: number]> = ei
 );
 
 /** A field that a packet carries. `saddr` and `daddr` have the table's family (16 bytes in ip6). */
-export const carriedField = oneOf(
+const carriedField = oneOf(
   "saddr",
   "daddr",
   "l4proto",
@@ -113,7 +113,7 @@ export const carriedField = oneOf(
 
 const NUMBER_RANGE = { modulus: positiveU32, offset: optional(u32) } as const;
 
-export const GENERATED_FIELDS = {
+const GENERATED_FIELDS = {
   /** A number from `offset` (default 0) to less than `offset + modulus`. */
   numgen: { mode: oneOf("random", "inc"), ...NUMBER_RANGE },
   /**

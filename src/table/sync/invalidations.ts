@@ -25,7 +25,7 @@ export type InvalidationCause =
 /** Causes whose repair may wait: the observed state is still good enough to write our changes. */
 const MAY_WAIT: ReadonlySet<InvalidationCause> = new Set(["foreign", "lost events", "check", "conflict"]);
 
-export interface Invalidation {
+interface Invalidation {
   readonly cause: InvalidationCause;
   /** For people. */
   readonly reason: string;

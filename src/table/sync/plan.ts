@@ -25,7 +25,7 @@ import { commentData } from "../rules/names-and-comments.js";
 import type { FaultyObject, OperationCounts } from "../rules/rule.js";
 
 /** The object of an operation, for reporting its faults. */
-export type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
+type Origin = Omit<FaultyObject, "errno" | "text" | "key" | "position">;
 
 export interface PlannedOp {
   readonly op: Op;
@@ -177,7 +177,7 @@ export class Plan {
 }
 
 /** Edits from the rules of a chain to the desired rules. */
-export interface RuleEdits {
+interface RuleEdits {
   /** All must have handles. */
   readonly from: readonly { readonly handle?: bigint }[];
   readonly to: readonly PreparedRule[];

@@ -79,7 +79,7 @@ export interface TableDump {
   readonly generation: number | undefined;
 }
 
-export interface DumpOptions {
+interface DumpOptions {
   /** Whether rules of this chain will be compared. Anonymous sets of other chains are not read. */
   readonly wantsChain: (chain: string) => boolean;
   readonly wantsElements: (set: SetDump) => boolean;

@@ -71,7 +71,7 @@ export const MOST_DRAWS = 4096;
 /** Names of this program's tables. */
 export const OURS: readonly string[] = [TABLE_NAME, HANDOVER_TABLE];
 
-export const isOurs = ({ table }: TableRef): boolean => OURS.includes(table);
+const isOurs = ({ table }: TableRef): boolean => OURS.includes(table);
 
 type End = Exclude<ExplainedVerdict, "mixed">;
 

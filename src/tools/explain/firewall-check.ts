@@ -37,7 +37,7 @@ export interface Obstacle extends EndedBy {
   readonly services: readonly string[];
 }
 
-export interface FirewallCheck {
+interface FirewallCheck {
   readonly obstacles: readonly Obstacle[];
   /** Number of services whose packets were checked. */
   readonly checked: number;
@@ -52,7 +52,7 @@ export interface FirewallCheck {
   readonly unread: readonly string[];
 }
 
-export interface FirewallOptions {
+interface FirewallOptions {
   readonly kernel: RoutedKernel;
   /** "namespace/name" of all services. */
   readonly services: Iterable<string>;

@@ -32,7 +32,7 @@ export class PacketError extends Error {
 }
 
 /** A packet from the arguments, with the parts that were not given. */
-export interface AskedPacket extends PacketSpec {
+interface AskedPacket extends PacketSpec {
   /** No source was given: the source stands for any address outside the cluster. Absent if one was given. */
   readonly sourceAssumed?: boolean;
 }
@@ -79,7 +79,7 @@ export function ownerOf(
 }
 
 /** An endpoint with its pod, node and zone, if known. */
-export type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
+type NamedEndpoint = ExplainedEndpoint & Pick<EndpointStatus, "pod" | "node" | "zone">;
 
 export interface PacketReport extends Explanation {
   readonly packet: AskedPacket;

@@ -7,7 +7,7 @@ export const TRANSPORTS = ["tcp", "udp", "sctp"] as const satisfies readonly (ke
 export type Transport = (typeof TRANSPORTS)[number];
 
 /** The known facts about a packet. Addresses are canonical. Absent fields are unknown. */
-export interface PacketFields {
+interface PacketFields {
   readonly family: IpFamily;
   readonly protocol: Transport;
   readonly source?: string;
@@ -29,7 +29,7 @@ export interface PacketSpec extends PacketFields {
 export type Direction = "original" | "reply";
 
 /** The connection tracker's state of a packet: not yet seen, has an entry, or exempt by `notrack`. */
-export type Tracking = "not yet" | "tracked" | "untracked";
+type Tracking = "not yet" | "tracked" | "untracked";
 
 /** A packet's state. Each branch has its own copy. */
 export class PacketState {

@@ -20,7 +20,7 @@ export interface Found {
 }
 
 /** Result of a lookup with a partly unknown key. */
-export interface Findings {
+interface Findings {
   /** Elements that may match. Undefined if there are too many to check. */
   readonly found: readonly Found[] | undefined;
   /** Whether it is possible that no element matches. */
@@ -32,7 +32,7 @@ interface TableContents {
   readonly sets: ReadonlyMap<string, SetDump>;
 }
 
-export interface Element extends Found {
+interface Element extends Found {
   readonly key: Uint8Array;
   readonly keyEnd?: Uint8Array;
   readonly end: boolean;

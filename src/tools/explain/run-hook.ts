@@ -13,7 +13,7 @@ const CONNTRACK = -200;
 /** Maximum number of tables with chains of the same priority to try in every order. */
 const MOST_ORDERED = 3;
 
-export interface HookOptions {
+interface HookOptions {
   /** Whether to skip a chain. Default: skip none. */
   readonly skips?: (chain: HookedChain) => boolean;
 }

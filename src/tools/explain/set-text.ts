@@ -19,7 +19,7 @@ export function valueText(set: SetDump, { data, verdict }: Found): string | unde
   return fieldsText(set.dataType, data);
 }
 
-export function verdictText(verdict: Verdict): string {
+function verdictText(verdict: Verdict): string {
   return "chain" in verdict ? `${verdict.verdict} ${verdict.chain}` : verdict.verdict;
 }
 

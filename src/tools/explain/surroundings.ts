@@ -24,7 +24,7 @@ const NAMED = 5;
 /** Type 3, destination unreachable, in the mask of types that icmp_ratelimit applies to (net/ipv4/icmp.c). */
 const UNREACHABLE = 1 << 3;
 
-export interface Surroundings {
+interface Surroundings {
   readonly notes: readonly string[];
   /** Reasons why packets do not arrive, whatever the rules do. Empty if none is known. */
   readonly obstacles: readonly string[];

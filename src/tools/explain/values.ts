@@ -15,7 +15,7 @@ import type { World } from "./world.js";
 import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
 
 /** "break": the packet has no such value, and the rule ends. `maybe`: the packet may have none. */
-export type Value = Bits | "break" | { readonly maybe: Bits };
+type Value = Bits | "break" | { readonly maybe: Bits };
 
 /** nft_meta_get_eval */
 export function metaValue(key: number, state: PacketState): Value {

@@ -45,7 +45,7 @@ export const XT_DNAT = 128;
 const CONNTRACK_UNTRACKED = 256;
 const STATE_UNTRACKED = 64;
 
-export interface StateMatch {
+interface StateMatch {
   /** Bits of `ct state` and of the XT_ constants above. */
   readonly mask: number;
   readonly inverted: boolean;

@@ -18,7 +18,7 @@ import { awaitReply } from "./replies.js";
 import type { TracedPacket, TraceTotals } from "./traced-packet.js";
 import { Verdicts } from "./verdicts.js";
 
-export interface TraceHandlers {
+interface TraceHandlers {
   /** Called in the order in which the packets were first seen. */
   onPacket(packet: TracedPacket): void;
   /** The kernel dropped messages. Packets around this time may be missing, or reported as unknown. */

@@ -44,7 +44,7 @@ interface Refusal {
  * Identifies a packet that may have been refused: its headers as the other side saw them, and its conntrack entry if
  * known.
  */
-export interface Refusable {
+interface Refusable {
   readonly last: TraceHeaders;
   readonly ctId: number | undefined;
 }

@@ -12,7 +12,7 @@ import type { TracedReply } from "./traced-packet.js";
  */
 const WAITS_MS = [0, 10, 40, 100, 200, 300, 350] as const;
 
-export interface Answer {
+interface Answer {
   /** Absent if the wait was aborted, because an answer may still come. */
   readonly reply?: TracedReply;
   /** With "refused": "TCP reset", "ICMP port unreachable". */

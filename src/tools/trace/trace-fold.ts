@@ -15,7 +15,7 @@ import { readHeaders, readIdentity, sameTuple, type TraceHeaders } from "./trace
  * - vanished: accepted by every rule so far, but seen by no later hook.
  * - unknown: messages about it are missing.
  */
-export type TraceEnd = "accepted" | "delivered" | "dropped" | "queued" | "vanished" | "unknown";
+type TraceEnd = "accepted" | "delivered" | "dropped" | "queued" | "vanished" | "unknown";
 
 export interface FoldedPacket {
   /** Packets are numbered from 0, in the order in which they were first seen. */
@@ -51,7 +51,7 @@ type OpenPacket = { -readonly [K in keyof Omit<FoldedPacket, "end" | "events">]:
   readonly events: TraceEvent[];
 };
 
-export interface FoldOptions {
+interface FoldOptions {
   /** The table with the marking rules. */
   readonly table: TableRef;
   /** Index of the loopback interface. */

@@ -10,7 +10,7 @@ export class RequestError extends Error {
   override readonly name = "RequestError";
 }
 
-export const TRACE_USAGE =
+const TRACE_USAGE =
   "Usage: trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NAMESPACE/NAME[:PORT], with IPv6 addresses in brackets. Example: trace udp 10.244.0.5 10.96.0.10:53";
 
 export interface TraceRequest {
