@@ -3,7 +3,7 @@
  * put rules that accept its own traffic into the FORWARD chains of other programs. No rule in a separate table can do that:
  * an "accept" only ends the chains of its own table, a "drop" ends the packet.
  */
-import { readdir, readFile } from "node:fs/promises";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { ProxyConfig } from "../config/proxy-config.js";
 import { Hook, TableFlag } from "../netlink/constants.js";
@@ -13,6 +13,7 @@ import type { Logger } from "../base/logger.js";
 import { readNumber } from "./kernel-number.js";
 import type { LegacyTables } from "../netlink/legacy-tables.js";
 import { chainsWithRules } from "./legacy-layout.js";
+import { legacyTableNames } from "./proc-file.js";
 
 export interface ForwardingOptions {
   readonly kernel: Pick<Kernel, "tables" | "chains">;
@@ -112,10 +113,10 @@ export async function findLegacyForward(options: LegacyForwardOptions): Promise<
   if (legacy === undefined) return [];
   const found: DroppingChain[] = [];
   for (const family of families) {
-    const present = new Set((await readText(root, `proc/net/${family}_tables_names`)).split("\n"));
+    const present = await legacyTableNames(family, root);
     const command = iptablesCommand(`${IPTABLES[family]}-legacy`);
     for (const table of ["filter", "mangle"]) {
-      if (!present.has(table) || !(await legacy.forwardDrops(family, table))) continue;
+      if (!present.includes(table) || !(await legacy.forwardDrops(family, table))) continue;
       const inTable = table === "filter" ? command : command.replace(" -I", ` -t ${table} -I`);
       const hasRules = chainsWithRules(await legacy.layout(family, table)).includes("FORWARD");
       const where = { family, table: `${table} of iptables-legacy`, chain: "FORWARD" };
@@ -175,14 +176,6 @@ async function bridges(root: string, config: ForwardingOptions["config"]): Promi
     if (ports.length > 0 || name === named) found.push(name);
   }
   return found;
-}
-
-async function readText(root: string, file: string): Promise<string> {
-  try {
-    return await readFile(join(root, file), "utf8");
-  } catch {
-    return "";
-  }
 }
 
 async function list(directory: string): Promise<string[]> {

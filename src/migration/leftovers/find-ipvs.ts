@@ -5,7 +5,7 @@
 import { counted } from "../../base/counted.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPVS_INTERFACE } from "./ipvs-names.js";
-import { readText } from "./proc-file.js";
+import { readText } from "../../node/proc-file.js";
 
 /** Returns undefined if nothing of kube-proxy is there. Never throws. */
 export async function findIpvs(root: string): Promise<ForeignLeftover | undefined> {

@@ -8,20 +8,17 @@ import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./iptables-names.js";
-import { readText } from "./proc-file.js";
+import { legacyTableNames } from "../../node/proc-file.js";
 
 /** The tables of the older iptables. Without `chains`, they are only reported as present. */
 export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
 
 const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
-/**
- * Returns the existing tables that may have kube-proxy's chains. A request for any other table would make the kernel
- * create it. Without the older iptables there are none.
- */
+/** Returns the existing tables that may have kube-proxy's chains. Without the older iptables there are none. */
 export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
-  const names = await readText(root, `proc/net/${family}_tables_names`);
-  return names.split("\n").filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
+  const names = await legacyTableNames(family, root);
+  return names.filter((name): name is IptablesTable => IPTABLES_TABLES.includes(name as never));
 }
 
 /**

@@ -8,13 +8,13 @@ import { IpsetTable } from "../../netlink/ipset-table.js";
 import { IpvsTable } from "../../netlink/ipvs-table.js";
 import { LinkTable } from "../../netlink/link-table.js";
 import type { IpvsKernel } from "./ipvs-pass.js";
-import { readText } from "./proc-file.js";
+import { readText } from "../../node/proc-file.js";
 
 /**
  * Uses only loaded modules, because generic netlink and nfnetlink load a module that is asked for. `root` contains
  * /proc and /sys.
  */
-export function ipvsKernel(netlink: NetlinkExchange, root: string): IpvsKernel {
+export function ipvsKernel(netlink: NetlinkExchange, root = "/"): IpvsKernel {
   return {
     ipvs: existsSync(join(root, "proc/net/ip_vs")) ? new IpvsTable(netlink) : undefined,
     // The module has a parameter (max_sets), so this directory exists even if the module is built in.

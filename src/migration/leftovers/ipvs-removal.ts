@@ -9,8 +9,6 @@ import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
 import { Backoff } from "../../base/backoff.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
-import type { NetlinkExchange } from "../../netlink/netlink-message.js";
-import { ipvsKernel } from "./ipvs-kernel.js";
 import { foundAny, type IpvsKernel, type IpvsPass, ipvsPass, isDone } from "./ipvs-pass.js";
 
 /** First and longest interval between checks, ms. The latter is kube-proxy's interval for terminating destinations. */
@@ -31,11 +29,6 @@ interface IpvsRemovalOptions {
   readonly excludeCIDRs?: readonly string[];
   /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
   readonly later?: (work: () => void, ms: number) => () => void;
-}
-
-/** Creates `IpvsRemovalOptions.kernel`. `root` contains /proc and /sys. */
-export function ipvsKernelOf(netlink: NetlinkExchange, root = "/"): IpvsKernel {
-  return ipvsKernel(netlink, root);
 }
 
 /**

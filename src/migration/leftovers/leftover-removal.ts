@@ -11,7 +11,8 @@ import type { Logger } from "../../base/logger.js";
 import type { ProxierObserver, SyncReport } from "../../proxier/observer.js";
 import type { ForeignOptions } from "./find-foreign.js";
 import { removeIptablesChains } from "./iptables.js";
-import { IpvsRemoval, ipvsKernelOf, removeIpvsNow } from "./ipvs-removal.js";
+import { ipvsKernel } from "./ipvs-kernel.js";
+import { IpvsRemoval, removeIpvsNow } from "./ipvs-removal.js";
 import { findIpvs } from "./find-ipvs.js";
 import { findLegacy } from "./find-legacy.js";
 import { removeLegacy } from "./legacy-removal.js";
@@ -60,7 +61,7 @@ export async function removeLeftovers(options: LeftoverOptions): Promise<boolean
 }
 
 function ipvsOptions({ netlink, log, root, excludeCIDRs = [] }: LeftoverOptions) {
-  return netlink && { kernel: ipvsKernelOf(netlink, root), log, excludeCIDRs };
+  return netlink && { kernel: ipvsKernel(netlink, root), log, excludeCIDRs };
 }
 
 /**

@@ -1,5 +1,5 @@
 /** Inspects this node and reports what would change with nft-proxier. Nothing here writes, loads or sends anything. */
-import { access, constants, readdir, readFile } from "node:fs/promises";
+import { access, constants, readdir } from "node:fs/promises";
 import { cpus, release } from "node:os";
 import { join } from "node:path";
 import type { V1Node } from "@kubernetes/client-node";
@@ -30,6 +30,7 @@ import { readRoutes } from "../../node/routes.js";
 import { findOverlaps } from "../../node/service-cidr-overlaps.js";
 import { oldKernelWarning } from "../../node/kernel-release.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import { legacyTableNames } from "../../node/proc-file.js";
 import { conntrackSettings } from "../../node/system-settings.js";
 import { rulesetOptions } from "../../proxier/ruleset-options.js";
 import type { RulesetOptions } from "../../ruleset/family-ruleset.js";
@@ -273,14 +274,12 @@ async function inspectFirewallsOf(
   );
 }
 
-/** Reads only a table that exists, because the kernel creates a table that is asked for. */
 async function readLegacyNat(
   legacy: PreflightKernel["legacy"],
   family: IpFamily,
   root: string,
 ): Promise<HookFacts["legacyNat"][number]> {
-  const tables = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
-  if (!tables.split("\n").includes("nat")) return { family, chains: [] };
+  if (!(await legacyTableNames(family, root)).includes("nat")) return { family, chains: [] };
   const chains = await legacy.chains(family, "nat");
   // kubelet's own chains do not matter here.
   return { family, chains: chains.filter((chain) => !isOwnChain("nat", chain) && !/^KUBE-(?!ROUTER)/.test(chain)) };

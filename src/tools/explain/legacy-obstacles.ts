@@ -1,9 +1,8 @@
 /** Finds rules of the older iptables that decide over packets. Their existence is visible, but not their content. */
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
 import type { IpFamily } from "../../base/ip.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import { chainsWithRules } from "../../node/legacy-layout.js";
+import { legacyTableNames } from "../../node/proc-file.js";
 
 /**
  * Returns texts such as "rules in chain PREROUTING of table raw of iptables-legacy, which cannot be read". Tables that
@@ -12,12 +11,10 @@ import { chainsWithRules } from "../../node/legacy-layout.js";
 export async function legacyObstacles(
   legacy: Pick<LegacyTables, "forwardDrops" | "layout">,
   family: IpFamily,
-  root = "/",
 ): Promise<string[]> {
-  const names = await readFile(join(root, `proc/net/${family}_tables_names`), "utf8").catch(() => "");
   const program = `${family === "ip" ? "iptables" : "ip6tables"}-legacy`;
   const found: string[] = [];
-  for (const table of names.split("\n").filter((name) => name !== "")) {
+  for (const table of await legacyTableNames(family)) {
     try {
       for (const chain of chainsWithRules(await legacy.layout(family, table))) {
         found.push(`rules in chain ${chain} of table ${table} of ${program}, which cannot be read`);
