@@ -10,7 +10,7 @@ import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
 import { Drains } from "./reconcile/drains.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { FormerTargets } from "./reconcile/former-targets.js";
-import { GarbageCollector, type GcReason, type GcReport, type GcRequest } from "./gc/garbage-collector.js";
+import { GarbageCollector, type GcReason, type GcReport } from "./gc/garbage-collector.js";
 import { GcRunner, type GcWatcher } from "./gc/gc-runner.js";
 import { nodePortAddressesOf, type TargetSource } from "./reconcile/service-knowledge.js";
 import { type Distress, PressureMonitor, type PressureReport } from "./gc/pressure-monitor.js";
@@ -176,11 +176,6 @@ export class ConntrackService implements ProxierObserver {
     this.#begun.add(family);
     this.#gone[family].clear();
     this.#reconciler.requestAll(family);
-  }
-
-  /** Runs one garbage collection on request, independent of the background. Rejects with the table's error. */
-  gc(request?: GcRequest): Promise<GcReport> {
-    return this.#collector.run(request);
   }
 
   /** Resolves when no pass of the reconciler is running or waiting, except for repetitions and retries. */

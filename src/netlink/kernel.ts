@@ -361,8 +361,6 @@ export type Op =
   /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` returns it. */
   | ({ readonly op: Remove; readonly kind: "object"; readonly object: string; readonly objType: number } & TableRef);
 
-export type OpKind = Op["kind"];
-
 export interface CommitOptions {
   /** The commit fails with ERESTART unless this is the ruleset's generation (NFNL_BATCH_GENID). */
   readonly expectGeneration?: number;

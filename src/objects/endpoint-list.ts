@@ -79,13 +79,6 @@ export class EndpointList implements Iterable<Endpoint> {
     return new EndpointList(family, 1, words, 0, undefined).addressId(0);
   }
 
-  /** Creates a new object at each call. Negative indices count from the end. Returns undefined beyond the end. */
-  at(index: number): Endpoint | undefined {
-    const i = index < 0 ? this.length + index : index;
-    if (i < 0 || i >= this.length) return undefined;
-    return { address: this.address(i), port: this.port(i), local: this.isLocal(i) };
-  }
-
   *[Symbol.iterator](): Iterator<Endpoint> {
     for (let i = 0; i < this.length; i++)
       yield { address: this.address(i), port: this.port(i), local: this.isLocal(i) };

@@ -7,7 +7,7 @@ import { type Protocol, SERVICE_PROTOCOL } from "../../base/protocols.js";
 import type { ServiceTarget } from "../../model/service-port-view.js";
 import { NODE_PORT, type ServiceAddress } from "../../model/service-address.js";
 import { invalid } from "../table/encode.js";
-import type { ConntrackEntry, ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
+import type { ConntrackFilter, ConntrackPrefilter } from "../table/conntrack-table.js";
 
 /** Whether entries of a service port with these properties can be stale at all. */
 export function isReconciled(protocol: Protocol, resetRemovedEndpoints: boolean): boolean {
@@ -128,32 +128,6 @@ export class PrefilterBuilder {
 }
 
 /** Throws KernelError "invalid" unless the filter has the prefilter's family. */
-export function checkPrefilter(action: string, filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
-  if (filter.family !== prefilter.family) throw invalid(action, "prefilter: the filter has another family");
-}
-
-/** Whether the prefilter allows an entry of its family to be skipped. For tables that filter entries in JavaScript. */
-export function maySkip(prefilter: ConntrackPrefilter, { original, reply }: ConntrackEntry): boolean {
-  const { destinations, lists, endpoints } = prefilter;
-  const bytes = prefilter.family === "ip" ? 4 : 16;
-  const sought = new Uint8Array(bytes + 8);
-  packAddress(original.destination, sought, 0);
-  sought.set([original.protocol, 0, original.destinationPort >>> 8, original.destinationPort & 0xff], bytes);
-  const source = new Uint8Array(bytes + 4);
-  packAddress(reply.source, source, 0);
-  source.set([reply.sourcePort >>> 8, reply.sourcePort & 0xff], bytes);
-  const listed = (list: number): boolean => {
-    for (let i = lists[list] ?? 0; i < (lists[list + 1] ?? 0); i++) {
-      if (source.every((byte, at) => byte === endpoints[i * source.length + at])) return true;
-    }
-    return false;
-  };
-  for (let at = 0; at < destinations.length; at += bytes + 8) {
-    const record = destinations.subarray(at, at + bytes + 8);
-    const any = record.subarray(0, bytes).every((byte) => byte === 0);
-    const from = any ? bytes : 0;
-    if (!record.subarray(from, bytes + 4).every((byte, i) => byte === sought[from + i])) continue;
-    if (!listed(new DataView(record.buffer, record.byteOffset).getUint32(bytes + 4, true))) return false;
-  }
-  return true;
+export function checkPrefilter(filter: ConntrackFilter, prefilter: ConntrackPrefilter): void {
+  if (filter.family !== prefilter.family) throw invalid("dump", "prefilter: the filter has another family");
 }

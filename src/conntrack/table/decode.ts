@@ -205,11 +205,11 @@ export function unpackRecords({ stride, bytes }: NativeRecords): ConntrackEntry[
   return entries;
 }
 
-/** Returns keys and ids of entries in the addon's format. Throws KernelError "invalid". */
-export function packIdentities(action: string, entries: readonly ConntrackEntry[]): Uint8Array {
+/** Returns keys and ids of entries to delete, in the addon's format. Throws KernelError "invalid". */
+export function packIdentities(entries: readonly ConntrackEntry[]): Uint8Array {
   const keys = new Uint8Array(entries.length * KEY_BYTES);
   entries.forEach((entry, i) => {
-    if (!PackedEntry.writeKey(entry, keys, i * KEY_BYTES)) keys.set(packIdentity(action, entry), i * KEY_BYTES);
+    if (!PackedEntry.writeKey(entry, keys, i * KEY_BYTES)) keys.set(packIdentity("delete", entry), i * KEY_BYTES);
   });
   return keys;
 }

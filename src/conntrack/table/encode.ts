@@ -247,12 +247,12 @@ interface CheckedUpdate {
 }
 
 /** Throws KernelError "invalid". */
-export function checkUpdate(action: string, { timeout, mark }: ConntrackUpdate): CheckedUpdate {
+export function checkUpdate({ timeout, mark }: ConntrackUpdate): CheckedUpdate {
   return {
-    ...(timeout !== undefined && { timeout: checkInteger(action, "timeout", timeout, 0xffffffff) }),
+    ...(timeout !== undefined && { timeout: checkInteger("update", "timeout", timeout, 0xffffffff) }),
     ...(mark !== undefined && {
-      mark: checkInteger(action, "mark.value", mark.value, 0xffffffff),
-      markMask: checkInteger(action, "mark.mask", mark.mask ?? 0xffffffff, 0xffffffff),
+      mark: checkInteger("update", "mark.value", mark.value, 0xffffffff),
+      markMask: checkInteger("update", "mark.mask", mark.mask ?? 0xffffffff, 0xffffffff),
     }),
   };
 }

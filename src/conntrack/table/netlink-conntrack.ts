@@ -124,7 +124,7 @@ export class NetlinkConntrack implements ConntrackTable {
 
   async update(entry: ConntrackEntry, change: ConntrackUpdate): Promise<void> {
     return this.#calls.run("update", async (addon, table) =>
-      addon.conntrackChange(table, packIdentity("update", entry), checkUpdate("update", change)),
+      addon.conntrackChange(table, packIdentity("update", entry), checkUpdate(change)),
     );
   }
 
@@ -155,7 +155,7 @@ export class NetlinkConntrack implements ConntrackTable {
       const keys: Uint8Array[] = [];
       // Encode all before the first deletion, so that an invalid entry deletes nothing.
       for (let from = 0; from < entries.length; from += DELETIONS) {
-        keys.push(packIdentities("delete", entries.slice(from, from + DELETIONS)));
+        keys.push(packIdentities(entries.slice(from, from + DELETIONS)));
       }
       let deleted = 0;
       const absentAt: number[] = [];
@@ -206,7 +206,7 @@ function packPrefilter(
   prefilter: ConntrackPrefilter | undefined,
 ): NativePrefilter | undefined {
   if (prefilter === undefined) return undefined;
-  checkPrefilter("dump", filter, prefilter);
+  checkPrefilter(filter, prefilter);
   const { family, destinations, lists, endpoints } = prefilter;
   const listBytes = new Uint8Array(lists.buffer, lists.byteOffset, lists.byteLength);
   return { family: AF[family], destinations, lists: listBytes, endpoints };

@@ -37,10 +37,6 @@ export class FailureLog {
     this.#now = now;
   }
 
-  has(topic: string): boolean {
-    return this.#open.has(topic);
-  }
-
   /** Present failures, without those whose next attempt is likely to succeed. */
   ongoing(): readonly OngoingFailure[] {
     return [...this.#open.values()].flatMap(({ message, fields, since, logged }) => {

@@ -30,12 +30,6 @@ export function numberUpTo(most: number): Bits {
   return { bytes: new Uint8Array(4), known: new Uint8Array(Uint32Array.of(~free).buffer) };
 }
 
-/** Returns undefined if any of its bits is unknown. */
-export function numberOf({ bytes, known }: Bits): number | undefined {
-  if (known !== undefined && !isKnown({ bytes, known })) return undefined;
-  return new Uint32Array(Uint8Array.from({ length: 4 }, (_, i) => bytes[i] ?? 0).buffer)[0];
-}
-
 export function isKnown({ known }: Bits): boolean {
   return known?.every((byte) => byte === 0xff) ?? true;
 }

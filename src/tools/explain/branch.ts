@@ -12,17 +12,13 @@ export interface Step {
   readonly text: string;
 }
 
-/** An assumption about something that cannot be evaluated. */
-export interface Guess {
-  /** "ip filter INPUT: udp dport 53 limit rate over 5/second drop (handle 7): limit". */
-  readonly what: string;
-  readonly taken: string;
-}
-
 export interface Branch {
   readonly state: PacketState;
   readonly steps: readonly Step[];
-  /** By what is guessed. "no" comes before "yes". */
+  /**
+   * The assumptions about what cannot be evaluated, by what is guessed: "ip filter INPUT: udp dport 53 limit rate over 5/second
+   * drop (handle 7): limit". "no" comes before "yes".
+   */
   readonly guesses: ReadonlyMap<string, string>;
   /** Some limit is assumed not to be exceeded. */
   readonly limited: boolean;

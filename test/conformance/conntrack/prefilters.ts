@@ -1,6 +1,7 @@
 /** Dumps that skip entries that no service needs: the C++ code must agree with maySkip's few lines. */
 import { expect, test } from "vitest";
-import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
+import { PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
+import { maySkip } from "../../support/may-skip.ts";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,

@@ -16,7 +16,7 @@ import {
 import { GcRunner } from "../../../src/conntrack/gc/gc-runner.js";
 import { ConntrackMetrics } from "../../../src/conntrack/metrics.js";
 import { PressureMonitor } from "../../../src/conntrack/gc/pressure-monitor.js";
-import { maySkip } from "../../../src/conntrack/reconcile/prefilter.js";
+import { maySkip } from "../../support/may-skip.ts";
 import {
   CONNTRACK_STATUS,
   type ConntrackEntry,

@@ -2,7 +2,8 @@
 import { describe, expect, test } from "vitest";
 import { decide, DELETED, KEPT } from "../../../src/conntrack/reconcile/stale-entries.js";
 import { ServiceKnowledge } from "../../../src/conntrack/reconcile/service-knowledge.js";
-import { maySkip, PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
+import { PrefilterBuilder } from "../../../src/conntrack/reconcile/prefilter.js";
+import { maySkip } from "../../support/may-skip.ts";
 import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { CASES, entryOf } from "./cases.js";

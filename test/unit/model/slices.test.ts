@@ -233,7 +233,7 @@ describe("EndpointSlice: the same address and port twice is one endpoint", () =>
   test("duplicates in a long slice are merged", () => {
     const { view } = serve(slice("a", "web", [...many, dying, ...many, alive, dying]));
     expect(view("web").clusterEndpoints).toHaveLength(21);
-    expect(view("web").clusterEndpoints.at(-1)).toEqual({ address: "10.1.0.1", port: 8080, local: true });
+    expect([...view("web").clusterEndpoints].at(-1)).toEqual({ address: "10.1.0.1", port: 8080, local: true });
   });
 
   test("duplicates in three slices are merged", () => {

@@ -21,7 +21,6 @@ describe.each(["ip", "ip6"] as const)("EndpointList of family %s", (family) => {
 
   it("returns its input", () => {
     expect([...list]).toEqual(objects);
-    expect([list.at(0), list.at(-1), list.at(3), list.at(-4)]).toEqual([objects[0], objects[2], undefined, undefined]);
   });
 
   it("picks and filters, and returns itself if all endpoints pass", () => {
