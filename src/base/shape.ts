@@ -80,18 +80,14 @@ export function namesOf<Name extends string>(object: Readonly<Record<Name, unkno
   return Object.keys(object) as Name[];
 }
 
-export function list<T>(
-  item: Shape<T>,
-  least = 0,
-  nameOf = (index: number): string => `[${index}]`,
-): Shape<readonly T[]> {
+export function list<T>(item: Shape<T>, least = 0): Shape<readonly T[]> {
   const expected = `a list of ${least > 0 ? `at least ${least}: each ` : ""}${item.expected}`;
   return {
     expected,
     find(path, given) {
       if (!Array.isArray(given) || given.length < least) return { path, expected, value: given };
       for (let index = 0; index < given.length; index++) {
-        const problem = item.find(`${path}${nameOf(index)}`, given[index]);
+        const problem = item.find(`${path}[${index}]`, given[index]);
         if (problem !== undefined) return problem;
       }
       return undefined;

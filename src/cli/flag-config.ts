@@ -2,7 +2,7 @@
  * Converts flags to the configuration: a file's, with the flags that apply beside a file, or the flags' own (kubernetes
  * cmd/kube-proxy/app/options.go, Complete).
  */
-import { configFromFlags, loadConfig, type LoadedConfig, type Overrides, parseConfig } from "../config/load.js";
+import { configFromFlags, loadConfig, type LoadedConfig, type Overrides } from "../config/load.js";
 import { ConfigError, type ConfigProblem } from "../config/proxy-config.js";
 import { parseDuration } from "../config/duration.js";
 import { parseAddress } from "../base/ip.js";
@@ -32,11 +32,6 @@ interface ConfigFile {
 export function configFile(flags: FlagValues): ConfigFile | undefined {
   const { config: path = "" } = flags;
   return path === "" ? undefined : { path, overrides: besideFile(flags) };
-}
-
-/** Parses the file's text. Throws `ConfigError`. */
-export function parseConfigFile({ path, overrides }: ConfigFile, text: string): LoadedConfig {
-  return parseConfig(text, path, overrides);
 }
 
 /** Returns a sentence for each value that is invalid in any configuration, whatever a file contains. */

@@ -1,13 +1,13 @@
 import { writeFile } from "node:fs/promises";
 import { reasonOf } from "../base/unknown.js";
-import { type LoadedConfig } from "../config/load.js";
+import { type LoadedConfig, parseConfig } from "../config/load.js";
 import { toYAML } from "../config/document.js";
 import { watchConfig } from "../config/watch-config.js";
 import { LogTail } from "../base/log-tail.js";
 import { createLogger, levelOf, type Logger } from "../base/logger.js";
 import { openInotify } from "../netlink/inotify.js";
 import { UserError } from "./stdio.js";
-import { configFile, parseConfigFile, resolveConfig } from "./flag-config.js";
+import { configFile, resolveConfig } from "./flag-config.js";
 import { toFlagz } from "./flagz.js";
 import type { FlagValues } from "./kube-proxy-flags.js";
 import type { OwnOptions } from "./own-flags.js";
@@ -58,13 +58,13 @@ export async function proxyCommand(options: ProxyOptions, start: typeof serve = 
 function watchFile({ flags }: ProxyOptions, loaded: LoadedConfig, log: Logger, changed: () => void): () => void {
   const file = configFile(flags);
   if (file === undefined || loaded.text === undefined) return () => undefined;
-  const { path } = file;
+  const { path, overrides } = file;
   return watchConfig({
     path,
     inotify: openInotify,
     text: loaded.text,
     document: loaded.document,
-    parse: (text) => parseConfigFile(file, text),
+    parse: (text) => parseConfig(text, path, overrides),
     onChange: () => {
       log.info({ config: path }, "configuration file changed; exiting to be restarted with it");
       changed();

@@ -75,8 +75,6 @@ interface ReadingGateOptions {
   /** Whether the table is still active. A rejection counts as yes. */
   readonly tableActive: () => Promise<boolean>;
   readonly log: Logger;
-  /** How long a complete reading must stay complete, ms. Default 500. */
-  readonly settleMs?: number;
 }
 
 /**
@@ -122,7 +120,7 @@ export class ReadingGate implements ObjectSink {
       this.#options.log.info("manifests completed; updating the tables");
       this.#open();
       this.#sink.flush();
-    }, this.#options.settleMs ?? SETTLE_MS);
+    }, SETTLE_MS);
   }
 
   /** Stops waiting. Nothing is let through after that. */

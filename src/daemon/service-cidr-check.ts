@@ -25,8 +25,6 @@ interface ServiceCIDRCheckOptions {
     localAddresses: Pick<Proxier["localAddresses"], "current">;
   };
   readonly log: Logger;
-  /** Directory that contains /proc. Default "/". */
-  readonly root?: string;
 }
 
 export class ServiceCIDRCheck implements ProxierObserver {
@@ -101,10 +99,10 @@ export class ServiceCIDRCheck implements ProxierObserver {
   }
 
   async #find(): Promise<Overlap[]> {
-    const { config, nodeName, proxier, root } = this.#options;
+    const { config, nodeName, proxier } = this.#options;
     const serviceCIDRs = this.#serviceCIDRs().flat();
     if (serviceCIDRs.length === 0) return [];
-    const [local, routes] = await Promise.all([proxier.localAddresses.current(), readRoutes(root)]);
+    const [local, routes] = await Promise.all([proxier.localAddresses.current(), readRoutes()]);
     return findOverlaps({
       ...{ serviceCIDRs, clusterCIDRs: config.clusterCIDRs, local, routes, nodeIPs: hostIPs(this.#node) },
       podCIDRs: nodeFacts(config, nodeName, this.#node).podCIDRs,

@@ -5,7 +5,9 @@ import process from "node:process";
 const MOST_BYTES = 15;
 
 /** Returns the program's name: its title, or the name of its main file while the title is Node's default. At most 15 bytes. */
-export function programName(title = process.title, main = process.argv[1]): string {
+export function programName(): string {
+  const { title } = process;
+  const main = process.argv.at(1);
   const own = path.basename(title.split(" ", 1)[0]);
   const isNode = own === "" || own === path.basename(process.execPath) || own === "node";
   const name = isNode && main !== undefined ? path.parse(main).name : own;

@@ -23,16 +23,11 @@ interface Route {
  * Name of the outgoing interface for an address. "none": no route; "unknown": routes cannot be read. Rules that name other
  * tables (ip rule) are ignored.
  */
-export async function routeTo(
-  address: string,
-  root = "/",
-): Promise<{ readonly interfaceName: string } | "none" | "unknown"> {
+export async function routeTo(address: string): Promise<{ readonly interfaceName: string } | "none" | "unknown"> {
   const bytes = addressBytes(address);
-  const file = familyOf(address) === "ip" ? "proc/net/route" : "proc/net/ipv6_route";
+  const file = familyOf(address) === "ip" ? "/proc/net/route" : "/proc/net/ipv6_route";
   try {
-    const routes = (await readFile(join(root, file), "latin1"))
-      .split("\n")
-      .flatMap(file.endsWith("/route") ? ipv4 : ipv6);
+    const routes = (await readFile(file, "latin1")).split("\n").flatMap(file.endsWith("/route") ? ipv4 : ipv6);
     const fitting = routes.filter((route) => bytes !== undefined && covers(route, bytes));
     const best = fitting.reduce<Route | undefined>(
       (so, route) => (so === undefined || route.prefixLength > so.prefixLength ? route : so),

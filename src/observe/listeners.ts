@@ -142,13 +142,11 @@ export interface MetricsContents {
   readonly statusPage?: HttpHandler;
   /** Its level can be set here if profiling is enabled. */
   readonly log: Logger;
-  /** Unix ms; default: the system's clock. */
-  readonly now?: () => number;
 }
 
 /** Routes by path. */
 function routesOf(contents: MetricsContents): ReadonlyMap<string, HttpHandler> {
-  const { metrics, configz, enableProfiling, version, log, now = Date.now } = contents;
+  const { metrics, configz, enableProfiling, version, log } = contents;
   const slis = new SliMetrics();
   const routes = new Map<string, HttpHandler>([
     ["/metrics", async () => ({ status: 200, type: metrics.registry.contentType, body: await metrics.render() })],
@@ -163,7 +161,7 @@ function routesOf(contents: MetricsContents): ReadonlyMap<string, HttpHandler> {
     return textReply(200, "ok");
   });
   routes.set("/statusz", (request) =>
-    statusz(request, { startedAt: performance.timeOrigin, now: now(), version, paths: foldersOf(paths) }),
+    statusz(request, { startedAt: performance.timeOrigin, now: Date.now(), version, paths: foldersOf(paths) }),
   );
   const paths = [
     ...routes.keys(),

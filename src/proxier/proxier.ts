@@ -25,7 +25,7 @@ import type { ProxierContext } from "./proxier-context.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
 import { TriggerTimes } from "./trigger-times.js";
-import { Watcher, type WatcherOptions } from "./watcher.js";
+import { Watcher } from "./watcher.js";
 
 export interface ProxierOptions {
   readonly config: ProxyConfig;
@@ -49,7 +49,7 @@ export interface ProxierOptions {
   /** See LargeUpdatesOptions.pieceElements. */
   readonly serviceElements?: number;
   /** Whether to watch the tables for changes by other processes, and repair them. Default: false. */
-  readonly watch?: boolean | WatcherOptions;
+  readonly watch?: boolean;
   /** CPU time that this process has used, ms. It limits the share for repairs. Default: as the system reports it. */
   readonly cpuMs?: () => number;
   /** Information about processes that change the tables. Default: from /proc. */
@@ -169,7 +169,7 @@ export class Proxier implements ObjectSink {
       maxRetryMs: syncPeriodMs,
       now: () => options.clock.now(),
     });
-    if (options.watch !== undefined && options.watch !== false) this.#watcher = this.#newWatcher(options.watch);
+    if (options.watch === true) this.#watcher = this.#newWatcher();
   }
 
   /** Adds an observer, which receives all events from now on. */
@@ -445,7 +445,7 @@ export class Proxier implements ObjectSink {
     if (this.#synced) this.#pace.requestIn(ms);
   }
 
-  #newWatcher(options: true | WatcherOptions): Watcher {
+  #newWatcher(): Watcher {
     return new Watcher(
       this.#options.kernel,
       this.families,
@@ -454,7 +454,6 @@ export class Proxier implements ObjectSink {
       (reason) => {
         for (const observer of this.#observers) observer.eventsLost?.(reason);
       },
-      typeof options === "object" ? options : {},
     );
   }
 

@@ -149,14 +149,14 @@ export class Quarantine {
   }
 
   /** Makes these views of the service desired. A quarantined service is retried. */
-  update(service: string, desired: readonly ServicePortView[], prepared?: ServiceState): void {
+  update(service: string, desired: readonly ServicePortView[]): void {
     if (desired.length === 0 && this.#hasNothing(service)) return;
     this.#retryRelated(service, desired);
     this.#giveUpClaims(service, desired);
     const former = this.#unwritten.get(service) ?? this.#ruleset.state(service);
     this.#unwritten.set(service, former);
     try {
-      this.#ruleset.update(service, desired, prepared);
+      this.#ruleset.update(service, desired);
     } catch (error) {
       // Quarantine a state that cannot be expressed as if the kernel had rejected it. Restoring a large service takes
       // long, and it is retried repeatedly, so avoid an unnecessary restore.

@@ -3,14 +3,10 @@ import { performance } from "node:perf_hooks";
 
 import type { Kernel } from "../netlink/kernel.js";
 import type { Logger } from "../base/logger.js";
-import { TableWatch, type WatchOptions } from "../table/table-exports.js";
+import { TableWatch } from "../table/table-exports.js";
 import type { FamilyProxier } from "./family-proxier.js";
 
-export interface WatcherOptions extends WatchOptions {
-  /** Minimum interval between checks, ms. Default: five minutes. Longer if a check takes long, up to an hour. */
-  readonly checkIntervalMs?: number;
-}
-
+/** Minimum interval between checks, ms. It is longer if a check takes long, up to an hour. */
 const CHECK_INTERVAL_MS = 300_000;
 const LONGEST_CHECK_INTERVAL_MS = 3_600_000;
 /**
@@ -23,15 +19,14 @@ export const CHECKED_ELEMENTS = 131_072;
 const CHECK_SHARE = 0.002;
 
 /** Returns the time until the next check, ms, after one that took `tookMs`. */
-export function checkPause(tookMs: number, intervalMs = CHECK_INTERVAL_MS): number {
-  return Math.max(intervalMs, Math.min(tookMs / CHECK_SHARE, LONGEST_CHECK_INTERVAL_MS));
+export function checkPause(tookMs: number): number {
+  return Math.max(CHECK_INTERVAL_MS, Math.min(tookMs / CHECK_SHARE, LONGEST_CHECK_INTERVAL_MS));
 }
 
 export class Watcher {
   readonly #families: readonly FamilyProxier[];
   readonly #log: Logger;
   readonly #request: (inMs: number) => void;
-  readonly #checkIntervalMs: number;
   readonly #watch: TableWatch;
   #timer: NodeJS.Timeout | undefined;
   #checking: Promise<void> | undefined;
@@ -47,12 +42,10 @@ export class Watcher {
     log: Logger,
     request: (inMs: number) => void,
     onLost: (reason: string) => void,
-    options: WatcherOptions = {},
   ) {
     this.#families = families;
     this.#log = log;
     this.#request = request;
-    this.#checkIntervalMs = options.checkIntervalMs ?? CHECK_INTERVAL_MS;
     this.#watch = new TableWatch(
       kernel,
       families.map(({ table }) => table),
@@ -72,14 +65,13 @@ export class Watcher {
         },
         failed: (error, retryMs) => this.#log.error({ err: error, retryMs }, "watching the tables failed; retrying"),
       },
-      options,
     );
   }
 
   /** Call it before the tables are read: changes are noticed from then on. */
   async open(): Promise<void> {
     await this.#watch.open();
-    this.#checkIn(this.#checkIntervalMs);
+    this.#checkIn(CHECK_INTERVAL_MS);
   }
 
   /** If the tables have been closed, a running check ends after its current part. */
@@ -100,7 +92,7 @@ export class Watcher {
   async #checkAndGoOn(): Promise<void> {
     const began = performance.now();
     await this.check();
-    if (!this.#closed) this.#checkIn(checkPause(performance.now() - began, this.#checkIntervalMs));
+    if (!this.#closed) this.#checkIn(checkPause(performance.now() - began));
   }
 
   /**

@@ -178,13 +178,12 @@ export class FamilyRuleset {
   /**
    * Declares exactly these views of `service` ("namespace/name"), or removes it if there are none. Throws RangeError if they
    * cannot be expressed; then nothing has changed.
-   * @param prepared from `prepare`.
    */
-  update(service: string, views: readonly ServicePortView[], prepared?: ServiceState): void {
+  update(service: string, views: readonly ServicePortView[]): void {
     checkSize(views);
     const before = this.state(service);
     const find = finderIn(before);
-    const ordering = this.#ordering(before, prepared);
+    const ordering = this.#ordering(before, []);
     const states: ServicePortState[] = [];
     for (const view of views) states.push(ordering(view, before[find(view)], states));
     this.#replace(service, states, states, before);
@@ -199,7 +198,7 @@ export class FamilyRuleset {
   *updateInPieces(
     service: string,
     views: readonly ServicePortView[],
-    { prepared, isCurrent, mayGo }: PieceOptions = {},
+    { prepared = [], isCurrent, mayGo }: PieceOptions = {},
   ): Generator<number, boolean> {
     checkSize(views);
     const before = this.state(service);
@@ -291,7 +290,7 @@ export class FamilyRuleset {
    */
   #ordering(
     before: ServiceState,
-    prepared: ServiceState = [],
+    prepared: ServiceState,
   ): (
     view: ServicePortView,
     former: ServicePortState | undefined,
@@ -320,7 +319,7 @@ export class FamilyRuleset {
     };
   }
 
-  /** Precomputes the slots for the next `update`, which must use these views. Returns undefined if there is nothing to do. */
+  /** Precomputes the slots for the next `updateInPieces`, which must use these views. Returns undefined if there is nothing to do. */
   prepare(service: string, views: readonly ServicePortView[]): Promise<ServiceState> | undefined {
     return prepareSlots(views, this.state(service));
   }

@@ -48,8 +48,6 @@ export interface ReconcilerOptions {
   readonly onDeleted?: (entry: ConntrackEntry, reason: DeleteReason) => void;
   /** Called if an examined service asks for resets of its connections to endpoints that are gone. */
   readonly onResetsAsked?: (service: string) => void;
-  /** Monotonic clock, ms. Default performance.now. */
-  readonly now?: () => number;
   /** Time between a pass and its repetition, ms. Default SETTLE_MS. */
   readonly settleMs?: number;
   /** The pause after a pass, as a multiple of its duration. Default PAUSE_FACTOR. */
@@ -101,7 +99,6 @@ interface Tally {
 
 export class Reconciler {
   readonly #options: ReconcilerOptions;
-  readonly #now: () => number;
   readonly #workers: Readonly<Record<IpFamily, Readonly<Record<Mode, CoalescingWorker<Scope>>>>>;
   /** Timer → promise that resolves when the repetition has started or was cancelled. */
   readonly #followUps = new Map<NodeJS.Timeout, PromiseWithResolvers<void>>();
@@ -109,7 +106,6 @@ export class Reconciler {
 
   constructor(options: ReconcilerOptions) {
     this.#options = options;
-    this.#now = options.now ?? (() => performance.now());
     const retries = {
       merge: mergeScope,
       firstRetryMs: options.firstRetryMs ?? FIRST_RETRY_MS,
@@ -142,7 +138,7 @@ export class Reconciler {
 
   /** The rules of a family are committed, so examine all its entries. Returns at once. */
   requestAll(family: IpFamily): void {
-    this.#workers[family].many.add({ ...newScope(), all: true });
+    this.#workers[family].many.add(newScope(true));
   }
 
   /** Resolves when no pass is running or waiting, except for repetitions and retries. */
@@ -189,7 +185,7 @@ export class Reconciler {
     for (const service of scope.services.keys())
       for (const target of known.targetsOf(service)) if (this.#tellsResets(target)) break;
     if (filters.length === 0) return false;
-    const started = this.#now();
+    const started = performance.now();
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
     await allDone(filters.map((filter) => this.#dump(filter, known, tally)));
     this.#finish(family, "few", scope, started, tally);
@@ -198,7 +194,7 @@ export class Reconciler {
 
   async #passMany(family: IpFamily, scope: Scope): Promise<boolean> {
     const known = await this.#knowledge(family);
-    const started = this.#now();
+    const started = performance.now();
     const prefilter = new PrefilterBuilder(family, known.prefilterAddresses);
     await this.#fillPrefilter(prefilter, family, scope);
     const tally: Tally = { entries: 0, deleted: 0, reasons: {} };
@@ -310,7 +306,7 @@ export class Reconciler {
       isReconciled(protocol, false),
     );
     former.passed(covered);
-    const report: ReconcileReport = { family, mode, ms: this.#now() - started, ...tally };
+    const report: ReconcileReport = { family, mode, ms: performance.now() - started, ...tally };
     log.debug({ ...report }, "connection tracking reconciled");
     if (tally.deleted > 0)
       log.info({ family, deleted: tally.deleted, reasons: tally.reasons }, "stale entries deleted");

@@ -37,8 +37,6 @@ interface StatusPageOptions {
   readonly history: WriteHistory;
   /** Explains the packet that these arguments of `nft-proxier explain` describe. Rejects with PacketError if they are invalid. */
   readonly explain: (words: readonly string[]) => Promise<string>;
-  /** Unix time, ms. Default: the system's clock. */
-  readonly now?: () => number;
 }
 
 /** Handles STATUS_PAGE and all paths below it. */
@@ -93,7 +91,7 @@ class StatusPage {
   #answer(path: readonly string[]): Promise<unknown> | undefined {
     const [word] = path;
     if (path.length > 1 || (word !== "status" && word !== "events")) return this.#options.answers(path);
-    return this.#share((this.#options.now ?? Date.now)())[word];
+    return this.#share(Date.now())[word];
   }
 
   #stream(method: string, signal: AbortSignal): HttpReply {
@@ -120,8 +118,8 @@ class StatusPage {
   async #update(
     sent: { readonly at: number; readonly lastEvent: number | undefined } | undefined,
   ): Promise<PageUpdate> {
-    const { history, now = Date.now } = this.#options;
-    const at = now();
+    const { history } = this.#options;
+    const at = Date.now();
     const { status, items } = await this.#latest(at);
     const changed = sent === undefined || items.at(-1)?.at !== sent.lastEvent;
     const writes = history.buckets(sent === undefined ? 0 : sent.at - BUCKET_MS);

@@ -198,7 +198,7 @@ function readPort(
   options: DecodeOptions,
   problems: FieldProblems,
 ): ServicePortRecord | undefined {
-  const protocol = protocolOf(item["protocol"], ".protocol", problems);
+  const protocol = protocolOf(item["protocol"], problems);
   const port = portOf(item["port"], ".port", problems);
   if (port === 0) problems.report(".port", `${show(item["port"] ?? "")} is not a port (1 to 65535)`);
   if (protocol === undefined || port === 0) return undefined;

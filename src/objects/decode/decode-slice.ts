@@ -96,7 +96,7 @@ function* readSlicePorts(
         problems.report("", `${show(item)} is not an object`);
         continue;
       }
-      const protocol = protocolOf(item["protocol"], ".protocol", problems);
+      const protocol = protocolOf(item["protocol"], problems);
       // A port without a number means "all ports" to other programs. A packet needs a number.
       const port = portOf(item["port"], ".port", problems);
       if (protocol === undefined || port === 0) continue;

@@ -159,11 +159,11 @@ export function choiceOf<T extends string>(
   return unset;
 }
 
-/** A protocol. Absent, null and "" yield TCP. Returns undefined, with a report, if the protocol cannot be served. */
-export function protocolOf(value: unknown, field: string, problems: FieldProblems): Protocol | undefined {
+/** A port's protocol. Absent, null and "" yield TCP. Returns undefined, with a report, if the protocol cannot be served. */
+export function protocolOf(value: unknown, problems: FieldProblems): Protocol | undefined {
   if (value === undefined || value === null || value === "" || value === "TCP") return "TCP";
   const protocol = PROTOCOLS.find((one) => one === value);
-  if (protocol === undefined) problems.report(field, `${show(value)} is not TCP, UDP or SCTP`);
+  if (protocol === undefined) problems.report(".protocol", `${show(value)} is not TCP, UDP or SCTP`);
   return protocol;
 }
 

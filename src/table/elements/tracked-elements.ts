@@ -165,7 +165,9 @@ export class TrackedElements implements ElementSet {
   }
 
   retain(key: Uint8Array, data?: Uint8Array): void {
-    this.#retain(this.#rowFor(key, data), this.#data, 0);
+    const row = this.#rowFor(key, data);
+    this.#put(row, this.#data, 0);
+    this.#rows.words(row)[this.#rows.at(row) + USES]++;
   }
 
   retainList(key: Uint8Array, base: number, data: Int32Array, count: number): void {
@@ -433,11 +435,6 @@ export class TrackedElements implements ElementSet {
     }
     rows.desire(row, data, at);
     return true;
-  }
-
-  #retain(row: number, data: Int32Array, at: number): void {
-    this.#put(row, data, at);
-    this.#rows.words(row)[this.#rows.at(row) + USES]++;
   }
 
   #release(row: number, deferred: boolean): void {

@@ -100,8 +100,8 @@ export class RuleRun {
   }
 
   #end(effect: Effect): readonly RuleEnd[] {
-    if (effect === "unknown") this.#guess("yes", "its effect on the packet");
-    if (typeof effect === "object" && effect.verdict === "queue") this.#guess("yes", "the decision of a program");
+    if (effect === "unknown") this.#guess("its effect on the packet");
+    if (typeof effect === "object" && effect.verdict === "queue") this.#guess("the decision of a program");
     if (typeof effect === "object" && effect.verdict === "drop") this.#step(this.#ours ? "drop" : this.#ruleText());
     this.#ends.push({ branch: this.#branch, effect });
     return this.#ends;
@@ -115,8 +115,8 @@ export class RuleRun {
     this.#branch = guessed(this.#branch, what, "yes");
   }
 
-  #guess(taken: string, why: string): void {
-    this.#branch = guessed(this.#branch, `${whereOf(this.#place)}: ${why}`, taken);
+  #guess(why: string): void {
+    this.#branch = guessed(this.#branch, `${whereOf(this.#place)}: ${why}`, "yes");
   }
 
   /** The state for modification: a copy that only this branch uses. */

@@ -175,7 +175,7 @@ describe("slots", () => {
     const views = [consistent(""), { ...consistent("metrics"), port: 81 }];
     const prepared = await ruleset.prepare("shop/web", views);
     expect(prepared).toHaveLength(1);
-    ruleset.update("shop/web", views, prepared);
+    for (const _ of ruleset.updateInPieces("shop/web", views, { prepared }));
     expect(ruleset.state("shop/web").map(({ slots }) => slots)).toEqual([prepared?.[0].slots, prepared?.[0].slots]);
     expect(ruleset.prepare("shop/web", views)).toBeUndefined();
   });
