@@ -265,3 +265,8 @@ export function mergePrefixes(prefixes: readonly Prefix[]): string[] {
   }
   return kept.map((prefix) => prefix.text);
 }
+
+/** Joins address and port, with an IPv6 address in brackets. */
+export function withPort(address: string, port: number): string {
+  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+}

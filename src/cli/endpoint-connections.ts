@@ -1,7 +1,14 @@
 /** Counts the connections of services' endpoints in the connection tracking table, which is read without the daemon. */
 import { IP_FAMILIES } from "../base/ip-families.js";
 import { protocolNumber, serviceProtocol } from "../base/protocols.js";
-import { type AddressKey, addressesOf, keyOf, NODE_PORT, type ServiceAddress } from "../model/service-address.js";
+import {
+  addressesOf,
+  type AddressKey,
+  keyOf,
+  NODE_PORT,
+  type ServiceAddress,
+  vipsOf,
+} from "../model/service-address.js";
 import type { EndpointStatus, ServiceList, ServicePortStatus } from "../observe/status-report.js";
 import { NetlinkConntrack } from "../conntrack/table/netlink-conntrack.js";
 import { type ConntrackEntry, type ConntrackFilter, MOST_ADDRESSES } from "../conntrack/table/conntrack-table.js";
@@ -155,10 +162,6 @@ function withCounts(
       return { ...endpoint, open: sum("open"), halfOpen: sum("halfOpen") };
     }),
   };
-}
-
-function vipsOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): string[] {
-  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
 }
 
 function keysOf(item: ServicePortStatus): AddressKey[] {

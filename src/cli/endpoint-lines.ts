@@ -4,7 +4,7 @@ import { columns } from "../base/columns.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { annotationTexts } from "../daemon/control/annotation-text.js";
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../observe/status-report.js";
-import { withPort } from "../tools/explain/packet.js";
+import { withPort } from "../base/ip.js";
 
 const TITLES = [
   ...["ENDPOINT", "POD", "NODE", "ZONE", "HINTS", "LOCAL", "STATE"],

@@ -5,7 +5,7 @@
 import { configFromFlags, loadConfig, type LoadedConfig, type Overrides } from "../config/load.js";
 import { ConfigError, type ConfigProblem } from "../config/proxy-config.js";
 import { parseDuration } from "../config/duration.js";
-import { parseAddress } from "../base/ip.js";
+import { parseAddress, withPort } from "../base/ip.js";
 import { UserError } from "./stdio.js";
 import { type FlagName, type FlagSpec, type FlagValues, KUBE_PROXY_FLAGS } from "./kube-proxy-flags.js";
 
@@ -159,7 +159,7 @@ function listenAddress(flags: FlagValues, server: "healthz" | "metrics", initial
   const address = flags[`${server}-bind-address` satisfies FlagName] || initial;
   const port = flags[`${server}-port` satisfies FlagName] ?? 0;
   if (port === 0 || parseAddress(address) === undefined) return address;
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+  return withPort(address, port);
 }
 
 function setField(target: Record<string, unknown>, [key = "", ...rest]: readonly string[], value: unknown): void {

@@ -1,3 +1,4 @@
+import { withPort } from "../base/ip.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import type { Kernel } from "../netlink/kernel.js";
 import { columns, linesText } from "../base/columns.js";
@@ -41,6 +42,5 @@ async function kernelServicesText(
 }
 
 function addressText({ family, address, port }: KernelService): string {
-  if (address === "") return `node port ${port} (${FAMILY_NAMES[family]})`;
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+  return address === "" ? `node port ${port} (${FAMILY_NAMES[family]})` : withPort(address, port);
 }

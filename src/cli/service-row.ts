@@ -1,4 +1,5 @@
 /** The cells of a service port in the output of `services`. */
+import { vipsOf } from "../model/service-address.js";
 import { annotationWords } from "../daemon/control/annotation-text.js";
 import { type ServicePortStatus, serviceText } from "../observe/status-report.js";
 
@@ -8,8 +9,7 @@ export function titleOf(wide: boolean): string[] {
 }
 
 export function rowOf(item: ServicePortStatus, wide: boolean): string[] {
-  const { clusterIP, externalIPs, loadBalancerIPs } = item;
-  const addresses = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+  const addresses = vipsOf(item);
   return [
     serviceText(item),
     `${item.port}/${item.protocol}`,

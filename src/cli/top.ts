@@ -1,4 +1,5 @@
 /** `top`: shows the services, or one service's endpoints, with the most new connections. */
+import { withPort } from "../base/ip.js";
 import { counted } from "../base/counted.js";
 import { setTimeout as sleep } from "node:timers/promises";
 import { columns } from "../base/columns.js";
@@ -82,14 +83,16 @@ export function topRows({ items }: ServiceList): TopRow[] | undefined {
     return item.endpoints.flatMap((endpoint) =>
       endpoint.connections === undefined
         ? []
-        : [{ cells: [...cells, addressText(endpoint)], connections: endpoint.connections, perSecond: undefined }],
+        : [
+            {
+              cells: [...cells, withPort(endpoint.address, endpoint.port)],
+              connections: endpoint.connections,
+              perSecond: undefined,
+            },
+          ],
     );
   });
   return rows.length === 0 ? undefined : rows;
-}
-
-function addressText({ address, port }: { readonly address: string; readonly port: number }): string {
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
 interface View {

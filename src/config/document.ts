@@ -3,6 +3,7 @@
  * versioned configuration under its group (k8s.io/component-base/configz rejects internal types).
  */
 import { stringify } from "yaml";
+import { withPort } from "../base/ip.js";
 import type { Effective } from "./defaults.js";
 import { formatDuration } from "./duration.js";
 import type { Endpoint } from "./values.js";
@@ -49,9 +50,7 @@ export function toDocument(effective: Effective) {
 
 /** "IP:port", with an IPv6 address in brackets; "" for a server that is off. */
 export function formatEndpoint(endpoint: Endpoint | undefined): string {
-  if (endpoint === undefined) return "";
-  const { host, port } = endpoint;
-  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+  return endpoint === undefined ? "" : withPort(endpoint.host, endpoint.port);
 }
 
 function periods({ syncPeriod, minSyncPeriod }: { readonly syncPeriod: number; readonly minSyncPeriod: number }) {

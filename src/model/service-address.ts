@@ -69,6 +69,15 @@ export interface PortAddresses {
   readonly nodePort: number;
 }
 
+/** The addresses without the node port: ClusterIP, external IPs and load-balancer IPs. */
+export function vipsOf({
+  clusterIP,
+  externalIPs,
+  loadBalancerIPs,
+}: Pick<PortAddresses, "clusterIP" | "externalIPs" | "loadBalancerIPs">): string[] {
+  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+}
+
 export function* addressesOf(family: IpFamily, of: PortAddresses): Generator<ServiceAddress, void> {
   const { clusterIP, externalIPs, loadBalancerIPs, nodePort, protocol, port } = of;
   if (clusterIP !== undefined) yield { family, address: clusterIP, protocol, port };

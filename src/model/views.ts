@@ -18,7 +18,7 @@ import {
   type NodeContext,
   takesTraffic,
 } from "./categorize-endpoints.js";
-import { NODE_PORT, type PortAddresses } from "./service-address.js";
+import { NODE_PORT, type PortAddresses, vipsOf } from "./service-address.js";
 import type { Claims } from "./claims.js";
 import { guardsOf } from "./clashes.js";
 import type {
@@ -141,15 +141,14 @@ export function targetIn(served: ServedService, port: ServicePortRecord): Servic
   const { name: service, drainSeconds } = record;
   const { name: portName, protocol } = port;
   const held = heldBy(served, port);
-  const { clusterIP, externalIPs, loadBalancerIPs, nodePort } = held;
   const candidates = candidatesFor(served, port);
   return {
     service,
     id: portId({ service, portName, protocol }),
     protocol,
     port: port.port,
-    addresses: [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs],
-    nodePort,
+    addresses: vipsOf(held),
+    nodePort: held.nodePort,
     resetRemovedEndpoints: resets(record, port),
     endpoints: [...candidates.endpoints],
     drainSeconds,
@@ -235,9 +234,7 @@ function guardsAround(
   held: PortAddresses,
 ): ServicePortView["guards"] {
   if (!claims.hasRivals(record.name)) return undefined;
-  const { clusterIP, externalIPs, loadBalancerIPs } = held;
-  const vips = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
-  return guardsOf(vips, (address) => claims.others(record, { family, address, protocol, port: number }));
+  return guardsOf(vipsOf(held), (address) => claims.others(record, { family, address, protocol, port: number }));
 }
 
 /** The service port's claims without those that another service has. */

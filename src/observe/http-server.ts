@@ -3,8 +3,9 @@
  * can reach the node can reach the health port.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
-import { isIP, isIPv6 } from "node:net";
+import { isIP } from "node:net";
 import { pipeline } from "node:stream/promises";
+import { withPort } from "../base/ip.js";
 import { Backoff, type BackoffOptions } from "../base/backoff.js";
 import { type Admission, createGatedServer, type RequestGate } from "../base/request-gate.js";
 import { TakingTurns } from "../base/time-slice.js";
@@ -116,7 +117,7 @@ export class ListenError extends Error {
 
 /** "192.0.2.1:80", "[2001:db8::1]:80". */
 function formatListenAddress({ host, port, name }: ListenAddress): string {
-  return name ?? (isIPv6(host) ? `[${host}]:${port}` : `${host}:${port}`);
+  return name ?? withPort(host, port);
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Services from the daemon, with the part of a model's interface that the conntrack commands use. */
 import type { TargetSource } from "../../conntrack/reconcile/service-knowledge.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
-import { type AddressKey, addressesOf, keyOf, type ServiceAddress } from "../../model/service-address.js";
+import { addressesOf, type AddressKey, keyOf, type ServiceAddress, vipsOf } from "../../model/service-address.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { Protocol } from "../../base/protocols.js";
 import { portId, type Removals, type ServiceTarget } from "../../model/service-port-view.js";
@@ -53,9 +53,9 @@ export class DaemonServices implements TargetSource {
 
   #add(item: ServicePortStatus): void {
     const { namespace, name, portName, protocol, port, family, nodePort, drainSeconds = 0, endpoints = [] } = item;
-    const { clusterIP, externalIPs, loadBalancerIPs, resetRemovedEndpoints = false } = item;
+    const { resetRemovedEndpoints = false } = item;
     const service = `${namespace}/${name}`;
-    const addresses = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+    const addresses = vipsOf(item);
     const serving = endpoints.map((endpoint) => endpoint.ready || endpoint.serving || endpoint.draining === true);
     const target: ServiceTarget = {
       ...{ service, id: portId({ service, portName, protocol }), protocol, port, addresses, nodePort },

@@ -1,4 +1,5 @@
 /** Formats entries for people and programs. Pure. */
+import { withPort } from "../../base/ip.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { isTranslated } from "../../conntrack/reconcile/stale-entries.js";
 import { CONNTRACK_STATUS, type ConntrackEntry, type ConntrackTuple } from "../../conntrack/table/conntrack-table.js";
@@ -23,8 +24,7 @@ function statusNames(status: number): string[] {
 }
 
 function addressText(address: string, port: number): string {
-  if (port === 0) return address;
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
+  return port === 0 ? address : withPort(address, port);
 }
 
 function sourceText(tuple: ConntrackTuple): string {

@@ -1,6 +1,7 @@
 /** Finds rules of the older iptables that decide over packets. Their existence is visible, but not their content. */
 import type { IpFamily } from "../../base/ip.js";
 import type { LegacyTables } from "../../netlink/legacy-tables.js";
+import { IPTABLES } from "../../node/forwarding.js";
 import { chainsWithRules } from "../../node/legacy-layout.js";
 import { legacyTableNames } from "../../node/proc-file.js";
 
@@ -12,7 +13,7 @@ export async function legacyObstacles(
   legacy: Pick<LegacyTables, "forwardDrops" | "layout">,
   family: IpFamily,
 ): Promise<string[]> {
-  const program = `${family === "ip" ? "iptables" : "ip6tables"}-legacy`;
+  const program = `${IPTABLES[family]}-legacy`;
   const found: string[] = [];
   for (const table of await legacyTableNames(family)) {
     try {

@@ -1,6 +1,7 @@
 /** An explanation as text: the packet, the owner of its destination, and related facts. */
+import { vipsOf } from "../../model/service-address.js";
 import { columns, linesText } from "../../base/columns.js";
-import { familyOf, type IpFamily, parseAddress } from "../../base/ip.js";
+import { familyOf, type IpFamily, parseAddress, withPort } from "../../base/ip.js";
 import {
   type EndpointStatus,
   type NodePortStatus,
@@ -9,10 +10,9 @@ import {
 } from "../../observe/status-report.js";
 import { isLoopback } from "../../node/node-facts.js";
 import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain-packet.js";
-import { type PacketSpec, TRANSPORTS, withPort } from "./packet.js";
+import { type PacketSpec, TRANSPORTS } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import {
-  addressesOf,
   differenceNotes,
   nearestNotes,
   nodeNotes,
@@ -73,7 +73,7 @@ export function ownerOf(
 ): ServicePortStatus | undefined {
   const same = services.filter((each) => each.family === family && each.protocol.toLowerCase() === protocol);
   return (
-    same.find((each) => each.port === destinationPort && addressesOf(each).includes(destination)) ??
+    same.find((each) => each.port === destinationPort && vipsOf(each).includes(destination)) ??
     same.find(({ nodePort }) => nodePort === destinationPort)
   );
 }

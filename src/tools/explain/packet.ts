@@ -1,4 +1,5 @@
 /** The first packet of a connection as nf_tables expressions see it, and the changes that rules make to it. */
+import { isLoopback } from "../../node/node-facts.js";
 import { formatAddress, type IpFamily, packAddress } from "../../base/ip.js";
 import { AddressType, CtState, IpProto, TcpFlag } from "../../netlink/constants.js";
 import { type Bits, exactly, hostNumber, isKnown, partOf, textOf, unknownBits, withPart } from "./bits.js";
@@ -193,14 +194,9 @@ function transportHeader({ protocol, sourcePort, destinationPort }: PacketFields
  * Returns the routing type of a canonical address (RTN_*), as in `fib … type`, judged only by this node's addresses.
  */
 export function addressTypeOf(address: string, local: ReadonlySet<string>): number {
-  if (local.has(address) || address.startsWith("127.") || address === "::1") return AddressType.local;
+  if (local.has(address) || isLoopback(address)) return AddressType.local;
   if (address === "255.255.255.255") return AddressType.broadcast;
   const first = bytesOf(address)[0] ?? 0;
   const multicast = address.includes(":") ? first === 0xff : first >= 224 && first < 240;
   return multicast ? AddressType.multicast : AddressType.unicast;
-}
-
-/** Joins address and port, with an IPv6 address in brackets. */
-export function withPort(address: string, port: number): string {
-  return address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`;
 }

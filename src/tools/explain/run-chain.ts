@@ -4,6 +4,7 @@
  * evaluated from outside, the packet's path forks: the rule matches in one branch and not in the other. Branches with
  * the same result are joined again.
  */
+import { HOOK_NAMES } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
 import { RuleRun } from "./rule-run.js";
@@ -39,7 +40,6 @@ export interface ChainEnds {
 
 /** Maximum depth of nested jumps, NFT_JUMP_STACK_SIZE. */
 const MAX_DEPTH = 16;
-export const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 /** Maximum number of branches to follow. */
 const MOST_BRANCHES = 64;
 
@@ -56,7 +56,7 @@ export async function runChain(
   { ref, chain, base }: HookedChain,
   branches: readonly Branch[],
 ): Promise<ChainEnds> {
-  const hook = HOOKS[base.hook] ?? String(base.hook);
+  const hook = HOOK_NAMES[base.hook] ?? String(base.hook);
   const { through, accepted, finals } = await new ChainRun(world, hook, ref).run(chain, branches, 0);
   if (base.policy !== "drop") return { passed: merged([...accepted, ...through]), finals };
   const by: EndedBy = { hook, ref, chain };

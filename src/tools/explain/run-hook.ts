@@ -2,9 +2,10 @@
  * Runs all base chains of a hook in their order, with the kernel's own steps between them: the connection tracker and
  * NAT.
  */
+import { HOOK_NAMES } from "../../netlink/constants.js";
 import { Hook } from "../../netlink/constants.js";
 import { type Branch, guessed, merged } from "./branch.js";
-import { type ChainEnds, type Final, HOOKS, runChain } from "./run-chain.js";
+import { type ChainEnds, type Final, runChain } from "./run-chain.js";
 import { type World } from "./world.js";
 import { type HookedChain, placeOf } from "./ruleset.js";
 
@@ -78,7 +79,7 @@ async function runGroup(
   const names = [...tables.keys()];
   const orders = names.length > 1 && names.length <= MOST_ORDERED ? permutations(names) : [names];
   const all: ChainEnds[] = [];
-  const what = `the order of chains with the same priority (${names.join(", ")}) at ${HOOKS[hook] ?? hook}`;
+  const what = `the order of chains with the same priority (${names.join(", ")}) at ${HOOK_NAMES[hook] ?? hook}`;
   for (const [i, order] of orders.entries()) {
     const from =
       orders.length === 1 ? branches : branches.map((branch) => guessed(branch, what, i === 0 ? "no" : `order ${i}`));

@@ -1,14 +1,14 @@
 /**
  * Notes on facts other than rules that affect a packet: settings, routes, connection tracking. Nothing here rejects.
  */
-import { addressBytes } from "../../base/ip.js";
+import { vipsOf } from "../../model/service-address.js";
+import { addressBytes, withPort } from "../../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../../observe/status-report.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
 import { routeTo } from "../../node/routes.js";
 import type { Routing } from "./routing.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-packet.js";
 import type { PacketSpec } from "./packet.js";
-import { withPort } from "./packet.js";
 
 /** The sender's established connections to the destination that have the same endpoint. */
 export interface OpenConnections {
@@ -201,7 +201,7 @@ export function nearestNotes(
   services: readonly ServicePortStatus[],
   isNode: boolean,
 ): string[] {
-  const there = services.filter((each) => addressesOf(each).includes(destination));
+  const there = services.filter((each) => vipsOf(each).includes(destination));
   if (there.length > 0) {
     const ports = there.map(({ namespace, name, port, protocol }) => `${port}/${protocol} of ${namespace}/${name}`);
     return [`no service has this port and protocol; served at this address: ${ports.join(", ")}`];
@@ -218,7 +218,7 @@ export function nearestNotes(
   let nearest: { readonly text: string; readonly distance: bigint } | undefined;
   for (const service of services) {
     if (service.family !== family) continue;
-    for (const address of addressesOf(service)) {
+    for (const address of vipsOf(service)) {
       const away = numberOf(address) - sought;
       const distance = away < 0n ? -away : away;
       if (nearest !== undefined && nearest.distance <= distance) continue;
@@ -238,14 +238,10 @@ export function nodePortNotes(
 ): string[] {
   const where = nodePorts === undefined ? undefined : nodePortPlaces(nodePorts);
   if (verdict !== "untouched" || service?.nodePort !== destinationPort || where === undefined) return [];
-  if (addressesOf(service).includes(destination)) return [];
+  if (vipsOf(service).includes(destination)) return [];
   return [
     `node port ${destinationPort} belongs to ${service.namespace}/${service.name}, but this node serves node ports on ${where}, not on ${destination}`,
   ];
-}
-
-export function addressesOf({ clusterIP, externalIPs, loadBalancerIPs }: ServicePortStatus): readonly string[] {
-  return [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
 }
 
 function numberOf(address: string): bigint {

@@ -1,7 +1,7 @@
 /** Formats a packet in two lines. */
 import { type EndpointStatus, type ServicePortStatus, serviceText } from "../../observe/status-report.js";
 import { printable } from "../../base/printable.js";
-import { withPort } from "../explain/packet.js";
+import { withPort } from "../../base/ip.js";
 import { type DropReason, reasonText } from "./drop-reasons.js";
 import type { TracedBy, TracedPacket } from "./traced-packet.js";
 

@@ -1,4 +1,5 @@
 /** Parses the arguments of `trace` into a filter. Pure. */
+import { vipsOf } from "../../model/service-address.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { familyOf, parseAddress, parseCIDR } from "../../base/ip.js";
 import type { ServicePortStatus } from "../../observe/status-report.js";
@@ -110,9 +111,9 @@ function portsOf(services: readonly ServicePortStatus[]): string {
 }
 
 function selectorsOf(service: ServicePortStatus): TraceSelector[] {
-  const { family, clusterIP, externalIPs, loadBalancerIPs, port, nodePort } = service;
+  const { family, port, nodePort } = service;
   const protocols = TRANSPORTS.filter((each) => each === service.protocol.toLowerCase());
-  const destinations = [...(clusterIP === undefined ? [] : [clusterIP]), ...externalIPs, ...loadBalancerIPs];
+  const destinations = vipsOf(service);
   return [
     ...(destinations.length === 0 ? [] : [{ family, protocols, destinations, ports: [port] }]),
     ...(nodePort === 0 ? [] : [{ family, protocols, destinations: "node", ports: [nodePort] } as const]),

@@ -1,10 +1,9 @@
 /** Finds how a packet ended: the hook, and whether the rule sent an error. Reads from the kernel on demand. */
+import { HOOK_NAMES } from "../../netlink/constants.js";
 import type { ChainInfo, Expr, Kernel, RuleInfo, TraceEvent } from "../../netlink/kernel.js";
 import type { FoldedPacket } from "./trace-fold.js";
 import { reasonOf } from "./drop-reasons.js";
 import type { TracedBy, TracedVerdict } from "./traced-packet.js";
-
-const HOOKS = ["prerouting", "input", "forward", "output", "postrouting"] as const;
 
 /** Chains may change while this runs. A chain that is gone is not named. */
 export class Verdicts {
@@ -30,7 +29,7 @@ export class Verdicts {
 
   async #hook({ family, table, chain }: TraceEvent): Promise<string> {
     const [found] = await this.#kernel.chains({ family, table }, [chain]).catch((): ChainInfo[] => []);
-    return HOOKS[found?.base?.hook ?? -1] ?? "";
+    return HOOK_NAMES[found?.base?.hook ?? -1] ?? "";
   }
 
   /** Returns undefined if no rule decided, or if the rule is gone. */
