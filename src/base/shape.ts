@@ -155,7 +155,7 @@ export function variants<Tag extends string, V extends Readonly<Record<string, F
   };
 }
 
-function isObject(given: unknown): given is Readonly<Record<string, unknown>> {
+export function isObject(given: unknown): given is Readonly<Record<string, unknown>> {
   return typeof given === "object" && given !== null && !Array.isArray(given);
 }
 

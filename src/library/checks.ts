@@ -6,6 +6,7 @@ import {
   flag,
   handlers,
   integer,
+  isObject,
   list,
   namesOf,
   oneOf,
@@ -106,10 +107,6 @@ export function checkSet(spec: unknown): void {
 function checkNamed(what: string, fields: Fields, key: string, given: unknown): void {
   const own = isObject(given) ? given[key] : undefined;
   check(record(fields, `an object that describes a ${what}`), typeof own === "string" ? `${what} ${own}` : what, given);
-}
-
-function isObject(given: unknown): given is Readonly<Record<string, unknown>> {
-  return typeof given === "object" && given !== null && !Array.isArray(given);
 }
 
 const family = oneOf("inet", "ip", "ip6", "arp", "bridge", "netdev");

@@ -6,6 +6,7 @@
  * the rules of all tables once ("sweep"). In between only the named chains are read, and only if there is a reason.
  */
 import { createHash } from "node:crypto";
+import type { Edit } from "../table/rules/diff.js";
 import { Backoff } from "../base/backoff.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, RuleInfo, TableRef } from "../netlink/kernel.js";
 import { prepareRule, type PreparedRule } from "../table/rules/diff.js";
@@ -13,7 +14,7 @@ import { checkComment, checkName, commentOf } from "../table/rules/names-and-com
 import { printRule } from "../table/rules/statements.js";
 import { describeForeignChanges } from "../table/sync/describe-changes.js";
 import { driftOf } from "../table/sync/drift.js";
-import { Plan, type RuleEdit } from "../table/sync/plan.js";
+import { Plan } from "../table/sync/plan.js";
 import { isDrift, joinResults, toResult, toTableError } from "../table/sync/results.js";
 import { type ApplyResult as TableResult, type Clock, type Rule, TableError } from "../table/table-exports.js";
 
@@ -265,17 +266,17 @@ export class InsertedRules {
   }
 
   /** Our rules go before and after those of others. "add" counts on from the rules to insert to the rules to append. */
-  #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): RuleEdit[] {
+  #edits({ insert, append }: Inserted, rules: readonly RuleInfo[]): Edit[] {
     const comments = rules.map(({ userdata }) => commentOf(userdata));
     let head = 0;
     while (head < insert.length && comments[head] === insert[head].comment) head++;
     let [end, last] = [rules.length, append.length];
     while (end > head && last > 0 && comments[end - 1] === append[last - 1].comment) [end, last] = [end - 1, last - 1];
-    const old = rules.map((rule, from): RuleEdit => {
+    const old = rules.map((rule, from): Edit => {
       const misplaced = from >= head && from < end && this.#isOurs(rule);
       return { edit: misplaced ? "delete" : "keep", from };
     });
-    const added = [...insert, ...append].map((_, to): RuleEdit => ({ edit: "add", to }));
+    const added = [...insert, ...append].map((_, to): Edit => ({ edit: "add", to }));
     const [first, after] = [added.slice(head, insert.length), added.slice(insert.length, insert.length + last)];
     return [...old.slice(0, head), ...first, ...old.slice(head, end), ...after, ...old.slice(end)];
   }

@@ -99,7 +99,7 @@ const MOST_NAMED = 8;
 
 /** Reports claims that passed between the same two services for the same reason together, one report after another. */
 export function* nameTransfers(passed: PassedClaims, say: (transfer: Transfer) => void): Pieces<void> {
-  const found = new Map<string, { service: string; from: string; reason: string; claims: string[] }>();
+  const found = new Map<string, Transfer & { readonly claims: string[] }>();
   let checked = 0;
   for (const [ofFamily, holders] of passed) {
     for (const [claim, from] of holders) {

@@ -1,24 +1,24 @@
 import type { ServicePortView } from "./service-port-view.js";
 
-/** Numbers of service ports. */
-interface Counts {
+/** Numbers of service ports with policy Local that have endpoints, but none on this node. */
+export interface NoLocalEndpoints {
   readonly internal: number;
   readonly external: number;
 }
 
-const NONE: Counts = Object.freeze({ internal: 0, external: 0 });
+const NONE: NoLocalEndpoints = Object.freeze({ internal: 0, external: 0 });
 
 /**
- * Counts service ports of one family that have usable endpoints, but none on this node, where policy Local requires them. Their
+ * NoLocalEndpoints service ports of one family that have usable endpoints, but none on this node, where policy Local requires them. Their
  * traffic is dropped. That is right if a load balancer checks the node's health first, and a mistake otherwise. Updated service
  * by service; only services with such ports are remembered.
  */
 export class NoLocalEndpointsCounter {
-  readonly #counted = new Map<string, Counts>();
+  readonly #counted = new Map<string, NoLocalEndpoints>();
   #internal = 0;
   #external = 0;
 
-  get counts(): Counts {
+  get counts(): NoLocalEndpoints {
     return { internal: this.#internal, external: this.#external };
   }
 
@@ -34,7 +34,7 @@ export class NoLocalEndpointsCounter {
   }
 }
 
-function count(views: readonly ServicePortView[]): Counts {
+function count(views: readonly ServicePortView[]): NoLocalEndpoints {
   let internal = 0;
   let external = 0;
   for (const view of views) {

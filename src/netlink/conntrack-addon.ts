@@ -51,7 +51,8 @@ interface NativeListDeletion extends NativeDeletion {
   readonly absentAt: Uint32Array;
 }
 
-interface NativeCounts {
+/** Counters since boot, summed over all CPUs (CTA_STATS_*). */
+export interface ConntrackStats {
   readonly found: number;
   readonly invalid: number;
   readonly insert: number;
@@ -61,7 +62,8 @@ interface NativeCounts {
   readonly error: number;
 }
 
-interface NativeChange {
+/** A change, with the mask of the mark. */
+export interface NativeChange {
   readonly timeout?: number;
   readonly mark?: number;
   readonly markMask?: number;
@@ -77,7 +79,7 @@ export interface NativeConntrackAddon {
   conntrackOpen(options?: NativeOpenOptions): Promise<NativeConntrack>;
   conntrackClose(table: NativeConntrack): void;
   conntrackTotals(table: NativeConntrack): Promise<{ readonly entries: number; readonly max?: number }>;
-  conntrackCounts(table: NativeConntrack): Promise<NativeCounts>;
+  conntrackCounts(table: NativeConntrack): Promise<ConntrackStats>;
   /** Starts a dump. Only the first read checks the prefilter, and fails if it is malformed. */
   conntrackDump(table: NativeConntrack, filter: Uint8Array, prefilter?: NativePrefilter): NativeConntrackDump;
   /** Resolves to the next piece, of at most some 1,500 entries. Calls may overlap, and each gets another piece. */

@@ -1,6 +1,7 @@
 /** Numbers of linux/netfilter/nf_tables.h and related headers, by the headers' names. */
 
 export const Hook = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
+export const HOOK_NAMES: readonly string[] = Object.keys(Hook);
 
 /** NF_IP_PRI_*, by nft's names. */
 export const Priority = { raw: -300, mangle: -150, dstnat: -100, filter: 0, security: 50, srcnat: 100 } as const;

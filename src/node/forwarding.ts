@@ -39,7 +39,8 @@ export interface DroppingChain {
 }
 
 const SETTING: Readonly<Record<IpFamily, string>> = { ip: "bridge-nf-call-iptables", ip6: "bridge-nf-call-ip6tables" };
-const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
+/** Names of the iptables programs. */
+export const IPTABLES: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
 /** A bridge whose ports exchange packets without passing the node's rules. */
 export interface SkippingBridge {

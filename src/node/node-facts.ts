@@ -68,7 +68,7 @@ export function hostIPs(node: V1Node | undefined): string[] {
 
 export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
 /** fe80::/10 (RFC 4291): useless without an interface. */
-const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
+export const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 export const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
 
 function prefixesOf(cidrs: unknown): Prefix[] {

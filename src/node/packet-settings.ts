@@ -5,6 +5,7 @@
 import type { IpFamily } from "../base/ip.js";
 import { readNumber } from "./kernel-number.js";
 
+/** Entries of the connection tracking table, and its capacity. */
 export interface ConntrackFill {
   readonly entries: number;
   readonly max: number;

@@ -1,5 +1,6 @@
 /** Connections of services, as the kernel counts them. They are only read from the kernel for a scrape. */
 import { Counter, Gauge, type Registry } from "prom-client";
+import type { ServedCounts } from "../model/service-port-view.js";
 import { yieldToEventLoop } from "../base/time-slice.js";
 import type { IpFamily } from "../base/ip.js";
 import { FAMILY_LABELS } from "./kube-proxy-metrics.js";
@@ -20,7 +21,7 @@ export interface ConnectionSource {
   /** Service ports in a stable order, by name, some at a time. `connections` is absent if they are not counted. */
   ports(): AsyncIterable<readonly CountedPort[]>;
   /** Numbers of active services and endpoints. */
-  counts(family: IpFamily): { readonly services: number; readonly endpoints: number };
+  counts(family: IpFamily): ServedCounts;
 }
 
 interface ConnectionMetricsOptions {

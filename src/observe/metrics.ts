@@ -1,7 +1,9 @@
 /** Metrics in a separate registry: kube-proxy's, so that its dashboards and alerts keep working, and ours, under `nftproxier_`. */
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
+import type { NoLocalEndpoints } from "../model/no-local-endpoints.js";
+import type { RequestReport } from "../objects/kubernetes/api-connection.js";
 import type { IpFamily } from "../base/ip.js";
-import type { NoLocalEndpoints, ProxierObserver, SyncReport, SyncWork } from "../proxier/observer.js";
+import type { ProxierObserver, SyncReport, SyncWork } from "../proxier/observer.js";
 import {
   buildInfo,
   buildLabels,
@@ -25,20 +27,6 @@ interface MetricsOptions {
   readonly now?: () => number;
   /** How long the oldest change that is not active has waited in a family, ms; 0 if nothing waits. */
   readonly pendingMs?: (family: IpFamily) => number;
-}
-
-/** One request to the API server, answered or not. */
-interface RestRequest {
-  /** HTTP status; "<error>" if there was no answer, as in client-go. */
-  readonly code: string;
-  /** "GET". */
-  readonly method: string;
-  /** client-go's verb: "GET", "POST". */
-  readonly verb: string;
-  /** "10.96.0.1:443". */
-  readonly host: string;
-  /** Undefined if not timed. Like client-go, we do not time watches: they run as long as they may. */
-  readonly seconds: number | undefined;
 }
 
 /** Status codes of /livez and /healthz. */
@@ -132,7 +120,7 @@ export class Metrics implements ProxierObserver {
     this.#conntrack.deleted.inc(FAMILY_LABELS[family], deleted);
   }
 
-  restRequest({ code, method, verb, host, seconds }: RestRequest): void {
+  restRequest({ code, method, verb, host, seconds }: RequestReport): void {
     this.#rest.requests.inc({ code, method, host });
     if (seconds !== undefined) this.#rest.duration.observe({ verb, host }, seconds);
   }

@@ -11,6 +11,8 @@
  *                                          the one with that node port, with its endpoints
  *     GET /v1/diagnosis                  → Diagnosis
  */
+import type { ConntrackFill } from "../node/packet-settings.js";
+import type { Rate } from "../objects/connection-limits.js";
 import type { IpFamily } from "../base/ip.js";
 import type { PortAddresses } from "../model/service-address.js";
 
@@ -88,12 +90,7 @@ export interface LimitsStatus {
    */
   readonly open?: number;
   readonly maxConnectionsPerClient?: number;
-  readonly ratePerClient?: {
-    readonly count: number;
-    readonly per: "second" | "minute" | "hour";
-    /** How many connections may come at once. */
-    readonly burst: number;
-  };
+  readonly ratePerClient?: Rate;
   readonly overLimit: "reject" | "drop";
 }
 
@@ -189,12 +186,6 @@ export interface ApiStatus {
   readonly silentMs?: number;
 }
 
-/** Entries of the connection tracking table, and its capacity. */
-interface ConntrackStatus {
-  readonly entries: number;
-  readonly max: number;
-}
-
 /** How far services' packets were checked against other programs' rules. */
 export interface FirewallStatus {
   /** Number of checked services, and of all services. */
@@ -244,7 +235,7 @@ export interface StatusReport {
   /** Absent if objects come from manifests. */
   readonly api?: ApiStatus;
   /** Absent if the kernel has no connection tracker loaded. */
-  readonly conntrack?: ConntrackStatus;
+  readonly conntrack?: ConntrackFill;
   /** Absent if no other program's rules affect services' packets. */
   readonly firewalls?: FirewallStatus;
   /** Features that this kernel lacks, with the consequences; empty if it lacks none. */

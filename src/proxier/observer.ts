@@ -1,3 +1,4 @@
+import type { NoLocalEndpoints } from "../model/no-local-endpoints.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import type { IpFamily } from "../base/ip.js";
 
@@ -37,12 +38,6 @@ export interface SyncWork {
   readonly bytes: number;
   /** Time inside sendmsg, ms. */
   readonly kernelMs: number;
-}
-
-/** Number of services with policy Local that have endpoints, but none on this node. */
-export interface NoLocalEndpoints {
-  readonly internal: number;
-  readonly external: number;
 }
 
 /**

@@ -20,7 +20,7 @@ import { problemLogger, transferLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
-import { Pace } from "./pace.js";
+import { Pace, type WriteOutcome } from "./pace.js";
 import type { ProxierContext } from "./proxier-context.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
@@ -407,7 +407,7 @@ export class Proxier implements ObjectSink {
     for (const observer of this.#observers) observer.found?.(former);
   }
 
-  async #writePaced(): Promise<{ ok: boolean; againMs?: number }> {
+  async #writePaced(): Promise<WriteOutcome> {
     const { families, ...whole } = await this.#step();
     // A table owned by another program has its own pace.
     const ok =

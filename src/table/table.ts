@@ -211,7 +211,8 @@ export class Table extends DeclaredTable {
 
   /** Serialises the action. The desired state cannot change until it ends. */
   #exclusively<T>(action: () => Promise<T>): Promise<T> {
-    return this.desired.hold(() => this.#serialised(action));
+    this.desired.holds++;
+    return this.#serialised(action).finally(() => this.desired.holds--);
   }
 
   /** Runs the action after all earlier calls. Throws TableError. */

@@ -126,11 +126,7 @@ export function gcInterval(previousMs: number, deleteRatio: number | undefined, 
 const MOST_CANDIDATES = 10_000;
 const SLICE_MS = 1;
 
-interface MutableCounts {
-  alive: number;
-  deleted: number;
-  orphaned: number;
-}
+type MutableCounts = { -readonly [K in keyof GcCounts]: number };
 
 interface Candidate {
   readonly entry: ConntrackEntry;

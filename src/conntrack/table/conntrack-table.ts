@@ -1,5 +1,8 @@
 /** The kernel's connection tracking table as the rest of the program sees it. Addresses are canonical text. */
+import type { ConntrackStats } from "../../netlink/conntrack-addon.js";
 import type { IpFamily } from "../../base/ip.js";
+
+export type { ConntrackStats };
 
 /** One direction of a connection. Ports are 0 for protocols that have none. */
 export interface ConntrackTuple {
@@ -188,17 +191,6 @@ export interface ConntrackEvents {
   onLost(): void;
   /** The stream ended for good. */
   onError(error: Error): void;
-}
-
-/** Counters since boot, summed over all CPUs (CTA_STATS_*). */
-export interface ConntrackStats {
-  readonly found: number;
-  readonly invalid: number;
-  readonly insert: number;
-  readonly insertFailed: number;
-  readonly drop: number;
-  readonly earlyDrop: number;
-  readonly error: number;
 }
 
 /**

@@ -7,6 +7,7 @@
  *    40 four addresses of 16 bytes: original source, destination, reply source, destination
  *   104 counters: packets, bytes, original and reply   136 start, ns   144 labels
  */
+import type { NativeChange } from "../../netlink/conntrack-addon.js";
 import { AF } from "../../base/ip-families.js";
 import { IpProto } from "../../base/protocols.js";
 import { KernelError } from "../../netlink/errors.js";
@@ -239,15 +240,8 @@ export function packNewEntry(action: string, entry: NewConntrackEntry): Uint8Arr
   return packEntry(action, { ...entry, status, timeout: checkInteger(action, "timeout", entry.timeout, 0xffffffff) });
 }
 
-/** A checked change, with the mask of the mark. */
-interface CheckedUpdate {
-  readonly timeout?: number;
-  readonly mark?: number;
-  readonly markMask?: number;
-}
-
 /** Throws KernelError "invalid". */
-export function checkUpdate({ timeout, mark }: ConntrackUpdate): CheckedUpdate {
+export function checkUpdate({ timeout, mark }: ConntrackUpdate): NativeChange {
   return {
     ...(timeout !== undefined && { timeout: checkInteger("update", "timeout", timeout, 0xffffffff) }),
     ...(mark !== undefined && {

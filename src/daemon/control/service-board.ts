@@ -1,4 +1,5 @@
 /** Services with the kernel's counts of their connections, for commands and metrics. */
+import type { ServedCounts } from "../../model/service-port-view.js";
 import { yieldToEventLoop } from "../../base/time-slice.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -54,7 +55,7 @@ export class ServiceBoard implements ConnectionSource {
     return what === "services" && rest.length === 2 ? this.#describe(rest.join("/")) : undefined;
   }
 
-  counts(family: IpFamily): { readonly services: number; readonly endpoints: number } {
+  counts(family: IpFamily): ServedCounts {
     return this.#options.proxier.model.counts(family);
   }
 

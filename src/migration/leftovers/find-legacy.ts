@@ -8,12 +8,11 @@ import type { LegacyTables } from "../../netlink/legacy-tables.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";
 import { IPTABLES_TABLES, type IptablesTable, isOwnChain, savePattern } from "./iptables-names.js";
+import { IPTABLES } from "../../node/forwarding.js";
 import { legacyTableNames } from "../../node/proc-file.js";
 
 /** The tables of the older iptables. Without `chains`, they are only reported as present. */
 export type LegacyReader = Partial<Pick<LegacyTables, "chains">>;
-
-const PROGRAM: Readonly<Record<IpFamily, string>> = { ip: "iptables", ip6: "ip6tables" };
 
 /** Returns the existing tables that may have kube-proxy's chains. Without the older iptables there are none. */
 export async function presentTables(family: IpFamily, root: string): Promise<IptablesTable[]> {
@@ -31,7 +30,7 @@ export async function findLegacy(
   legacy: LegacyReader | undefined,
   tables?: readonly IptablesTable[],
 ): Promise<ForeignLeftover | undefined> {
-  const program = PROGRAM[family];
+  const program = IPTABLES[family];
   const seen: string[] = [];
   const commands: string[] = [];
   for (const table of tables ?? (await presentTables(family, root))) {

@@ -4,6 +4,7 @@
  * output after ours.) Its open connections continue there, and end when their virtual server is removed
  * (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).
  */
+import { isLinkLocal, isLoopback } from "../../node/node-facts.js";
 import type { IpFamily, Prefix } from "../../base/ip.js";
 import type { Link, LinkAddress, LinkTable } from "../../netlink/link-table.js";
 import type { Destination, IpvsTable, VirtualServer } from "../../netlink/ipvs-table.js";
@@ -88,10 +89,6 @@ export async function ipvsPass(options: IpvsPassOptions): Promise<IpvsPass> {
 
 /** Documentation addresses (RFC 5737, RFC 3849), which the default route applies to. */
 const ANY_OUTSIDE: Readonly<Record<IpFamily, string>> = { ip: "192.0.2.1", ip6: "2001:db8::1" };
-
-const isLoopback = (address: string): boolean => address.startsWith("127.") || address === "::1";
-/** fe80::/10: the kernel assigns one to each interface. */
-const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
 
 class Pass {
   readonly #options: IpvsPassOptions;

@@ -4,6 +4,7 @@
  * an idle one ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so the remaining ones are in use. Waiting servers
  * accept no new connections, and cost one check a minute. kube-proxy's own graceful termination has no limit either.
  */
+import { callLater, type Later } from "./call-later.js";
 import { counted } from "../../base/counted.js";
 import { type IpFamily, parseCIDR, type Prefix } from "../../base/ip.js";
 import { Backoff } from "../../base/backoff.js";
@@ -27,8 +28,8 @@ interface IpvsRemovalOptions {
   readonly log: Logger;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
-  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
-  readonly later?: (work: () => void, ms: number) => () => void;
+  /** Default: callLater. */
+  readonly later?: Later;
 }
 
 /**
@@ -55,7 +56,7 @@ export async function removeIpvsNow(options: IpvsRemovalOptions, families: reado
 export class IpvsRemoval {
   readonly #options: IpvsRemovalOptions;
   readonly #excluded: readonly Prefix[];
-  readonly #later: NonNullable<IpvsRemovalOptions["later"]>;
+  readonly #later: Later;
   readonly #families = new Set<IpFamily>();
   #last: IpvsPass | undefined;
   /** Sum over all passes since the last completed removal. */
@@ -168,12 +169,6 @@ export class IpvsRemoval {
     logBusy(log, pass);
     return false;
   }
-}
-
-function callLater(work: () => void, ms: number): () => void {
-  const timer = setTimeout(work, ms);
-  timer.unref();
-  return () => clearTimeout(timer);
 }
 
 function prefixesOf(cidrs: readonly string[] = []): readonly Prefix[] {

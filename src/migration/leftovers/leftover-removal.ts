@@ -2,6 +2,7 @@
  * Removes what kube-proxy's other modes left on the node, if the kernel's own interfaces allow it; otherwise reports
  * it.
  */
+import type { Later } from "./call-later.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import type { Kernel } from "../../netlink/kernel.js";
@@ -33,7 +34,7 @@ export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
   /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
-  readonly later?: (work: () => void, ms: number) => () => void;
+  readonly later?: Later;
 }
 
 /**

@@ -4,6 +4,7 @@
  * iptables.syncPeriod (30 s by default). If it ends after nft-proxier has started, as when one DaemonSet replaces
  * another, it leaves rules that no program changes any more.
  */
+import { callLater, type Later } from "./call-later.js";
 import type { Logger } from "../../base/logger.js";
 import { reasonOf } from "../../base/unknown.js";
 import type { Kernel } from "../../netlink/kernel.js";
@@ -30,8 +31,8 @@ interface ReturnedOptions {
   readonly legacy?: Partial<Pick<LegacyTables, "chains" | "layout">>;
   /** Removes the family's leftovers. Never rejects. */
   readonly remove: (family: IpFamily) => Promise<void>;
-  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
-  readonly later?: (work: () => void, ms: number) => () => void;
+  /** Default: callLater. */
+  readonly later?: Later;
 }
 
 /** The last result for the older iptables' table nat, with the table's layout at that time. */
@@ -85,7 +86,7 @@ async function servingTables(
  */
 export class ReturnedRules {
   readonly #options: ReturnedOptions;
-  readonly #later: NonNullable<ReturnedOptions["later"]>;
+  readonly #later: Later;
   readonly #families = new Set<IpFamily>();
   readonly #legacyChecks = new Map<IpFamily, LegacyCheck>();
   #found: readonly string[] = [];
@@ -156,10 +157,4 @@ export class ReturnedRules {
       return [];
     }
   }
-}
-
-function callLater(work: () => void, ms: number): () => void {
-  const timer = setTimeout(work, ms);
-  timer.unref();
-  return () => clearTimeout(timer);
 }

@@ -1,5 +1,6 @@
 /** Analyzes how other programs' rules use the packet mark, and whether they use the masquerade bit. */
 import { endianness } from "node:os";
+import { unpackNumber } from "../../ruleset/key-packer.js";
 import { BitwiseOp, Hook, MetaKey, Priority } from "../../netlink/constants.js";
 import type { BaseChain, Expr } from "../../netlink/kernel.js";
 
@@ -44,7 +45,7 @@ export function markUse(exprs: readonly Expr[]): MarkUse | undefined {
         break;
       case "immediate":
         if ("verdict" in expr.data) break;
-        if (expr.data.length === 4) marks.set(expr.dreg, { kept: 0, flipped: wordOf(expr.data) });
+        if (expr.data.length === 4) marks.set(expr.dreg, { kept: 0, flipped: unpackNumber(expr.data) });
         else marks.delete(expr.dreg);
         break;
       case "bitwise": {
@@ -52,8 +53,8 @@ export function markUse(exprs: readonly Expr[]): MarkUse | undefined {
         const masks = (expr.op ?? BitwiseOp.maskXor) === BitwiseOp.maskXor && expr.mask?.length === 4;
         if (from === undefined || !masks) marks.delete(expr.dreg);
         else {
-          const mask = wordOf(expr.mask);
-          const flipped = ((from.flipped & mask) ^ (expr.xor === undefined ? 0 : wordOf(expr.xor))) >>> 0;
+          const mask = unpackNumber(expr.mask);
+          const flipped = ((from.flipped & mask) ^ (expr.xor === undefined ? 0 : unpackNumber(expr.xor))) >>> 0;
           marks.set(expr.dreg, { kept: (from.kept & mask) >>> 0, flipped });
         }
         break;
@@ -121,12 +122,8 @@ function compatOf(kind: string, data: Uint8Array): Compat | undefined {
     return undefined;
   }
   if (info === undefined || info.length <= layout.words * 4 - 1) return undefined;
-  const words = Array.from({ length: layout.words }, (_, i) => wordOf(info.subarray(i * 4, i * 4 + 4)));
+  const words = Array.from({ length: layout.words }, (_, i) => unpackNumber(info.subarray(i * 4, i * 4 + 4)));
   return { name, words, mode: info[layout.words * 4] ?? 0 };
-}
-
-function wordOf(bytes: Uint8Array): number {
-  return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
 }
 
 /** Whether our postrouting, which tests the bit, sees a chain's changes to the mark. */

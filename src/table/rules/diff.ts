@@ -87,10 +87,8 @@ export function referencesOf(exprs: readonly Expr[]): References {
 }
 
 /** One step of an edit script, in the order of the desired list. */
-type Edit =
-  | { readonly edit: "keep"; readonly from: number; readonly to: number }
-  | { readonly edit: "delete"; readonly from: number }
-  | { readonly edit: "add"; readonly to: number };
+export type Edit =
+  { readonly edit: "keep" | "delete"; readonly from: number } | { readonly edit: "add"; readonly to: number };
 
 /** With more comparisons than this, the middle part is replaced as a whole. */
 const MAX_COMPARISONS = 250_000;
@@ -99,7 +97,7 @@ const MAX_COMPARISONS = 250_000;
 export function editScript<A, B>(from: readonly A[], to: readonly B[], same: (a: A, b: B) => boolean): Edit[] {
   const edits: Edit[] = [];
   let [i, j, fromEnd, toEnd] = [0, 0, from.length, to.length];
-  while (i < fromEnd && j < toEnd && same(from[i], to[j])) edits.push({ edit: "keep", from: i++, to: j++ });
+  for (; i < fromEnd && j < toEnd && same(from[i], to[j]); j++) edits.push({ edit: "keep", from: i++ });
   while (fromEnd > i && toEnd > j && same(from[fromEnd - 1], to[toEnd - 1]))
     [fromEnd, toEnd] = [fromEnd - 1, toEnd - 1];
   const [start, first] = [i, j];
@@ -117,11 +115,13 @@ export function editScript<A, B>(from: readonly A[], to: readonly B[], same: (a:
   }
   while (i < fromEnd || j < toEnd) {
     const at = (i - start) * width + j - first;
-    if (i < fromEnd && j < toEnd && equal[at] === 1) edits.push({ edit: "keep", from: i++, to: j++ });
-    else if (i < fromEnd && (j === toEnd || (lengths[at + width] ?? 0) >= (lengths[at + 1] ?? 0)))
+    if (i < fromEnd && j < toEnd && equal[at] === 1) {
+      edits.push({ edit: "keep", from: i++ });
+      j++;
+    } else if (i < fromEnd && (j === toEnd || (lengths[at + width] ?? 0) >= (lengths[at + 1] ?? 0)))
       edits.push({ edit: "delete", from: i++ });
     else edits.push({ edit: "add", to: j++ });
   }
-  while (i < from.length) edits.push({ edit: "keep", from: i++, to: j++ });
+  while (i < from.length) edits.push({ edit: "keep", from: i++ });
   return edits;
 }

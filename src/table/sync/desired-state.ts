@@ -33,8 +33,9 @@ export class DesiredState implements ChangeGate {
    * over all sets, of which there are many if services have affinity.
    */
   readonly watched = new Set<string>();
+  /** Number of calls of `apply` and `load` that run or wait. They keep the desired state from changing. */
+  holds = 0;
   #dirty = noNames();
-  #holds = 0;
 
   /** @param now the clock for timeouts. */
   constructor(
@@ -42,21 +43,11 @@ export class DesiredState implements ChangeGate {
     readonly now?: () => number,
   ) {}
 
-  /** Runs the action. The desired state cannot change until it ends. */
-  async hold<T>(action: () => Promise<T>): Promise<T> {
-    this.#holds++;
-    try {
-      return await action();
-    } finally {
-      this.#holds--;
-    }
-  }
-
   get isHeld(): boolean {
-    return this.#holds > 0;
+    return this.holds > 0;
   }
 
-  /** Throws TableError "busy" during `hold`. */
+  /** Throws TableError "busy" while it is held. */
   checkChangeable(): void {
     if (!this.isHeld) return;
     const message = `table ${this.ref.table} cannot be changed while apply() or load() runs. Await it first`;

@@ -15,7 +15,7 @@
 import { DATA_VERDICT, SetFlag } from "../../netlink/constants.js";
 import type { ElementBatch, Op, SetInfo, TableRef } from "../../netlink/kernel.js";
 import { sameExprs } from "../../netlink/normalize.js";
-import { type ComparableRule, type DesiredChain, editScript, type PreparedRule } from "../rules/diff.js";
+import { type ComparableRule, type DesiredChain, type Edit, editScript, type PreparedRule } from "../rules/diff.js";
 import type { Packing } from "../elements/packing.js";
 import { describeHook, policyOf } from "../rules/hooks-and-priorities.js";
 import type { PackedChange } from "../elements/batch-writer.js";
@@ -181,12 +181,8 @@ interface RuleEdits {
   /** All must have handles. */
   readonly from: readonly { readonly handle?: bigint }[];
   readonly to: readonly PreparedRule[];
-  readonly edits: readonly RuleEdit[];
+  readonly edits: readonly Edit[];
 }
-
-/** One step, in the resulting order of the rules. */
-export type RuleEdit =
-  { readonly edit: "keep" | "delete"; readonly from: number } | { readonly edit: "add"; readonly to: number };
 
 /** The place of a rule: at the end (add), before the rule `position`, or first (insert). */
 interface RuleOp {

@@ -93,7 +93,7 @@ describe("editScript", () => {
   const run = (from: string, to: string): string =>
     editScript([...from], [...to], (a, b) => a === b)
       .map((edit) =>
-        edit.edit === "keep" ? from[edit.from] : edit.edit === "delete" ? `-${from[edit.from]}` : `+${to[edit.to]}`,
+        edit.edit === "add" ? `+${to[edit.to]}` : edit.edit === "delete" ? `-${from[edit.from]}` : from[edit.from],
       )
       .join("");
   it("keeps as much as possible", () => {
@@ -114,7 +114,7 @@ describe("editScript", () => {
       expect(
         edits
           .filter((edit) => edit.edit !== "delete")
-          .map((edit) => to[(edit as { to: number }).to])
+          .map((edit) => (edit.edit === "add" ? to[edit.to] : from[edit.from]))
           .join(""),
       ).toBe(to);
       expect(
