@@ -1,6 +1,6 @@
 /**
  * Orphans are translated entries to a present or former VIP or node port of ours, whose reply source is in no slice of
- * any service. UDP and SCTP orphans are also stale (decide.ts), so only TCP orphans need a rule here. Pure.
+ * any service. UDP and SCTP orphans are also stale (stale-entries.ts), so only TCP orphans need a rule here. Pure.
  */
 import { serviceProtocol } from "../../base/protocols.js";
 import { IpProto } from "../../netlink/constants.js";

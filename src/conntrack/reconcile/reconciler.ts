@@ -1,6 +1,6 @@
 /**
  * Keeps the connection tracking table in line with the rules: after the rules are committed, it deletes the entries
- * that decide.ts finds stale. A sync never waits for it. For a few changed destinations, it uses one dump each,
+ * that stale-entries.ts finds stale. A sync never waits for it. For a few changed destinations, it uses one dump each,
  * filtered by the kernel. For many, it makes one pass over the whole family; a prefilter keeps entries that are in
  * order out of JavaScript.
  *
