@@ -152,25 +152,19 @@ function crossChecks(value: unknown): ConfigProblem[] {
 
 function toConfig(effective: Effective, master: string): ProxyConfig {
   const { featureGates, logging, nftables, conntrack, healthz, metrics } = effective;
+  const { kubeconfig, qps, burst } = effective.clientConnection;
   const pods = parseClusterCIDR(effective.clusterCIDR);
   return frozen({
-    featureGates,
     allowExternalIPs: featureGates[ALLOW_SERVICE_EXTERNAL_IPS] ?? true,
-    clientConnection: effective.clientConnection,
+    clientConnection: { kubeconfig, qps, burst },
     master,
-    logging: {
-      format: logging.format,
-      flushFrequencyMs: logging.flushFrequency,
-      verbosity: logging.verbosity,
-      vmodule: logging.vmodule.map(({ filePattern, verbosity }) => `${filePattern}=${verbosity}`).join(","),
-    },
+    logging: { format: logging.format, verbosity: logging.verbosity },
     hostnameOverride: effective.hostnameOverride,
     bindAddress: effective.bindAddress,
     healthzBindAddress: formatEndpoint(healthz),
     metricsBindAddress: formatEndpoint(metrics),
     bindAddressHardFail: effective.bindAddressHardFail,
     enableProfiling: effective.enableProfiling,
-    showHiddenMetricsForVersion: effective.showHiddenMetricsForVersion,
     clusterCIDRs: "problem" in pods ? [] : pods.cidrs,
     detectLocalMode: effective.detectLocalMode,
     detectLocal: effective.detectLocal,
@@ -193,7 +187,6 @@ function toConfig(effective: Effective, master: string): ProxyConfig {
       udpTimeoutMs: conntrack.udpTimeout,
       udpStreamTimeoutMs: conntrack.udpStreamTimeout,
     },
-    configSyncPeriodMs: effective.configSyncPeriod,
   });
 }
 

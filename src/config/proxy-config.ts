@@ -1,16 +1,13 @@
-/** KubeProxyConfiguration as the program uses it: parsed, checked, with defaults, frozen. */
+/** The parts of KubeProxyConfiguration that the program uses: parsed, checked, with defaults, frozen. */
 
 type DetectLocalMode = "ClusterCIDR" | "NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix";
 
 export interface ProxyConfig {
-  readonly featureGates: Readonly<Record<string, boolean>>;
   /** Feature gate AllowServiceExternalIPs. */
   readonly allowExternalIPs: boolean;
   readonly clientConnection: {
     /** Path; "": in-cluster, unless `master` is set. */
     readonly kubeconfig: string;
-    readonly acceptContentTypes: string;
-    readonly contentType: string;
     readonly qps: number;
     readonly burst: number;
   };
@@ -19,10 +16,7 @@ export interface ProxyConfig {
   readonly logging: {
     /** "": text on a terminal, otherwise JSON. */
     readonly format: "" | "text" | "json";
-    readonly flushFrequencyMs: number;
     readonly verbosity: number;
-    /** Pattern=level pairs, as written. */
-    readonly vmodule: string;
   };
   /** Name of the node, trimmed and in lower case; "": the host's own name. */
   readonly hostnameOverride: string;
@@ -34,7 +28,6 @@ export interface ProxyConfig {
   readonly metricsBindAddress: string;
   readonly bindAddressHardFail: boolean;
   readonly enableProfiling: boolean;
-  readonly showHiddenMetricsForVersion: string;
   /** Canonical CIDRs of clusterCIDR, at most one of each family; empty: none. */
   readonly clusterCIDRs: readonly string[];
   readonly detectLocalMode: DetectLocalMode;
@@ -72,7 +65,6 @@ export interface ProxyConfig {
     readonly udpTimeoutMs: number;
     readonly udpStreamTimeoutMs: number;
   };
-  readonly configSyncPeriodMs: number;
 }
 
 /** One error in a configuration. */

