@@ -250,11 +250,6 @@ export class ServiceModel {
     return this.#services.get(service)?.record;
   }
 
-  /** Whether its annotations ask for anything but a random choice among equal endpoints. */
-  asksForBalance(service: string): boolean {
-    return this.#services.get(service)?.record?.balance !== undefined;
-  }
-
   /** The present service ports of a service in a family. Empty if it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
     return [...this.eachView(family, service)];

@@ -178,8 +178,7 @@ export class FamilyProxier {
       if (error instanceof TableError && inMs === 0) return this.#rebuild(error);
       this.#report(error);
       const { pendingMs } = this.repair;
-      const againMs = pendingMs === undefined || pendingMs === 0 ? {} : { againMs: pendingMs };
-      return { ok: false, error, ...againMs, ...(inMs === undefined ? {} : { rebuildPending: true }) };
+      return { ok: false, error, againMs: pendingMs || undefined, rebuildPending: inMs !== undefined };
     }
   }
 
@@ -195,7 +194,7 @@ export class FamilyProxier {
       result,
       quarantined: quarantine.services,
       repairPending: this.table.invalidated,
-      ...(waits.length === 0 ? {} : { againMs: Math.min(...waits) }),
+      againMs: waits.length === 0 ? undefined : Math.min(...waits),
     };
   }
 
@@ -280,7 +279,7 @@ export class FamilyProxier {
     }
     const refused = error instanceof TableError ? this.ruleset.attribute(error.faulty) : [];
     this.#context.log.error(
-      { family: this.family, err: error, ...(refused.length === 0 ? {} : { refused: refused.slice(0, MAX_REFUSED) }) },
+      { family: this.family, err: error, refused: refused.length === 0 ? undefined : refused.slice(0, MAX_REFUSED) },
       "writing the table failed",
     );
   }

@@ -32,7 +32,7 @@ interface LargeUpdatesFamily {
 }
 
 interface LargeUpdatesOptions {
-  readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "asksForBalance" | "isDirty">;
+  readonly model: Pick<ServiceModel, "eachView" | "sizeOf" | "ownerOf" | "askedFor" | "isDirty">;
   readonly families: readonly LargeUpdatesFamily[];
   /** Called with the views that the service is going to have. */
   readonly onViews: (family: IpFamily, service: string, views: readonly ServicePortView[]) => void;
@@ -193,7 +193,7 @@ export class LargeUpdates {
   /** Whether the service has many elements or needs slots, which take long to assign. */
   isLarge(service: string): boolean {
     const { model, families, pieceElements = PIECE_ELEMENTS } = this.#options;
-    if (model.asksForBalance(service)) return true;
+    if (model.askedFor(service)?.balance !== undefined) return true;
     return families.some(
       (one) => model.sizeOf(one.family, service) > pieceElements || one.ruleset.sizeOf(service) > pieceElements,
     );

@@ -73,11 +73,11 @@ export class SyncReports {
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
-      ...(oldest === undefined ? {} : { oldestMs: this.#options.clock.now() - oldest }),
+      oldestMs: oldest && this.#options.clock.now() - oldest,
       triggers: ok ? underWay.triggers : [],
       services: active,
       work: result && workOf(result),
-      ...(outcome.ok && outcome.repairPending ? { repairPending: true } : {}),
+      repairPending: outcome.ok && outcome.repairPending,
     };
     if (ok) {
       this.#underWay[family] = { triggers: [], services: waiting };

@@ -33,6 +33,5 @@ export function reportRemoval(log: Logger, where: Where, { chains, jumps, kept }
 /** @param error why the removal failed, if it was tried. */
 export function reportForeign(log: Logger, { kind, seen, command }: ForeignLeftover, error?: unknown): void {
   const hint = "its rules may still handle packets; run the command on this node if no other program uses them";
-  const err = error === undefined ? {} : { err: error };
-  log.warn({ leftover: kind, seen, command, hint, ...err }, "leftover of kube-proxy found");
+  log.warn({ leftover: kind, seen, command, hint, err: error }, "leftover of kube-proxy found");
 }

@@ -322,7 +322,7 @@ function updatesOf(prepare: (service: string) => void, failed: string[] = []): L
       eachView: () => [],
       sizeOf: () => 0,
       ownerOf: () => undefined,
-      asksForBalance: () => true,
+      askedFor: () => ({ balance: { by: "chance", slots: 0, weights: undefined }, drainSeconds: 0 }),
       isDirty: () => false,
     },
     families: [
