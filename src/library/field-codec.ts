@@ -1,4 +1,5 @@
 /** Converts fields of keys and data between readable values ("192.0.2.1", "tcp", 443, "eth0") and the kernel's bytes. Pure. */
+import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { counted } from "../base/counted.js";
 import { addressBytes, formatAddress } from "../base/ip.js";
 import { FIELD_TYPES, type FieldType, isInterfaceName, protocolNumber } from "../table/table-exports.js";
@@ -148,8 +149,6 @@ export class FieldCodec {
     return true;
   }
 }
-
-const LITTLE_ENDIAN = new Uint8Array(Uint32Array.of(1).buffer)[0] === 1;
 
 /** In a concatenation, every field starts at a multiple of 4 bytes. */
 function widthOf(field: FieldType): number {

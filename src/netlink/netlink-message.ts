@@ -3,7 +3,7 @@
  * host's byte order unless a function's name says otherwise. Decoding checks all lengths, and throws KernelError "system" (EBADMSG) for a
  * malformed message.
  */
-import { endianness } from "node:os";
+import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { KernelError } from "./errors.js";
 
 /** linux/netlink.h: the protocols that `NetlinkConnection.exchange` accepts. */
@@ -25,8 +25,6 @@ const ATTRIBUTE_HEADER = 4;
 const NESTED = 0x8000;
 const NETWORK_ORDER = 0x4000;
 
-const LITTLE = endianness() === "LE";
-
 const padded = (length: number): number => (length + 3) & ~3;
 
 function viewOf(bytes: Uint8Array): DataView {
@@ -43,15 +41,15 @@ export function number(value: number, length: 1 | 2 | 4): Uint8Array {
   const bytes = new Uint8Array(length);
   const view = viewOf(bytes);
   if (length === 1) view.setUint8(0, value);
-  else if (length === 2) view.setUint16(0, value, LITTLE);
-  else view.setUint32(0, value, LITTLE);
+  else if (length === 2) view.setUint16(0, value, LITTLE_ENDIAN);
+  else view.setUint32(0, value, LITTLE_ENDIAN);
   return bytes;
 }
 
 /** Encodes a number in network byte order. */
 export function networkNumber(value: number, length: 2 | 4): Uint8Array {
   const bytes = number(value, length);
-  return LITTLE ? bytes.toReversed() : bytes;
+  return LITTLE_ENDIAN ? bytes.toReversed() : bytes;
 }
 
 /** Encodes text with a final NUL. */
@@ -64,8 +62,8 @@ export function attribute(type: number, data: Uint8Array): Uint8Array {
   const length = ATTRIBUTE_HEADER + data.length;
   if (length > 0xffff) throw new RangeError(`attribute ${type} is too long: ${data.length} bytes`);
   const bytes = new Uint8Array(padded(length));
-  viewOf(bytes).setUint16(0, length, LITTLE);
-  viewOf(bytes).setUint16(2, type, LITTLE);
+  viewOf(bytes).setUint16(0, length, LITTLE_ENDIAN);
+  viewOf(bytes).setUint16(2, type, LITTLE_ENDIAN);
   bytes.set(data, ATTRIBUTE_HEADER);
   return bytes;
 }
@@ -95,10 +93,10 @@ export function encodeRequest({ type, flags, header, attributes }: Request): Uin
   const body = joined([header, new Uint8Array(padded(header.length) - header.length), ...attributes]);
   const bytes = new Uint8Array(HEADER + body.length);
   const view = viewOf(bytes);
-  view.setUint32(0, bytes.length, LITTLE);
-  view.setUint16(4, type, LITTLE);
-  view.setUint16(6, RequestFlag.request | flags, LITTLE);
-  view.setUint32(8, 1, LITTLE);
+  view.setUint32(0, bytes.length, LITTLE_ENDIAN);
+  view.setUint16(4, type, LITTLE_ENDIAN);
+  view.setUint16(6, RequestFlag.request | flags, LITTLE_ENDIAN);
+  view.setUint32(8, 1, LITTLE_ENDIAN);
   bytes.set(body, HEADER);
   return bytes;
 }
@@ -135,11 +133,11 @@ export function decodeReplies(bytes: Uint8Array, headerLength: number): Reply[] 
   const replies: Reply[] = [];
   for (let at = 0; at < bytes.length;) {
     const left = bytes.length - at;
-    const length = left < HEADER ? 0 : view.getUint32(at, LITTLE);
+    const length = left < HEADER ? 0 : view.getUint32(at, LITTLE_ENDIAN);
     if (length < HEADER + headerLength || length > left) throw malformed("the message's length is out of bounds");
     const body = bytes.subarray(at + HEADER, at + length);
     replies.push({
-      type: view.getUint16(at + 4, LITTLE),
+      type: view.getUint16(at + 4, LITTLE_ENDIAN),
       header: body.subarray(0, headerLength),
       attributes: decodeAttributes(body.subarray(padded(headerLength))),
     });
@@ -154,9 +152,9 @@ export function decodeAttributes(bytes: Uint8Array): Attributes {
   const found = new Map<number, Uint8Array[]>();
   for (let at = 0; at < bytes.length;) {
     const left = bytes.length - at;
-    const length = left < ATTRIBUTE_HEADER ? 0 : view.getUint16(at, LITTLE);
+    const length = left < ATTRIBUTE_HEADER ? 0 : view.getUint16(at, LITTLE_ENDIAN);
     if (length < ATTRIBUTE_HEADER || length > left) throw malformed("an attribute's length is out of bounds");
-    const type = view.getUint16(at + 2, LITTLE) & ~(NESTED | NETWORK_ORDER);
+    const type = view.getUint16(at + 2, LITTLE_ENDIAN) & ~(NESTED | NETWORK_ORDER);
     const data = bytes.subarray(at + ATTRIBUTE_HEADER, at + length);
     const before = found.get(type);
     if (before === undefined) found.set(type, [data]);
@@ -179,7 +177,7 @@ export function nestOf(attributes: Attributes, type: number): Attributes {
 /** Returns a number of 1, 2 or 4 bytes, or undefined if the attribute is absent. */
 export function numberOf(attributes: Attributes, type: number): number | undefined {
   const data = dataOf(attributes, type);
-  return data === undefined ? undefined : readNumber(data, LITTLE, type);
+  return data === undefined ? undefined : readNumber(data, LITTLE_ENDIAN, type);
 }
 
 /** Like numberOf, for a number in network byte order. */
@@ -198,7 +196,7 @@ export function textOf(attributes: Attributes, type: number): string | undefined
 
 /** Returns a number inside a header, in the host's byte order. */
 export function headerNumber(header: Uint8Array, offset: number, length: 1 | 2 | 4): number {
-  return readNumber(header.subarray(offset, offset + length), LITTLE, offset);
+  return readNumber(header.subarray(offset, offset + length), LITTLE_ENDIAN, offset);
 }
 
 function readNumber(data: Uint8Array, little: boolean, where: number): number {

@@ -6,7 +6,8 @@ import type { ServiceAddress } from "../model/service-address.js";
 import { unpackServiceKey } from "../ruleset/key-packer.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
-const NAMING: ReadonlySet<string> = new Set([
+/** Maps with one element for each VIP, protocol and port, or node port. */
+export const ADDRESS_MAPS: ReadonlySet<string> = new Set([
   SetName.services,
   SetName.nodePorts,
   SetName.noEndpointServices,
@@ -21,7 +22,7 @@ const NAMING: ReadonlySet<string> = new Set([
 export async function servedAddresses(
   kernel: Pick<Kernel, "tables" | "sets" | "elements">,
   family: IpFamily,
-  maps: ReadonlySet<string> = NAMING,
+  maps = ADDRESS_MAPS,
 ): Promise<ServiceAddress[]> {
   const tables = await kernel.tables(family);
   if (!tables.some(({ table }) => table === TABLE_NAME)) return [];

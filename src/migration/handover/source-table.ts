@@ -1,4 +1,5 @@
 /** Reads the active rules from the kernel, as far as they translate packets. */
+import { sideBySide } from "../../base/time-slice.js";
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../netlink/kernel.js";
@@ -67,28 +68,13 @@ export async function readReached(kernel: Kernel, source: SourceTable, from: Rul
     const set = sets.get(name);
     return set === undefined || elements.has(name) || filled.has(name) ? [] : [set];
   });
-  await readInParallel(kernel, unread, (set, batch) => elements.set(set.set, batch));
-  return { chains, sets: new Map([...found].map((name) => [name, elements.get(name)])) };
-}
-
-async function readInParallel(
-  kernel: Kernel,
-  unread: SetDump[],
-  visit: (set: SetDump, batch: ElementBatch) => void,
-): Promise<void> {
-  const read = async (): Promise<void> => {
+  await sideBySide(unread, READERS, async (set) => {
     // Omits their counters, because the copy has none.
-    for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
-      const { exprs: _, ...plain } = set;
-      const batch = await kernel.elements(set, plain);
-      visit(set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
-    }
-  };
-  try {
-    await Promise.all(Array.from({ length: READERS }, read));
-  } finally {
-    unread.length = 0;
-  }
+    const { exprs: _, ...plain } = set;
+    const batch = await kernel.elements(set, plain);
+    elements.set(set.set, (set.flags & SetFlag.interval) === 0 ? batch : inOrder(batch));
+  });
+  return { chains, sets: new Map([...found].map((name) => [name, elements.get(name)])) };
 }
 
 /**

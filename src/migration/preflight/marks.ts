@@ -1,5 +1,5 @@
 /** Analyzes how other programs' rules use the packet mark, and whether they use the masquerade bit. */
-import { endianness } from "node:os";
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { unpackNumber } from "../../ruleset/key-packer.js";
 import { BitwiseOp, Hook, MetaKey, Priority } from "../../netlink/constants.js";
 import type { BaseChain, Expr } from "../../netlink/kernel.js";
@@ -15,7 +15,6 @@ export interface MarkUse {
 }
 
 const ALL = 0xffffffff;
-const LITTLE_ENDIAN = endianness() === "LE";
 
 /** A register with (mark & kept) ^ flipped. Registers that do not come from the mark have no entry. */
 interface MarkValue {

@@ -1,4 +1,5 @@
 /** Reads the kernel's state of a table at one moment. */
+import { sideBySide } from "../../base/time-slice.js";
 import { ChainFlag, SetFlag, TableFlag } from "../../netlink/constants.js";
 import { KernelError } from "../../netlink/errors.js";
 import type {
@@ -155,17 +156,9 @@ async function readOnce(
     state.chains.set(chain, { base, comment: commentOf(userdata), rules: its });
   }
   for (const set of named) state.sets.set(set.set, set);
-  const unread = named.filter(options.wantsElements);
-  const read = async (): Promise<void> => {
-    for (let set = unread.pop(); set !== undefined; set = unread.pop()) {
-      elements.set(set.set, await kernel.elements(ref, set));
-    }
-  };
-  try {
-    await Promise.all(Array.from({ length: READERS }, read));
-  } finally {
-    unread.length = 0;
-  }
+  await sideBySide(named.filter(options.wantsElements), READERS, async (set) => {
+    elements.set(set.set, await kernel.elements(ref, set));
+  });
   return { state, elements };
 }
 

@@ -2,6 +2,7 @@
  * Checks whether other programs' rules drop services' packets. It runs their base chains on the first packet to an
  * endpoint and on the endpoint's reply. The sender is unknown, so every finding applies to all clients.
  */
+import type { FirewallStatus } from "../../observe/status-report.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
 import { CtKey, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../../netlink/constants.js";
@@ -37,19 +38,8 @@ export interface Obstacle extends EndedBy {
   readonly services: readonly string[];
 }
 
-interface FirewallCheck {
+interface FirewallCheck extends FirewallStatus {
   readonly obstacles: readonly Obstacle[];
-  /** Number of services whose packets were checked. */
-  readonly checked: number;
-  readonly services: number;
-  /**
-   * How many of the checked services have a rule that may drop packets, depending on the client or on unknown facts.
-   * `unjudgedRule` is one such rule.
-   */
-  readonly unjudged: number;
-  readonly unjudgedRule?: string;
-  /** Tables that were not read: "ip filter (5000 rules)". */
-  readonly unread: readonly string[];
 }
 
 interface FirewallOptions {
