@@ -47,9 +47,6 @@ const Svc = {
   port: 4,
   fwmark: 5,
   scheduler: 6,
-  flags: 7,
-  timeout: 8,
-  netmask: 9,
 } as const;
 const Dest = {
   address: 1,
@@ -181,8 +178,8 @@ function inetAddress(address: string): Uint8Array {
   return bytes;
 }
 
-/** Identifies the virtual server of a command. `more` has the other attributes of a new server. */
-export function serverAttribute(server: VirtualServer, more: readonly Uint8Array[] = []): Uint8Array {
+/** Identifies the virtual server of a command. */
+export function serverAttribute(server: VirtualServer): Uint8Array {
   const { family, fwmark, protocol, address, port } = server;
   const number16 = (type: number, value: number): Uint8Array => attribute(type, number(value, 2));
   const number6 = protocol === undefined ? 0 : SERVICE_PROTOCOL[protocol];
@@ -194,19 +191,7 @@ export function serverAttribute(server: VirtualServer, more: readonly Uint8Array
           attribute(Svc.address, inetAddress(address)),
           attribute(Svc.port, networkNumber(port, 2)),
         ];
-  return nest(CMD_ATTR_SERVICE, [number16(Svc.family, AF[family]), ...which, ...more]);
-}
-
-/** Describes a new virtual server like kube-proxy's. If `persistentSeconds` is 0, it has no persistence. */
-export function newServerAttribute(server: VirtualServer, persistentSeconds = 0): Uint8Array {
-  // IP_VS_SVC_F_PERSISTENT
-  const flags = persistentSeconds === 0 ? 0 : 1;
-  return serverAttribute(server, [
-    attribute(Svc.scheduler, text(server.scheduler)),
-    attribute(Svc.flags, Buffer.concat([number(flags, 4), number(0xffffffff, 4)])),
-    attribute(Svc.timeout, number(persistentSeconds, 4)),
-    attribute(Svc.netmask, server.family === "ip" ? number(0xffffffff, 4) : number(128, 4)),
-  ]);
+  return nest(CMD_ATTR_SERVICE, [number16(Svc.family, AF[family]), ...which]);
 }
 
 /** Encodes a destination with all attributes that a change must repeat. */

@@ -1,6 +1,7 @@
 /** Sets up a node as kube-proxy's IPVS mode does, over netlink. Uses the program's own codec, because guests have no other tool. */
 import { existsSync } from "node:fs";
 
+import { newServerAttribute } from "../../support/new-ipvs-server.ts";
 import {
   attribute,
   networkAttribute,
@@ -16,7 +17,6 @@ import {
   destinationAttribute,
   IpvsCommand,
   IpvsTable,
-  newServerAttribute,
   serverAttribute,
   type VirtualServer,
 } from "../../../src/netlink/ipvs-table.js";

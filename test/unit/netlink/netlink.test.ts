@@ -1,12 +1,8 @@
 import { describe, expect, it } from "vitest";
+import { newServerAttribute } from "../../support/new-ipvs-server.ts";
 import { KernelError } from "../../../src/netlink/errors.js";
 import { IpsetTable } from "../../../src/netlink/ipset-table.js";
-import {
-  destinationAttribute,
-  IpvsTable,
-  newServerAttribute,
-  type VirtualServer,
-} from "../../../src/netlink/ipvs-table.js";
+import { destinationAttribute, IpvsTable, type VirtualServer } from "../../../src/netlink/ipvs-table.js";
 import { LinkTable } from "../../../src/netlink/link-table.js";
 import {
   attribute,
