@@ -20,10 +20,10 @@ export type Verdict =
   | { readonly verdict: "jump" | "goto"; readonly chain: string };
 
 /** Data of an immediate: bytes for a value register, or a verdict for register 0. */
-type RegisterData = Uint8Array | Verdict;
+export type RegisterData = Uint8Array | Verdict;
 
 /** An attribute that the codec does not know. It is kept, so that a read is lossless and shows drift. */
-interface UnknownAttribute {
+export interface UnknownAttribute {
   /** Attribute type as in the message, NLA_F_NESTED and NLA_F_NET_BYTEORDER bits included. */
   readonly type: number;
   readonly bytes: Uint8Array;
@@ -219,7 +219,7 @@ export interface BaseChain {
 }
 
 /** The parts of an element that its packed record cannot hold. */
-interface ElementExtra {
+export interface ElementExtra {
   /** Index of the element's record. */
   readonly record: number;
   /** Name of the stateful object that a map's element refers to (a named counter, quota or limit). */
@@ -360,6 +360,8 @@ export type Op =
     } & TableRef)
   /** A named object (counter, quota, limit, ct helper). `objType` is one of NFT_OBJECT_*, as `objects` returns it. */
   | ({ readonly op: Remove; readonly kind: "object"; readonly object: string; readonly objType: number } & TableRef);
+
+export type OpKind = Op["kind"];
 
 export interface CommitOptions {
   /** The commit fails with ERESTART unless this is the ruleset's generation (NFNL_BATCH_GENID). */

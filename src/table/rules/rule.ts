@@ -10,7 +10,6 @@ import type { InvalidationCause } from "../sync/invalidations.js";
 import type {
   ACTIONS,
   addressTypeName,
-  counters,
   ctDirection,
   ctStateName,
   direction,
@@ -67,8 +66,6 @@ export interface SetSpec extends RecordOf<typeof SET> {
    */
   readonly deferUndesired?: boolean | ((key: Uint8Array) => boolean);
 }
-
-export type Counters = ValueOf<typeof counters>;
 
 /**
  * The desired elements of one set or map that the Table fills. This is the hot path: keys and data are packed bytes as in `ElementBatch`. They are

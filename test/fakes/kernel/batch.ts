@@ -9,9 +9,9 @@ import { addTable, deleteTable } from "./ops/tables.ts";
 import { validateTable } from "./ops/validate.ts";
 import { Refusal, type NamespaceState } from "./state.ts";
 import { Transaction } from "./transaction.ts";
-import type { ChangeEvent, Op } from "../../../src/netlink/kernel.js";
+import type { ChangeEvent, Op, OpKind } from "../../../src/netlink/kernel.js";
 
-type Handlers = { readonly [K in Op["kind"]]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
+type Handlers = { readonly [K in OpKind]: (tx: Transaction, op: Extract<Op, { kind: K }>) => void };
 
 const HANDLERS: Handlers = {
   table: (tx, op) => (op.op === "add" || op.op === "create" ? addTable(tx, op) : deleteTable(tx, op)),

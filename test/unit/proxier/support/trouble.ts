@@ -1,9 +1,9 @@
 /** Random failures: rejections, lost replies and events, broken dumps, and other processes' changes to the tables. */
 import type { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import type { Op, TableRef } from "../../../../src/netlink/kernel.js";
+import type { Op, OpKind, TableRef } from "../../../../src/netlink/kernel.js";
 import type { Dice } from "./dice.js";
 
-const KINDS: readonly Op["kind"][] = ["chain", "rule", "set", "elements"];
+const KINDS: readonly OpKind[] = ["chain", "rule", "set", "elements"];
 
 /** Causes one failure, and says which. */
 export async function trouble(dice: Dice, kernel: FakeKernel, other: FakeKernel): Promise<string> {
