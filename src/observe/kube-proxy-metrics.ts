@@ -60,10 +60,10 @@ export class MetricMaker {
     return new Gauge({ ...this.#named(name, help), labelNames: ["ip_family"] });
   }
 
-  /** One series for each value of its label. */
-  counterOf<L extends string>(name: string, help: string, label: L, values: readonly string[]): Counter<L> {
-    const counter = new Counter({ ...this.#named(name, help), labelNames: [label] });
-    for (const value of values) counter.inc({ [label]: value } as Record<L, string>, 0);
+  /** One series for each code. */
+  codeCounter(name: string, help: string, codes: readonly string[]): Counter<"code"> {
+    const counter = new Counter({ ...this.#named(name, help), labelNames: ["code"] });
+    for (const code of codes) counter.inc({ code }, 0);
     return counter;
   }
 
@@ -137,8 +137,8 @@ export function objectMetrics(make: MetricMaker) {
 export function probeMetrics(make: MetricMaker) {
   const codes = ["200", "503"];
   return {
-    healthz: make.counterOf("kubeproxy_proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code", codes),
-    livez: make.counterOf("kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status", "code", codes),
+    healthz: make.codeCounter("kubeproxy_proxy_healthz_total", "Cumulative proxy healthz HTTP status", codes),
+    livez: make.codeCounter("kubeproxy_proxy_livez_total", "Cumulative proxy livez HTTP status", codes),
   } as const;
 }
 
