@@ -9,7 +9,7 @@ export interface NoLocalEndpoints {
 const NONE: NoLocalEndpoints = Object.freeze({ internal: 0, external: 0 });
 
 /**
- * NoLocalEndpoints service ports of one family that have usable endpoints, but none on this node, where policy Local requires them. Their
+ * Counts service ports of one family that have usable endpoints, but none on this node, where policy Local requires them. Their
  * traffic is dropped. That is right if a load balancer checks the node's health first, and a mistake otherwise. Updated service
  * by service; only services with such ports are remembered.
  */

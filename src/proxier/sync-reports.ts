@@ -73,7 +73,7 @@ export class SyncReports {
       full: result?.resynced !== undefined || !this.#written.has(family),
       ms: performance.now() - started,
       settled: ok && oldest === undefined,
-      oldestMs: oldest && this.#options.clock.now() - oldest,
+      oldestMs: oldest === undefined ? undefined : this.#options.clock.now() - oldest,
       triggers: ok ? underWay.triggers : [],
       services: active,
       work: result && workOf(result),
