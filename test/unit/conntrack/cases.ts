@@ -1,306 +1,167 @@
 /**
  * The table of cases: entries of every kind to services and endpoints of every kind (setup.ts), with the expected treatment of each. Used
- * for the decision alone (decide.test.ts), and on the kernel (test/packets/conntrack-stale-entries.test.ts).
+ * for the decision alone (stale-entries.test.ts), and on the kernel (test/packets/conntrack-stale-entries.test.ts).
  */
 import type { DeleteReason, KeepReason } from "../../../src/conntrack/reconcile/stale-entries.js";
 import type { NewConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { inFamily } from "./setup.js";
 
-export type Reason = KeepReason | DeleteReason;
-
-const NUMBER = { TCP: 6, UDP: 17, SCTP: 132, ICMP: 1 } as const;
-
-const CLIENT = "198.51.100.7";
+type Reason = KeepReason | DeleteReason;
 
 export interface Case {
   readonly name: string;
-  readonly protocol?: keyof typeof NUMBER;
-  /** Original destination. */
-  readonly to: readonly [address: string, port: number];
-  /** Reply source; absent if not translated. */
-  readonly from?: readonly [address: string, port: number];
+  readonly expect: Reason;
+  readonly protocol: number;
+  /** Original destination, as address and port. */
+  readonly to: string;
+  /** Reply source, as address and port; the same as `to` if not translated. */
+  readonly from: string;
   /** Reply destination; absent for the client. */
   readonly replyTo?: string;
   readonly state?: string;
   readonly zone?: number;
-  readonly expect: Reason;
 }
 
-const A = ["10.1.0.1", 5353] as const;
+const CLIENT = "198.51.100.7";
+const NODE = "192.0.2.10";
+/** The service most cases use, its node port, and endpoints that serve it, or served it. */
+const DNS = "10.0.0.10:53";
+const DNS_NODE_PORT = `${NODE}:30053`;
+const SERVES = "10.1.0.1:5353";
+const REMOVED = "10.1.9.9:5353";
+/** A service that requests resets. */
+const RESETS = "10.0.0.60:80";
+
+/** Without `from`, the connection was not translated. */
+const udp = (name: string, expect: Reason, to: string, from = to): Case => ({ name, expect, protocol: 17, to, from });
+const sctp = (name: string, expect: Reason, to: string, from: string): Case => ({
+  ...udp(name, expect, to, from),
+  protocol: 132,
+});
+const tcp = (name: string, expect: Reason, to: string, from = to): Case => ({
+  ...udp(name, expect, to, from),
+  protocol: 6,
+  state: "ESTABLISHED",
+});
 
 export const CASES: readonly Case[] = [
-  { name: "to a serving endpoint, through the cluster IP", to: ["10.0.0.10", 53], from: A, expect: "endpoint-serves" },
-  { name: "through the external IP", to: ["192.0.2.100", 53], from: A, expect: "endpoint-serves" },
-  { name: "through the load-balancer IP", to: ["203.0.113.1", 53], from: A, expect: "endpoint-serves" },
-  { name: "through the node port", to: ["192.0.2.10", 30053], from: A, expect: "endpoint-serves" },
-  { name: "masqueraded", to: ["10.0.0.10", 53], from: A, replyTo: "192.0.2.10", expect: "endpoint-serves" },
-  {
-    name: "to a terminating endpoint that serves",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.0.2", 5353],
-    expect: "endpoint-serves",
-  },
-  {
-    name: "to an endpoint that is published although not ready",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.0.4", 5353],
-    expect: "endpoint-serves",
-  },
-  {
-    name: "to an endpoint that policy and hints skip",
-    to: ["203.0.113.1", 53],
-    from: ["10.1.0.5", 5353],
-    expect: "endpoint-serves",
-  },
-  {
-    name: "to an endpoint that no longer serves",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.0.3", 5353],
-    expect: "endpoint-gone",
-  },
-  ...(
-    [
-      ["cluster IP", ["10.0.0.10", 53]],
-      ["external IP", ["192.0.2.100", 53]],
-      ["load-balancer IP", ["203.0.113.1", 53]],
-      ["node port", ["192.0.2.10", 30053]],
-      ["node port at the second address", ["192.0.2.11", 30053]],
-    ] as const
-  ).map(([way, to]): Case => ({
-    name: `to a removed endpoint, through the ${way}`,
-    to,
-    from: ["10.1.9.9", 5353],
-    expect: "endpoint-gone",
-  })),
-  {
-    name: "masqueraded, to a removed endpoint",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.9.8", 5353],
-    replyTo: "192.0.2.10",
-    expect: "endpoint-gone",
-  },
-  {
-    name: "from a removed endpoint to itself",
-    to: ["10.0.0.10", 53],
-    from: [CLIENT, 5353],
-    replyTo: "192.0.2.10",
-    expect: "endpoint-gone",
-  },
-  {
-    name: "to an endpoint's address at its former port",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.0.1", 5300],
-    expect: "endpoint-gone",
-  },
-  { name: "created before the service had rules", to: ["10.0.0.10", 53], expect: "not-translated" },
-  {
-    name: "to a node port's number on another machine",
-    to: ["192.0.2.77", 30053],
-    expect: "other-machine",
-  },
-  {
-    name: "SCTP, to a serving endpoint",
-    protocol: "SCTP",
-    to: ["10.0.0.10", 53],
-    from: A,
-    expect: "endpoint-serves",
-  },
-  {
-    name: "SCTP, to a removed endpoint",
-    protocol: "SCTP",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.9.9", 5353],
-    expect: "endpoint-gone",
-  },
-  {
-    name: "SCTP, through the node port",
-    protocol: "SCTP",
-    to: ["192.0.2.10", 30053],
-    from: ["10.1.9.9", 5353],
-    expect: "endpoint-gone",
-  },
-  {
-    name: "TCP, to a removed endpoint",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.10", 53],
-    from: ["10.1.9.9", 5353],
-    expect: "tcp-no-reset",
-  },
-  {
-    name: "to a port of the VIP that no service has",
-    to: ["10.0.0.10", 54],
-    from: ["10.1.9.9", 5353],
-    expect: "not-ours",
-  },
-  { name: "to an address that no service has", to: ["8.8.8.8", 53], expect: "not-ours" },
-  { name: "translated by another process", to: ["192.0.2.10", 8053], from: A, expect: "not-ours" },
-  { name: "directly to an endpoint", to: A, expect: "not-ours" },
-  { name: "in a zone, translated", zone: 7, to: ["10.0.0.10", 53], from: ["10.1.9.9", 5353], expect: "endpoint-gone" },
-  { name: "in a zone, not translated", zone: 7, to: ["10.0.0.10", 53], expect: "other-zone" },
-  {
-    name: "to a service that lost its last endpoint",
-    to: ["10.0.0.20", 53],
-    from: ["10.1.0.20", 5353],
-    expect: "without-endpoints",
-  },
-  {
-    name: "to a service whose endpoints all stopped serving",
-    to: ["10.0.0.21", 53],
-    from: ["10.1.0.21", 5353],
-    expect: "without-endpoints",
-  },
-  {
-    name: "to a deleted service",
-    to: ["10.0.0.30", 53],
-    from: ["10.1.0.30", 5353],
-    expect: "service-deleted",
-  },
-  {
-    name: "to a deleted service through its node port",
-    to: ["192.0.2.10", 30030],
-    from: ["10.1.0.30", 5353],
-    expect: "service-deleted",
-  },
-  {
-    name: "to a deleted service's node port number on another machine",
-    to: ["192.0.2.78", 30030],
-    from: ["10.1.0.30", 5353],
-    expect: "other-machine",
-  },
-  {
-    name: "to a deleted service's external IP, translated elsewhere by another process",
-    to: ["192.0.2.130", 53],
-    from: ["172.20.0.1", 53],
-    expect: "former-not-our-endpoint",
-  },
-  {
-    name: "to a deleted service's external IP, not translated",
-    to: ["192.0.2.131", 53],
-    expect: "former-not-translated",
-  },
-  {
-    name: "TCP, to a deleted service that requested resets",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.30", 80],
-    from: ["10.1.0.30", 8080],
-    expect: "tcp-no-reset",
-  },
-  {
-    name: "to a former port of the service",
-    to: ["10.0.0.31", 53],
-    from: ["10.1.0.31", 5353],
-    expect: "address-changed",
-  },
-  {
-    name: "to a former external IP of the service",
-    to: ["192.0.2.101", 54],
-    from: ["10.1.0.31", 5353],
-    expect: "address-changed",
-  },
-  {
-    name: "to a former node port of the service",
-    to: ["192.0.2.10", 30031],
-    from: ["10.1.0.31", 5353],
-    expect: "address-changed",
-  },
-  {
-    name: "to the service's current port",
-    to: ["10.0.0.31", 54],
-    from: ["10.1.0.31", 5353],
-    expect: "endpoint-serves",
-  },
-  {
-    name: "to a VIP that only the replaced table had",
-    to: ["10.0.0.50", 53],
-    from: ["10.1.0.50", 5353],
-    expect: "service-deleted",
-  },
-  {
-    name: "to a VIP that now belongs to another service, which does not have the endpoint",
-    to: ["192.0.2.140", 53],
-    from: ["10.1.0.40", 5353],
-    expect: "endpoint-gone",
-  },
-  {
-    name: "TCP with resets requested, to a serving endpoint",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.60", 80],
-    from: ["10.1.0.60", 8080],
-    expect: "tcp-endpoint-exists",
-  },
-  {
-    name: "TCP with resets requested, to a terminating endpoint that no longer serves",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.60", 80],
-    from: ["10.1.0.61", 8080],
-    expect: "tcp-endpoint-exists",
-  },
-  ...(["SYN_SENT", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT"] as const).map((state, i): Case => ({
-    name: `TCP with resets requested, in ${state}, to a removed endpoint`,
-    protocol: "TCP",
+  udp("to a serving endpoint, through the cluster IP", "endpoint-serves", DNS, SERVES),
+  udp("through the external IP", "endpoint-serves", "192.0.2.100:53", SERVES),
+  udp("through the load-balancer IP", "endpoint-serves", "203.0.113.1:53", SERVES),
+  udp("through the node port", "endpoint-serves", DNS_NODE_PORT, SERVES),
+  { ...udp("masqueraded", "endpoint-serves", DNS, SERVES), replyTo: NODE },
+  udp("to a terminating endpoint that serves", "endpoint-serves", DNS, "10.1.0.2:5353"),
+  udp("to an endpoint that is published although not ready", "endpoint-serves", DNS, "10.1.0.4:5353"),
+  udp("to an endpoint that policy and hints skip", "endpoint-serves", "203.0.113.1:53", "10.1.0.5:5353"),
+  udp("to an endpoint that no longer serves", "endpoint-gone", DNS, "10.1.0.3:5353"),
+  udp("to a removed endpoint, through the cluster IP", "endpoint-gone", DNS, REMOVED),
+  udp("to a removed endpoint, through the external IP", "endpoint-gone", "192.0.2.100:53", REMOVED),
+  udp("to a removed endpoint, through the load-balancer IP", "endpoint-gone", "203.0.113.1:53", REMOVED),
+  udp("to a removed endpoint, through the node port", "endpoint-gone", DNS_NODE_PORT, REMOVED),
+  udp(
+    "to a removed endpoint, through the node port at the second address",
+    "endpoint-gone",
+    "192.0.2.11:30053",
+    REMOVED,
+  ),
+  { ...udp("masqueraded, to a removed endpoint", "endpoint-gone", DNS, "10.1.9.8:5353"), replyTo: NODE },
+  { ...udp("from a removed endpoint to itself", "endpoint-gone", DNS, `${CLIENT}:5353`), replyTo: NODE },
+  udp("to an endpoint's address at its former port", "endpoint-gone", DNS, "10.1.0.1:5300"),
+  udp("created before the service had rules", "not-translated", DNS),
+  udp("to a node port's number on another machine", "other-machine", "192.0.2.77:30053"),
+  sctp("SCTP, to a serving endpoint", "endpoint-serves", DNS, SERVES),
+  sctp("SCTP, to a removed endpoint", "endpoint-gone", DNS, REMOVED),
+  sctp("SCTP, through the node port", "endpoint-gone", DNS_NODE_PORT, REMOVED),
+  tcp("TCP, to a removed endpoint", "tcp-no-reset", DNS, REMOVED),
+  udp("to a port of the VIP that no service has", "not-ours", "10.0.0.10:54", REMOVED),
+  udp("to an address that no service has", "not-ours", "8.8.8.8:53"),
+  udp("translated by another process", "not-ours", "192.0.2.10:8053", SERVES),
+  udp("directly to an endpoint", "not-ours", SERVES),
+  { ...udp("in a zone, translated", "endpoint-gone", DNS, REMOVED), zone: 7 },
+  { ...udp("in a zone, not translated", "other-zone", DNS), zone: 7 },
+  udp("to a service that lost its last endpoint", "without-endpoints", "10.0.0.20:53", "10.1.0.20:5353"),
+  udp("to a service whose endpoints all stopped serving", "without-endpoints", "10.0.0.21:53", "10.1.0.21:5353"),
+  udp("to a deleted service", "service-deleted", "10.0.0.30:53", "10.1.0.30:5353"),
+  udp("to a deleted service through its node port", "service-deleted", "192.0.2.10:30030", "10.1.0.30:5353"),
+  udp(
+    "to a deleted service's node port number on another machine",
+    "other-machine",
+    "192.0.2.78:30030",
+    "10.1.0.30:5353",
+  ),
+  udp(
+    "to a deleted service's external IP, translated elsewhere by another process",
+    "former-not-our-endpoint",
+    "192.0.2.130:53",
+    "172.20.0.1:53",
+  ),
+  udp("to a deleted service's external IP, not translated", "former-not-translated", "192.0.2.131:53"),
+  tcp("TCP, to a deleted service that requested resets", "tcp-no-reset", "10.0.0.30:80", "10.1.0.30:8080"),
+  udp("to a former port of the service", "address-changed", "10.0.0.31:53", "10.1.0.31:5353"),
+  udp("to a former external IP of the service", "address-changed", "192.0.2.101:54", "10.1.0.31:5353"),
+  udp("to a former node port of the service", "address-changed", "192.0.2.10:30031", "10.1.0.31:5353"),
+  udp("to the service's current port", "endpoint-serves", "10.0.0.31:54", "10.1.0.31:5353"),
+  udp("to a VIP that only the replaced table had", "service-deleted", "10.0.0.50:53", "10.1.0.50:5353"),
+  udp(
+    "to a VIP that now belongs to another service, which does not have the endpoint",
+    "endpoint-gone",
+    "192.0.2.140:53",
+    "10.1.0.40:5353",
+  ),
+  tcp("TCP with resets requested, to a serving endpoint", "tcp-endpoint-exists", RESETS, "10.1.0.60:8080"),
+  tcp(
+    "TCP with resets requested, to a terminating endpoint that no longer serves",
+    "tcp-endpoint-exists",
+    RESETS,
+    "10.1.0.61:8080",
+  ),
+  ...["SYN_SENT", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT"].map((state, i) => ({
+    ...tcp(
+      `TCP with resets requested, in ${state}, to a removed endpoint`,
+      "tcp-endpoint-gone",
+      RESETS,
+      `10.1.9.9:${8080 + i}`,
+    ),
     state,
-    to: ["10.0.0.60", 80],
-    from: ["10.1.9.9", 8080 + i],
-    expect: "tcp-endpoint-gone",
   })),
-  {
-    name: "TCP with resets requested, already closed",
-    protocol: "TCP",
-    state: "TIME_WAIT",
-    to: ["10.0.0.60", 80],
-    from: ["10.1.9.8", 8080],
-    expect: "tcp-over",
-  },
-  {
-    name: "TCP with resets requested, through the node port, to a removed endpoint",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["192.0.2.10", 30060],
-    from: ["10.1.9.9", 8080],
-    expect: "tcp-endpoint-gone",
-  },
-  {
-    name: "TCP with resets requested, of a service without any endpoint",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.62", 80],
-    from: ["10.1.9.9", 8080],
-    expect: "tcp-endpoint-gone",
-  },
-  {
-    name: "TCP with resets requested, not translated",
-    protocol: "TCP",
-    state: "ESTABLISHED",
-    to: ["10.0.0.60", 80],
-    expect: "tcp-no-reset",
-  },
+  { ...tcp("TCP with resets requested, already closed", "tcp-over", RESETS, "10.1.9.8:8080"), state: "TIME_WAIT" },
+  tcp(
+    "TCP with resets requested, through the node port, to a removed endpoint",
+    "tcp-endpoint-gone",
+    "192.0.2.10:30060",
+    "10.1.9.9:8080",
+  ),
+  tcp(
+    "TCP with resets requested, of a service without any endpoint",
+    "tcp-endpoint-gone",
+    "10.0.0.62:80",
+    "10.1.9.9:8080",
+  ),
+  tcp("TCP with resets requested, not translated", "tcp-no-reset", RESETS),
 ];
 
 /** The entry of a case; `n` determines its source port. */
 export function entryOf(one: Case, family: IpFamily, n: number): NewConntrackEntry {
-  const { protocol = "UDP", to, from = to, replyTo = CLIENT, state, zone } = one;
-  const number = NUMBER[protocol];
-  const sourcePort = 20_000 + n;
+  const { protocol, to, from, replyTo = CLIENT, state, zone } = one;
+  const [destination, destinationPort] = to.split(":");
+  const [source, sourcePort] = from.split(":");
+  const clientPort = 20_000 + n;
   return {
     family,
     original: {
       source: inFamily(family, CLIENT),
-      destination: inFamily(family, to[0]),
-      protocol: number,
-      sourcePort,
-      destinationPort: to[1],
+      destination: inFamily(family, destination),
+      protocol,
+      sourcePort: clientPort,
+      destinationPort: Number(destinationPort),
     },
     reply: {
-      source: inFamily(family, from[0]),
+      source: inFamily(family, source),
       destination: inFamily(family, replyTo),
-      protocol: number,
-      sourcePort: from[1],
-      destinationPort: sourcePort,
+      protocol,
+      sourcePort: Number(sourcePort),
+      destinationPort: clientPort,
     },
     timeout: 600,
     ...(state === undefined ? {} : { state }),

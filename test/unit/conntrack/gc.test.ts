@@ -130,8 +130,9 @@ describe("a run", () => {
   test("does not count an endpoint of another service as an orphan", async () => {
     const { collector, model, left } = setUp();
     const name = "TCP, to a removed endpoint";
-    const [address, port] = CASES.find((one) => one.name === name)?.from ?? ["", 0];
-    for (const slice of sliceObjects("another", [{ address, ready: false }], [{ protocol: "TCP", target: port }])) {
+    const [address = "", port] = CASES.find((one) => one.name === name)?.from.split(":") ?? [];
+    const ports = [{ protocol: "TCP", target: Number(port) }] as const;
+    for (const slice of sliceObjects("another", [{ address, ready: false }], ports)) {
       model.upsertSlice(slice);
     }
     const report = await collector.run({ orphans: "all", filter: { protocol: 6 } });
