@@ -7,11 +7,10 @@ import type { ElementBatch, Op } from "../../src/netlink/kernel.js";
 import { Table } from "../../src/table/table-exports.js";
 import type { ElementSet } from "../../src/table/rules/rule.js";
 import { TableWatch } from "../../src/table/sync/table-watch.js";
-import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
-import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { makeProxier, putService } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
-import { decoded } from "../support/decoded.js";
 
 const OWN = { family: "ip", table: "own" } as const;
 const THEIRS = { family: "ip", table: "theirs" } as const;
@@ -230,8 +229,7 @@ test(
     /** Just enough for a transaction during which the monitor leaves its group. */
     const serve = (): void => {
       for (let i = 0; i < 110; i++, services++) {
-        proxier.upsert(decoded({ kind: "Service", object: makeService(services) }));
-        proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(services, podsOf(services, 10)) }));
+        putService(proxier, services, podsOf(services, 10));
       }
     };
     // Enough that the map has room for all further ones: a map that is recreated for its size needs no repair.

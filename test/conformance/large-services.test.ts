@@ -14,7 +14,7 @@ import type { Proxier } from "../../src/proxier/proxier.js";
 import { ObjectDecoder } from "../../src/objects/decode/object-decoder.js";
 import { ManifestSource } from "../../src/objects/manifests/manifest-source.js";
 import { LoopWatch, ownMs } from "../bench/loop-watch.ts";
-import { decoded } from "../support/decoded.js";
+import { putObjects } from "../support/decoded.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { patience } from "../lab/patience.ts";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
@@ -91,8 +91,7 @@ function objectsOf({ name, ip, ports, annotations = {}, externalIP }: Spec, endp
 
 function put(spec: Spec, endpoints: readonly string[]): void {
   const { service, slice } = objectsOf(spec, endpoints);
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+  putObjects(proxier, service, slice);
 }
 
 /** Resolves when the service has been written since the call. */

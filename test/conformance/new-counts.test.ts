@@ -5,9 +5,9 @@ import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { KeyPacker } from "../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../src/ruleset/list-values.js";
-import { clusterIPOf, freshPod, makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { clusterIPOf, freshPod, makeSlice, podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
-import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { makeProxier, putService, sync } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
 
@@ -25,8 +25,7 @@ beforeAll(async () => {
   kernel = await NftKernel.open({ netns: namespace.path });
   proxier = makeProxier(kernel);
   for (let i = 0; i < SERVICES; i++) {
-    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
-    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) }));
+    putService(proxier, i, podsOf(i, ENDPOINTS));
   }
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);
@@ -43,9 +42,7 @@ async function scale(service: number, count: number): Promise<number> {
   proxier.upsert(
     decoded({ kind: "EndpointSlice", object: makeSlice(service, [...podsOf(service, ENDPOINTS), ...added]) }),
   );
-  const outcome = (await proxier.sync()).families[0]?.outcome;
-  if (!outcome?.ok) throw new Error("a write failed");
-  return outcome.result.kernelNs;
+  return (await sync(proxier)).kernelNs;
 }
 
 const median = (all: readonly number[]): number => all.toSorted((a, b) => a - b)[all.length >> 1] ?? Number.NaN;

@@ -9,13 +9,12 @@ import type { CommitOptions, ElementBatch, Kernel, Op } from "../../src/netlink/
 import type { ProxierObserver } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
 import { SetName } from "../../src/ruleset/names.js";
-import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
-import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { makeProxier, putService } from "../unit/proxier/support/proxier.js";
 import { isOfService } from "../unit/proxier/support/refusing.js";
 import type { OpenKernelWorld } from "../support/kernel-world.ts";
 import type { KernelFacts } from "../support/kernel-facts.ts";
-import { decoded } from "../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const TIMEOUT_MS = patience(120_000);
@@ -65,11 +64,8 @@ async function start(open: OpenKernelWorld): Promise<() => Promise<void>> {
   };
 }
 
-function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
-  const service = makeService(index);
-  proxier.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
+const put = (index: number, pods: readonly number[], change?: Partial<V1Service["spec"]>): void =>
+  putService(proxier, index, pods, change);
 
 /** If an error names nothing, or a missing object, the first failure may have any cause. */
 async function write(): Promise<void> {

@@ -4,11 +4,10 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { RepairReport } from "../../src/proxier/observer.js";
 import type { Proxier } from "../../src/proxier/proxier.js";
-import { makeService, makeSlice, podsOf } from "../bench/cluster.js";
+import { podsOf } from "../bench/cluster.js";
 import { patience } from "../lab/patience.js";
-import { makeProxier } from "../unit/proxier/support/proxier.js";
+import { makeProxier, putService } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
-import { decoded } from "../support/decoded.js";
 import { atLength } from "../lab/length.ts";
 
 const SERVICES = atLength({ short: 3_000, usual: 10_000 });
@@ -26,8 +25,7 @@ beforeAll(async () => {
   kernel = await NftKernel.open({ netns: namespace.path });
   proxier = makeProxier(kernel, { watch: true, observers: [{ repaired: (report) => repaired?.(report) }] });
   for (let i = 0; i < SERVICES; i++) {
-    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
-    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS)) }));
+    putService(proxier, i, podsOf(i, ENDPOINTS));
   }
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);

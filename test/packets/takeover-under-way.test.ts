@@ -24,7 +24,7 @@ import {
 } from "../bench/road.ts";
 import { buildHelper } from "../lab/build.ts";
 import { FakeInterfaces } from "../fakes/fake-interfaces.ts";
-import { decoded } from "../support/decoded.ts";
+import { decoded, putObjects } from "../support/decoded.ts";
 import { SILENT } from "../support/log.ts";
 import { atLength } from "../lab/length.ts";
 
@@ -74,8 +74,7 @@ async function ours(): Promise<void> {
   const cidrs = { metadata: { name: "kubernetes" }, spec: { cidrs: [SERVICE_CIDR] } };
   proxier.upsert(decoded({ kind: "ServiceCIDR", object: cidrs }));
   for (let i = 0; i < SERVICES; i++) {
-    proxier.upsert(decoded({ kind: "Service", object: makeService(i, "UDP") }));
-    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, podsOf(i, ENDPOINTS), "UDP") }));
+    putObjects(proxier, makeService(i, "UDP"), makeSlice(i, podsOf(i, ENDPOINTS), "UDP"));
   }
   proxier.synced();
   const { ok } = await proxier.sync();

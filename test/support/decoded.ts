@@ -2,7 +2,7 @@
 import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kubernetes/client-node";
 import type { Fields } from "../../src/base/unknown.js";
 import { nameOf, ObjectDecoder } from "../../src/objects/decode/object-decoder.js";
-import type { KubeObject } from "../../src/objects/object-sink.js";
+import type { KubeObject, ObjectSink } from "../../src/objects/object-sink.js";
 
 /** An object as the API server sends it. */
 export type ApiObject =
@@ -15,4 +15,10 @@ export type ApiObject =
 export function decoded({ kind, object }: ApiObject, nodeName = "this-node"): KubeObject {
   const fields = object as unknown as Fields;
   return new ObjectDecoder({ nodeName }).decode(kind, nameOf(kind, fields) ?? "(no name)", fields);
+}
+
+/** Gives `to` a Service with its EndpointSlice. */
+export function putObjects(to: Pick<ObjectSink, "upsert">, service: V1Service, slice: V1EndpointSlice): void {
+  to.upsert(decoded({ kind: "Service", object: service }));
+  to.upsert(decoded({ kind: "EndpointSlice", object: slice }));
 }

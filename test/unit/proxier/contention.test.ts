@@ -6,10 +6,9 @@ import type { Op } from "../../../src/netlink/kernel.js";
 import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import { makeService, makeSlice } from "../../bench/cluster.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
-import { makeProxier } from "./support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { makeProxier, putService } from "./support/proxier.js";
+import { fakeTime, pass } from "./support/fake-time.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const theirs = (n: number): Op => ({ op: "add", kind: "chain", ...TABLE, chain: `theirs-${n}` });
@@ -26,7 +25,7 @@ let proxier: Proxier;
 let open: Set<number> | undefined;
 
 beforeEach(async () => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  fakeTime();
   kernel = new FakeKernel();
   logged = [];
   contended = [];
@@ -61,15 +60,7 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-function put(index: number, pods: readonly number[]): void {
-  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
-
-async function pass(ms: number): Promise<void> {
-  await vi.advanceTimersByTimeAsync(ms);
-  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
-}
+const put = (index: number, pods: readonly number[]): void => putService(proxier, index, pods);
 
 const said = (message: string): LogLine[] => logged.filter(({ msg }) => msg === message);
 const repairs = (): number => logged.filter(({ msg }) => msg.includes("repaired")).length;

@@ -10,11 +10,10 @@ import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";
 import { endpointsName } from "../../../src/ruleset/names.js";
 import { checkPause } from "../../../src/proxier/watcher.js";
-import { makeService, makeSlice } from "../../bench/cluster.js";
 import { snapshot } from "../../support/snapshot.ts";
 import { keptIn } from "../../support/log.ts";
-import { makeProxier } from "./support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { makeProxier, putService } from "./support/proxier.js";
+import { fakeTime, pass } from "./support/fake-time.js";
 
 describe("RepairPace", () => {
   it("starts short repairs at once, and delays long ones by nine times their duration, up to 10 s", () => {
@@ -67,10 +66,7 @@ function make(more: Partial<ProxierOptions> = {}): Proxier {
   });
 }
 
-function put(index: number, pods: readonly number[]): void {
-  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
+const put = (index: number, pods: readonly number[]): void => putService(proxier, index, pods);
 
 async function chains(): Promise<string[]> {
   return (await kernel.chains(TABLE)).map(({ chain }) => chain);
@@ -80,7 +76,7 @@ const warnings = (): Record<string, unknown>[] =>
   logged.filter(({ msg }) => String(msg).includes("changed by another process"));
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  fakeTime();
   kernel = new FakeKernel();
   other = kernel.asOther(undefined, "nft");
   logged = [];
@@ -96,8 +92,7 @@ afterEach(async () => {
 async function writtenFor(pods: readonly number[]): Promise<Awaited<ReturnType<typeof snapshot>>> {
   const another = new FakeKernel();
   const first = makeProxier(another, {});
-  first.upsert(decoded({ kind: "Service", object: makeService(0) }));
-  first.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, pods) }));
+  putService(first, 0, pods);
   await first.sync();
   await first.stop();
   return snapshot(another);
@@ -113,12 +108,6 @@ function readsTake(ms: number): { count: number } {
     return sets(ref);
   };
   return reads;
-}
-
-/** Runs everything that is due, and its consequences. */
-async function pass(ms: number): Promise<void> {
-  await vi.advanceTimersByTimeAsync(ms);
-  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
 }
 
 async function begin(): Promise<void> {

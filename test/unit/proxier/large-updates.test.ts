@@ -14,7 +14,7 @@ import { Quarantine } from "../../../src/proxier/quarantine.js";
 import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
-import { decoded } from "../../support/decoded.js";
+import { putObjects } from "../../support/decoded.js";
 import { SILENT } from "../../support/log.ts";
 import { snapshot } from "../../support/snapshot.ts";
 import { makeProxier } from "./support/proxier.js";
@@ -64,8 +64,7 @@ function put({ name, ips, ports, pod, externalIPs = [] }: Spec, to: Proxier = pr
     ports: list,
     endpoints: [{ addresses: [pod] }],
   };
-  to.upsert(decoded({ kind: "Service", object: service }));
-  to.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+  putObjects(to, service, slice);
 }
 
 const large = (pod: string, externalIPs: readonly string[] = []): Spec => ({

@@ -6,11 +6,10 @@ import { KernelError } from "../../../src/netlink/errors.js";
 import type { CommitOptions, CommitResult, Op } from "../../../src/netlink/kernel.js";
 import type { RebuildReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
-import { makeService, makeSlice } from "../../bench/cluster.js";
-import { decoded } from "../../support/decoded.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
 import { snapshot } from "../../support/snapshot.ts";
-import { makeProxier } from "./support/proxier.js";
+import { makeProxier, putService } from "./support/proxier.js";
+import { fakeTime, pass } from "./support/fake-time.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const WRITTEN = "table deleted and written from scratch; the kernel refused to change it";
@@ -37,7 +36,7 @@ function make(more: Partial<ProxierOptions> = {}): Proxier {
 }
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  fakeTime();
   kernel = new FakeKernel();
   [logged, rebuilds, commits, refuse] = [[], [], [], undefined];
   const commit = kernel.commit.bind(kernel);
@@ -57,15 +56,7 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-function put(index: number, pods: readonly number[]): void {
-  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
-
-async function pass(ms: number): Promise<void> {
-  await vi.advanceTimersByTimeAsync(ms);
-  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
-}
+const put = (index: number, pods: readonly number[]): void => putService(proxier, index, pods);
 
 async function begin(): Promise<void> {
   put(0, [1, 2]);

@@ -9,7 +9,7 @@ import { Proxier } from "../../../src/proxier/proxier.js";
 import { addressBytes } from "../../../src/base/ip-ranges.js";
 import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
-import { decoded } from "../../support/decoded.js";
+import { decoded, putObjects } from "../../support/decoded.js";
 
 const NODE = "this-node";
 
@@ -65,8 +65,7 @@ const SLICE: V1EndpointSlice = {
 };
 
 function start(): void {
-  proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));
+  putObjects(proxier, SERVICE, SLICE);
   proxier.synced();
   proxier.flush();
 }
@@ -139,8 +138,7 @@ describe("the Node object", () => {
 
   it("a new zone in the Node makes the proxier choose endpoints again", async () => {
     make();
-    proxier.upsert(decoded({ kind: "Service", object: SERVICE }));
-    proxier.upsert(decoded({ kind: "EndpointSlice", object: SLICE }));
+    putObjects(proxier, SERVICE, SLICE);
     proxier.synced();
     /** Targets of connections to the ClusterIP, with the node in this zone. */
     const chosen = async (zone: string): Promise<string[]> => {

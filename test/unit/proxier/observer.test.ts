@@ -9,7 +9,7 @@ import type { ProxierObserver, SyncReport } from "../../../src/proxier/observer.
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "./support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { decoded, putObjects } from "../../support/decoded.js";
 
 let kernel: FakeKernel;
 let told: string[];
@@ -56,8 +56,7 @@ function slice(index: number, pods: readonly number[], triggeredAt?: number): V1
 }
 
 function put(index: number, pods: readonly number[], triggeredAt?: number): void {
-  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice(index, pods, triggeredAt) }));
+  putObjects(proxier, makeService(index), slice(index, pods, triggeredAt));
 }
 
 /** The next commit fails without reaching the kernel. */

@@ -7,7 +7,7 @@ import { ChainName, TABLE_NAME } from "../../../src/ruleset/names.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeProxier } from "./support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { putObjects } from "../../support/decoded.js";
 
 /**
  * Makes the kernel lack `reject` in prerouting, like Linux before 5.9. Returns a function that counts the attempts to
@@ -38,8 +38,7 @@ const isReject = ({ type }: { readonly type: string }): boolean => type === "rej
 function putReset(proxier: Proxier): void {
   const service = makeService(0);
   service.metadata = { ...service.metadata, annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, [1, 2]) }));
+  putObjects(proxier, service, makeSlice(0, [1, 2]));
   proxier.synced();
 }
 

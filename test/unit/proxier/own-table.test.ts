@@ -5,11 +5,12 @@ import { TableFlag } from "../../../src/netlink/constants.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { SyncReport } from "../../../src/proxier/observer.js";
 import type { Proxier, ProxierOptions } from "../../../src/proxier/proxier.js";
-import { makeService, makeSlice } from "../../bench/cluster.js";
+import { makeService } from "../../bench/cluster.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
-import { makeProxier } from "./support/proxier.js";
+import { makeProxier, putService } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
 import { decoded } from "../../support/decoded.js";
+import { fakeTime, passInSteps } from "./support/fake-time.js";
 
 let kernel: FakeKernel;
 let logged: LogLine[];
@@ -26,8 +27,7 @@ function start(more: Partial<ProxierOptions> = {}): Proxier {
     ownTable: true,
     ...more,
   });
-  proxier.upsert(decoded({ kind: "Service", object: makeService(0) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, [1]) }));
+  putService(proxier, 0, [1]);
   proxier.synced();
   return proxier;
 }
@@ -80,32 +80,25 @@ describe("a table that another program owns for a long time", () => {
   let syncs: SyncReport[];
 
   beforeEach(async () => {
-    vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+    fakeTime();
     other = kernel.asOther();
     await other.commit([{ op: "add", kind: "table", ...table, flags }]);
     syncs = [];
     proxier = start({ watch: true, observers: [{ synced: (report) => void syncs.push(report) }] });
     proxier.flush();
-    await pass(50);
+    await passInSteps(50);
   });
   afterEach(async () => {
     await proxier.stop();
     vi.useRealTimers();
   });
 
-  async function pass(ms: number): Promise<void> {
-    for (let passed = 0; passed < ms; passed += 50) {
-      await vi.advanceTimersByTimeAsync(50);
-      for (let i = 0; i < 4; i++) await new Promise((resolve) => setImmediate(resolve));
-    }
-  }
-
   const failures = (): number => syncs.filter(({ family, ok }) => family === "ip6" && !ok).length;
 
   it("is tried with backoff up to the sync period, and reported once", async () => {
     const counts: number[] = [];
     for (const ms of [950, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
-      await pass(ms);
+      await passInSteps(ms);
       counts.push(failures());
     }
     expect(counts).toEqual([1, 2, 3, 4, 5, 6, 7]);
@@ -120,7 +113,7 @@ describe("a table that another program owns for a long time", () => {
       proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
       proxier.flush();
       await other.commit([{ op: "add", kind: "chain", ...table, chain: `chain-${i}` }]);
-      await pass(50);
+      await passInSteps(50);
     }
     expect(failures() - before).toBeLessThan(2);
     const written = syncs.filter(({ family, ok, work }) => family === "ip" && ok && work?.transactions !== 0);
@@ -128,33 +121,33 @@ describe("a table that another program owns for a long time", () => {
   });
 
   it("is claimed soon after its owner ended, which no event reports", async () => {
-    await pass(60_000);
+    await passInSteps(60_000);
     expect(await owner()).toBe(other.portId);
     await other.close();
-    await pass(1000);
+    await passInSteps(1000);
     expect(await owner()).toBe(kernel.portId);
     expect(logged.filter(({ msg }) => msg === "table released by its owner")).toMatchObject([
       { level: "info", family: "ip6", seconds: expect.closeTo(61, -1) as number },
     ]);
     // The kernel removed the owner's flag itself: no process changed anything.
     expect(logged.filter(({ msg }) => msg.includes("changed the kernel's table"))).toEqual([]);
-    await pass(60_000);
+    await passInSteps(60_000);
     expect(failures()).toBeLessThan(8);
   });
 
   it("is claimed at once when its owner deletes it", async () => {
-    await pass(60_100);
+    await passInSteps(60_100);
     await other.commit([{ op: "delete", kind: "table", ...table }]);
-    await pass(100);
+    await passInSteps(100);
     expect(await owner()).toBe(kernel.portId);
   });
 
   it("is reported again when its owner changes", async () => {
-    await pass(5000);
+    await passInSteps(5000);
     const next = kernel.asOther();
     await other.close();
     await next.commit([{ op: "add", kind: "table", ...table, flags }]);
-    await pass(5000);
+    await passInSteps(5000);
     expect(await owner()).toBe(next.portId);
     expect(logged.filter(({ level }) => level === "error")).toHaveLength(2);
     await next.close();

@@ -7,9 +7,9 @@ import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { keptIn } from "../../support/log.ts";
 import { outcomesOf } from "./support/packets.js";
-import { makeProxier } from "./support/proxier.js";
+import { makeProxier, putService } from "./support/proxier.js";
 import { refuse } from "./support/refusing.js";
-import { decoded } from "../../support/decoded.js";
+import { decoded, putObjects } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 
@@ -27,11 +27,8 @@ beforeEach(() => {
   proxier = make();
 });
 
-function put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}): void {
-  const service = makeService(index);
-  proxier.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
+const put = (index: number, pods: readonly number[], change?: Partial<V1Service["spec"]>): void =>
+  putService(proxier, index, pods, change);
 
 /** Counts the elements of a set, or of all its shards. */
 async function count(set: string): Promise<number> {
@@ -204,8 +201,7 @@ describe("Proxier", () => {
         ...makeSlice(index, [index]),
         metadata: { namespace: long, name: `s${index}`, labels: { "kubernetes.io/service-name": name } },
       };
-      proxier.upsert(decoded({ kind: "Service", object: affine }));
-      proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+      putObjects(proxier, affine, slice);
     });
     proxier.synced();
     expect((await proxier.sync()).ok).toBe(true);

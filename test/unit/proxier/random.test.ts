@@ -23,6 +23,7 @@ import { trouble } from "./support/trouble.js";
 import { FAMILIES, NODE, NODE_ADDRESSES, POD_CIDRS, World } from "./support/world.js";
 import { SILENT } from "../../support/log.ts";
 import { atLength } from "../../lab/length.ts";
+import { fakeTime, pass } from "./support/fake-time.js";
 
 const STEPS_A_SEED = 50;
 const SEEDS = atLength({ short: 2, usual: 8, nightly: 240 });
@@ -180,14 +181,8 @@ function without(all: readonly string[], those: readonly string[]): string[] {
   return all.filter((line) => !set.has(line));
 }
 
-/** Runs everything that is due, and its consequences. */
-async function pass(ms: number): Promise<void> {
-  await vi.advanceTimersByTimeAsync(ms);
-  for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
-}
-
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  fakeTime();
 });
 afterEach(() => {
   vi.useRealTimers();

@@ -4,16 +4,15 @@ import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { KernelError, type KernelErrorCode } from "../../../src/netlink/errors.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import { makeService, makeSlice } from "../../bench/cluster.js";
-import { makeProxier } from "./support/proxier.js";
+import { makeProxier, putService } from "./support/proxier.js";
 import { isOfService, refuse } from "./support/refusing.js";
-import { decoded } from "../../support/decoded.js";
+import { fakeTime, passInSteps } from "./support/fake-time.js";
 
 let kernel: FakeKernel;
 let proxier: Proxier;
 
 beforeEach(() => {
-  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setInterval", "clearInterval", "performance"] });
+  fakeTime();
   kernel = new FakeKernel();
   proxier = makeProxier(kernel, { watch: true });
 });
@@ -22,17 +21,7 @@ afterEach(async () => {
   vi.useRealTimers();
 });
 
-function put(index: number, pods: readonly number[]): void {
-  proxier.upsert(decoded({ kind: "Service", object: makeService(index) }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
-}
-
-async function pass(ms: number): Promise<void> {
-  for (let passed = 0; passed < ms; passed += 50) {
-    await vi.advanceTimersByTimeAsync(50);
-    for (let i = 0; i < 4; i++) await new Promise((resolve) => setImmediate(resolve));
-  }
-}
+const put = (index: number, pods: readonly number[]): void => putService(proxier, index, pods);
 
 const FAILURES: readonly KernelErrorCode[] = [
   "system",
@@ -54,15 +43,15 @@ it.each(FAILURES)("if every transaction fails with %s, retries use backoff", asy
   put(1, [3]);
   proxier.synced();
   proxier.flush();
-  await pass(60_000);
+  await passInSteps(60_000);
   // At least every syncPeriod (30 s), with at most a few transactions each time.
   expect(tries).toBeGreaterThan(8);
   expect(tries).toBeLessThan(80);
   const before = tries;
-  await pass(60_000);
+  await passInSteps(60_000);
   expect(tries).toBeGreaterThan(before);
   kernel.commit = commit;
-  await pass(31_000);
+  await passInSteps(31_000);
   const [set] = (await kernel.sets({ family: "ip", table: "kube-proxy" })).filter(
     ({ set: name }) => name === "services",
   );
@@ -79,12 +68,12 @@ it("if reads fail, retries use backoff", async () => {
   put(0, [1]);
   proxier.synced();
   proxier.flush();
-  await pass(20_000);
+  await passInSteps(20_000);
   expect(kernel.commits).toEqual([]);
   // Each read retries a few times by itself.
   expect(tries).toBeLessThan(60);
   kernel.tables = tables;
-  await pass(31_000);
+  await passInSteps(31_000);
   expect(kernel.commits).toHaveLength(1);
 });
 
@@ -95,7 +84,7 @@ it("if one service is always refused, retries use backoff", async () => {
   put(1, [2]);
   proxier.synced();
   proxier.flush();
-  await pass(120_000);
+  await passInSteps(120_000);
   // At 0, 1, 3, 7, 15, 31 and 63 s.
   expect(refusals.refused).toBe(7);
   expect(kernel.commits).toHaveLength(1);

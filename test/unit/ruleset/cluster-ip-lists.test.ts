@@ -7,7 +7,7 @@ import { batchLayout } from "../../../src/netlink/element-batch.js";
 import { OF_CLUSTER_IP } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { putObjects } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const CLUSTER_IP = "0a600001";
@@ -36,8 +36,7 @@ async function write(service: V1Service): Promise<void> {
   const proxier = makeProxier(kernel, { config: { ...defaultConfig(), clusterCIDRs: ["10.244.0.0/16"] } });
   const slice = makeSlice(0, [1, 2]);
   for (const endpoint of slice.endpoints ?? []) endpoint.nodeName = "this-node";
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+  putObjects(proxier, service, slice);
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);
 }

@@ -6,20 +6,13 @@ import { expect, it } from "vitest";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import type { ApplyResult } from "../../../src/table/rules/rule.js";
-import { makeProxier } from "../proxier/support/proxier.js";
+import { makeProxier, sync } from "../proxier/support/proxier.js";
 import { decoded } from "../../support/decoded.js";
 import { service, slice } from "../model/objects.ts";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const LIMITED = { "nft-proxier.dev/max-connections": "5", "nft-proxier.dev/rate-per-client": "1/second" };
 let now = 0;
-
-async function sync(proxier: Proxier): Promise<ApplyResult> {
-  const { families } = await proxier.sync();
-  const { outcome } = families[0];
-  if (!outcome.ok) throw outcome.error;
-  return outcome.result;
-}
 
 async function started(kernel: FakeKernel): Promise<Proxier> {
   const proxier = makeProxier(kernel, { clock: { now: () => now } });

@@ -5,7 +5,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { makeService, makeSlice } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { putObjects } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const MINUTE = 61_000;
@@ -16,8 +16,7 @@ let proxier: Proxier;
 
 const start = (): Proxier => makeProxier(kernel, { clock: { now: () => now } });
 const put = (service: V1Service, pods: readonly number[] = [1, 2]): void => {
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(0, pods) }));
+  putObjects(proxier, service, makeSlice(0, pods));
 };
 const plain = makeService(0);
 const guarded: V1Service = {

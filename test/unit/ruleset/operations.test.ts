@@ -7,8 +7,8 @@ import type { ApplyResult } from "../../../src/table/rules/rule.js";
 import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../../src/ruleset/list-values.js";
 import { makeService, makeSlice, podsOf } from "../../bench/cluster.js";
-import { makeProxier } from "../proxier/support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { makeProxier, sync } from "../proxier/support/proxier.js";
+import { decoded, putObjects } from "../../support/decoded.js";
 
 const SERVICES = 5_000;
 const BIG = 1_000;
@@ -30,13 +30,6 @@ const MORE = besideBig(FEWER);
 let now = 0;
 const proxierOn = (kernel: FakeKernel): Proxier => makeProxier(kernel, { clock: { now: () => now } });
 
-async function sync(proxier: Proxier): Promise<ApplyResult> {
-  const { families } = await proxier.sync();
-  const outcome = families[0].outcome;
-  if (!outcome.ok) throw outcome.error;
-  return outcome.result;
-}
-
 /** Slice of a service with pods by number; pods in `local` are on this node. */
 function slice(service: number, pods: readonly number[], local: readonly number[] = []): V1EndpointSlice {
   const object = makeSlice(service, pods);
@@ -46,10 +39,6 @@ function slice(service: number, pods: readonly number[], local: readonly number[
   return object;
 }
 
-const put = (proxier: Proxier, service: V1Service, endpoints: V1EndpointSlice): void => {
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
-};
 const pods = podsOf(SERVICES, BIG);
 const fresh = (serial: number): number => 9_000_000 + serial;
 
@@ -68,11 +57,12 @@ describe("operations of a change", () => {
 
   beforeAll(async () => {
     proxier = proxierOn(kernel);
-    for (const index of range(0, SERVICES - 2)) put(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
+    for (const index of range(0, SERVICES - 2))
+      putObjects(proxier, makeService(index), makeSlice(index, podsOf(index, 2)));
     // These two keep the chains for one endpoint fewer and more in use, so that only elements of data maps are counted.
-    put(proxier, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
-    put(proxier, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
-    put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
+    putObjects(proxier, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
+    putObjects(proxier, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
+    putObjects(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     proxier.synced();
     const first = await sync(proxier);
     // Chains, then elements, 16,384 at a time, then the elements that make packets see them.
@@ -81,7 +71,7 @@ describe("operations of a change", () => {
 
   it("writes nothing when the same objects arrive again", async () => {
     const commits = kernel.commits.length;
-    put(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
+    putObjects(proxier, makeService(SERVICES), makeSlice(SERVICES, pods));
     expect((await sync(proxier)).transactions).toBe(0);
     expect((await change(makeSlice(SERVICES, pods.toReversed()))).transactions).toBe(0);
     expect(kernel.commits.length).toBe(commits);
@@ -90,10 +80,11 @@ describe("operations of a change", () => {
   it("writes nothing after a restart, even if a table's endpoints have another order", async () => {
     await change(makeSlice(SERVICES, [...pods.slice(0, 10), ...pods.slice(11), fresh(1)]));
     const again = proxierOn(kernel);
-    for (const index of range(0, SERVICES - 2)) put(again, makeService(index), makeSlice(index, podsOf(index, 2)));
-    put(again, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
-    put(again, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
-    put(again, makeService(SERVICES), makeSlice(SERVICES, [fresh(1), ...pods.toSpliced(10, 1)]));
+    for (const index of range(0, SERVICES - 2))
+      putObjects(again, makeService(index), makeSlice(index, podsOf(index, 2)));
+    putObjects(again, makeService(FEWER), makeSlice(FEWER, range(8_000_000, BIG - 1)));
+    putObjects(again, makeService(MORE), makeSlice(MORE, range(8_100_000, BIG + 1)));
+    putObjects(again, makeService(SERVICES), makeSlice(SERVICES, [fresh(1), ...pods.toSpliced(10, 1)]));
     again.synced();
     const commits = kernel.commits.length;
     expect((await sync(again)).transactions).toBe(0);
@@ -182,7 +173,7 @@ describe("operations of a change", () => {
     const before = makeService(SERVICES - 3);
     const annotations = { "nft-proxier.dev/reset-removed-endpoints": "true" };
     const asking: V1Service = { ...before, metadata: { ...before.metadata, annotations } };
-    put(proxier, before, makeSlice(SERVICES - 3, podsOf(SERVICES - 3, 2)));
+    putObjects(proxier, before, makeSlice(SERVICES - 3, podsOf(SERVICES - 3, 2)));
     await sync(proxier);
     proxier.upsert(decoded({ kind: "Service", object: asking }));
     expect((await sync(proxier)).operations.element).toEqual({ add: 1, delete: 0 });
@@ -193,12 +184,12 @@ describe("operations of a change", () => {
   it("keeps the references to a number of endpoints from before a restart while packets may use them", async () => {
     const alone = new FakeKernel();
     const before = proxierOn(alone);
-    put(before, makeService(0), makeSlice(0, podsOf(0, 2)));
+    putObjects(before, makeService(0), makeSlice(0, podsOf(0, 2)));
     before.synced();
     await sync(before);
     await before.stop();
     const again = proxierOn(alone);
-    put(again, makeService(0), makeSlice(0, podsOf(0, 3)));
+    putObjects(again, makeService(0), makeSlice(0, podsOf(0, 3)));
     again.synced();
     const result = await sync(again);
     expect(result.operations.chain).toEqual({ add: 1, delete: 0 });

@@ -1,11 +1,9 @@
 /** Operations for changes of a consistent service: the slots that differ, in one transaction; nothing if no service uses slots. */
 import { describe, expect, it } from "vitest";
-import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Proxier } from "../../../src/proxier/proxier.js";
-import type { ApplyResult } from "../../../src/table/rules/rule.js";
-import { makeProxier } from "../proxier/support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { makeProxier, sync } from "../proxier/support/proxier.js";
+import { putObjects } from "../../support/decoded.js";
 import { service, slice } from "../model/objects.ts";
 
 const CONSISTENT = { annotations: { "nft-proxier.dev/balance": "consistent" } };
@@ -13,21 +11,9 @@ const pods = (count: number): string[] => Array.from({ length: count }, (_, i) =
 
 let now = 0;
 
-async function sync(proxier: Proxier): Promise<ApplyResult> {
-  const { families } = await proxier.sync();
-  const { outcome } = families[0];
-  if (!outcome.ok) throw outcome.error;
-  return outcome.result;
-}
-
-function put(proxier: Proxier, object: V1Service, endpoints: V1EndpointSlice): void {
-  proxier.upsert(decoded({ kind: "Service", object }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: endpoints }));
-}
-
 async function started(metadata: Record<string, unknown>, kernel = new FakeKernel()): Promise<Proxier> {
   const proxier = makeProxier(kernel, { clock: { now: () => now } });
-  put(proxier, service("web", {}, { metadata }), slice("web-1", "web", pods(10)));
+  putObjects(proxier, service("web", {}, { metadata }), slice("web-1", "web", pods(10)));
   proxier.synced();
   await sync(proxier);
   return proxier;
@@ -36,7 +22,7 @@ async function started(metadata: Record<string, unknown>, kernel = new FakeKerne
 describe("a consistent service", () => {
   it("writes a removed endpoint as its slots, each deleted and added, in one transaction", async () => {
     const proxier = await started(CONSISTENT);
-    put(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(9)));
+    putObjects(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(9)));
     const { transactions, operations, total } = await sync(proxier);
     const { add, delete: gone } = operations.element;
     expect({ transactions, others: total - add - gone }).toEqual({ transactions: 1, others: 0 });
@@ -50,14 +36,14 @@ describe("a consistent service", () => {
     const kernel = new FakeKernel();
     await started(CONSISTENT, kernel);
     const again = makeProxier(kernel, { clock: { now: () => now } });
-    put(again, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(10).toReversed()));
+    putObjects(again, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", pods(10).toReversed()));
     again.synced();
     expect((await sync(again)).transactions).toBe(0);
   });
 
   it("keeps slots that packets in flight may still use for a while when the list has fewer slots", async () => {
     const proxier = await started(CONSISTENT);
-    put(proxier, service("web"), slice("web-1", "web", pods(10)));
+    putObjects(proxier, service("web"), slice("web-1", "web", pods(10)));
     const first = await sync(proxier);
     // Slots 0 to 9 now belong to the endpoints; slots of another endpoint are replaced. The class and the chain are new.
     expect(first.operations.element.delete).toBeLessThanOrEqual(11);
@@ -73,13 +59,13 @@ describe("a service with weights", () => {
     const kernel = new FakeKernel();
     const first = await started(WEIGHTED, kernel);
     // The history that a start finds in the kernel differs from what it would assign by itself.
-    put(first, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9)));
+    putObjects(first, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9)));
     await sync(first);
     const again = makeProxier(kernel, { clock: { now: () => now } });
-    put(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9).toReversed()));
+    putObjects(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(9).toReversed()));
     again.synced();
     expect((await sync(again)).transactions).toBe(0);
-    put(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(8)));
+    putObjects(again, service("web", {}, { metadata: WEIGHTED }), slice("web-1", "web", pods(8)));
     const { operations } = await sync(again);
     // One of eleven shares of 1,024 slots.
     expect(operations.element.add).toBe(93);
@@ -91,7 +77,7 @@ describe("a consistent service of a thousand endpoints", () => {
     const kernel = new FakeKernel();
     const proxier = makeProxier(kernel, { clock: { now: () => now } });
     const thousand = Array.from({ length: 1000 }, (_, i) => `10.1.${i >> 8}.${i & 255}`);
-    put(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", thousand));
+    putObjects(proxier, service("web", {}, { metadata: CONSISTENT }), slice("web-1", "web", thousand));
     proxier.synced();
     let turns = 0;
     let preparing = true;

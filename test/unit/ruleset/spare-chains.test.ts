@@ -7,7 +7,7 @@ import { KeyPacker } from "../../../src/ruleset/key-packer.js";
 import { shardOf } from "../../../src/ruleset/list-values.js";
 import { clusterIPOf, makeService, makeSlice, podsOf } from "../../bench/cluster.js";
 import { makeProxier } from "../proxier/support/proxier.js";
-import { decoded } from "../../support/decoded.js";
+import { putObjects } from "../../support/decoded.js";
 
 const TABLE = { family: "ip", table: "kube-proxy" } as const;
 const MINUTE = 61_000;
@@ -32,8 +32,7 @@ const put = (index: number, endpoints: number, { local = false } = {}): void => 
   if (local) service.spec = { ...service.spec, internalTrafficPolicy: "Local" };
   const slice = makeSlice(SAME[index], podsOf(SAME[index] * 100, endpoints));
   if (local) for (const endpoint of slice.endpoints ?? []) endpoint.nodeName = "this-node";
-  proxier.upsert(decoded({ kind: "Service", object: service }));
-  proxier.upsert(decoded({ kind: "EndpointSlice", object: slice }));
+  putObjects(proxier, service, slice);
 };
 const remove = (index: number): void => {
   proxier.remove("Service", `bench/svc-${SAME[index]}`);

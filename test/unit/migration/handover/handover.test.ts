@@ -19,10 +19,9 @@ import { SetFlag } from "../../../../src/netlink/constants.js";
 import { KernelError } from "../../../../src/netlink/errors.js";
 import type { Op } from "../../../../src/netlink/kernel.js";
 import { Proxier } from "../../../../src/proxier/proxier.js";
-import { makeService, makeSlice } from "../../../bench/cluster.ts";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-import { decoded } from "../../../support/decoded.js";
 import { keptIn, SILENT } from "../../../support/log.ts";
+import { putService } from "../../proxier/support/proxier.js";
 
 const COPY = { family: "ip", table: "nft-proxier-handover" } as const;
 
@@ -41,8 +40,7 @@ async function serve(services: number): Promise<void> {
   const shared = { kernel, interfaces, log: SILENT, clock };
   const proxier = new Proxier({ config, nodeName: "here", families: ["ip", "ip6"], ...shared });
   for (let i = 0; i < services; i++) {
-    proxier.upsert(decoded({ kind: "Service", object: makeService(i) }));
-    proxier.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(i, [2 * i, 2 * i + 1]) }));
+    putService(proxier, i, [2 * i, 2 * i + 1]);
   }
   proxier.synced();
   expect((await proxier.sync()).ok).toBe(true);

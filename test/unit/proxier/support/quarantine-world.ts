@@ -6,12 +6,10 @@ import { FakeKernel, type FakeKernelOptions } from "../../../fakes/fake-kernel.t
 import type { ProxierObserver, SyncReport } from "../../../../src/proxier/observer.js";
 import type { Proxier } from "../../../../src/proxier/proxier.js";
 import { SetName } from "../../../../src/ruleset/names.js";
-import { makeService, makeSlice } from "../../../bench/cluster.js";
 import { atLength } from "../../../lab/length.ts";
-import { decoded } from "../../../support/decoded.js";
 import { keptIn } from "../../../support/log.ts";
 import { snapshot } from "../../../support/snapshot.ts";
-import { makeProxier } from "./proxier.js";
+import { makeProxier, putService } from "./proxier.js";
 import { isOfService, refuse, type Refusals, type Telling } from "./refusing.js";
 
 export const MANY = atLength({ short: 1000, usual: 5000 });
@@ -54,9 +52,7 @@ export class QuarantineWorld {
   }
 
   put(index: number, pods: readonly number[], change: Partial<V1Service["spec"]> = {}, to = this.proxier): void {
-    const service = makeService(index);
-    to.upsert(decoded({ kind: "Service", object: { ...service, spec: { ...service.spec, ...change } } }));
-    to.upsert(decoded({ kind: "EndpointSlice", object: makeSlice(index, pods) }));
+    putService(to, index, pods, change);
   }
 
   /** From now on the kernel refuses these services, and no others. */
