@@ -1,8 +1,6 @@
 /** A service with many elements is written piece by piece, so that others' changes do not wait for it. */
 import type { V1EndpointSlice, V1Service } from "@kubernetes/client-node";
 import { renameSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, it } from "vitest";
@@ -20,6 +18,7 @@ import { patience } from "../lab/patience.ts";
 import { makeProxier } from "../unit/proxier/support/proxier.js";
 import { atLength } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
 const TRIES = atLength({ short: 4, usual: 20 });
 const ROUNDS = 5;
@@ -223,7 +222,7 @@ it("reading, comparing and writing a change of 20,000 ports blocks the event loo
     const { service, slice } = objectsOf(large, ["10.244.1.11", endpoint]);
     return JSON.stringify({ apiVersion: "v1", kind: "List", items: [service, slice] });
   };
-  const directory = await mkdtemp(join(tmpdir(), "many-ports-"));
+  const directory = temporaryDirectory();
   const replace = (text: string): void => {
     writeFileSync(join(directory, "next"), text);
     renameSync(join(directory, "next"), join(directory, "media.json"));
@@ -259,6 +258,5 @@ it("reading, comparing and writing a change of 20,000 ports blocks the event loo
     expect(Math.min(...held) / Math.min(...parsed)).toBeLessThan(2);
   } finally {
     await source.stop();
-    await rm(directory, { recursive: true });
   }
 });

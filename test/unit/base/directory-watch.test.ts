@@ -3,8 +3,7 @@
  */
 import { execFile, spawnSync } from "node:child_process";
 import { closeSync, openSync, readFileSync, writeFileSync, writeSync } from "node:fs";
-import { mkdir, mkdtemp, rename, rm, symlink, unlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, rename, rm, symlink, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { performance } from "node:perf_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,6 +12,7 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { DirectoryWatch, type InotifyEvent, type OpenInotify } from "../../../src/base/directory-watch.js";
 import { openInotify } from "../../../src/netlink/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const run = promisify(execFile);
 
@@ -36,15 +36,14 @@ const recorded: OpenInotify = (onEvents) =>
   });
 
 beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "directory-watch-"));
+  root = temporaryDirectory();
   directory = join(root, "watched");
   await mkdir(directory);
   [told, notes, batches] = [[], [], []];
 });
-afterEach(async () => {
+afterEach(() => {
   watch?.close();
   watch = undefined;
-  await rm(root, { recursive: true, force: true });
 });
 
 function open(inotify = recorded): DirectoryWatch {

@@ -1,13 +1,13 @@
 /** Files generated from the command line's definitions: shells complete all of it, and the manual page lists all of it. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { completionScript } from "../../../src/cli/completion.js";
 import { manPage } from "../../../src/cli/man.js";
 import { commandOutline } from "../../../src/cli/program.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const outline = await commandOutline();
 
@@ -84,14 +84,10 @@ done
 zpty -d shell`;
 
 async function withScript<T>(shell: "zsh" | "fish", use: (path: string) => T): Promise<T> {
-  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-completion-"));
-  try {
-    const path = join(directory, "script");
-    await writeFile(path, completionScript(shell, outline));
-    return use(path);
-  } finally {
-    await rm(directory, { recursive: true });
-  }
+  const directory = temporaryDirectory();
+  const path = join(directory, "script");
+  await writeFile(path, completionScript(shell, outline));
+  return use(path);
 }
 
 /** Words, and their completion. */

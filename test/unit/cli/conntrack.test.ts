@@ -1,8 +1,7 @@
 /**
  * The parts of the command `conntrack` that need no kernel: options, formats, output that a pipe may cut off, progress.
  */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CliCommand } from "../../../src/cli/cli-command.js";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
@@ -22,6 +21,7 @@ import {
   type ConntrackEntry,
   type ConntrackFilter,
 } from "../../../src/conntrack/table/conntrack-table.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 let err: string;
 let directory: string;
@@ -31,14 +31,13 @@ beforeEach(async () => {
     err += String(text);
     return true;
   });
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
+  directory = temporaryDirectory();
   const service = { apiVersion: "v1", kind: "Service", metadata: { name: "web", namespace: "demo" } };
   const spec = { clusterIP: "10.96.0.80", ports: [{ name: "http", port: 80 }] };
   await writeFile(join(directory, "web.json"), JSON.stringify({ ...service, spec }));
 });
-afterEach(async () => {
+afterEach(() => {
   vi.restoreAllMocks();
-  await rm(directory, { recursive: true, force: true });
 });
 
 /** Returns the filter of a command line. */

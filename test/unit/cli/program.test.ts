@@ -1,15 +1,15 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
 import { commandOutline, main } from "../../../src/cli/program.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 let out: string;
 let err: string;
 let directory: string;
 
-beforeEach(async () => {
+beforeEach(() => {
   out = err = "";
   const capture = (keep: (text: string) => void) => (text: unknown, done?: unknown) => {
     keep(String(text));
@@ -18,11 +18,10 @@ beforeEach(async () => {
   };
   vi.spyOn(process.stdout, "write").mockImplementation(capture((text) => (out += text)));
   vi.spyOn(process.stderr, "write").mockImplementation(capture((text) => (err += text)));
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-cli-"));
+  directory = temporaryDirectory();
 });
-afterEach(async () => {
+afterEach(() => {
   vi.restoreAllMocks();
-  await rm(directory, { recursive: true, force: true });
 });
 
 const outline = await commandOutline();

@@ -1,6 +1,5 @@
 import { writeFileSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Writable } from "node:stream";
 import { pino } from "pino";
@@ -15,6 +14,7 @@ import { parseConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { eventually } from "../../lab/eventually.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 interface Line {
   readonly level: string;
@@ -52,13 +52,12 @@ beforeEach(async () => {
   logged = [];
   vi.spyOn(process.stdout, "write").mockImplementation((text) => ((out += String(text)), true));
   vi.spyOn(process.stderr, "write").mockImplementation((text) => ((err += String(text)), true));
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-proxy-"));
+  directory = temporaryDirectory();
   file = join(directory, "config.conf");
   await writeFile(file, KUBEADM_CONFIG);
 });
-afterEach(async () => {
+afterEach(() => {
   vi.restoreAllMocks();
-  await rm(directory, { recursive: true, force: true });
 });
 
 /** Runs the command line with `start` instead of `serve`. */

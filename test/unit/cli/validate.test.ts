@@ -1,13 +1,13 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { main } from "../../../src/cli/program.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 let out: string;
 let directory: string;
 
-beforeEach(async () => {
+beforeEach(() => {
   out = "";
   vi.spyOn(process.stdout, "write").mockImplementation((text, ...rest: unknown[]) => {
     out += String(text);
@@ -15,11 +15,10 @@ beforeEach(async () => {
     if (typeof done === "function") (done as () => void)();
     return true;
   });
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-validate-"));
+  directory = temporaryDirectory();
 });
-afterEach(async () => {
+afterEach(() => {
   vi.restoreAllMocks();
-  await rm(directory, { recursive: true, force: true });
 });
 
 async function put(files: Readonly<Record<string, unknown>>): Promise<void> {

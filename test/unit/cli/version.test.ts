@@ -1,20 +1,18 @@
 import { execFileSync, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const COMMIT = "0123456789abcdef0123456789abcdef01234567";
 
 let root: string;
 beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), "nft-proxier-version-"));
+  root = temporaryDirectory();
   mkdirSync(join(root, "dist/cli"), { recursive: true });
   cpSync(join(import.meta.dirname, "../../../dist/cli/version.js"), join(root, "dist/cli/version.js"));
 });
-afterEach(() => rmSync(root, { recursive: true }));
-
 /** Prints the version of a program in `root` with this package.json. */
 function printed(manifest: object, raw = false, env: NodeJS.ProcessEnv = process.env): string {
   writeFileSync(join(root, "package.json"), JSON.stringify({ type: "module", version: "9.8.7", ...manifest }));

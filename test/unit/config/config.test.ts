@@ -1,10 +1,10 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "../../../src/config/proxy-config.js";
 import { defaultConfig, loadConfig, parseConfig } from "../../../src/config/load.js";
 import { parseDuration } from "../../../src/config/duration.js";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -309,14 +309,10 @@ describe("KubeProxyConfiguration: errors", () => {
 
 describe("KubeProxyConfiguration: files", () => {
   test("are read", async () => {
-    const directory = await mkdtemp(join(tmpdir(), "config-"));
-    try {
-      const path = join(directory, "proxy.yaml");
-      await writeFile(path, `${HEAD}hostnameOverride: a\n`);
-      expect((await loadConfig(path)).config.hostnameOverride).toBe("a");
-    } finally {
-      await rm(directory, { recursive: true });
-    }
+    const directory = temporaryDirectory();
+    const path = join(directory, "proxy.yaml");
+    await writeFile(path, `${HEAD}hostnameOverride: a\n`);
+    expect((await loadConfig(path)).config.hostnameOverride).toBe("a");
   });
 
   test("a missing file is named", async () => {

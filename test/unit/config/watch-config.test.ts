@@ -1,7 +1,6 @@
 // Files are written in one turn of the event loop: however slow the machine is, nothing here sees them half written.
 import { writeFileSync } from "node:fs";
-import { mkdir, mkdtemp, rename, rm, symlink, unlink, utimes } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, rename, rm, symlink, unlink, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -9,6 +8,7 @@ import { parseConfig } from "../../../src/config/load.js";
 import { watchConfig } from "../../../src/config/watch-config.js";
 import { openInotify } from "../../../src/netlink/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const BEFORE = `${HEAD}oomScoreAdj: 1\n`;
@@ -24,15 +24,14 @@ let changes: number[];
 let invalid: string[];
 let notes: string[];
 
-beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "config-watch-"));
+beforeEach(() => {
+  directory = temporaryDirectory();
   changes = [];
   invalid = [];
   notes = [];
 });
-afterEach(async () => {
+afterEach(() => {
   stop();
-  await rm(directory, { recursive: true, force: true });
 });
 
 function start(path: string): void {

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import { parseConfig } from "../../../src/config/load.js";
@@ -9,6 +8,7 @@ import { ApiServer } from "../../lab/api-server/api-server.ts";
 import { eventually } from "../../lab/eventually.ts";
 import { SILENT } from "../../support/log.ts";
 import { NODE, Recorder, service } from "../objects/kubernetes/support.ts";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const closing: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -16,8 +16,7 @@ afterEach(async () => {
 });
 
 async function open(api: ApiServer): Promise<Cluster> {
-  const directory = await mkdtemp(join(tmpdir(), "cluster-"));
-  closing.push(() => rm(directory, { recursive: true }));
+  const directory = temporaryDirectory();
   const kubeconfig = join(directory, "kubeconfig");
   await writeFile(kubeconfig, api.kubeconfig());
   const configuration = JSON.stringify({

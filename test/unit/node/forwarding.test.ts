@@ -1,24 +1,22 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, describe, expect, test } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ForwardingOptions, reportForwarding } from "../../../src/node/forwarding.js";
 import { chainsWithRules } from "../../../src/node/legacy-layout.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { BaseChain, Family, Op } from "../../../src/netlink/kernel.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
+import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 let root: string;
 let lines: LogLine[];
 let kernel: FakeKernel;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-forwarding-"));
+beforeEach(() => {
+  root = temporaryDirectory();
   lines = [];
   kernel = new FakeKernel();
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
-
 const report = (options: Partial<ForwardingOptions> = {}): Promise<void> =>
   reportForwarding({
     kernel,
@@ -28,11 +26,6 @@ const report = (options: Partial<ForwardingOptions> = {}): Promise<void> =>
     root,
     ...options,
   });
-
-async function file(path: string, text: string): Promise<void> {
-  await mkdir(dirname(join(root, path)), { recursive: true });
-  await writeFile(join(root, path), text);
-}
 
 const FORWARD: BaseChain = { type: "filter", hook: 2, priority: 0, policy: "drop" };
 
@@ -74,7 +67,7 @@ describe("a chain that drops forwarded packets by policy", () => {
   });
 
   test("may belong to the older iptables", async () => {
-    await file("proc/net/ip_tables_names", "filter\nnat\nmangle\n");
+    await putFile(root, "proc/net/ip_tables_names", "filter\nnat\nmangle\n");
     const asked: string[] = [];
     await report({
       legacy: {
@@ -96,7 +89,7 @@ describe("a chain that drops forwarded packets by policy", () => {
   });
 
   test("a failed search for such a chain is a warning, and the start continues", async () => {
-    await file("proc/net/ip_tables_names", "filter\n");
+    await putFile(root, "proc/net/ip_tables_names", "filter\n");
     const legacy = { forwardDrops: () => Promise.reject(new Error("EPERM")), layout: () => Promise.resolve("") };
     await report({ legacy });
     expect(lines).toMatchObject([{ level: "warn", msg: "checking for firewalls failed" }]);
@@ -104,10 +97,10 @@ describe("a chain that drops forwarded packets by policy", () => {
 });
 
 describe("pods on a bridge whose packets pass no rules", () => {
-  const port = (bridge: string): Promise<void> => file(`sys/class/net/${bridge}/brif/veth0/x`, "");
+  const port = (bridge: string): Promise<void> => putFile(root, `sys/class/net/${bridge}/brif/veth0/x`, "");
   const settings = async (v4: string, v6: string): Promise<void> => {
-    await file("proc/sys/net/bridge/bridge-nf-call-iptables", v4);
-    await file("proc/sys/net/bridge/bridge-nf-call-ip6tables", v6);
+    await putFile(root, "proc/sys/net/bridge/bridge-nf-call-iptables", v4);
+    await putFile(root, "proc/sys/net/bridge/bridge-nf-call-ip6tables", v6);
   };
 
   test("are reported for each family whose setting is off", async () => {
@@ -127,7 +120,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
 
   test("are reported if br_netfilter is not loaded, whatever the bridge says", async () => {
     await port("cni0");
-    await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
+    await putFile(root, "sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
     await report({ families: ["ip"] });
     expect(lines).toMatchObject([{ bridge: "cni0", present: "br_netfilter is not loaded" }]);
   });
@@ -135,7 +128,7 @@ describe("pods on a bridge whose packets pass no rules", () => {
   test("are accepted if the bridge itself calls the rules", async () => {
     await port("cni0");
     await settings("0\n", "1\n");
-    await file("sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
+    await putFile(root, "sys/class/net/cni0/bridge/nf_call_iptables", "1\n");
     await report();
     expect(lines).toEqual([]);
   });

@@ -1,8 +1,5 @@
 /** The families that a kernel supports, and configurations that do not fit a node: each of kube-proxy's answers. */
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { nodeFacts } from "../../../src/node/node-facts.js";
@@ -12,38 +9,32 @@ import {
   type KernelFamilies,
   kernelFamilies,
 } from "../../../src/node/kernel-families.js";
+import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 describe("kernelFamilies", () => {
   let proc: string;
-  beforeEach(async () => {
-    proc = await mkdtemp(join(tmpdir(), "nft-proxier-proc-"));
+  beforeEach(() => {
+    proc = temporaryDirectory();
   });
-  afterEach(() => rm(proc, { recursive: true }));
-
-  async function write(path: string, text: string): Promise<void> {
-    const file = join(proc, path);
-    await mkdir(dirname(file), { recursive: true });
-    await writeFile(file, text);
-  }
   const DISABLE = "sys/net/ipv6/conf/all/disable_ipv6";
 
   it("has no IPv6 without if_inet6, and says so", async () => {
-    await write(DISABLE, "0\n");
+    await putFile(proc, DISABLE, "0\n");
     const { families, noIPv6 } = kernelFamilies(proc);
     expect(families).toEqual(["ip"]);
     expect(noIPv6).toContain("net/if_inet6");
   });
   it.each(["1\n", "2\n"])("has no IPv6 if disable_ipv6 is %j", async (value) => {
-    await write("net/if_inet6", "");
-    await write(DISABLE, value);
+    await putFile(proc, "net/if_inet6", "");
+    await putFile(proc, DISABLE, value);
     const { families, noIPv6 } = kernelFamilies(proc);
     expect(families).toEqual(["ip"]);
     expect(noIPv6).toContain(`disable_ipv6 is ${value.trim()}`);
   });
   it("has both families otherwise, even if no interface has an IPv6 address, or the setting is hidden", async () => {
-    await write("net/if_inet6", "");
+    await putFile(proc, "net/if_inet6", "");
     expect(kernelFamilies(proc)).toEqual({ families: ["ip", "ip6"] });
-    await write(DISABLE, "0\n");
+    await putFile(proc, DISABLE, "0\n");
     expect(kernelFamilies(proc)).toEqual({ families: ["ip", "ip6"] });
   });
 });

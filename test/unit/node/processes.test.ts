@@ -1,9 +1,7 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { beforeEach, expect, it } from "vitest";
 
 import { netfilterPortOpen, processOfThread } from "../../../src/node/processes.js";
+import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 /** Output of Linux 6.18. */
 const SOCKETS = `sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode
@@ -13,17 +11,11 @@ const SOCKETS = `sk               Eth Pid        Groups   Rmem     Wmem     Dump
 `;
 
 let root: string;
-const put = async (file: string, text: string): Promise<void> => {
-  const path = join(root, "proc", file);
-  await mkdir(join(path, ".."), { recursive: true });
-  await writeFile(path, text);
-};
+const put = (file: string, text: string): Promise<void> => putFile(root, `proc/${file}`, text);
 
-beforeEach(async () => {
-  root = `${await mkdtemp(join(tmpdir(), "nft-proxier-proc-"))}/`;
+beforeEach(() => {
+  root = `${temporaryDirectory()}/`;
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
-
 it("netfilterPortOpen finds a port of NETLINK_NETFILTER, and of no other protocol", async () => {
   expect(await netfilterPortOpen(4107664984, root)).toBeUndefined();
   await put("self/net/netlink", SOCKETS);

@@ -1,11 +1,9 @@
 /** Ranges that overlap a ServiceCIDR, and ranges that do not. Routes have /proc's format. */
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parseCIDR, type Prefix } from "../../../src/base/ip.js";
 import { readRoutes, type RouteNetwork } from "../../../src/node/routes.js";
 import { findOverlaps, type OverlapFacts } from "../../../src/node/service-cidr-overlaps.js";
+import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const SERVICE_CIDRS = ["10.96.0.0/12", "fd00:10:96::/112"];
 
@@ -89,29 +87,21 @@ test("addresses in a reported network are not reported again", () => {
 });
 
 test("routes out of the node are read, except default, refusing and own ones", async () => {
-  const root = await mkdtemp(join(tmpdir(), "nft-proxier-routes-"));
-  try {
-    await mkdir(join(root, "proc/net"), { recursive: true });
-    const v4 = (name: string, destination: string, flags: string, mask: string): string =>
-      `${name}\t${destination}\t00000000\t${flags}\t0\t0\t0\t${mask}\t0\t0\t0\n`;
-    const head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
-    await writeFile(
-      join(root, "proc/net/route"),
-      `${head}${v4("eth0", "00000000", "0003", "00000000")}${v4("eth1", "0000610A", "0001", "0000FFFF")}${v4("*", "0000620A", "0201", "0000FFFF")}`,
-    );
-    const v6 = (destination: string, length: string, flags: string, name: string): string =>
-      `${destination} ${length} ${"0".repeat(32)} 00 ${"0".repeat(32)} 00000400 00000001 00000000 ${flags} ${name}\n`;
-    const net = `fd000010009600000000000000000000`;
-    const all = [
-      v6(net, "78", "00000001", "eth1"),
-      v6(net, "80", "80200001", "eth0"),
-      v6(net, "80", "00100001", "eth0"),
-    ];
-    await writeFile(join(root, "proc/net/ipv6_route"), [...all, v6("0".repeat(32), "00", "00000003", "eth0")].join(""));
-    const read = (await readRoutes(root)).map(({ prefix: { text }, interfaceName }) => `${text} ${interfaceName}`);
-    expect(read).toEqual(["10.97.0.0/16 eth1", "fd00:10:96::/120 eth1"]);
-    expect(await readRoutes("/nowhere")).toEqual([]);
-  } finally {
-    await rm(root, { recursive: true });
-  }
+  const root = temporaryDirectory();
+  const v4 = (name: string, destination: string, flags: string, mask: string): string =>
+    `${name}\t${destination}\t00000000\t${flags}\t0\t0\t0\t${mask}\t0\t0\t0\n`;
+  const head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+  await putFile(
+    root,
+    "proc/net/route",
+    `${head}${v4("eth0", "00000000", "0003", "00000000")}${v4("eth1", "0000610A", "0001", "0000FFFF")}${v4("*", "0000620A", "0201", "0000FFFF")}`,
+  );
+  const v6 = (destination: string, length: string, flags: string, name: string): string =>
+    `${destination} ${length} ${"0".repeat(32)} 00 ${"0".repeat(32)} 00000400 00000001 00000000 ${flags} ${name}\n`;
+  const net = `fd000010009600000000000000000000`;
+  const all = [v6(net, "78", "00000001", "eth1"), v6(net, "80", "80200001", "eth0"), v6(net, "80", "00100001", "eth0")];
+  await putFile(root, "proc/net/ipv6_route", [...all, v6("0".repeat(32), "00", "00000003", "eth0")].join(""));
+  const read = (await readRoutes(root)).map(({ prefix: { text }, interfaceName }) => `${text} ${interfaceName}`);
+  expect(read).toEqual(["10.97.0.0/16 eth1", "fd00:10:96::/120 eth1"]);
+  expect(await readRoutes("/nowhere")).toEqual([]);
 });

@@ -1,12 +1,12 @@
-import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { chmod, mkdir, readFile, symlink } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, describe, expect, it } from "vitest";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { applySystemSettings, conntrackMax, loadConntrack } from "../../../src/node/system-settings.js";
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { keptIn, type LogLine } from "../../support/log.ts";
+import { putFile, temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const MAX = "proc/sys/net/netfilter/nf_conntrack_max";
 const ESTABLISHED = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
@@ -34,19 +34,13 @@ const NODE: Readonly<Record<string, string>> = {
 let root: string;
 let lines: LogLine[];
 
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-host-"));
+beforeEach(() => {
+  root = temporaryDirectory();
   lines = [];
 });
-afterEach(async () => {
-  await rm(root, { recursive: true, force: true });
-});
-
 async function node(files: Readonly<Record<string, string | undefined>> = {}): Promise<void> {
   for (const [file, text] of Object.entries({ ...NODE, ...files })) {
-    if (text === undefined) continue;
-    await mkdir(dirname(join(root, file)), { recursive: true });
-    await writeFile(join(root, file), text);
+    if (text !== undefined) await putFile(root, file, text);
   }
 }
 

@@ -1,6 +1,5 @@
 import { mkdirSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
-import { chmod, link, mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, link, mkdir, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
@@ -12,6 +11,7 @@ import {
 import { openInotify } from "../../../src/netlink/inotify.js";
 import type { KubeObject, ObjectSink } from "../../../src/objects/object-sink.js";
 import { eventually, EVENTUALLY_MS } from "../../lab/eventually.ts";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 /** Records its calls, a line for each, and the current objects. */
 class Recorder implements ObjectSink {
@@ -60,8 +60,8 @@ let sink: Recorder;
 let problems: ManifestProblem[];
 let notes: string[];
 
-beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "manifests-"));
+beforeEach(() => {
+  directory = temporaryDirectory();
   sink = new Recorder();
   problems = [];
   notes = [];
@@ -70,7 +70,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await source?.stop();
   source = undefined;
-  await rm(directory, { recursive: true, force: true });
 });
 
 function make(options: Partial<ManifestSourceOptions> = {}): ManifestSource {
@@ -352,19 +351,15 @@ describe("ManifestSource: changes", () => {
   });
 
   test("the periodic check finds a change without an event", async () => {
-    const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
-    try {
-      put({ "a.json": svc("web"), "b.json": svc("db") });
-      // Written through its other name, in a directory that is not watched.
-      await link(join(directory, "a.json"), join(elsewhere, "a"));
-      await watching({}, { checkEveryMs: 200 });
-      await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));
-      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
-      await quiet();
-      expect(sink.calls).toEqual([]);
-    } finally {
-      await rm(elsewhere, { recursive: true });
-    }
+    const elsewhere = temporaryDirectory();
+    put({ "a.json": svc("web"), "b.json": svc("db") });
+    // Written through its other name, in a directory that is not watched.
+    await link(join(directory, "a.json"), join(elsewhere, "a"));
+    await watching({}, { checkEveryMs: 200 });
+    await writeFile(join(elsewhere, "a"), JSON.stringify(svc("web", "10.0.0.2")));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
+    await quiet();
+    expect(sink.calls).toEqual([]);
   });
 
   test("the swapped link of a mounted ConfigMap is followed", async () => {
@@ -390,16 +385,12 @@ describe("ManifestSource: changes", () => {
   });
 
   test("an edit of a file elsewhere that a link refers to is read", async () => {
-    const elsewhere = await mkdtemp(join(tmpdir(), "elsewhere-"));
-    try {
-      await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web")));
-      await symlink(join(elsewhere, "x"), join(directory, "a.json"));
-      await watching({});
-      await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web", "10.0.0.2")));
-      expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
-    } finally {
-      await rm(elsewhere, { recursive: true });
-    }
+    const elsewhere = temporaryDirectory();
+    await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web")));
+    await symlink(join(elsewhere, "x"), join(directory, "a.json"));
+    await watching({});
+    await writeFile(join(elsewhere, "x"), JSON.stringify(svc("web", "10.0.0.2")));
+    expect(await sink.next()).toEqual(["+ Service default/web", "flush"]);
   });
 
   test("a replaced directory is read again", async () => {

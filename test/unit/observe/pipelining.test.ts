@@ -1,9 +1,7 @@
 /** A client that sends requests without waiting for answers and reads nothing costs no memory, and delays no other. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test, vi } from "vitest";
@@ -18,6 +16,7 @@ import { freePort } from "../../lab/ports.ts";
 import { watchWithoutCore } from "../../lab/stolen.ts";
 import { ask, journal, PATIENT, send, SLOW } from "./http.js";
 import { atLength } from "../../lab/length.ts";
+import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 vi.setConfig(SLOW);
 
@@ -127,8 +126,7 @@ test(`${REQUESTS} health checks of a service on one connection are served`, asyn
 });
 
 test(`${REQUESTS} requests for all services on 16 connections to the control socket are served`, async () => {
-  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-pipelining-"));
-  closing.push(() => rm(directory, { recursive: true }));
+  const directory = temporaryDirectory();
   const path = join(directory, "one.sock");
   const piece = Array.from({ length: 300 }, (_, i) => ({ name: `service-${i}`, text: "x".repeat(200) }));
   const pieces = async function* () {

@@ -2,9 +2,8 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { spawn } from "node:child_process";
-import { lstat, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { createConnection, createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { answerOf, itemsOf } from "../../../../src/cli/status.js";
@@ -17,6 +16,7 @@ import { eventually } from "../../../lab/eventually.ts";
 import { patience } from "../../../lab/patience.ts";
 import { keptIn } from "../../../support/log.ts";
 import { atLength } from "../../../lab/length.ts";
+import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let directory: string;
 let path: string;
@@ -24,14 +24,13 @@ let lines: Record<string, unknown>[];
 const servers: ControlServer[] = [];
 /** Level info and above. */
 const said = () => lines.filter(({ level }) => level !== "debug");
-beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-control-"));
+beforeEach(() => {
+  directory = temporaryDirectory();
   path = join(directory, "run", "one.sock");
   lines = [];
 });
 afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.close()));
-  await rm(directory, { recursive: true });
 });
 
 const routes = (words: readonly string[]): Promise<unknown> | undefined => {

@@ -1,21 +1,15 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { LegacyTables } from "../../../../src/netlink/legacy-tables.js";
 import { findForeignLeftovers } from "../../../../src/migration/leftovers/find-foreign.js";
 import { isOwnChain, savePattern } from "../../../../src/migration/leftovers/iptables-names.js";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let root: string;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
-  await mkdir(join(root, "proc/net"), { recursive: true });
+beforeEach(() => {
+  root = temporaryDirectory();
 });
-afterEach(async () => {
-  await rm(root, { recursive: true, force: true });
-});
-
-const proc = (name: string, text: string): Promise<void> => writeFile(join(root, "proc/net", name), text);
+const proc = (name: string, text: string): Promise<void> => putFile(root, `proc/net/${name}`, text);
 
 const DEV = `Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -1,5 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { beforeEach, describe, expect, it } from "vitest";
 import { FakeIpvs } from "../../../fakes/fake-ipvs.ts";
@@ -10,6 +9,7 @@ import { IpvsRemoval, removeIpvsNow } from "../../../../src/migration/leftovers/
 import { ipvsKernel, socketAddresses } from "../../../../src/migration/leftovers/ipvs-kernel.js";
 import { familyOfSet, ownerOf, serverText } from "../../../../src/migration/leftovers/ipvs-names.js";
 import { connectionsOf, ipvsPass, type IpvsPass } from "../../../../src/migration/leftovers/ipvs-pass.js";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const BOTH: readonly IpFamily[] = ["ip", "ip6"];
 const excluded = [parseCIDR("10.97.0.0/16")!];
@@ -210,33 +210,27 @@ describe("a check", () => {
   });
 
   it("asks nothing if the kernel has not loaded IPVS and ipset", async () => {
-    const root = await mkdtemp(join(tmpdir(), "nft-proxier-ipvs-"));
+    const root = temporaryDirectory();
     const asked = { exchange: () => Promise.reject(new Error("asked")) };
-    try {
-      expect(ipvsKernel(asked, root)).toMatchObject({ ipvs: undefined, ipset: undefined });
-      await mkdir(join(root, "proc/net"), { recursive: true });
-      await mkdir(join(root, "sys/module/ip_set"), { recursive: true });
-      await writeFile(join(root, "proc/net/ip_vs"), "");
-      const kernel = ipvsKernel(asked, root);
-      expect([kernel.ipvs, kernel.ipset].map((one) => one !== undefined)).toEqual([true, true]);
-      const header = "  sl  local_address rem_address   st tx_queue\n";
-      const text = (...rows: readonly string[]) => header + rows.map((row, i) => `   ${i}: ${row} 0:0 0\n`).join("");
-      await writeFile(
-        join(root, "proc/net/tcp"),
-        text("0100600A:C350 0500F40A:1F90 01", "0200600A:0016 00000000:0000 0A", "0300600A:C351 0500F40A:1F90 06"),
-      );
-      await writeFile(
-        join(root, "proc/net/tcp6"),
-        text("0000000000000000FFFF00000400600A:C350 0000000000000000FFFF00000500F40A:1F90 08"),
-      );
-      await writeFile(
-        join(root, "proc/net/udp"),
-        text("0500600A:C350 0500F40A:0035 01", "00000000:0044 00000000:0000 07"),
-      );
-      expect([...(await socketAddresses(root))].toSorted()).toEqual(["10.96.0.1", "10.96.0.4", "10.96.0.5"]);
-    } finally {
-      await rm(root, { recursive: true, force: true });
-    }
+    expect(ipvsKernel(asked, root)).toMatchObject({ ipvs: undefined, ipset: undefined });
+    await mkdir(join(root, "sys/module/ip_set"), { recursive: true });
+    await putFile(root, "proc/net/ip_vs", "");
+    const kernel = ipvsKernel(asked, root);
+    expect([kernel.ipvs, kernel.ipset].map((one) => one !== undefined)).toEqual([true, true]);
+    const header = "  sl  local_address rem_address   st tx_queue\n";
+    const text = (...rows: readonly string[]) => header + rows.map((row, i) => `   ${i}: ${row} 0:0 0\n`).join("");
+    await putFile(
+      root,
+      "proc/net/tcp",
+      text("0100600A:C350 0500F40A:1F90 01", "0200600A:0016 00000000:0000 0A", "0300600A:C351 0500F40A:1F90 06"),
+    );
+    await putFile(
+      root,
+      "proc/net/tcp6",
+      text("0000000000000000FFFF00000400600A:C350 0000000000000000FFFF00000500F40A:1F90 08"),
+    );
+    await putFile(root, "proc/net/udp", text("0500600A:C350 0500F40A:0035 01", "00000000:0044 00000000:0000 07"));
+    expect([...(await socketAddresses(root))].toSorted()).toEqual(["10.96.0.1", "10.96.0.4", "10.96.0.5"]);
   });
 });
 

@@ -1,7 +1,4 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { Op } from "../../../../src/netlink/kernel.js";
 import {
@@ -10,22 +7,18 @@ import {
   removeLeftovers,
 } from "../../../../src/migration/leftovers/leftover-removal.js";
 import { keptIn, type LogLine } from "../../../support/log.ts";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const NAT = { family: "ip", table: "nat" } as const;
 
 let root: string;
 let lines: LogLine[];
 let kernel: FakeKernel;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
-  await mkdir(join(root, "proc/net"), { recursive: true });
+beforeEach(() => {
+  root = temporaryDirectory();
   lines = [];
   kernel = new FakeKernel();
 });
-afterEach(async () => {
-  await rm(root, { recursive: true, force: true });
-});
-
 function options(): LeftoverOptions {
   const log = keptIn(lines, "info");
   return { kernel, log, families: ["ip", "ip6"], root };
@@ -63,7 +56,7 @@ describe("leftovers of kube-proxy's other modes", () => {
   });
 
   it("leftovers elsewhere are named with the command to run, and the node is not clean", async () => {
-    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    await putFile(root, "proc/net/dev", "  kube-ipvs0: 0 0\n");
     expect(await clean()).toBe(false);
     expect(lines).toMatchObject([{ level: "warn", leftover: "ipvs", command: "ip link delete kube-ipvs0" }]);
   });
@@ -93,7 +86,7 @@ describe("while the proxier runs", () => {
 
   it("a family's leftovers are removed when its rules are active, and not before", async () => {
     await loadBoth();
-    await writeFile(join(root, "proc/net/dev"), "  kube-ipvs0: 0 0\n");
+    await putFile(root, "proc/net/dev", "  kube-ipvs0: 0 0\n");
     const removal = new LeftoverRemoval(options());
     removal.synced({ family: "ip6", ok: false });
     await removal.done();
@@ -173,7 +166,7 @@ describe("while the proxier runs", () => {
     const legacy = { chains: () => Promise.resolve(["KUBE-SERVICES", "KUBE-SVC-A"]) };
     const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
     await bothActive(removal);
-    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    await putFile(root, "proc/net/ip_tables_names", "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
     expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
   });
@@ -192,7 +185,7 @@ describe("while the proxier runs", () => {
     };
     const removal = new LeftoverRemoval({ ...options(), legacy, later: minutes.later });
     await bothActive(removal);
-    await writeFile(join(root, "proc/net/ip_tables_names"), "nat\n");
+    await putFile(root, "proc/net/ip_tables_names", "nat\n");
     for (let minute = 1; minute <= 6; minute++) await minutes.pass(removal);
     expect(removal.returned).toEqual(["ip nat of iptables-legacy"]);
     read.splice(0);

@@ -1,7 +1,5 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { KernelError } from "../../../../src/netlink/errors.js";
 import type { LegacyRemoval, LegacyTables } from "../../../../src/netlink/legacy-tables.js";
 import {
@@ -13,6 +11,7 @@ import { ownChains } from "../../../../src/migration/leftovers/iptables-names.js
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { watchWithoutCore } from "../../../lab/stolen.ts";
 import { keptIn, type LogLine } from "../../../support/log.ts";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const NOTHING: LegacyRemoval = { chains: 0, jumps: 0, kept: [], countersKept: true };
 const REMOVED = "leftovers of kube-proxy's other modes removed";
@@ -25,18 +24,15 @@ let asked: string[];
 let answers: Record<string, (LegacyRemoval | Error)[]>;
 /** The chains in each table. */
 let present: Record<string, string[]>;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-leftovers-"));
-  await mkdir(join(root, "proc/net"), { recursive: true });
+beforeEach(() => {
+  root = temporaryDirectory();
   lines = [];
   asked = [];
   answers = {};
   present = {};
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
-
 const names = (family: string, ...tables: readonly string[]): Promise<void> =>
-  writeFile(join(root, `proc/net/${family}_tables_names`), `${tables.join("\n")}\n`);
+  putFile(root, `proc/net/${family}_tables_names`, `${tables.join("\n")}\n`);
 
 const system = (errno: string): KernelError =>
   new KernelError("system", `the kernel says ${errno}`, { action: "replace iptables table", errno });

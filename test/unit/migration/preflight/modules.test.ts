@@ -1,7 +1,6 @@
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { beforeEach, describe, expect, test } from "vitest";
 import {
   checkModules,
   mayRead,
@@ -9,19 +8,13 @@ import {
   type ModuleFacts,
   readModules,
 } from "../../../../src/migration/preflight/modules.js";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const RELEASE = "6.1.0-test";
 let root: string;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-modules-"));
+beforeEach(() => {
+  root = temporaryDirectory();
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
-
-async function file(path: string, text: string): Promise<void> {
-  await mkdir(dirname(join(root, path)), { recursive: true });
-  await writeFile(join(root, path), text);
-}
-
 const ALL = [
   "nf_tables",
   "nf_conntrack",
@@ -36,15 +29,16 @@ const ALL = [
   "nf_conntrack_netlink",
 ];
 const loaded = (names: readonly string[]): Promise<void> =>
-  file("proc/modules", names.map((name) => `${name} 16384 0 - Live 0x0\n`).join(""));
+  putFile(root, "proc/modules", names.map((name) => `${name} 16384 0 - Live 0x0\n`).join(""));
 const path = (name: string): string => `kernel/net/netfilter/${name}.ko`;
 const lists = async (
   builtIn: readonly string[],
   onDisk: readonly string[],
   directory = "lib/modules",
 ): Promise<void> => {
-  await file(`${directory}/${RELEASE}/modules.builtin`, builtIn.map((name) => `${path(name)}\n`).join(""));
-  await file(
+  await putFile(root, `${directory}/${RELEASE}/modules.builtin`, builtIn.map((name) => `${path(name)}\n`).join(""));
+  await putFile(
+    root,
     `${directory}/${RELEASE}/modules.dep`,
     onDisk.map((name) => `${path(name)}.xz: kernel/x.ko.xz\n`).join(""),
   );
@@ -78,7 +72,7 @@ describe("questions that an inspection may ask the kernel", () => {
   test("all, if the kernel loads no modules: without module support, or without files", async () => {
     expect(said(await read())).toEqual([expect.stringMatching(/^ok: this kernel loads no modules/)]);
     await loaded(["nf_tables"]);
-    await file("proc/sys/kernel/modules_disabled", "1\n");
+    await putFile(root, "proc/sys/kernel/modules_disabled", "1\n");
     const facts = await read();
     expect([mayRead(facts), mayTry(facts)]).toEqual([true, true]);
   });

@@ -1,10 +1,10 @@
-import { mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type Finding, inOrder, named } from "../../../../src/migration/preflight/finding.js";
 import { processWith, readListeners } from "../../../../src/migration/preflight/listeners.js";
 import { KIND, reportText } from "../../../../src/migration/preflight/preflight-report.js";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const FINDINGS: readonly Finding[] = [
   { level: "ok", area: "kernel", check: "version", what: "Linux 6.1" },
@@ -56,28 +56,24 @@ test("a few of many names are listed", () => {
 });
 
 test("listeners are read with their addresses and programs", async () => {
-  const root = await mkdtemp(join(tmpdir(), "nft-proxier-listeners-"));
-  try {
-    await mkdir(join(root, "proc/self/net"), { recursive: true });
-    const line = (local: string, state: string, inode: number): string =>
-      `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 ${inode} 1 0\n`;
-    await writeFile(
-      join(root, "proc/self/net/tcp"),
-      `  sl  local_address\n${line("0100007F:2809", "0A", 11)}${line("0100007F:2810", "01", 12)}`,
-    );
-    await writeFile(join(root, "proc/self/net/tcp6"), line("B80D0120000000000000000001000000:2810", "0A", 13));
-    expect(await readListeners(root)).toEqual([
-      { address: "127.0.0.1", port: 10_249, inode: "11" },
-      { address: "2001:db8::1", port: 10_256, inode: "13" },
-    ]);
-    await mkdir(join(root, "proc/42/fd"), { recursive: true });
-    await writeFile(join(root, "proc/42/comm"), "kube-proxy\n");
-    await symlink("socket:[11]", join(root, "proc/42/fd/3"));
-    expect([await processWith("11", root), await processWith("13", root)]).toEqual([
-      { pid: 42, name: "kube-proxy" },
-      undefined,
-    ]);
-  } finally {
-    await rm(root, { recursive: true, force: true });
-  }
+  const root = temporaryDirectory();
+  const line = (local: string, state: string, inode: number): string =>
+    `   0: ${local} 00000000:0000 ${state} 00000000:00000000 00:00000000 00000000     0        0 ${inode} 1 0\n`;
+  await putFile(
+    root,
+    "proc/self/net/tcp",
+    `  sl  local_address\n${line("0100007F:2809", "0A", 11)}${line("0100007F:2810", "01", 12)}`,
+  );
+  await putFile(root, "proc/self/net/tcp6", line("B80D0120000000000000000001000000:2810", "0A", 13));
+  expect(await readListeners(root)).toEqual([
+    { address: "127.0.0.1", port: 10_249, inode: "11" },
+    { address: "2001:db8::1", port: 10_256, inode: "13" },
+  ]);
+  await mkdir(join(root, "proc/42/fd"), { recursive: true });
+  await putFile(root, "proc/42/comm", "kube-proxy\n");
+  await symlink("socket:[11]", join(root, "proc/42/fd/3"));
+  expect([await processWith("11", root), await processWith("13", root)]).toEqual([
+    { pid: 42, name: "kube-proxy" },
+    undefined,
+  ]);
 });

@@ -1,8 +1,5 @@
 /** All checks together, on a node that does not exist: the results if the kernel must not be asked. */
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { parseConfig } from "../../../../src/config/load.js";
 import type { Finding } from "../../../../src/migration/preflight/finding.js";
 import { readModules } from "../../../../src/migration/preflight/modules.js";
@@ -13,6 +10,7 @@ import {
 } from "../../../../src/migration/preflight/preflight.js";
 import { interfaceAddress as on } from "../../../fakes/fake-interfaces.ts";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const CONFIG = JSON.stringify({
   ...{ apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration", mode: "nftables" },
@@ -23,16 +21,9 @@ const CONFIG = JSON.stringify({
 });
 
 let root: string;
-beforeEach(async () => {
-  root = await mkdtemp(join(tmpdir(), "nft-proxier-preflight-"));
+beforeEach(() => {
+  root = temporaryDirectory();
 });
-afterEach(() => rm(root, { recursive: true, force: true }));
-
-async function file(path: string, text: string): Promise<void> {
-  await mkdir(dirname(join(root, path)), { recursive: true });
-  await writeFile(join(root, path), text);
-}
-
 async function findingsWith(more: Partial<PreflightOptions> = {}): Promise<Finding[]> {
   return preflight({
     ...{
@@ -64,8 +55,8 @@ const said = (findings: readonly Finding[], check: string): string[] =>
   findings.filter((one) => one.check === check).map(({ level, what }) => `${level}: ${what}`);
 
 test("if asking would load nf_tables, the report says so, and still has the facts from /proc", async () => {
-  await file("proc/modules", "ip_tables 1 0 - Live 0x0\n");
-  await file("proc/net/ip_tables_names", "nat\n");
+  await putFile(root, "proc/modules", "ip_tables 1 0 - Live 0x0\n");
+  await putFile(root, "proc/net/ip_tables_names", "nat\n");
   const findings = await findingsWith();
   expect(said(findings, "mode")).toEqual([
     expect.stringMatching(/^ok: .*ip nat: the table exists; its chains were not read/),
@@ -90,7 +81,7 @@ test("a kernel that may be asked for its tables only is not sent any rules", asy
 });
 
 test("the older iptables: kube-proxy's chains belong to its mode, and others are named with their owner", async () => {
-  await file("proc/net/ip_tables_names", "nat\nfilter\n");
+  await putFile(root, "proc/net/ip_tables_names", "nat\nfilter\n");
   const findings = await findingsWith({ kernel: fake(), mayTry: true });
   expect(said(findings, "mode")).toEqual([
     expect.stringMatching(
@@ -103,7 +94,7 @@ test("the older iptables: kube-proxy's chains belong to its mode, and others are
 });
 
 test("VIPs that the IPVS mode adds to the node are not counted as addresses of node ports", async () => {
-  await file("proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
+  await putFile(root, "proc/net/dev", "Inter-|\n kube-ipvs0: 0 0\n");
   const kernel = fake();
   kernel.interfaces.set([on("192.0.2.1"), on("10.96.0.1", "kube-ipvs0")]);
   expect(said(await findingsWith({ kernel }), "node-ports")).toEqual([
@@ -116,9 +107,9 @@ test("VIPs that the IPVS mode adds to the node are not counted as addresses of n
 });
 
 test("disabled forwarding and a full connection tracking table are notes, because they exist already", async () => {
-  await file("proc/sys/net/ipv4/ip_forward", "0\n");
-  await file("proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
-  await file("proc/sys/net/netfilter/nf_conntrack_max", "1000\n");
+  await putFile(root, "proc/sys/net/ipv4/ip_forward", "0\n");
+  await putFile(root, "proc/sys/net/netfilter/nf_conntrack_count", "1000\n");
+  await putFile(root, "proc/sys/net/netfilter/nf_conntrack_max", "1000\n");
   const findings = await findingsWith({ kernel: fake() });
   expect(said(findings, "forwarding")).toEqual([
     expect.stringMatching(/^note: IP forwarding is off \(net\.ipv4\.ip_forward is 0\)/),

@@ -1,29 +1,28 @@
 /** Our identity towards the API server, and the way to reach it: over real TLS, with files that change. */
-import { mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createServer, type IncomingMessage } from "node:http";
 import { type AddressInfo, connect as dial, createServer as listenTcp, type Server, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { connectToApiServer, type ConnectOptions } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
 import type { ApiConnection, RequestReport } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ConnectionSettingsError, StatusError, TransportError } from "../../../../src/objects/kubernetes/errors.js";
 import { ApiServer, type ApiServerOptions, Authority } from "../../../lab/api-server/api-server.ts";
+import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let directory: string;
 let api: ApiServer;
 const connections: ApiConnection[] = [];
 const servers: { close(): unknown }[] = [];
 
-beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "connect-"));
+beforeEach(() => {
+  directory = temporaryDirectory();
 });
 
 afterEach(async () => {
   for (const connection of connections.splice(0)) connection.close();
   for (const server of servers.splice(0)) server.close();
   await api?.stop();
-  await rm(directory, { recursive: true, force: true });
 });
 
 async function serve(options: ApiServerOptions = {}): Promise<ApiServer> {

@@ -1,12 +1,12 @@
 /** Credentials plugins, run as real programs. */
-import { mkdtemp, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readdir, readFile, readlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { connectToApiServer } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
 import type { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
+import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const API_VERSION = "client.authentication.k8s.io/v1";
 let directory: string;
@@ -14,14 +14,13 @@ let api: ApiServer;
 const connections: ApiConnection[] = [];
 
 beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "exec-plugin-"));
+  directory = temporaryDirectory();
   api = await ApiServer.start({ tls: {}, tokens: ["issued"] });
 });
 
 afterEach(async () => {
   for (const connection of connections.splice(0)) connection.close();
   await api.stop();
-  await rm(directory, { recursive: true, force: true });
 });
 
 /** Writes a shell script as a plugin. */

@@ -1,10 +1,10 @@
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { ConnectionSettingsError } from "../../../../src/objects/kubernetes/errors.js";
 import { readKubeconfig, serverUrl } from "../../../../src/objects/kubernetes/kubeconfig.js";
 import { proxyFromEnvironment } from "../../../../src/objects/kubernetes/proxy.js";
+import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const KUBEADM = new URL("fixtures/kubeadm-kubeconfig.conf", import.meta.url).pathname;
 const PEM = Buffer.from("-----BEGIN CERTIFICATE-----\n").toString("base64");
@@ -12,12 +12,10 @@ const PEM = Buffer.from("-----BEGIN CERTIFICATE-----\n").toString("base64");
 let directory: string;
 let file: string;
 
-beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), "kubeconfig-"));
+beforeEach(() => {
+  directory = temporaryDirectory();
   file = join(directory, "config");
 });
-
-afterAll(() => rm(directory, { recursive: true, force: true }));
 
 /** Reads a kubeconfig with these fields of its cluster and user. */
 async function read(cluster: object = {}, user: object = {}, master = "") {
