@@ -4,7 +4,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CliCommand } from "../../../src/cli/cli-command.js";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { addConntrackCommands } from "../../../src/cli/conntrack/command-line.js";
 import {
   addFilterOptions,
@@ -22,24 +22,17 @@ import {
   type ConntrackFilter,
 } from "../../../src/conntrack/table/conntrack-table.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { catchOutput, type Printed } from "./printed.ts";
 
-let err: string;
+let printed: Printed;
 let directory: string;
 beforeEach(async () => {
-  err = "";
-  vi.spyOn(process.stderr, "write").mockImplementation((text) => {
-    err += String(text);
-    return true;
-  });
+  printed = catchOutput();
   directory = temporaryDirectory();
   const service = { apiVersion: "v1", kind: "Service", metadata: { name: "web", namespace: "demo" } };
   const spec = { clusterIP: "10.96.0.80", ports: [{ name: "http", port: 80 }] };
   await writeFile(join(directory, "web.json"), JSON.stringify({ ...service, spec }));
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-});
-
 /** Returns the filter of a command line. */
 function filter(...argv: string[]): ConntrackFilter {
   let made: ConntrackFilter | undefined;
@@ -111,7 +104,7 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
     [[], /Usage/],
   ])("%j", async (argv, message) => {
     expect(await main(["conntrack", ...argv])).toBe(2);
-    expect(err).toMatch(message);
+    expect(printed.err).toMatch(message);
   });
 });
 
@@ -120,7 +113,7 @@ test.each<[string[], RegExp]>([
   [["--service", "web"], /there is no service web.*use NAMESPACE\/NAME/],
 ])("an unknown service, %j, exits with 1 and names the nearest", async (argv, message) => {
   expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
-  expect(err).toMatch(message);
+  expect(printed.err).toMatch(message);
 });
 
 test.each([
@@ -131,14 +124,14 @@ test.each([
 ])("%s %s %s asks the daemon; without one it exits with 1 and says what else to pass", async (...argv) => {
   const words = argv.filter((word) => word !== undefined);
   expect(await main(["conntrack", ...words, "--socket", join(directory, "none")])).toBe(1);
-  expect(err).toMatch(
+  expect(printed.err).toMatch(
     /no daemon answers at .*none\. .* Instead, give the services with --manifests <dir>, or with --config or --kubeconfig/,
   );
 });
 
 test("a missing directory exits with 1", async () => {
   expect(await main(["conntrack", "list", "--manifests", join(directory, "nowhere")])).toBe(1);
-  expect(err).toMatch(/nowhere/);
+  expect(printed.err).toMatch(/nowhere/);
 });
 
 test("help names the sub-commands", () => {

@@ -1,29 +1,18 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
 import { commandOutline, main } from "../../../src/cli/program.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { catchOutput, type Printed } from "./printed.ts";
 
-let out: string;
-let err: string;
+let printed: Printed;
 let directory: string;
 
 beforeEach(() => {
-  out = err = "";
-  const capture = (keep: (text: string) => void) => (text: unknown, done?: unknown) => {
-    keep(String(text));
-    if (typeof done === "function") (done as () => void)();
-    return true;
-  };
-  vi.spyOn(process.stdout, "write").mockImplementation(capture((text) => (out += text)));
-  vi.spyOn(process.stderr, "write").mockImplementation(capture((text) => (err += text)));
+  printed = catchOutput();
   directory = temporaryDirectory();
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-});
-
 const outline = await commandOutline();
 
 describe("the command line", () => {
@@ -59,22 +48,22 @@ describe("the command line", () => {
     ],
   ])("%j prints help and exits with 0", async (argv, words) => {
     expect(await main(argv)).toBe(0);
-    for (const word of words) expect(out).toContain(word);
+    for (const word of words) expect(printed.out).toContain(word);
   });
 
   it("help lists commands, and then the flags that people use", async () => {
     expect(await main(["--help"])).toBe(0);
-    expect(out.indexOf("\n  run ")).toBeGreaterThan(0);
-    expect(out.indexOf("\n  --config <file>")).toBeGreaterThan(out.indexOf("\n  help "));
-    expect(out.match(/^  -/gm)).toHaveLength(10);
-    expect(out).toContain("help flags");
+    expect(printed.out.indexOf("\n  run ")).toBeGreaterThan(0);
+    expect(printed.out.indexOf("\n  --config <file>")).toBeGreaterThan(printed.out.indexOf("\n  help "));
+    expect(printed.out.match(/^  -/gm)).toHaveLength(10);
+    expect(printed.out).toContain("help flags");
   });
 
   it("help lists all flags, and those without effect in one paragraph", async () => {
     expect(await main(["help", "flags"])).toBe(0);
-    const [, ignored = ""] = out.split("Accepted and ignored:");
+    const [, ignored = ""] = printed.out.split("Accepted and ignored:");
     for (const { name, usage } of ALL_FLAGS) {
-      expect(usage.startsWith("ignored: ") ? ignored : out).toContain(`--${name}`);
+      expect(usage.startsWith("ignored: ") ? ignored : printed.out).toContain(`--${name}`);
     }
     expect(ignored.match(/--\w/g)).toHaveLength(19);
   });
@@ -88,16 +77,16 @@ describe("the command line", () => {
     ],
   ])("%j is the help of the command", async (argv, command) => {
     expect(await main(argv)).toBe(0);
-    const shown = out;
-    out = "";
+    const shown = printed.out;
+    printed.out = "";
     await main([...command, "--help"]);
-    expect(shown).toBe(out);
+    expect(shown).toBe(printed.out);
   });
 
   it.each(outline.map(({ path }) => [path]))("nft-proxier %s --help has the plain form", async (path) => {
     await main([...path.split(" ").filter((word) => word !== ""), "--help"]);
-    expect(out.split("\n").filter((line) => line.length > 80)).toEqual([]);
-    expect(out).toMatch(/\nExamples:\n(  # [A-Z].+\n  .*nft-proxier.*\n)+$/);
+    expect(printed.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
+    expect(printed.out).toMatch(/\nExamples:\n(  # [A-Z].+\n  .*nft-proxier.*\n)+$/);
     const { description, options = [] } = outline.find((one) => one.path === path) ?? {};
     const texts = [description, ...options.map((option) => option.description)];
     expect(texts.filter((text) => text === undefined || /^(of|what|who|that|those|such|so) /i.test(text))).toEqual([]);
@@ -125,13 +114,13 @@ describe("the command line", () => {
     [[], "Usage"],
   ])("%j is invalid and exits with 2", async (argv, words) => {
     expect(await main(argv.filter((word) => word !== undefined))).toBe(2);
-    expect(err).toContain(words);
+    expect(printed.err).toContain(words);
   });
 
   it("a missing directory is named, and exits with 1", async () => {
     expect(await main(["render", "--manifests", join(directory, "nowhere")])).toBe(1);
-    expect(err).toContain(join(directory, "nowhere"));
-    expect(err).not.toContain("    at ");
+    expect(printed.err).toContain(join(directory, "nowhere"));
+    expect(printed.err).not.toContain("    at ");
   });
 
   it("all errors of a configuration are reported at once, and exit with 1", async () => {
@@ -141,16 +130,16 @@ describe("the command line", () => {
       "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\nnftables: {masqueradeBit: 40}\n",
     );
     expect(await main(["render", "--manifests", directory, "--config", config])).toBe(1);
-    for (const word of [config, "mode", "nftables.masqueradeBit"]) expect(err).toContain(word);
+    for (const word of [config, "mode", "nftables.masqueradeBit"]) expect(printed.err).toContain(word);
   });
 
   it("an empty directory is rendered in both families, or in one", async () => {
     expect(await main(["render", "--manifests", directory])).toBe(0);
-    expect(out).toContain("table ip kube-proxy {");
-    expect(out).toContain("table ip6 kube-proxy {");
-    out = "";
+    expect(printed.out).toContain("table ip kube-proxy {");
+    expect(printed.out).toContain("table ip6 kube-proxy {");
+    printed.out = "";
     expect(await main(["render", "--manifests", directory, "--family", "ip6"])).toBe(0);
-    expect(out).not.toContain("table ip kube-proxy {");
-    expect(out).toContain("table ip6 kube-proxy {");
+    expect(printed.out).not.toContain("table ip kube-proxy {");
+    expect(printed.out).toContain("table ip6 kube-proxy {");
   });
 });

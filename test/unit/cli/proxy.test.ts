@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Writable } from "node:stream";
 import { pino } from "pino";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
 import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
 import { main } from "../../../src/cli/program.js";
@@ -15,6 +15,7 @@ import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import { eventually } from "../../lab/eventually.ts";
 import { KUBEADM_CONFIG, kubeadmArguments } from "../config/kubeadm.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { catchOutput, type Printed } from "./printed.ts";
 
 interface Line {
   readonly level: string;
@@ -41,25 +42,18 @@ vi.mock("../../../src/base/logger.js", async (original) => ({
 const said = (level: "info" | "warn" | "error"): string[] =>
   logged.filter((line) => line.level === level).map(({ msg }) => msg);
 
-let out: string;
-let err: string;
+let printed: Printed;
 let directory: string;
 let file: string;
 
 beforeEach(async () => {
-  out = err = "";
+  printed = catchOutput();
   created = [];
   logged = [];
-  vi.spyOn(process.stdout, "write").mockImplementation((text) => ((out += String(text)), true));
-  vi.spyOn(process.stderr, "write").mockImplementation((text) => ((err += String(text)), true));
   directory = temporaryDirectory();
   file = join(directory, "config.conf");
   await writeFile(file, KUBEADM_CONFIG);
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-});
-
 /** Runs the command line with `start` instead of `serve`. */
 async function run(argv: string[], start: typeof serve): Promise<number> {
   return proxyCommand({ flags: readFlags(argv, ALL_FLAGS).values, own: {} }, start);
@@ -79,7 +73,7 @@ describe("the version", () => {
     [["--version", "--proxy-mode=ipvs"], VERSION],
   ])("%j", async (argv, text) => {
     expect(await main(argv)).toBe(0);
-    expect(out).toMatch(text);
+    expect(printed.out).toMatch(text);
   });
 });
 
@@ -95,9 +89,9 @@ describe("the command line without a sub-command", () => {
       "kube-proxy",
     );
     expect(code).toBe(1);
-    expect(err).toContain(words);
-    expect(err).toMatch(/^kube-proxy: /);
-    expect(err).not.toContain("    at ");
+    expect(printed.err).toContain(words);
+    expect(printed.err).toMatch(/^kube-proxy: /);
+    expect(printed.err).not.toContain("    at ");
   });
 
   it.each<[string[], string[]]>([
@@ -134,14 +128,14 @@ describe("the command line without a sub-command", () => {
     ],
   ])("%j is invalid and exits with 2", async (argv, words) => {
     expect(await main(argv, "kube-proxy")).toBe(2);
-    for (const word of words) expect(err).toContain(word);
+    for (const word of words) expect(printed.err).toContain(word);
   });
 
   it("it starts without any argument if it is called kube-proxy", async () => {
     // If these tests run in a pod, there is a cluster.
     vi.stubEnv("KUBERNETES_SERVICE_HOST", "");
     expect(await main([], "kube-proxy")).toBe(1);
-    expect(err).toContain("no API server is configured");
+    expect(printed.err).toContain("no API server is configured");
     vi.unstubAllEnvs();
   });
 });
@@ -208,7 +202,7 @@ describe("--write-config-to", () => {
 
   it("reports why it cannot write, and exits with 1", async () => {
     expect(await main(["--write-config-to", join(directory, "nowhere", "x.yaml")])).toBe(1);
-    expect(err).toContain("--write-config-to: ENOENT");
+    expect(printed.err).toContain("--write-config-to: ENOENT");
   });
 });
 

@@ -1,26 +1,17 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { main } from "../../../src/cli/program.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { catchOutput, type Printed } from "./printed.ts";
 
-let out: string;
+let printed: Printed;
 let directory: string;
 
 beforeEach(() => {
-  out = "";
-  vi.spyOn(process.stdout, "write").mockImplementation((text, ...rest: unknown[]) => {
-    out += String(text);
-    const done = rest.at(-1);
-    if (typeof done === "function") (done as () => void)();
-    return true;
-  });
+  printed = catchOutput();
   directory = temporaryDirectory();
 });
-afterEach(() => {
-  vi.restoreAllMocks();
-});
-
 async function put(files: Readonly<Record<string, unknown>>): Promise<void> {
   for (const [name, content] of Object.entries(files)) {
     await writeFile(join(directory, name), typeof content === "string" ? content : JSON.stringify(content, null, 2));
@@ -37,7 +28,7 @@ interface Report {
 
 async function validate(...flags: string[]): Promise<{ code: number; report: Report }> {
   const code = await main(["validate", "--manifests", directory, "-o", "json", ...flags]);
-  return { code, report: JSON.parse(out) as Report };
+  return { code, report: JSON.parse(printed.out) as Report };
 }
 
 const service = (name: string, spec: object = {}, metadata: object = {}) => ({
@@ -73,7 +64,7 @@ describe("validate", () => {
   test("text output has a line for each finding, and a summary", async () => {
     await put({ "a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.300\n" });
     expect(await main(["validate", "--manifests", directory])).toBe(1);
-    expect(out.split("\n")).toEqual([
+    expect(printed.out.split("\n")).toEqual([
       "a.yaml:5:3: error: Service default/web: spec.ports: is not served as written: has no port to serve; to do: correct or remove the field",
       'a.yaml:5:14: error: Service default/web: spec.clusterIP: is not served as written: "10.96.0.300" is not an IP address; to do: correct or remove the field',
       "2 errors, 0 warnings, 0 notes; served: 0 services with 0 endpoints over IPv4, 0 services with 0 endpoints over IPv6",
@@ -287,6 +278,6 @@ describe("validate", () => {
   test("a missing directory is a finding, and exits with 1", async () => {
     const nowhere = join(directory, "nowhere");
     expect(await main(["validate", "--manifests", nowhere, "-o", "json"])).toBe(1);
-    expect(JSON.parse(out)).toMatchObject({ valid: false, findings: [{ severity: "error", file: nowhere }] });
+    expect(JSON.parse(printed.out)).toMatchObject({ valid: false, findings: [{ severity: "error", file: nowhere }] });
   });
 });
