@@ -2,26 +2,9 @@
 import { expect, test } from "vitest";
 import { topRows, topText } from "../../../src/cli/top.js";
 import type { ServiceList, ServicePortStatus } from "../../../src/observe/status-report.js";
+import { PORT_STATUS } from "../observe/port-status.ts";
 
-const port = (name: string, more: Partial<ServicePortStatus>): ServicePortStatus => ({
-  namespace: "default",
-  name,
-  portName: "",
-  protocol: "TCP",
-  port: 80,
-  family: "ip",
-  externalIPs: [],
-  loadBalancerIPs: [],
-  nodePort: 0,
-  internalTrafficPolicy: "Cluster",
-  externalTrafficPolicy: "Cluster",
-  affinitySeconds: 0,
-  ready: 1,
-  serving: 1,
-  total: 1,
-  state: "in-force",
-  ...more,
-});
+const port = (name: string, more: Partial<ServicePortStatus>): ServicePortStatus => ({ ...PORT_STATUS, name, ...more });
 const list = (...items: ServicePortStatus[]): ServiceList => ({
   apiVersion: "nft-proxier.dev/v1",
   kind: "ServiceList",

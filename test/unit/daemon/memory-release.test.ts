@@ -1,15 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { MemoryRelease } from "../../../src/daemon/memory-release.js";
 import type { SyncReport } from "../../../src/proxier/observer.js";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 const report = (changes: Partial<SyncReport> & { operations?: number }): SyncReport => ({
-  family: "ip",
-  ok: true,
-  full: false,
-  ms: 1,
-  settled: true,
-  triggers: [],
-  services: [],
+  ...WRITTEN,
   work: { transactions: 1, operations: changes.operations ?? 0, bytes: 0, kernelMs: 0 },
   ...changes,
 });

@@ -3,7 +3,7 @@ import type { V1EndpointSlice, V1Service, V1ServiceCIDR } from "@kubernetes/clie
 import { type Fields, isFields } from "../../../src/base/unknown.js";
 import { ServiceModel, type ServiceModelOptions } from "../../../src/model/service-model.js";
 import { type DecoderOptions, nameOf, ObjectDecoder } from "../../../src/objects/decode/object-decoder.js";
-import type { Endpoint } from "../../../src/objects/endpoint-list.js";
+import { type Endpoint, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import type { Problem, ServicePortView } from "../../../src/model/service-port-view.js";
 
@@ -87,6 +87,24 @@ export class DecodingModel extends ServiceModel {
     return decoded.kind !== "Node" && this.upsert(decoded);
   }
 }
+
+/** The view of a service port without addresses and endpoints. */
+export const PLAIN_VIEW: ServicePortView = {
+  service: "default/web",
+  portName: "",
+  protocol: "TCP",
+  port: 80,
+  externalIPs: [],
+  loadBalancerIPs: [],
+  nodePort: 0,
+  internalPolicyLocal: false,
+  externalPolicyLocal: false,
+  affinitySeconds: 0,
+  clusterEndpoints: NO_ENDPOINTS,
+  localEndpoints: NO_ENDPOINTS,
+  hasAnyEndpoint: true,
+  resetRemovedEndpoints: false,
+};
 
 export interface ModelUnderTest {
   readonly model: DecodingModel;

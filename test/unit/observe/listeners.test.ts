@@ -14,6 +14,7 @@ import {
 } from "../../../src/observe/listeners.js";
 import { freePort } from "../../lab/ports.ts";
 import { type Answer, ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 vi.setConfig(SLOW);
 
@@ -108,7 +109,7 @@ describe("health port", () => {
       ready: false,
       reason: expect.stringContaining("since the start") as string,
     });
-    health.synced({ family: "ip", ok: true, full: true, ms: 1, settled: true, triggers: [], services: [] });
+    health.synced({ ...WRITTEN, full: true });
     expect(await ask(port, "/readyz")).toMatchObject({ status: 200, body: '{"ready":true}' });
   });
 

@@ -1,7 +1,7 @@
 /** The metrics that a dashboard made for kube-proxy finds at /metrics. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { Metrics } from "../../../src/observe/metrics.js";
-import type { SyncReport } from "../../../src/proxier/observer.js";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 const START = Date.parse("2026-01-02T03:04:05Z");
 
@@ -16,8 +16,6 @@ beforeEach(() => {
   now = START;
   metrics = make();
 });
-
-const WRITTEN: SyncReport = { family: "ip", ok: true, full: false, ms: 3, settled: true, triggers: [], services: [] };
 
 /** Lines of one metric, without its help. */
 async function series(name: string): Promise<string[]> {

@@ -17,6 +17,7 @@ import { watchWithoutCore } from "../../lab/stolen.ts";
 import { ask, journal, PATIENT, send, SLOW } from "./http.js";
 import { atLength } from "../../lab/length.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 vi.setConfig(SLOW);
 
@@ -111,7 +112,7 @@ test(`${REQUESTS} health checks of a service on one connection are served`, asyn
   const server = new ServiceHealth({ nodeName: "n", events, log, check, healthy: () => true });
   closing.push(() => server.close());
   server.nodePortAddresses("ip", ["127.0.0.1"]);
-  server.synced({ family: "ip", ok: true, services: ["d/s"], ms: 1, full: true, triggers: [], settled: true });
+  server.synced({ ...WRITTEN, full: true, services: ["d/s"] });
   await expect
     .poll(
       () =>

@@ -3,6 +3,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import { beforeEach, describe, expect, test } from "vitest";
 import { ProxyHealth, rfc3339 } from "../../../src/observe/proxy-health.js";
 import type { IpFamily } from "../../../src/base/ip.js";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 const START = Date.parse("2026-01-02T03:04:05Z");
 const TIMEOUT = 60_000;
@@ -26,10 +27,8 @@ beforeEach(() => {
   health = make();
 });
 
-const WRITTEN = { ok: true, full: false, ms: 1, settled: true, triggers: [], services: [] };
-
 function synced(family: IpFamily, ok = true, settled = ok): void {
-  health.synced({ family, ok, full: false, ms: 1, settled, triggers: [], services: [] });
+  health.synced({ ...WRITTEN, family, ok, settled });
 }
 
 /** A change arrives and is written in both families. */

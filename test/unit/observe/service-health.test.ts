@@ -7,6 +7,7 @@ import type { IpFamily } from "../../../src/base/ip.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
 import { ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+import { WRITTEN } from "../proxier/support/sync-report.ts";
 
 vi.setConfig(SLOW);
 
@@ -58,7 +59,7 @@ function update(family: IpFamily, service: string, check: HealthCheck | undefine
 
 function written(family: IpFamily = "ip", ok = true): void {
   const services = ok ? [...changed] : [];
-  checks.synced({ family, ok, full: false, ms: 1, settled: ok, triggers: [], services });
+  checks.synced({ ...WRITTEN, family, ok, settled: ok, services });
 }
 
 /** Status of a health check; "ECONNREFUSED" if nothing listens. */
@@ -269,7 +270,7 @@ describe("addresses", () => {
     registry = new Registry();
     const other = make();
     update("ip", "default/web", wanted(port));
-    other.synced({ family: "ip", ok: true, full: true, ms: 1, settled: true, triggers: [], services: ["default/web"] });
+    other.synced({ ...WRITTEN, full: true, services: ["default/web"] });
     expect(await status(port)).toBe("ECONNREFUSED");
     other.nodePortAddresses("ip", ["127.0.0.1"]);
     await opened(port);

@@ -6,26 +6,17 @@ import type { ServicePortView } from "../../../src/model/service-port-view.js";
 import type { Change } from "../../../src/proxier/changed-claims.js";
 import { type Group, Suspects } from "../../../src/proxier/suspects.js";
 import type { ServiceState } from "../../../src/ruleset/family-ruleset.js";
+import { PLAIN_VIEW } from "../model/objects.ts";
 
 /** A service port with these addresses; "30000" is a node port. */
 function view(...claims: readonly string[]): ServicePortView {
   const addresses = claims.filter((claim) => claim.includes("."));
   return {
-    service: "",
-    portName: "",
-    protocol: "TCP",
-    port: 80,
+    ...PLAIN_VIEW,
     clusterIP: addresses[0],
     externalIPs: addresses.slice(1, 2),
     loadBalancerIPs: addresses.slice(2),
     nodePort: Number(claims.find((claim) => !claim.includes(".")) ?? 0),
-    internalPolicyLocal: false,
-    externalPolicyLocal: false,
-    affinitySeconds: 0,
-    clusterEndpoints: NO_ENDPOINTS,
-    localEndpoints: NO_ENDPOINTS,
-    hasAnyEndpoint: true,
-    resetRemovedEndpoints: false,
   };
 }
 

@@ -1,36 +1,22 @@
 /** Services that cannot be expressed, changed options, and the owner of a rejected object. */
 import { beforeEach, describe, expect, it } from "vitest";
-import { EndpointList, NO_ENDPOINTS } from "../../../src/objects/endpoint-list.js";
+import { EndpointList } from "../../../src/objects/endpoint-list.js";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { ServicePortView } from "../../../src/model/service-port-view.js";
-import { FamilyRuleset, type RulesetOptions } from "../../../src/ruleset/family-ruleset.js";
+import { FamilyRuleset } from "../../../src/ruleset/family-ruleset.js";
 import { Table } from "../../../src/table/table-exports.js";
-
-const OPTIONS: RulesetOptions = {
-  masqueradeAll: false,
-  masqueradeBit: 14,
-  detector: { kind: "none" },
-  nodePortAddresses: "all",
-};
+import { RULESET_OPTIONS } from "./ruleset-options.ts";
+import { PLAIN_VIEW } from "../model/objects.ts";
 
 const WEB: ServicePortView = {
+  ...PLAIN_VIEW,
   service: "shop/web",
-  portName: "",
-  protocol: "TCP",
-  port: 80,
   clusterIP: "10.96.0.1",
-  externalIPs: [],
   loadBalancerIPs: ["203.0.113.1"],
-  nodePort: 0,
-  internalPolicyLocal: false,
-  externalPolicyLocal: false,
   sourceRanges: ["198.51.100.0/24"],
   affinitySeconds: 60,
   clusterEndpoints: EndpointList.of("ip", [{ address: "10.0.0.1", port: 8080, local: false }]),
-  localEndpoints: NO_ENDPOINTS,
-  hasAnyEndpoint: true,
-  resetRemovedEndpoints: false,
 };
 /** The same without any objects of its own. */
 const PLAIN: ServicePortView = { ...WEB, sourceRanges: undefined, affinitySeconds: 0 };
@@ -39,7 +25,7 @@ let table: Table;
 let ruleset: FamilyRuleset;
 beforeEach(() => {
   table = new Table(new FakeKernel(), { family: "ip", name: "kube-proxy" });
-  ruleset = new FamilyRuleset(table, "ip", OPTIONS);
+  ruleset = new FamilyRuleset(table, "ip", RULESET_OPTIONS);
 });
 
 /** Desired chains with their rules. */
@@ -81,7 +67,7 @@ describe("options that change", () => {
     expect(before).toEqual(
       expect.arrayContaining([expect.stringMatching(/^masq-1-[0-9a-f]$/), expect.stringMatching(/^sticky-masq-/)]),
     );
-    ruleset.setOptions({ ...OPTIONS, masqueradeBit: 15 });
+    ruleset.setOptions({ ...RULESET_OPTIONS, masqueradeBit: 15 });
     expect(marking("0x4000")).toEqual([]);
     expect(marking("0x8000").toSorted()).toEqual(before.toSorted());
   });
@@ -90,9 +76,9 @@ describe("options that change", () => {
     ruleset.update(WEB.service, [WEB]);
     const sources = (): string | undefined => [...chains()].find(([name]) => name.startsWith("source-ranges-"))?.[1];
     expect(sources()).not.toContain("203.0.113.1");
-    ruleset.setOptions({ ...OPTIONS, nodeIP: "198.51.100.7" });
+    ruleset.setOptions({ ...RULESET_OPTIONS, nodeIP: "198.51.100.7" });
     expect(sources()).toContain("203.0.113.1");
-    ruleset.setOptions({ ...OPTIONS, nodeIP: "192.0.2.7" });
+    ruleset.setOptions({ ...RULESET_OPTIONS, nodeIP: "192.0.2.7" });
     expect(sources()).not.toContain("203.0.113.1");
   });
 });

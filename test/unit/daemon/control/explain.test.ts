@@ -4,6 +4,7 @@ import { ownerOf, packetOf, reportText } from "../../../../src/tools/explain/pac
 import type { Explanation } from "../../../../src/tools/explain/explain-packet.js";
 import { differenceNotes, nearestNotes, nodePortNotes } from "../../../../src/tools/explain/surroundings.js";
 import type { NodePortStatus, ServicePortStatus } from "../../../../src/observe/status-report.js";
+import { PORT_STATUS } from "../../observe/port-status.ts";
 
 test.each([
   [["10.96.0.80:80"], { protocol: "tcp", source: "192.0.2.1", destination: "10.96.0.80", destinationPort: 80 }],
@@ -27,23 +28,12 @@ test.each([
 });
 
 const web: ServicePortStatus = {
+  ...PORT_STATUS,
   namespace: "demo",
-  name: "web",
   portName: "http",
-  protocol: "TCP",
-  port: 80,
-  family: "ip",
   clusterIP: "10.96.0.80",
-  externalIPs: [],
   loadBalancerIPs: ["203.0.113.80"],
   nodePort: 30_080,
-  internalTrafficPolicy: "Cluster",
-  externalTrafficPolicy: "Cluster",
-  affinitySeconds: 0,
-  ready: 1,
-  serving: 1,
-  total: 1,
-  state: "in-force",
 };
 
 test("the answer says whose address it is: a VIP with port and protocol, or a node port", () => {

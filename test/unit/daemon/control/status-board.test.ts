@@ -9,6 +9,7 @@ import type { EventList, ServiceList } from "../../../../src/observe/status-repo
 import { statusText } from "../../../../src/cli/status.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../../model/objects.js";
+import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 function setUp(
   health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {},
@@ -31,16 +32,7 @@ function setUp(
   });
   const write = (ok = true): void => {
     const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
-    board.synced({
-      family: "ip",
-      ok,
-      full: false,
-      ms: 1,
-      settled: ok,
-      triggers: [],
-      services: [],
-      ...(ok && { work }),
-    });
+    board.synced({ ...WRITTEN, ok, settled: ok, ...(ok && { work }) });
   };
   const proxier = { model, families: [] };
   const clock: Clock = { now: () => now };

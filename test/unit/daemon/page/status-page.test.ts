@@ -10,6 +10,7 @@ import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
 import { NotReady } from "../../../../dist/daemon/control/control-server.js";
 import { patience } from "../../../lab/patience.ts";
 import { atLength } from "../../../lab/length.ts";
+import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
 const BODIES: Readonly<Record<string, unknown>> = {
@@ -203,13 +204,12 @@ test(`${NOISE} random requests neither stop nor block it`, { timeout: patience(3
 test("writes are counted in buckets of two seconds for ten minutes, except those that the kernel already had", () => {
   let now = 1_000_000_000;
   const history = new WriteHistory(() => now);
-  const report = { family: "ip", full: false, settled: true, triggers: [], services: [] } as const;
   const work = { transactions: 1, operations: 1, bytes: 1, kernelMs: 1 };
-  history.synced({ ...report, ok: true, ms: 3, work });
-  history.synced({ ...report, ok: true, ms: 5, work });
-  history.synced({ ...report, ok: true, ms: 900, work: { ...work, transactions: 0 } });
+  history.synced({ ...WRITTEN, ms: 3, work });
+  history.synced({ ...WRITTEN, ms: 5, work });
+  history.synced({ ...WRITTEN, ms: 900, work: { ...work, transactions: 0 } });
   now += 2_000;
-  history.synced({ ...report, ok: false, ms: 7 });
+  history.synced({ ...WRITTEN, ok: false, ms: 7 });
   const at = 1_000_000_000;
   expect(history.buckets()).toEqual([
     { at, writes: 2, failed: 0, longestMs: 5 },
@@ -218,7 +218,7 @@ test("writes are counted in buckets of two seconds for ten minutes, except those
   expect(history.buckets(now)).toHaveLength(1);
   for (let i = 0; i < 1_000; i++) {
     now += 2_000;
-    history.synced({ ...report, ok: true, ms: 1, work });
+    history.synced({ ...WRITTEN, ms: 1, work });
   }
   expect(history.buckets()).toHaveLength(300);
 });

@@ -13,29 +13,21 @@ import {
 import type { Finding } from "../../../../src/migration/preflight/finding.js";
 import { type Mode, type ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { checkPorts, type PortFacts } from "../../../../src/migration/preflight/ports.js";
+import { NO_MODE } from "./no-mode.ts";
 
 const HEAD = { apiVersion: "kubeproxy.config.k8s.io/v1alpha1", kind: "KubeProxyConfiguration" };
 const load = (fields: object) =>
   parseConfig(JSON.stringify({ ...HEAD, clusterCIDR: "10.0.0.0/8", ...fields }), "config");
 const said = (findings: readonly Finding[]): string[] => findings.map(({ level, what }) => `${level}: ${what}`);
 
-const NOTHING: ModeFacts = {
-  tables: [],
-  iptables: [],
-  iptablesNodePorts: 0,
-  legacyNodePorts: 0,
-  healthCheckRules: 0,
-  handover: [],
-  foreign: [],
-};
 const MODES: Readonly<Record<Exclude<Mode, "nft-proxier">, ModeFacts>> = {
-  nftables: { ...NOTHING, tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 3 }] },
+  nftables: { ...NO_MODE, tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 3 }] },
   iptables: {
-    ...NOTHING,
+    ...NO_MODE,
     iptables: [{ family: "ip", table: "nat", chains: 9, jumps: 3, kept: [] }],
     iptablesNodePorts: 2,
   },
-  ipvs: { ...NOTHING, foreign: [{ kind: "ipvs", seen: "interface kube-ipvs0", command: "" }] },
+  ipvs: { ...NO_MODE, foreign: [{ kind: "ipvs", seen: "interface kube-ipvs0", command: "" }] },
 };
 const NODE = { status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] } };
 
@@ -124,7 +116,7 @@ describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
 
 describe("checkNodePorts, for kube-proxy's iptables mode in the older iptables", () => {
   const mode: ModeFacts = {
-    ...NOTHING,
+    ...NO_MODE,
     foreign: [{ kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "" }],
   };
 

@@ -2,15 +2,8 @@ import { describe, expect, test } from "vitest";
 import { checkFootprint, type ElementCount, footprintOf } from "../../../../src/migration/preflight/footprint.js";
 import { objectFacts } from "../../../../src/migration/preflight/objects.js";
 import { countElements } from "../../../../src/migration/preflight/trial.js";
-import type { RulesetOptions } from "../../../../src/ruleset/family-ruleset.js";
 import { newModel, service, slice } from "../../model/objects.js";
-
-const OPTIONS: RulesetOptions = {
-  masqueradeAll: false,
-  masqueradeBit: 14,
-  detector: { kind: "none" },
-  nodePortAddresses: "all",
-};
+import { RULESET_OPTIONS } from "../../ruleset/ruleset-options.ts";
 
 const ofSize = (services: number, each: number) => {
   const elements = services * (2 + each) + 16;
@@ -62,7 +55,7 @@ describe("countElements", () => {
     model.upsertSlice(slice("web-1", "web", endpoints));
     const facts = objectFacts(model, ["ip"], { missing: [], ignored: [] });
     const services = "views" in facts ? (facts.views.get("ip") ?? new Map<string, never>()) : new Map<string, never>();
-    return countElements({ family: "ip", options: OPTIONS, services });
+    return countElements({ family: "ip", options: RULESET_OPTIONS, services });
   };
 
   test("a VIP takes two elements and one for each endpoint, and so does a node port", async () => {

@@ -9,6 +9,7 @@ import {
 } from "../../../../src/migration/preflight/hooks.js";
 import type { ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import { NO_MODE } from "./no-mode.ts";
 
 const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
 const accept: Expr = { type: "immediate", dreg: 0, data: { verdict: "accept" } };
@@ -45,15 +46,6 @@ async function read(
   return readForeignChains(kernel, ["ip", "ip6"]);
 }
 
-const NO_MODE: ModeFacts = {
-  tables: [],
-  iptables: [],
-  iptablesNodePorts: 0,
-  legacyNodePorts: 0,
-  healthCheckRules: 0,
-  handover: [],
-  foreign: [],
-};
 const IPTABLES: ModeFacts = {
   ...NO_MODE,
   iptables: [{ family: "ip", table: "filter", chains: 5, jumps: 4, kept: [] }],

@@ -1,25 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { checkMode, type ModeFacts, modesOf } from "../../../../src/migration/preflight/mode.js";
+import { NO_MODE } from "./no-mode.ts";
 
-const NOTHING: ModeFacts = {
-  tables: [],
-  iptables: [],
-  iptablesNodePorts: 0,
-  legacyNodePorts: 0,
-  healthCheckRules: 0,
-  handover: [],
-  foreign: [],
-};
 const NAT = { family: "ip", table: "nat", chains: 12, jumps: 3, kept: [] } as const;
 const IPVS = { kind: "ipvs", seen: "interface kube-ipvs0", command: "ip link delete kube-ipvs0" } as const;
 const LEGACY = { kind: "iptables-legacy", seen: "ip nat: KUBE-SERVICES", command: "iptables-legacy-restore" } as const;
 
 const said = (facts: Partial<ModeFacts>): string[] =>
-  checkMode({ ...NOTHING, ...facts }).map(({ level, what }) => `${level}: ${what}`);
+  checkMode({ ...NO_MODE, ...facts }).map(({ level, what }) => `${level}: ${what}`);
 
 describe("modesOf", () => {
   test.each([
-    ["nothing", NOTHING, []],
+    ["nothing", NO_MODE, []],
     ["kube-proxy's tables", { tables: [{ family: "ip", whose: "kube-proxy's", nodePorts: 0 }] }, ["nftables"]],
     ["ours", { tables: [{ family: "ip", whose: "ours", nodePorts: 0 }] }, ["nft-proxier"]],
     ["chains in iptables-nft", { iptables: [NAT] }, ["iptables"]],
@@ -31,7 +23,7 @@ describe("modesOf", () => {
       ["nftables", "iptables"],
     ],
   ] as const)("%s", (_, facts, modes) => {
-    expect(modesOf({ ...NOTHING, ...facts })).toEqual(modes);
+    expect(modesOf({ ...NO_MODE, ...facts })).toEqual(modes);
   });
 });
 
@@ -56,7 +48,7 @@ describe("checkMode", () => {
 
   test("a table that another program owns is a problem, whatever its contents", () => {
     const [first] = checkMode({
-      ...NOTHING,
+      ...NO_MODE,
       tables: [{ family: "ip6", whose: "kube-proxy's", owner: 7, nodePorts: 0 }],
     });
     expect(first).toMatchObject({
@@ -66,7 +58,7 @@ describe("checkMode", () => {
   });
 
   test("a table that a running nft-proxier owns is a note", () => {
-    const [first] = checkMode({ ...NOTHING, tables: [{ family: "ip", whose: "ours", owner: 7, nodePorts: 0 }] });
+    const [first] = checkMode({ ...NO_MODE, tables: [{ family: "ip", whose: "ours", owner: 7, nodePorts: 0 }] });
     expect(first).toMatchObject({ level: "note" });
   });
 });

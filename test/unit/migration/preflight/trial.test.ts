@@ -2,15 +2,10 @@ import { describe, expect, test } from "vitest";
 import { KernelError } from "../../../../src/netlink/errors.js";
 import type { CommitOptions, CommitResult, Kernel, Op } from "../../../../src/netlink/kernel.js";
 import { checkTrial, tryRules, type TrialResult } from "../../../../src/migration/preflight/trial.js";
-import type { RulesetOptions } from "../../../../src/ruleset/family-ruleset.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
-
-const OPTIONS: RulesetOptions = {
-  masqueradeAll: false,
-  masqueradeBit: 14,
-  detector: { kind: "none" },
-  nodePortAddresses: "all",
-};
+import { EndpointList } from "../../../../src/objects/endpoint-list.js";
+import { RULESET_OPTIONS } from "../../ruleset/ruleset-options.ts";
+import { PLAIN_VIEW } from "../../model/objects.ts";
 
 /** A kernel that lacks an expression or a set feature, because of a missing module or an older release. */
 class LackingKernel extends FakeKernel {
@@ -35,7 +30,7 @@ const uses =
   (op: Op): boolean =>
     op.kind === "rule" && "exprs" in op && op.exprs.some((expr) => expr.type === type);
 const tried = (kernel: Kernel): Promise<TrialResult> =>
-  tryRules({ kernel, family: "ip", options: OPTIONS, services: new Map() });
+  tryRules({ kernel, family: "ip", options: RULESET_OPTIONS, services: new Map() });
 const said = (result: TrialResult): string[] => checkTrial(result, false).map(({ level, what }) => `${level}: ${what}`);
 
 describe("tryRules", () => {
@@ -82,36 +77,18 @@ describe("tryRules", () => {
 
   test("more elements than the maximum of a batch are not sent", async () => {
     const kernel = new LackingKernel(() => false);
-    const { EndpointList } = await import("../../../../src/objects/endpoint-list.js");
     const endpoints = Array.from({ length: 20_000 }, (_, i) => ({
       address: `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`,
       port: 80,
       local: false,
     }));
-    const view = {
-      ...{
-        service: "a/b",
-        portName: "",
-        protocol: "TCP" as const,
-        port: 80,
-        clusterIP: "192.0.2.1",
-        nodePort: 0,
-      },
-      ...{
-        externalIPs: [],
-        loadBalancerIPs: [],
-        internalPolicyLocal: false,
-        externalPolicyLocal: false,
-        affinitySeconds: 0,
-      },
-      ...{
-        clusterEndpoints: EndpointList.of("ip", endpoints),
-        localEndpoints: EndpointList.of("ip", []),
-        hasAnyEndpoint: true,
-      },
-      resetRemovedEndpoints: false,
-    } as const;
-    const result = await tryRules({ kernel, family: "ip", options: OPTIONS, services: new Map([["a/b", [view]]]) });
+    const view = { ...PLAIN_VIEW, clusterIP: "192.0.2.1", clusterEndpoints: EndpointList.of("ip", endpoints) };
+    const result = await tryRules({
+      kernel,
+      family: "ip",
+      options: RULESET_OPTIONS,
+      services: new Map([["a/b", [view]]]),
+    });
     expect(result.services).toMatchObject({ outcome: "too large" });
     expect(checkTrial(result, true)[0]).toMatchObject({
       level: "ok",

@@ -1,10 +1,9 @@
 /** Effects on clients of a consistent service when endpoints come and go, computed from the slots alone. */
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { EndpointList, NO_ENDPOINTS } from "../../../../src/objects/endpoint-list.js";
+import { EndpointList } from "../../../../src/objects/endpoint-list.js";
 import { type EndpointBalance, slotCount, sum } from "../../../../src/model/balance/endpoint-balance.js";
 import { SLOT_COUNTS } from "../../../../src/objects/balance.js";
-import type { ServicePortView } from "../../../../src/model/service-port-view.js";
 import { type Pieces, runAtOnce } from "../../../../src/base/time-slice.js";
 import { hashesOf } from "../../../../src/model/balance/hash.js";
 import { rendezvous } from "../../../../src/model/balance/rendezvous.js";
@@ -13,23 +12,7 @@ import { shareSlots, type Slots, slotsOf } from "../../../../src/model/balance/s
 import { LoopWatch } from "../../../bench/loop-watch.ts";
 import { patience } from "../../../lab/patience.ts";
 import { someOf } from "../../../lab/length.ts";
-
-const VIEW: ServicePortView = {
-  service: "shop/web",
-  portName: "",
-  protocol: "TCP",
-  port: 80,
-  externalIPs: [],
-  loadBalancerIPs: [],
-  nodePort: 0,
-  internalPolicyLocal: false,
-  externalPolicyLocal: false,
-  affinitySeconds: 0,
-  clusterEndpoints: NO_ENDPOINTS,
-  localEndpoints: NO_ENDPOINTS,
-  hasAnyEndpoint: true,
-  resetRemovedEndpoints: false,
-};
+import { PLAIN_VIEW } from "../objects.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
 type Family = (typeof FAMILIES)[number];
@@ -56,7 +39,7 @@ const NOWHERE = (): (() => number) => () => -1;
 
 /** The slots of a service whose only list is `list`. */
 function slotsOfOne(list: EndpointList, balance: EndpointBalance): Pieces<Slots> {
-  return slotsOf({ ...VIEW, balance, clusterEndpoints: list }, NOWHERE);
+  return slotsOf({ ...PLAIN_VIEW, balance, clusterEndpoints: list }, NOWHERE);
 }
 
 /** The endpoints of 16,384 clients that are spread evenly over the hash's range. */
@@ -255,7 +238,7 @@ describe("slots of a thousand endpoints", () => {
 
   it("block the event loop for a few ms at a time, however many services have them", async () => {
     const views = Array.from({ length: 60 }, (_, i) => ({
-      ...VIEW,
+      ...PLAIN_VIEW,
       service: `shop/web-${i}`,
       balance: { ...balance, weights: undefined },
       clusterEndpoints: pods("ip", 1024, [i]),

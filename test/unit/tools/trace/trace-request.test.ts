@@ -4,6 +4,7 @@ import type { ServicePortStatus } from "../../../../src/observe/status-report.ts
 import { TableFlag } from "../../../../src/netlink/constants.ts";
 import { TraceChain, traceOps, traceTable } from "../../../../src/tools/trace/trace-filter.ts";
 import { broadness, filterOf, RequestError, requestOf } from "../../../../src/tools/trace/trace-request.ts";
+import { PORT_STATUS } from "../../observe/port-status.ts";
 
 const ALL = ["tcp", "udp", "sctp"];
 
@@ -54,23 +55,12 @@ const port = (
   family: "ip" | "ip6",
   more: Partial<ServicePortStatus> = {},
 ): ServicePortStatus => ({
-  namespace: "default",
-  name: "web",
+  ...PORT_STATUS,
   portName: protocol === "TCP" ? "http" : "quic",
   protocol,
   port: protocol === "TCP" ? 80 : 443,
   family,
   clusterIP: family === "ip" ? "10.96.0.80" : "fd00::80",
-  externalIPs: [],
-  loadBalancerIPs: [],
-  nodePort: 0,
-  internalTrafficPolicy: "Cluster",
-  externalTrafficPolicy: "Cluster",
-  affinitySeconds: 0,
-  ready: 1,
-  serving: 1,
-  total: 1,
-  state: "in-force",
   ...more,
 });
 
