@@ -50,10 +50,10 @@ export function doneMessage(status = 0, options: MessageOptions = {}): number[] 
 }
 
 /** NLMSG_ERROR. */
-export function errorMessage(errno: number, options: MessageOptions = {}): number[] {
+export function errorMessage(errno: number): number[] {
   const body = Buffer.alloc(20);
   body.writeInt32LE(-errno, 0);
-  return message([...body], { type: 2, flags: 0x100, ...options });
+  return message([...body], { type: 2, flags: 0x100 });
 }
 
 export const v4 = (text: string): number[] => text.split(".").map(Number);

@@ -26,7 +26,7 @@ export function useLab(): () => Lab {
   beforeAll(async () => {
     namespace = await makeNamespace();
     const netns = namespace.path;
-    const open = async (options: ConnectionOptions = {}): Promise<NftKernel> => {
+    const open = async (options?: ConnectionOptions): Promise<NftKernel> => {
       const kernel = await NftKernel.open({ netns, ...options });
       kernels.push(kernel);
       return kernel;

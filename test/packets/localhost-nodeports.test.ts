@@ -50,8 +50,8 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
-async function apply(settings: Manifest, services: readonly ServiceSpec[] = SERVICES): Promise<void> {
-  const objects = services.flatMap((service) => serviceObjects(cluster.lab, service));
+async function apply(settings: Manifest): Promise<void> {
+  const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
   await cluster.apply(objects, configuration(settings));
 }
 

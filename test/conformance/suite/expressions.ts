@@ -38,7 +38,7 @@ import {
 import { faultsOf, runCases, type Case, type Current } from "../cases.js";
 
 const host = (value: number): Uint8Array => new Uint8Array(Uint32Array.of(value).buffer);
-const mark = (dreg = 1): Expr => ({ type: "meta", key: MetaKey.mark, dreg });
+const mark: Expr = { type: "meta", key: MetaKey.mark, dreg: 1 };
 const address = (data: string, dreg = 1): Expr => ({ type: "immediate", dreg, data: ip(data) });
 const port = (value: number, dreg: number): Expr => ({
   type: "immediate",
@@ -77,7 +77,7 @@ const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Fam
   ],
   [
     "meta, each size",
-    [mark(), { type: "meta", key: MetaKey.l4proto, dreg: 1 }, { type: "meta", key: MetaKey.iifname, dreg: 2 }],
+    [mark, { type: "meta", key: MetaKey.l4proto, dreg: 1 }, { type: "meta", key: MetaKey.iifname, dreg: 2 }],
   ],
   ["meta, written", [address("0.0.0.1"), { type: "meta", key: MetaKey.mark, sreg: 1 }]],
   [
@@ -103,14 +103,14 @@ const ROUND_TRIPS: [title: string, exprs: Expr[], base?: BaseChain, family?: Fam
       { type: "cmp", sreg: 1, op: CmpOp.eq, data: Uint8Array.from(Buffer.from("eth")) },
     ],
   ],
-  ["cmp, ordered", [mark(), { type: "cmp", sreg: 1, op: CmpOp.lte, data: host(7) }]],
+  ["cmp, ordered", [mark, { type: "cmp", sreg: 1, op: CmpOp.lte, data: host(7) }]],
   ["range", [daddr, { type: "range", sreg: 1, op: RangeOp.neq, from: ip("10.0.0.1"), to: ip("10.0.0.9") }]],
   [
     "bitwise, mask and xor",
-    [mark(), { type: "bitwise", sreg: 1, dreg: 2, len: 4, mask: host(0xffffbfff), xor: host(0x4000) }],
+    [mark, { type: "bitwise", sreg: 1, dreg: 2, len: 4, mask: host(0xffffbfff), xor: host(0x4000) }],
   ],
-  ["bitwise, shift", [mark(), { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: BitwiseOp.lshift, data: host(3) }]],
-  ["byteorder", [mark(), { type: "byteorder", sreg: 1, dreg: 1, op: 1, len: 4, size: 4 }]],
+  ["bitwise, shift", [mark, { type: "bitwise", sreg: 1, dreg: 1, len: 4, op: BitwiseOp.lshift, data: host(3) }]],
+  ["byteorder", [mark, { type: "byteorder", sreg: 1, dreg: 1, op: 1, len: 4, size: 4 }]],
   ["lookup", [daddr, lookup("s")]],
   ["lookup, inverted", [daddr, { type: "lookup", set: "s", sreg: 1, flags: 1 }]],
   ["lookup in a map", [daddr, lookup("m", { dreg: 1 })]],

@@ -16,7 +16,7 @@ import {
 } from "../../support/operations.ts";
 import { faultsOf, runCases, type Current } from "../cases.js";
 
-const flagged = (flags: number, op: "add" | "create" = "add"): Op => ({ op, kind: "table", ...T, flags });
+const flagged = (flags: number): Op => ({ op: "add", kind: "table", ...T, flags });
 
 /** Answers to flags from kernels that know no owners, and from new ones to unknown flags. */
 const flagsUnknown: readonly Fault[] = [{ op: 0, errno: "EINVAL" }];

@@ -38,8 +38,9 @@ export function indexed(last: number, index: number): Uint8Array {
   return Uint8Array.from([...vip(last), ...new Uint8Array(Uint32Array.of(index).buffer)]);
 }
 
-export function endpoint(address: string, port = 8080): Uint8Array {
-  return Uint8Array.from([...ip(address), port >> 8, port & 255, 0, 0]);
+/** At port 8080. */
+export function endpoint(address: string): Uint8Array {
+  return Uint8Array.from([...ip(address), 8080 >> 8, 8080 & 255, 0, 0]);
 }
 
 export const rule = (...statements: Statement[]): Rule => ({ statements });

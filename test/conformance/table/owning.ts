@@ -73,8 +73,8 @@ export function owning(world: () => KernelWorld): void {
     return made;
   }
 
-  function plain(by = kernel): ServiceTable {
-    const made = serviceTable(by);
+  function plain(): ServiceTable {
+    const made = serviceTable(kernel);
     made.service(1, 2);
     made.service(2, 2);
     return made;

@@ -199,8 +199,8 @@ export class ApiServer {
   }
 
   /** Resolves with the open watches of a resource when there are any; rejects after `timeoutMs`. */
-  async watching(resource: string, timeoutMs = 15_000): Promise<Watch[]> {
-    const deadline = AbortSignal.timeout(timeoutMs);
+  async watching(resource: string): Promise<Watch[]> {
+    const deadline = AbortSignal.timeout(15_000);
     for (let open = this.watches(resource); ; open = this.watches(resource)) {
       if (open.length > 0) return open;
       if (deadline.aborted) throw new Error(`no client watches ${resource}`);

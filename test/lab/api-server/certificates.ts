@@ -29,7 +29,8 @@ export class Authority {
   readonly #name: Buffer;
   readonly #key: KeyObject;
 
-  constructor(commonName = "test authority") {
+  constructor() {
+    const commonName = "test authority";
     const { publicKey, privateKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
     this.#key = privateKey;
     this.#name = distinguishedName({ commonName });

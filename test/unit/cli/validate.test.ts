@@ -31,19 +31,19 @@ async function validate(...flags: string[]): Promise<{ code: number; report: Rep
   return { code, report: JSON.parse(printed.out) as Report };
 }
 
-const service = (name: string, spec: object = {}, metadata: object = {}) => ({
+const service = (name: string, spec: object = {}) => ({
   apiVersion: "v1",
   kind: "Service",
-  metadata: { name, ...metadata },
+  metadata: { name },
   spec: { clusterIP: "10.96.0.1", ports: [{ port: 80 }], ...spec },
 });
-const slice = (name: string, of: string, conditions: unknown = { ready: true }) => ({
+const slice = (name: string, of: string) => ({
   apiVersion: "discovery.k8s.io/v1",
   kind: "EndpointSlice",
   metadata: { name, labels: { "kubernetes.io/service-name": of } },
   addressType: "IPv4",
   ports: [{ port: 8080 }],
-  endpoints: [{ addresses: ["10.244.0.1"] }, { addresses: ["10.244.0.2"], conditions }],
+  endpoints: [{ addresses: ["10.244.0.1"] }, { addresses: ["10.244.0.2"], conditions: { ready: true } }],
 });
 
 describe("validate", () => {

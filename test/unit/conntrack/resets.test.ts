@@ -4,7 +4,7 @@ import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { loggerOptions } from "../../../src/base/logger.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
-import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.js";
+import { ConntrackService } from "../../../src/conntrack/conntrack-service.js";
 import { newModel, service, slice } from "../model/objects.js";
 
 const ASKS = { annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };
@@ -14,7 +14,7 @@ afterEach(async () => {
 });
 
 /** A node with this setting, and the number of times that it was read. */
-function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<ConntrackServiceOptions> = {}) {
+function setUp(tcpLoose: () => Promise<number | undefined>) {
   const warnings: string[] = [];
   const log = pino(loggerOptions("warn"), {
     write: (line: string) => {
@@ -36,7 +36,6 @@ function setUp(tcpLoose: () => Promise<number | undefined>, options: Partial<Con
         return tcpLoose();
       },
     },
-    ...options,
   });
   running.push(conntrack);
   const put = (name: string, endpoint: string, metadata = {}): void => {

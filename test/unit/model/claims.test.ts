@@ -342,8 +342,8 @@ describe("Claims: endpoints", () => {
       service(name, { clusterIPs: [`10.0.0.${n}`, `fd00::${n}`], ports }, { metadata });
     model.upsertService(both("a", 1, OLD));
     model.upsertService(both("b", 2, NEW));
-    const named = (name: string, port: string, rest: Record<string, unknown> = {}) =>
-      slice(`${name}-${port}`, name, ["10.1.0.1"], { ports: [{ name: port, port: 8080 }], ...rest });
+    const named = (name: string, port: string) =>
+      slice(`${name}-${port}`, name, ["10.1.0.1"], { ports: [{ name: port, port: 8080 }] });
     model.upsertSlice(named("a", "other"));
     model.upsertSlice(named("b", "web"));
     const holder = (family: "ip" | "ip6") =>

@@ -7,8 +7,8 @@ import { newModel, service, slice } from "./objects.js";
 
 const UDP = [{ port: 53, protocol: "UDP" }];
 const dns = (spec: Record<string, unknown> = {}) => service("dns", { ports: UDP, ...spec });
-const dnsSlice = (endpoints: Parameters<typeof slice>[2], name = "dns-1") =>
-  slice(name, "dns", endpoints, { ports: [{ port: 5353, protocol: "UDP" }] });
+const dnsSlice = (endpoints: Parameters<typeof slice>[2]) =>
+  slice("dns-1", "dns", endpoints, { ports: [{ port: 5353, protocol: "UDP" }] });
 
 describe("targets: endpoints of a service port", () => {
   test("policies and hints exclude none, and each says whether it receives traffic", () => {

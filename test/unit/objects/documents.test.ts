@@ -240,8 +240,8 @@ function sorted(values: readonly unknown[]) {
   };
 }
 
-function item(kind: string, apiVersion: string, name = "x") {
-  return { kind, apiVersion, metadata: { name } };
+function item(kind: string, apiVersion: string) {
+  return { kind, apiVersion, metadata: { name: "x" } };
 }
 
 describe("readDocuments: objects", () => {

@@ -75,13 +75,13 @@ class Rival {
     open?.add(this.kernel.portId);
   }
 
-  async fight(ms: number, stepMs = 50): Promise<void> {
-    for (let passed = 0; passed < ms; passed += stepMs) {
+  async fight(ms: number): Promise<void> {
+    for (let passed = 0; passed < ms; passed += 50) {
       const names = (await kernel.chains(TABLE)).map(({ chain }) => chain);
       if (!names.includes(`theirs-${this.#written}`)) {
         await this.kernel.commit([theirs(++this.#written)]);
       }
-      await pass(stepMs);
+      await pass(50);
     }
   }
 }

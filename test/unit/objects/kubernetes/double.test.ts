@@ -96,16 +96,12 @@ describe("lists", () => {
 
 describe("watches", () => {
   /** Events as "TYPE name", until `count` have come or the watch ended. */
-  async function watch(
-    query: Record<string, string | number | boolean>,
-    count: number,
-    path = "/api/v1/services",
-  ): Promise<string[]> {
+  async function watch(query: Record<string, string | number | boolean>, count: number): Promise<string[]> {
     const seen: string[] = [];
     await new Promise<void>((resolve, reject) => {
       new Watch(config)
         .watch(
-          path,
+          "/api/v1/services",
           query,
           (type, _object, event: { object: { metadata: { name?: string }; code?: number } }) => {
             seen.push(`${type} ${event.object.metadata.name ?? event.object.code ?? ""}`.trim());
