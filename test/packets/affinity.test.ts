@@ -1,4 +1,5 @@
 /** ClientIP affinity: sticky over every way in, renewed, expiring, bound to the endpoint list, and kept across restarts. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { Transport } from "../lab/agent.ts";
@@ -18,6 +19,7 @@ import {
 } from "./support/objects.ts";
 import { patience } from "../lab/patience.ts";
 import { atLength, someOf } from "../lab/length.ts";
+import { addClients, clientAddresses } from "./support/clients.ts";
 
 const CLIENTS = 24;
 const LONG = 10_800;
@@ -49,23 +51,14 @@ const COMBINATIONS = someOf(
 let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  const addresses = clients.flatMap((client) => [
-    `address add ${client.ip}/32 dev eth0`,
-    `address add ${client.ip6}/128 dev eth0 nodad`,
-  ]);
-  await cluster.lab.client.ip(addresses);
+  await addClients(cluster, clients);
   for (const [index, address] of clients.entries())
     cluster.addSource(`client-${index}`, { namespace: cluster.lab.client, address });
   await apply(services);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
-const clients = Array.from({ length: CLIENTS }, (_, i) => ({
-  ip: `198.51.100.${20 + i}`,
-  ip6: `2001:db8:2::${(0x20 + i).toString(16)}`,
-}));
+const clients = clientAddresses(CLIENTS);
 const clientNames = clients.map((_, index) => `client-${index}`);
 
 async function apply(given: readonly ServiceSpec[]): Promise<void> {
@@ -98,8 +91,6 @@ async function choices(to: Target, family: Family, protocol: Transport, connecti
     }),
   );
 }
-
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe("the first selection", () => {
   // 24 clients on each way in, one connection each, three endpoints: 144 draws.

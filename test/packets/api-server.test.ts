@@ -4,8 +4,7 @@
  * happens to the API server.
  */
 import type { ChildProcess } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -29,8 +28,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
-import { checkRow, type Row } from "./support/rows.ts";
-import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import { checkRow, type Row, untilRow } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
 import { atLength } from "../lab/length.ts";
 
@@ -46,18 +44,15 @@ let daemon: ChildProcess;
 let log = "";
 
 beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-cluster-"));
   cluster = await Cluster.create();
+  directory = await cluster.temporaryDirectory();
   api = await Api.start(cluster.lab.node, { tls: {}, tokens: ["first-token"] });
   await put(nodeObject(), serviceCIDRObject(), ...objects(web));
   daemon = cluster.start(await kubeadmFiles());
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
 });
-afterAll(async () => {
-  await cluster.destroy();
-  await rm(directory, { recursive: true, force: true });
-});
+afterAll(() => cluster.destroy());
 
 /** Writes kubeadm's ConfigMap, with other file paths and the second family's cluster CIDR. Returns the command line. */
 async function kubeadmFiles(): Promise<string[]> {
@@ -89,16 +84,7 @@ function put(...manifests: readonly Manifest[]): Promise<void> {
   return api.call("put", manifests as unknown as readonly KubeJson[]);
 }
 
-/** Waits until the row holds, at most `limitMs`. */
-async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
-  const start = performance.now();
-  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
-    const wrong = await checkRow(cluster, row, { answerMs });
-    if (wrong.length === 0) return;
-    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log}`);
-    await sleep(20);
-  }
-}
+const becomes = (row: Row, limitMs?: number): Promise<void> => untilRow(cluster, row, () => log, limitMs);
 
 const get = (url: string): Promise<Answer> => cluster.node.http().get(url);
 

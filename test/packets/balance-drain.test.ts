@@ -6,12 +6,10 @@ import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { answers } from "./support/clients.ts";
 import { Cluster } from "./support/cluster.ts";
-import { Conversation, startEchoServer } from "./support/conversation.ts";
 import {
   clusterIP,
   type EndpointSpec,
   everyWay,
-  type Manifest,
   nodePort,
   serviceObjects,
   type ServiceSpec,
@@ -19,8 +17,8 @@ import {
 import { Tracked } from "./support/tracked.ts";
 import { atLength, someOf } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
+import { allAnswer, closeConversations, converse, echoObjects, say, startEchoServers } from "./support/echo.ts";
 
-const ECHO_PORT = 9999;
 const DRAIN_SECONDS = patience(atLength({ short: 2, usual: 6 }));
 const SOURCES = ["b", "client", "node"];
 
@@ -32,17 +30,15 @@ beforeAll(async () => {
     { name: "b", on: "node" },
     { name: "r1", on: "remote" },
   ]);
-  const { namespace, address } = cluster.lab.pod("a");
-  for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  await startEchoServers(cluster, "a");
   tracked = await Tracked.start(cluster);
 });
 afterAll(async () => {
   await tracked.stop();
   await cluster.destroy();
 });
-const open: Conversation[] = [];
 afterEach(async () => {
-  for (const conversation of open.splice(0)) conversation.close();
+  closeConversations();
   await tracked.apply([]);
 });
 
@@ -55,34 +51,12 @@ function spec(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = 
 
 /** The service uses TCP on the echo server's port. */
 async function apply(endpoints: ServiceSpec["endpoints"], more: Partial<ServiceSpec> = {}): Promise<number> {
-  const objects = serviceObjects(cluster.lab, spec(endpoints, { protocols: ["tcp"], ...more })).map((object) =>
-    object["kind"] === "Service"
-      ? object
-      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
-  );
-  await tracked.apply(objects);
+  await tracked.apply(echoObjects(cluster.lab, spec(endpoints, { protocols: ["tcp"], ...more })));
   await tracked.conntrack.idle();
   return performance.now();
 }
 
-async function connect(): Promise<readonly { readonly name: string; readonly conversation: Conversation }[]> {
-  const ways = [clusterIP(spec([])), nodePort(spec([]))];
-  const made = SOURCES.flatMap((from) =>
-    ways.flatMap((to) =>
-      FAMILIES.map(async (family) => {
-        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
-        open.push(conversation);
-        return { name: `${family} ${from} → ${to.name}`, conversation };
-      }),
-    ),
-  );
-  return Promise.all(made);
-}
-
-type Connections = Awaited<ReturnType<typeof connect>>;
-const say = (connections: Connections, word: string): Promise<string[]> =>
-  Promise.all(connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word)}`));
-const all = (connections: Connections, answer: string): string[] => connections.map(({ name }) => `${name}: ${answer}`);
+const connect = () => converse(cluster, SOURCES, [clusterIP(spec([])), nodePort(spec([]))]);
 
 const until = (at: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, at - performance.now()));
 
@@ -92,21 +66,21 @@ describe("TCP", () => {
     async (serving) => {
       await apply(["a"]);
       const connections = await connect();
-      expect(await say(connections, "before")).toEqual(all(connections, "before"));
+      expect(await say(connections, "before")).toEqual(allAnswer(connections, "before"));
       const began = await apply([terminating(serving), "r1"]);
-      expect(await say(connections, "still")).toEqual(all(connections, "still"));
+      expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
       await until(began + DRAIN_SECONDS * 500);
       // Another change of the service does not restart the drain time.
       await apply([terminating(serving), "r1", "b"]);
       const half = await say(connections, "half");
       // Skip the check if the machine stood still: the test itself is then late.
-      if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(all(connections, "half"));
+      if (performance.now() < began + DRAIN_SECONDS * 950) expect(half).toEqual(allAnswer(connections, "half"));
       await until(began + DRAIN_SECONDS * 1000);
       await eventually(async () =>
         expect(await tracked.entries({ family: "ip", original: { destinationPort: 80 } })).toEqual([]),
       );
       await tracked.conntrack.settled(patience(10_000));
-      expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+      expect(await say(connections, "after")).toEqual(allAnswer(connections, "ECONNRESET"));
     },
   );
 
@@ -114,9 +88,9 @@ describe("TCP", () => {
     await apply(["a"]);
     const connections = await connect();
     await apply([terminating(true), "r1"]);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
     await apply(["r1"]);
-    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+    expect(await say(connections, "after")).toEqual(allAnswer(connections, "ECONNRESET"));
   });
 
   test("a connection continues when the endpoint is back, and while it is the last one that serves", async () => {
@@ -127,7 +101,7 @@ describe("TCP", () => {
     await apply([terminating(true)]);
     await until(began + DRAIN_SECONDS * 1000 + 500);
     await tracked.conntrack.settled(patience(10_000));
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
   });
 
   longTest("a connection continues if the service does not request draining", async () => {
@@ -135,7 +109,7 @@ describe("TCP", () => {
     const connections = await connect();
     const began = await apply([terminating(false), "r1"], { metadata: {} });
     await until(began + DRAIN_SECONDS * 1000 + 500);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
   });
 });
 

@@ -3,7 +3,6 @@
  * iptables have their own tests.
  */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
@@ -18,6 +17,7 @@ import type { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { end, logOf } from "./support/daemon.ts";
 
 /** Time between kube-proxy's removal of our table and its own rules. */
 const KUBE_PROXY_STARTS_MS = patience(1000);
@@ -49,17 +49,12 @@ afterEach(async () => {
 async function start(): Promise<void> {
   const daemon = cluster.start(run);
   daemons.push(daemon);
-  let log = "";
-  daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await eventually(() => expect(log).toContain("rules active"));
+  const log = logOf(daemon);
+  await eventually(() => expect(log()).toContain("rules active"));
 }
 
 async function endAll(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
-  for (const daemon of daemons.splice(0)) {
-    const exited = once(daemon, "exit");
-    daemon.kill(signal);
-    await exited;
-  }
+  for (const daemon of daemons.splice(0)) await end(daemon, signal);
 }
 
 async function nft(input: string): Promise<void> {

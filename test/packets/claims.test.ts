@@ -3,13 +3,11 @@
  * the daemon runs.
  */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
-import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { Cluster } from "./support/cluster.ts";
 import {
   configuration,
@@ -23,7 +21,8 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { checkRow, type Expected, type Row } from "./support/rows.ts";
+import { type Expected, type Row, untilRow } from "./support/rows.ts";
+import { end } from "./support/daemon.ts";
 
 /** Addresses that both services have as load-balancer IPs, besides their own. */
 const SHARED = target("the shared LB IP", loadBalancerAddress(50), 80);
@@ -45,16 +44,12 @@ let log: string;
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-claims-"));
 });
 afterEach(async () => {
-  const ended = once(daemon, "exit");
-  daemon.kill("SIGTERM");
-  await ended;
+  await end(daemon);
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
   await rm(directory, { recursive: true });
 });
@@ -96,16 +91,8 @@ const passed = (): string[] =>
   );
 const clashes = (): unknown[] => lines("ignored").map(({ object, reason }) => [object, reason]);
 
-/** Waits until the row holds. */
-async function becomes(from: Row["from"], to: Row["to"], wanted: Expected): Promise<void> {
-  const row: Row = { rule: "", from, to, expect: wanted };
-  const begin = performance.now();
-  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
-    const wrong = await checkRow(cluster, row, { answerMs });
-    if (wrong.length === 0) return;
-    if (performance.now() - begin > EVENTUALLY_MS) throw new Error(`${wrong.join("\n")}\n${log}`);
-  }
-}
+const becomes = (from: Row["from"], to: Row["to"], wanted: Expected): Promise<void> =>
+  untilRow(cluster, { rule: "", from, to, expect: wanted }, () => log);
 
 const blue = (endpoints: readonly string[], rest: Partial<ServiceSpec> = {}): ServiceSpec =>
   claimant("blue", 51, { endpoints, metadata: { creationTimestamp: CREATED.blue }, ...rest });

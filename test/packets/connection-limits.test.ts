@@ -10,7 +10,7 @@ import { patience } from "../lab/patience.ts";
 import { type AddressPair, FAMILIES, type Family, PLAN } from "../lab/topology.ts";
 import { answers, type Connections } from "./support/clients.ts";
 import { Cluster } from "./support/cluster.ts";
-import { Conversation, startEchoServer } from "./support/conversation.ts";
+import { Conversation } from "./support/conversation.ts";
 import {
   clusterIP,
   everyWay,
@@ -21,8 +21,8 @@ import {
   type Target,
 } from "./support/objects.ts";
 import { someOf } from "../lab/length.ts";
+import { echoObjects, startEchoServers } from "./support/echo.ts";
 
-const ECHO_PORT = 9999;
 const PODS = ["a", "r1"];
 /** Connections of these protocols stay in the table after the answer. */
 const LASTING: readonly Transport[] = ["udp", "sctp"];
@@ -60,24 +60,17 @@ const services = [few, fewToo, fewDropped, each, slow, again, both, later, free,
 let cluster: Cluster;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  const { namespace, address } = cluster.lab.pod("a");
-  for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
+  await startEchoServers(cluster, "a");
   await apply(services);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 const open: Conversation[] = [];
 afterEach(() => {
   for (const conversation of open.splice(0)) conversation.close();
 });
 
 async function apply(given: readonly ServiceSpec[]): Promise<void> {
-  const onEcho = serviceObjects(cluster.lab, chat).map((object) =>
-    object["kind"] === "Service"
-      ? object
-      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
-  );
+  const onEcho = echoObjects(cluster.lab, chat);
   await cluster.apply([...given.flatMap((service) => serviceObjects(cluster.lab, service)), ...onEcho]);
 }
 

@@ -1,6 +1,5 @@
 /** `nft-proxier conntrack` with services from an API server: names, garbage, and rejected input. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
@@ -32,8 +31,8 @@ const at = (name: string): string => join(directory, name);
 let entries = 0;
 
 beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
   cluster = await Cluster.create();
+  directory = await cluster.temporaryDirectory();
   const timeouts = ["udp_timeout", "udp_timeout_stream"].map((name) => [
     `net.netfilter.nf_conntrack_${name}`,
     patience(600),
@@ -57,10 +56,7 @@ beforeAll(async () => {
     }
   }
 });
-afterAll(async () => {
-  await cluster.destroy();
-  await rm(directory, { recursive: true, force: true });
-});
+afterAll(() => cluster.destroy());
 
 function kubeconfig(token: string): string {
   return JSON.stringify({

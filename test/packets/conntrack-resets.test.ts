@@ -6,19 +6,19 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
-import { Conversation, startEchoServer } from "./support/conversation.ts";
-import {
-  clusterIP,
-  type EndpointSpec,
-  everyWay,
-  type Manifest,
-  serviceObjects,
-  type ServiceSpec,
-} from "./support/objects.ts";
+import { clusterIP, type EndpointSpec, everyWay, type Manifest, type ServiceSpec } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
 import { someOf } from "../lab/length.ts";
+import {
+  type NamedConversation,
+  allAnswer,
+  closeConversations,
+  converse,
+  echoObjects,
+  say,
+  startEchoServers,
+} from "./support/echo.ts";
 
-const ECHO_PORT = 9999;
 /** A reset takes a round trip, longer only on a busy machine. Without a reset the client waits for 15 minutes. */
 const RESET_MS = 20_000;
 
@@ -30,20 +30,14 @@ beforeAll(async () => {
     { name: "b", on: "node" },
     { name: "r1", on: "remote" },
   ]);
-  for (const pod of ["a", "b"]) {
-    const { namespace, address } = cluster.lab.pod(pod);
-    for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
-  }
+  await startEchoServers(cluster, "a", "b");
   tracked = await Tracked.start(cluster);
 });
 afterAll(async () => {
   await tracked.stop();
   await cluster.destroy();
 });
-const open: Conversation[] = [];
-afterEach(() => {
-  for (const conversation of open.splice(0)) conversation.close();
-});
+afterEach(closeConversations);
 
 interface Asked {
   readonly asks?: boolean;
@@ -62,14 +56,7 @@ function spec(endpoints: ServiceSpec["endpoints"], { asks = true, external = "Cl
   };
 }
 
-/** The service with its endpoints on the echo server's port. */
-function objects(...args: Parameters<typeof spec>): Manifest[] {
-  return serviceObjects(cluster.lab, spec(...args)).map((object) =>
-    object["kind"] === "Service"
-      ? object
-      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
-  );
-}
+const objects = (...args: Parameters<typeof spec>): Manifest[] => echoObjects(cluster.lab, spec(...args));
 
 async function apply(...args: Parameters<typeof spec>): Promise<void> {
   await tracked.apply(objects(...args));
@@ -77,31 +64,9 @@ async function apply(...args: Parameters<typeof spec>): Promise<void> {
 }
 
 /** Opens a connection on every way in, from a pod, from outside and from the node itself, in both families. */
-async function connect(ways = everyWay(spec(["a"])), sources = ["b", "client", "node"]) {
-  const made = sources.flatMap((from) =>
-    ways.flatMap((to) =>
-      FAMILIES.map(async (family) => {
-        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
-        open.push(conversation);
-        return { name: `${family} ${from} → ${to.name}`, conversation };
-      }),
-    ),
-  );
-  return Promise.all(made);
-}
-
-/** The answer of each connection to a word: the word itself, an error's code, or "" for silence. */
-async function answers(
-  connections: Awaited<ReturnType<typeof connect>>,
-  word: string,
-  timeoutMs: number,
-): Promise<string[]> {
-  return Promise.all(
-    connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word, patience(timeoutMs))}`),
-  );
-}
-const all = (connections: Awaited<ReturnType<typeof connect>>, answer: string): string[] =>
-  connections.map(({ name }) => `${name}: ${answer}`);
+const connect = (ways = everyWay(spec(["a"])), sources = ["b", "client", "node"]) => converse(cluster, sources, ways);
+const hear = (connections: readonly NamedConversation[], word: string): Promise<string[]> =>
+  say(connections, word, patience(RESET_MS));
 
 describe.each(someOf(["Cluster", "Local"] as const, 2))("externalTrafficPolicy %s", (external) => {
   test.each<[string, ServiceSpec["endpoints"]]>([
@@ -110,9 +75,9 @@ describe.each(someOf(["Cluster", "Local"] as const, 2))("externalTrafficPolicy %
   ])("a client's next packet is answered with a reset when its endpoint was removed %s", async (_name, left) => {
     await apply(["a"], { external });
     const connections = await connect();
-    expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
+    expect(await hear(connections, "before")).toEqual(allAnswer(connections, "before"));
     await apply(left, { external });
-    expect(await answers(connections, "after", RESET_MS)).toEqual(all(connections, "ECONNRESET"));
+    expect(await hear(connections, "after")).toEqual(allAnswer(connections, "ECONNRESET"));
   });
 });
 
@@ -124,7 +89,7 @@ test.each<[string, EndpointSpec]>([
   await apply(["a"]);
   const connections = await connect(undefined, ["client"]);
   await apply([endpoint, "r1"]);
-  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+  expect(await hear(connections, "still")).toEqual(allAnswer(connections, "still"));
 });
 
 test("connections to remaining endpoints are not touched", async () => {
@@ -132,16 +97,16 @@ test("connections to remaining endpoints are not touched", async () => {
   const connections = await connect([clusterIP(spec(["b"]))], ["client", "node"]);
   await apply(["a", "b"]);
   await apply(["b"]);
-  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+  expect(await hear(connections, "still")).toEqual(allAnswer(connections, "still"));
 });
 
 test("a service that requests no resets keeps its connections to a deleted endpoint", async () => {
   await apply(["a"], { asks: false });
   const connections = await connect(undefined, ["client"]);
   await apply(["r1"], { asks: false });
-  expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+  expect(await hear(connections, "still")).toEqual(allAnswer(connections, "still"));
   await apply([], { asks: false });
-  expect(await answers(connections, "still there", RESET_MS)).toEqual(all(connections, "still there"));
+  expect(await hear(connections, "still there")).toEqual(allAnswer(connections, "still there"));
 });
 
 test("new connections are opened and refused as usual", async () => {
@@ -164,12 +129,12 @@ describe("with nf_conntrack_tcp_loose=0, which leaves the middle of a connection
   test("other connections continue, and the program says why there are no resets", async () => {
     await apply(["a"]);
     const connections = await connect([clusterIP(spec(["a"]))], ["client"]);
-    expect(await answers(connections, "before", RESET_MS)).toEqual(all(connections, "before"));
+    expect(await hear(connections, "before")).toEqual(allAnswer(connections, "before"));
     const daemon = cluster.start(["run", ...(await cluster.write(objects(["a"])))]);
     const said = await lineWith(daemon, "nf_conntrack_tcp_loose");
     expect(JSON.parse(said)).toMatchObject({ level: "warn", namespace: "default", service: "chat" });
     expect(said).toContain("sysctl -w net.netfilter.nf_conntrack_tcp_loose=1");
-    expect(await answers(connections, "still", RESET_MS)).toEqual(all(connections, "still"));
+    expect(await hear(connections, "still")).toEqual(allAnswer(connections, "still"));
     const ended = new Promise((resolve) => daemon.once("exit", resolve));
     daemon.kill("SIGTERM");
     expect(await ended).toBe(0);

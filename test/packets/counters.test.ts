@@ -1,8 +1,6 @@
 /** Connections per service, counted by the kernel, whatever happens to the tables meanwhile. */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -23,6 +21,7 @@ import {
 } from "./support/objects.ts";
 import { atLength } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
+import { end } from "./support/daemon.ts";
 
 const SERVICES = 50;
 const CONNECTIONS = atLength({ short: 2_000, usual: 10_000 });
@@ -64,14 +63,13 @@ beforeAll(async () => {
     { name: "b", on: "node" },
     { name: "r1", on: "remote" },
   ]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-counters-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   args = await cluster.write(objects(services));
   await start();
 });
 afterAll(async () => {
-  if (daemon.exitCode === null && daemon.signalCode === null) await end("SIGKILL");
-  await rm(directory, { recursive: true });
+  await end(daemon, "SIGKILL");
   await cluster.destroy();
 });
 
@@ -91,12 +89,6 @@ async function start(...more: readonly string[]): Promise<void> {
   log = "";
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await eventually(async () => expect((await cluster.command(["status", "--socket", socket])).code).toBe(0));
-}
-
-async function end(signal: NodeJS.Signals): Promise<void> {
-  const ended = once(daemon, "exit");
-  daemon.kill(signal);
-  await ended;
 }
 
 async function list(): Promise<readonly ServicePortStatus[]> {
@@ -151,7 +143,7 @@ test(`${CONNECTIONS} connections over ${SERVICES} services are counted, through 
   for (let round = 0; round < ROUNDS; round++) {
     await connect(round);
     if (round === 5) await stop();
-    if (round === 6) await Promise.all([end("SIGKILL"), connect(++round)]);
+    if (round === 6) await Promise.all([end(daemon, "SIGKILL"), connect(++round)]);
     if (round === 8) {
       await start();
       stop = scaling();
@@ -211,7 +203,7 @@ longTest(
   "--service-counters can be switched off and on, with one transaction each, and no connection fails",
   async () => {
     for (const what of ["off", "endpoint", "service"] as const) {
-      await end("SIGTERM");
+      await end(daemon, "SIGTERM");
       const during = connect(1);
       await start("--service-counters", what);
       expect(firstWrite("ip")).toMatchObject({ msg: "synced", transactions: 1 });

@@ -1,7 +1,5 @@
 /** `diagnose`: one archive with everything that a bug report needs, and no secrets. */
-import { once } from "node:events";
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
@@ -10,19 +8,17 @@ import { mustRun } from "../lab/namespace.ts";
 import { Api } from "./support/api.ts";
 import { Cluster } from "./support/cluster.ts";
 import { configuration, nodeObject, serviceCIDRObject, serviceObjects } from "./support/objects.ts";
+import { end } from "./support/daemon.ts";
 
 const SECRET = "open-sesame-4711";
 
 let cluster: Cluster;
 let directory: string;
 beforeAll(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-diagnose-"));
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
+  directory = await cluster.temporaryDirectory();
 });
-afterAll(async () => {
-  await cluster.destroy();
-  await rm(directory, { recursive: true });
-});
+afterAll(() => cluster.destroy());
 
 /** The archive's files, by name. */
 async function unpacked(archive: string): Promise<ReadonlyMap<string, string>> {
@@ -100,8 +96,7 @@ test("with a daemon in a cluster, the archive has everything except secrets", as
   };
   const services = ruleset.ours[0]?.sets.find(({ set }) => set === "services")?.elements ?? [];
   expect(services).toContainEqual(expect.stringMatching(/^10\.96\.1\.1 \. tcp \. 80 → [0-9a-f]+:1$/));
-  daemon.kill("SIGTERM");
-  await once(daemon, "exit");
+  await end(daemon);
 });
 
 test("without a daemon, the archive has the kernel's contents and the names of missing parts", async () => {

@@ -1,8 +1,5 @@
 /** `explain` also reports settings of this node beside the rules that decide about a packet. */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
@@ -11,6 +8,7 @@ import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { entryTo, GONE } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { end } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
@@ -22,7 +20,7 @@ let socket: string;
 let daemon: ChildProcess;
 beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-explain-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   const args = await cluster.write([web, empty].flatMap((service) => serviceObjects(cluster.lab, service)));
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
@@ -32,10 +30,8 @@ beforeAll(async () => {
   );
 });
 afterAll(async () => {
-  daemon.kill("SIGTERM");
-  await once(daemon, "exit");
+  await end(daemon);
   await cluster.destroy();
-  await rm(directory, { recursive: true });
 });
 
 interface Told {

@@ -14,16 +14,19 @@ import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { isAtLeast } from "../support/kernel-facts.ts";
 import { Cluster } from "./support/cluster.ts";
-import { Conversation, startEchoServer } from "./support/conversation.ts";
-import {
-  clusterIP,
-  type EndpointSpec,
-  type Manifest,
-  nodePort,
-  serviceObjects,
-  type ServiceSpec,
-} from "./support/objects.ts";
+import { clusterIP, type EndpointSpec, type Manifest, nodePort, type ServiceSpec } from "./support/objects.ts";
 import { Tracked } from "./support/tracked.ts";
+import {
+  ECHO_PORT,
+  type NamedConversation,
+  allAnswer,
+  closeConversations,
+  converse,
+  echoObjects,
+  openConversation,
+  say,
+  startEchoServers,
+} from "./support/echo.ts";
 
 /**
  * Checks in the tests' own network namespace and rolls back. Not called for kernels for which the program uses no
@@ -43,7 +46,6 @@ async function hasFlowtables(): Promise<boolean> {
 }
 const supported = await hasFlowtables();
 
-const ECHO_PORT = 9999;
 const OFFLOADED = 1 << 14;
 /** More packets than a connection needs before it is offloaded. */
 const WORDS = 12;
@@ -58,51 +60,22 @@ beforeAll(async () => {
     { name: "c", on: "node", link: "bridge" },
     { name: "r1", on: "remote" },
   ]);
-  for (const pod of ["a", "b", "c"]) {
-    const { namespace, address } = cluster.lab.pod(pod);
-    for (const family of FAMILIES) await startEchoServer(namespace, address[family], ECHO_PORT);
-  }
+  await startEchoServers(cluster, "a", "b", "c");
 });
 afterAll(() => cluster.destroy());
-const open: Conversation[] = [];
-afterEach(() => {
-  for (const conversation of open.splice(0)) conversation.close();
-});
+afterEach(closeConversations);
 
 function chat(endpoints: ServiceSpec["endpoints"], annotations: Readonly<Record<string, string>> = RESETS): Manifest[] {
   const spec: ServiceSpec = { name: "chat", n: 1, endpoints, protocols: ["tcp"], metadata: { annotations } };
-  return serviceObjects(cluster.lab, spec).map((object) =>
-    object["kind"] === "Service"
-      ? object
-      : { ...object, ports: (object["ports"] as Manifest[]).map((port) => ({ ...port, port: ECHO_PORT })) },
-  );
+  return echoObjects(cluster.lab, spec);
 }
 const WAYS = [clusterIP, nodePort].map((way) => way({ name: "chat", n: 1, endpoints: [] }));
 
-interface Named {
-  readonly name: string;
-  readonly conversation: Conversation;
-}
+const connect = (sources = ["client", "b"], ways = WAYS) => converse(cluster, sources, ways);
 
-async function connect(sources = ["client", "b"], ways = WAYS): Promise<readonly Named[]> {
-  const made = sources.flatMap((from) =>
-    ways.flatMap((to) =>
-      FAMILIES.map(async (family) => {
-        const conversation = await Conversation.open(cluster.source(from).namespace, to.address[family], to.port);
-        open.push(conversation);
-        return { name: `${family} ${from} → ${to.name}`, conversation };
-      }),
-    ),
-  );
-  return Promise.all(made);
-}
-const say = (connections: readonly Named[], word: string): Promise<string[]> =>
-  Promise.all(connections.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word)}`));
-const all = (connections: readonly Named[], answer: string): string[] =>
-  connections.map(({ name }) => `${name}: ${answer}`);
-
-async function talk(connections: readonly Named[]): Promise<void> {
-  for (let i = 0; i < WORDS; i++) expect(await say(connections, `word ${i}`)).toEqual(all(connections, `word ${i}`));
+async function talk(connections: readonly NamedConversation[]): Promise<void> {
+  for (let i = 0; i < WORDS; i++)
+    expect(await say(connections, `word ${i}`)).toEqual(allAnswer(connections, `word ${i}`));
 }
 
 const table = async (): Promise<string> =>
@@ -144,7 +117,7 @@ where(`with a flowtable${because}`, () => {
   };
   const entries = async () => (await tracked.entries()).filter(({ original }) => original.protocol === 6);
   const offloaded = async () => (await entries()).filter(({ status }) => (status & OFFLOADED) !== 0);
-  const connectOffloaded = async (...args: Parameters<typeof connect>): Promise<readonly Named[]> => {
+  const connectOffloaded = async (...args: Parameters<typeof connect>): Promise<readonly NamedConversation[]> => {
     const connections = await connect(...args);
     await talk(connections);
     expect(await offloaded()).toHaveLength(connections.length);
@@ -166,7 +139,7 @@ where(`with a flowtable${because}`, () => {
     await apply([pod]);
     const connections = await connectOffloaded();
     const word = randomBytes(128 << 10).toString("hex");
-    expect(await say(connections, word)).toEqual(all(connections, word));
+    expect(await say(connections, word)).toEqual(allAnswer(connections, word));
     const found = await entries();
     expect(found).toHaveLength(connections.length);
     for (const { counters } of found) {
@@ -181,8 +154,7 @@ where(`with a flowtable${because}`, () => {
     await first.conversation.say("hello");
     expect(await entries()).not.toEqual([]);
     expect(await offloaded()).toEqual([]);
-    const direct = await Conversation.open(cluster.lab.client, cluster.lab.pod("a").address.ip, ECHO_PORT);
-    open.push(direct);
+    const direct = await openConversation(cluster.lab.client, cluster.lab.pod("a").address.ip, ECHO_PORT);
     await talk([{ name: "direct", conversation: direct }]);
     await cluster.node.ip(["link set pod1 name other1"]);
     try {
@@ -200,7 +172,7 @@ where(`with a flowtable${because}`, () => {
       const connections = await connectOffloaded();
       await apply(left);
       expect(await offloaded()).toEqual([]);
-      expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+      expect(await say(connections, "after")).toEqual(allAnswer(connections, "ECONNRESET"));
     }
   });
 
@@ -208,9 +180,9 @@ where(`with a flowtable${because}`, () => {
     await apply(["a"], {});
     const connections = await connectOffloaded();
     await apply(["r1"], {});
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
     await apply([], {});
-    expect(await say(connections, "still there")).toEqual(all(connections, "still there"));
+    expect(await say(connections, "still there")).toEqual(allAnswer(connections, "still there"));
     expect(await offloaded()).toHaveLength(connections.length);
   });
 
@@ -221,9 +193,9 @@ where(`with a flowtable${because}`, () => {
     await apply(["a"], annotations);
     const connections = await connectOffloaded();
     await apply([terminating, "r1"], annotations);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
     await eventually(async () => expect(await entries()).toEqual([]));
-    expect(await say(connections, "after")).toEqual(all(connections, "ECONNRESET"));
+    expect(await say(connections, "after")).toEqual(allAnswer(connections, "ECONNRESET"));
   });
 
   test("offloaded connections count for a service's limit until they are closed", async () => {
@@ -231,17 +203,14 @@ where(`with a flowtable${because}`, () => {
     const [vip] = WAYS;
     for (const family of FAMILIES) {
       const { namespace } = cluster.source("client");
-      const first = await Conversation.open(namespace, vip.address[family], vip.port);
-      open.push(first);
+      const connectOne = () => openConversation(namespace, vip.address[family], vip.port);
+      const first = await connectOne();
       await talk([{ name: family, conversation: first }]);
-      const again = async (): Promise<void> => {
-        open.push(await Conversation.open(namespace, vip.address[family], vip.port));
-      };
-      await expect(again()).rejects.toThrow("ECONNREFUSED");
+      await expect(connectOne()).rejects.toThrow("ECONNREFUSED");
       first.close();
-      await eventually(again);
-      await expect(again()).rejects.toThrow("ECONNREFUSED");
-      open.pop()?.close();
+      const second = await eventually(connectOne);
+      await expect(connectOne()).rejects.toThrow("ECONNREFUSED");
+      second.close();
     }
   });
 
@@ -261,7 +230,7 @@ where(`with a flowtable${because}`, () => {
     await cluster.node.ip(["link delete podrenamed"]);
     await eventually(() => expect(flowtable.devices).not.toContain("podrenamed"));
     expect(await table()).not.toMatch(/podnew|podlast|podrenamed/);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
     // The program may have logged a rejected link that disappeared while being added.
     lines.splice(0);
   });
@@ -292,7 +261,7 @@ where(`with a flowtable${because}`, () => {
     await apply(["a"]);
     const connections = await connectOffloaded(["client"]);
     await cluster.node.mustRun(["nft", "delete", "table", FLOWTABLE_REF.family, FLOWTABLE_REF.table]);
-    expect(await say(connections, "still")).toEqual(all(connections, "still"));
+    expect(await say(connections, "still")).toEqual(allAnswer(connections, "still"));
     await eventually(async () => expect(await table()).toContain("pod2"));
     await talk(connections);
     expect(await offloaded()).toHaveLength(connections.length);

@@ -1,8 +1,6 @@
 /** Text from objects never reaches a terminal unescaped: no escape sequence, no forged line, no reordered text. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts";
@@ -12,6 +10,7 @@ import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, type Manifest, serviceObject, serviceObjects, sliceObject } from "./support/objects.ts";
+import { end } from "./support/daemon.ts";
 
 /** CSI and OSC in both forms, a bell, line breaks, bidirectional controls, DEL. */
 const HOSTILE = "x\u001b[31m\u009b2J\u001b]0;t\u0007\u009d\r\nFORGED line\u0085\u2028\u202e\u2066\u061c\u007fy";
@@ -39,7 +38,7 @@ let log = "";
 
 beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-hostile-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   const pod = { pod: "a", named: HOSTILE.replace("\n", ""), zone: HOSTILE };
   const annotations = {
@@ -72,9 +71,7 @@ beforeAll(async () => {
   await table.close();
 });
 afterAll(async () => {
-  daemon.kill("SIGTERM");
-  await once(daemon, "exit");
-  await rm(directory, { recursive: true });
+  await end(daemon);
   await cluster.destroy();
 });
 

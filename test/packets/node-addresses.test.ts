@@ -13,8 +13,9 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { checkRow, type Expected } from "./support/rows.ts";
+import { checkRow, type Expected, untilRow } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
+import { end, logOf } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const SERVED: Expected = { pods: ["a"], masq: true };
@@ -30,9 +31,7 @@ beforeAll(async () => {
   cluster = await Cluster.create();
   cluster.addNodeAddress(LATE);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 interface Daemon {
   readonly process: ChildProcess;
@@ -43,15 +42,7 @@ async function start(settings: Manifest, node = nodeObject()): Promise<Daemon> {
   const objects = [node, serviceCIDRObject(), ...serviceObjects(cluster.lab, web)];
   const args = await cluster.write(objects, configuration(settings), true);
   const process = cluster.start(["run", ...args]);
-  let log = "";
-  process.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  return { process, log: () => log };
-}
-
-async function end({ process }: Daemon): Promise<void> {
-  const ended = new Promise((resolve) => process.once("exit", resolve));
-  process.kill("SIGTERM");
-  await ended;
+  return { process, log: logOf(process) };
 }
 
 async function change(action: "add" | "delete", pair: AddressPair, device: string): Promise<void> {
@@ -63,14 +54,9 @@ async function change(action: "add" | "delete", pair: AddressPair, device: strin
 }
 
 /** Waits until a node port at this address is `expected`, in both families and for all protocols. */
-async function becomes(address: AddressPair, expected: Expected, log: () => string): Promise<void> {
+function becomes(address: AddressPair, expected: Expected, log: () => string): Promise<void> {
   const row = { rule: "", from: "client", to: nodePort(web, address), expect: expected };
-  const begin = performance.now();
-  for (let answerMs = 200; ; answerMs = Math.min(2 * answerMs, 5000)) {
-    const wrong = await checkRow(cluster, row, { answerMs });
-    if (wrong.length === 0) return;
-    if (performance.now() - begin > LIMIT_MS) throw new Error(`not in time:\n${wrong.join("\n")}\n${log()}`);
-  }
+  return untilRow(cluster, row, log, LIMIT_MS);
 }
 
 describe("nodePortAddresses: CIDRs", () => {
@@ -81,7 +67,7 @@ describe("nodePortAddresses: CIDRs", () => {
     });
     await becomes(PLAN.node, SERVED, daemon.log);
   });
-  afterAll(() => end(daemon));
+  afterAll(() => end(daemon.process));
 
   test("an address added to an interface is served until it is removed", async () => {
     await becomes(LATE, "untouched", daemon.log);
@@ -126,7 +112,7 @@ describe("nodePortAddresses: primary", () => {
       expect(await checkRow(cluster, row)).toEqual([]);
     } finally {
       await change("delete", LATE, "eth0");
-      await end(daemon);
+      await end(daemon.process);
     }
   });
 });

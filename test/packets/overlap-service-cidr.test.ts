@@ -1,8 +1,6 @@
 /** A ServiceCIDR that overlaps pods, addresses or routes: packets there are dropped, and every tool reports it. */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -13,6 +11,7 @@ import type { Finished } from "../lab/namespace.ts";
 import { Cluster } from "./support/cluster.ts";
 import { configuration, type Manifest, serviceObjects, type ServiceSpec, target } from "./support/objects.ts";
 import { checkRow } from "./support/rows.ts";
+import { end } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 /** Like a node-local DNS cache: the ClusterIP of a service is on an interface. */
@@ -31,7 +30,7 @@ let daemon: ChildProcess;
 let log = "";
 beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-overlap-"));
+  directory = await cluster.temporaryDirectory();
   await cluster.node.ip([
     `route add ${ROUTE} dev out0`,
     "address add 10.96.88.1/32 dev lo",
@@ -45,11 +44,7 @@ beforeAll(async () => {
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
 });
 afterAll(async () => {
-  if (daemon.exitCode === null) {
-    daemon.kill("SIGTERM");
-    await once(daemon, "exit");
-  }
-  await rm(directory, { recursive: true });
+  await end(daemon);
   await cluster.destroy();
 });
 

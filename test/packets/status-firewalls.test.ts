@@ -3,9 +3,6 @@
  * If they let it pass, or if nobody can know, there is no problem.
  */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
@@ -15,6 +12,7 @@ import type { LegacyRule } from "../lab/legacy-table.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterAddress, SERVICE_PORT, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { end } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const far: ServiceSpec = { name: "far", n: 2, endpoints: ["r1"] };
@@ -29,7 +27,7 @@ beforeAll(async () => {
     { name: "a", on: "node" },
     { name: "r1", on: "remote" },
   ]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-firewalls-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   const args = await cluster.write([web, far, both].flatMap((service) => serviceObjects(cluster.lab, service)));
   daemon = cluster.start(["run", ...args, "--control-socket", socket]);
@@ -37,10 +35,8 @@ beforeAll(async () => {
   await eventually(async () => expect((await status()).code).toBe(0));
 });
 afterAll(async () => {
-  daemon.kill("SIGTERM");
-  await once(daemon, "exit");
+  await end(daemon);
   await cluster.destroy();
-  await rm(directory, { recursive: true });
 });
 
 interface Told {

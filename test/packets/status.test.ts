@@ -1,8 +1,7 @@
 /** `status` and `services`, answered by a daemon that serves this node. */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { eventually } from "../lab/eventually.ts";
@@ -15,6 +14,7 @@ import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { longTest } from "../support/long.ts";
+import { end, logOf } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
 /** A pod that has completed, and its replacement. */
@@ -57,7 +57,7 @@ beforeAll(async () => {
     { name: "a", on: "node" },
     { name: "b", on: "node" },
   ]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-status-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   const args = await cluster.write(
     [web, empty, shop, alike, annotated].flatMap((service) => serviceObjects(cluster.lab, service)),
@@ -67,11 +67,7 @@ beforeAll(async () => {
   await eventually(async () => expect((await ask("status")).code).toBe(0));
 });
 afterAll(async () => {
-  if (daemon.exitCode === null) {
-    daemon.kill("SIGTERM");
-    await once(daemon, "exit");
-  }
-  await rm(directory, { recursive: true });
+  await end(daemon);
   await cluster.destroy();
 });
 
@@ -90,11 +86,9 @@ test("a file at --control-socket stays, and the log says what to do", async () =
   const command = [process.execPath, cluster.main, "run", "--manifests", manifests, "--control-socket", file];
   // In another namespace: two daemons of one namespace would contend for the tables.
   const other = cluster.lab.client.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
-  let log = "";
-  other.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  await eventually(() => expect(log).toContain("the path has a file that is not a socket"));
-  other.kill("SIGTERM");
-  await once(other, "exit");
+  const log = logOf(other);
+  await eventually(() => expect(log()).toContain("the path has a file that is not a socket"));
+  await end(other);
   expect(await readFile(file, "utf8")).toBe("precious");
 });
 
@@ -242,8 +236,7 @@ test("another user is refused", async () => {
 });
 
 test("without a daemon only the kernel is asked, and the output says what is unknown", async () => {
-  daemon.kill("SIGTERM");
-  await once(daemon, "exit");
+  await end(daemon);
   const services = await ask("services");
   expect(services.code).toBe(0);
   expect(services.stderr).toMatch(/no daemon answers at .* The kernel alone does not show names, /);

@@ -4,8 +4,7 @@
  */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { release, tmpdir } from "node:os";
+import { release } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseAddress } from "../../src/base/ip.ts";
@@ -30,6 +29,7 @@ import {
   TRANSPORTS,
 } from "./support/objects.ts";
 import { someOf } from "../lab/length.ts";
+import { end } from "./support/daemon.ts";
 
 const plain: ServiceSpec = { name: "plain", n: 1, endpoints: ["a", "r1"] };
 const empty: ServiceSpec = { name: "empty", n: 2, endpoints: [] };
@@ -60,7 +60,7 @@ let socket: string;
 let daemon: ChildProcess;
 beforeAll(async () => {
   cluster = await Cluster.create();
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-trace-"));
+  directory = await cluster.temporaryDirectory();
   socket = join(directory, "daemon.sock");
   const { name, endpoints } = closed;
   const toClosed = FAMILIES.map((family) =>
@@ -83,11 +83,7 @@ beforeAll(async () => {
   );
 });
 afterAll(async () => {
-  if (daemon.exitCode === null) {
-    daemon.kill("SIGTERM");
-    await once(daemon, "exit");
-  }
-  await rm(directory, { recursive: true });
+  await end(daemon);
   await cluster.destroy();
 });
 

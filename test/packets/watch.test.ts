@@ -15,8 +15,7 @@ import {
   type ServiceSpec,
 } from "./support/objects.ts";
 import { underLoad } from "./support/load.ts";
-import { checkRow, type Row } from "./support/rows.ts";
-import { EVENTUALLY_MS } from "../lab/eventually.ts";
+import { checkRow, type Row, untilRow } from "./support/rows.ts";
 
 interface LogLine {
   readonly msg: string;
@@ -42,9 +41,7 @@ beforeAll(async () => {
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 function objects(...services: readonly ServiceSpec[]): Manifest[] {
   return services.flatMap((service) => serviceObjects(cluster.lab, service));
@@ -58,15 +55,7 @@ async function edit(file: string, content: readonly Manifest[] | string): Promis
   await rename(written, join(manifests, file));
 }
 
-/** Waits until the row holds, at most `limitMs`. */
-async function becomes(row: Row, limitMs = EVENTUALLY_MS): Promise<void> {
-  const start = performance.now();
-  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
-    const wrong = await checkRow(cluster, row, { answerMs });
-    if (wrong.length === 0) return;
-    if (performance.now() - start > limitMs) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log}`);
-  }
-}
+const becomes = (row: Row): Promise<void> => untilRow(cluster, row, () => log);
 
 test("a new file is served", async () => {
   await edit("late.yaml", objects(late));

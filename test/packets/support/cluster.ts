@@ -64,7 +64,8 @@ export class Cluster {
   );
   readonly #catching = new Map<number, Promise<void>>();
   readonly #sources: Map<string, Source>;
-  #directory: string | undefined;
+  readonly #directories: string[] = [];
+  #written: string | undefined;
 
   private constructor(lab: Lab) {
     this.lab = lab;
@@ -158,15 +159,22 @@ export class Cluster {
     return this.lab.node.spawn(programWords(args, main), { stdio: ["ignore", stdout, "pipe"] });
   }
 
+  /** Creates a directory that is removed with the cluster. */
+  async temporaryDirectory(): Promise<string> {
+    const directory = await mkdtemp(join(tmpdir(), "nft-proxier-packets-"));
+    this.#directories.push(directory);
+    return directory;
+  }
+
   /** Writes manifests and configuration, and adds the Node and ServiceCIDR objects unless `bare`. */
   async write(objects: readonly Manifest[], config = configuration(), bare = false): Promise<readonly string[]> {
-    this.#directory ??= await mkdtemp(join(tmpdir(), "nft-proxier-packets-"));
-    const manifests = join(this.#directory, "manifests");
+    this.#written ??= await this.temporaryDirectory();
+    const manifests = join(this.#written, "manifests");
     await rm(manifests, { recursive: true, force: true });
     await mkdir(manifests);
     const items = bare ? objects : [nodeObject(), serviceCIDRObject(), ...objects];
     await writeFile(join(manifests, "objects.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
-    const file = join(this.#directory, "config.json");
+    const file = join(this.#written, "config.json");
     await writeFile(file, JSON.stringify(config));
     return ["--manifests", manifests, "--config", file];
   }
@@ -185,7 +193,7 @@ export class Cluster {
   }
 
   async destroy(): Promise<void> {
-    if (this.#directory) await rm(this.#directory, { recursive: true, force: true });
+    for (const directory of this.#directories) await rm(directory, { recursive: true, force: true });
     await this.lab.destroy();
   }
 }

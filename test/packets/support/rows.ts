@@ -8,6 +8,7 @@ import type { Agent, Outcome, Probe, Transport } from "../../lab/agent.ts";
 import { FAMILIES, type Family } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
 import { type Target, TRANSPORTS } from "./objects.ts";
+import { EVENTUALLY_MS } from "../../lab/eventually.ts";
 
 export type Expected =
   | {
@@ -67,6 +68,18 @@ function describeExpected(expected: Expected): string {
   const names = pods.join("|");
   if (typeof masq === "boolean") return masq ? `${names}, masqueraded` : names;
   return `${names}, ${masq.join("|")} masqueraded`;
+}
+
+/** Waits until the row holds, at most `limitMs`. The failure includes `log`. */
+export async function untilRow(cluster: Cluster, row: Row, log: () => string, limitMs = EVENTUALLY_MS): Promise<void> {
+  const start = performance.now();
+  // A busy machine answers late.
+  for (let answerMs = 300; ; answerMs = Math.min(2 * answerMs, 5000)) {
+    const wrong = await checkRow(cluster, row, { answerMs });
+    if (wrong.length === 0) return;
+    const tooLate = performance.now() - start > limitMs;
+    if (tooLate) throw new Error(`not within ${limitMs} ms:\n${wrong.join("\n")}\n${log()}`);
+  }
 }
 
 /** Describes differences from the row; empty if there are none. */

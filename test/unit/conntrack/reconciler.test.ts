@@ -77,6 +77,15 @@ function put({ model }: World, n: number, endpoint = `10.1.0.${n}`): void {
   model.upsertSlice(slice(`s${n}-1`, `s${n}`, [endpoint], { ports: [{ port: 53, protocol: "UDP" }] }));
 }
 
+/** Service 1 is written, and all entries are reconciled. */
+async function settledWorld(): Promise<World> {
+  const world = setUp();
+  put(world, 1);
+  world.sync();
+  await world.settled();
+  return world;
+}
+
 let nextPort = 10_000;
 function udp(to: string, from: string): NewConntrackEntry {
   const client = { source: "198.51.100.1", sourcePort: nextPort++ };
@@ -240,10 +249,7 @@ describe("after a write", () => {
   });
 
   test("a family whose write failed waits for a successful one", async () => {
-    const world = setUp();
-    put(world, 1);
-    world.sync();
-    await world.settled();
+    const world = await settledWorld();
     world.table.add(udp("10.0.0.1", "10.1.0.1"));
     put(world, 1, "10.1.1.1");
     world.sync("ip6");
@@ -257,10 +263,7 @@ describe("after a write", () => {
 
 describe("removed addresses", () => {
   test("a deleted service's flows are deleted, except those that another process translates since, and the service is forgotten", async () => {
-    const world = setUp();
-    put(world, 1);
-    world.sync();
-    await world.settled();
+    const world = await settledWorld();
     world.table.add(udp("10.0.0.1", "10.1.0.1"));
     world.table.add(udp("10.0.0.1", "172.20.0.1"));
     world.model.removeService("default/s1");
@@ -290,10 +293,7 @@ describe("removed addresses", () => {
 });
 
 test("an entry that a packet in flight creates after the pass is found by the next pass", async () => {
-  const world = setUp();
-  put(world, 1);
-  world.sync();
-  await world.settled();
+  const world = await settledWorld();
   put(world, 1, "10.1.1.1");
   world.sync();
   await world.conntrack.idle();
@@ -340,10 +340,7 @@ test("one changed service does not wait for a full pass", async () => {
 
 describe("failures", () => {
   test("are logged and retried, and never reach the caller", async () => {
-    const world = setUp();
-    put(world, 1);
-    world.sync();
-    await world.settled();
+    const world = await settledWorld();
     world.table.add(udp("10.0.0.1", "10.1.0.1"));
     for (let i = 0; i < 3; i++) world.table.failNext({ action: "dump", errno: "ENOBUFS" });
     put(world, 1, "10.1.1.1");

@@ -74,12 +74,18 @@ async function opened(port: number, host?: string): Promise<void> {
   await expect.poll(() => status(port, host), PATIENT).toSatisfy((found) => typeof found === "number");
 }
 
+/** Opens the health checks of default/web. Returns their port. */
+async function servedWeb(localEndpoints?: number): Promise<number> {
+  const port = await freePort();
+  update("ip", "default/web", wanted(port, localEndpoints));
+  written();
+  await opened(port);
+  return port;
+}
+
 describe("answers", () => {
   test("are byte for byte kube-proxy's, whatever the path", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port, 2));
-    written();
-    await opened(port);
+    const port = await servedWeb(2);
     const { status, headers, body } = await ask(port, "/any/path?x");
     expect(status).toBe(200);
     expect(headers).toMatchObject({
@@ -94,10 +100,7 @@ describe("answers", () => {
   });
 
   test.each(["HEAD", "OPTIONS", "POST", "PUT"])("%s is like GET", async (method) => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port, 0));
-    written();
-    await opened(port);
+    const port = await servedWeb(0);
     const { status, headers, body } = await ask(port, "/", { method });
     expect({ status, weight: headers["x-load-balancing-endpoint-weight"] }).toEqual({ status: 503, weight: "0" });
     expect(body === "").toBe(method === "HEAD");
@@ -123,20 +126,14 @@ describe("answers", () => {
   });
 
   test("are 503 without an endpoint on this node", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port, 0));
-    written();
-    await opened(port);
+    const port = await servedWeb(0);
     const { status, headers, body } = await ask(port, "/");
     expect({ status, weight: headers["x-load-balancing-endpoint-weight"] }).toEqual({ status: 503, weight: "0" });
     expect(JSON.parse(body)).toMatchObject({ localEndpoints: 0, serviceProxyHealthy: true });
   });
 
   test("are 503 while the proxier is unhealthy", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port));
-    written();
-    await opened(port);
+    const port = await servedWeb();
     wellness = false;
     const { status, body } = await ask(port, "/");
     expect(status).toBe(503);
@@ -146,10 +143,7 @@ describe("answers", () => {
   });
 
   test("follow endpoints on an open port, once their rules are active", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port, 1));
-    written();
-    await opened(port);
+    const port = await servedWeb(1);
     update("ip", "default/web", wanted(port, 0));
     written("ip", false);
     written("ip6");
@@ -217,10 +211,7 @@ describe("ports", () => {
   });
 
   test("are all closed by close, and free at once", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port));
-    written();
-    await opened(port);
+    const port = await servedWeb();
     await checks.close();
     const again = await occupy("127.0.0.1", port);
     await again.free();
@@ -250,10 +241,7 @@ describe("addresses", () => {
   });
 
   test("changed addresses move the servers", async () => {
-    const port = await freePort();
-    update("ip", "default/web", wanted(port));
-    written();
-    await opened(port);
+    const port = await servedWeb();
     checks.nodePortAddresses("ip", ["127.0.0.2"]);
     await opened(port, "127.0.0.2");
     expect(await status(port)).toBe("ECONNREFUSED");

@@ -10,12 +10,18 @@ import { endpoint, indexed, operations, OWN, serviceTable, vip } from "../../con
 
 const elementAdds = (op: Op): boolean => op.kind === "elements" && op.op === "add";
 
+/** A table with a service of `count` endpoints, in the kernel. */
+async function written(count = 1) {
+  const kernel = new FakeKernel();
+  const own = serviceTable(kernel);
+  own.service(1, count);
+  await own.table.apply();
+  return { kernel, ...own };
+}
+
 describe("a refused transaction", () => {
   it("leaves everything pending and names the object", async () => {
-    const kernel = new FakeKernel();
-    const { table, service, endpoints } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel, table, service, endpoints } = await written();
     service(2, 2);
     kernel.failNext({
       when: (op) => elementAdds(op) && op.kind === "elements" && op.set === "vips",
@@ -35,10 +41,7 @@ describe("a refused transaction", () => {
   });
 
   it("is tried once more after another read if an object was unexpectedly missing or present", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel, table, service } = await written();
     service(1, 1, 9);
     kernel.failNext({ when: elementAdds, errno: "EEXIST" });
     const result = await table.apply();
@@ -61,10 +64,7 @@ describe("a refused transaction", () => {
   });
 
   it("still reports with the next transaction the other process's change that a read had found", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel, table, service } = await written();
     await kernel.asOther().commit([{ op: "add", kind: "chain", ...OWN, chain: "theirs" }]);
     table.invalidate("test");
     service(2, 1);
@@ -75,10 +75,7 @@ describe("a refused transaction", () => {
   });
 
   it("is retried a limited number of times", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel, table, service } = await written();
     service(1, 1, 9);
     for (let i = 0; i < 2; i++) kernel.failNext({ when: elementAdds, errno: "EEXIST" });
     await expect(table.apply()).rejects.toMatchObject({
@@ -111,10 +108,7 @@ describe("a refused transaction", () => {
 
 describe("an unknown outcome", () => {
   it("is resolved by a read", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel, table, service } = await written();
     service(1, 1, 7);
     kernel.loseReply();
     const result = await table.apply();
@@ -179,11 +173,8 @@ describe("a ruleset that changes between the read and the transaction", () => {
 
 describe("a table that changes while it is read", () => {
   it("is read again: a mixture of two states is never used", async () => {
-    const kernel = new FakeKernel();
+    const { kernel, table } = await written(2);
     const other = kernel.asOther();
-    const { table, service } = serviceTable(kernel);
-    service(1, 2);
-    await table.apply();
     const wanted = await snapshot(kernel);
     const elements = kernel.elements.bind(kernel);
     const read: string[] = [];
@@ -200,10 +191,7 @@ describe("a table that changes while it is read", () => {
   });
 
   it("may disappear halfway", async () => {
-    const kernel = new FakeKernel();
-    const { table, service } = serviceTable(kernel);
-    service(1, 1);
-    await table.apply();
+    const { kernel } = await written();
     const again = serviceTable(kernel);
     let once = true;
     kernel.setLatency(async (action) => {
