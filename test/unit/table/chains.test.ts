@@ -1,9 +1,12 @@
 /** Objects that are written before verdicts that refer to them, and objects that outlive those verdicts for a while. */
-import { describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 
 import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Table } from "../../../src/table/table-exports.js";
 import { drop, ENDPOINTS, indexed, operations, OWN, rule, serviceTable, VIPS } from "../../conformance/table/build.js";
+
+let kernel: FakeKernel;
+beforeEach(() => (kernel = new FakeKernel()));
 
 describe("chains of an earlier run", () => {
   /** A service with two endpoints in the earlier run, and one in this one. */
@@ -22,7 +25,6 @@ describe("chains of an earlier run", () => {
     (await kernel.chains(OWN)).map(({ chain }) => chain).filter((chain) => chain.startsWith("draw"));
 
   it("stay with their rules while elements in their grace period refer to them", async () => {
-    const kernel = new FakeKernel();
     let now = 0;
     const table = await restarted(kernel, { now: () => now });
     expect((await table.apply()).applyAgainMs).toBe(500);
@@ -39,7 +41,6 @@ describe("chains of an earlier run", () => {
   });
 
   it("are removed at once with the elements if their rules need removed objects", async () => {
-    const kernel = new FakeKernel();
     const table = await restarted(kernel, { now: () => 0 });
     table.set({ ...ENDPOINTS, comment: "another" });
     await table.apply();
@@ -47,7 +48,6 @@ describe("chains of an earlier run", () => {
   });
 
   it.each(["ENOMEM", "EBUSY"])("do not wait again if their removal is refused (%s)", async (errno) => {
-    const kernel = new FakeKernel();
     let now = 0;
     const table = await restarted(kernel, { now: () => now });
     await table.apply();
@@ -64,7 +64,6 @@ describe("chains of an earlier run", () => {
 
 describe("chains that are written before the verdicts that refer to them", () => {
   it("do not make a read outdated", async () => {
-    const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
@@ -80,7 +79,6 @@ describe("chains that are written before the verdicts that refer to them", () =>
   });
 
   it("are written early only if packets may use them", async () => {
-    const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     expect(await table.apply()).toMatchObject({ transactions: 1 });
@@ -89,7 +87,6 @@ describe("chains that are written before the verdicts that refer to them", () =>
   });
 
   it("stay in the main transaction if they need recreated objects", async () => {
-    const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     table.set({ set: "clients", key: ["ipv4_addr"] });
@@ -106,7 +103,6 @@ describe("chains that are written before the verdicts that refer to them", () =>
   });
 
   it("are optional: objects refused in the early transaction are left to the one that contains everything", async () => {
-    const kernel = new FakeKernel();
     const { table, service } = serviceTable(kernel);
     service(1, 1);
     await table.apply();
@@ -123,7 +119,6 @@ describe("elements of an earlier run", () => {
     ["wait for removal if packets may still look them up", true],
     ["are removed at once elsewhere", false],
   ])("%s", async (_what, deferUndesired) => {
-    const kernel = new FakeKernel();
     const earlier = serviceTable(kernel);
     earlier.service(1, 3);
     await earlier.table.apply();

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { Hook, Priority } from "../../../../src/netlink/constants.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../../src/netlink/kernel.js";
@@ -87,6 +87,9 @@ const OTHERS_NAT = {
   "CNI-HOSTPORT-MASQ": ["no verdict"],
 };
 
+let kernel: FakeKernel;
+beforeEach(() => (kernel = new FakeKernel()));
+
 describe("kube-proxy's objects", () => {
   it.each([
     ["nat", "KUBE-SERVICES", true],
@@ -129,7 +132,6 @@ describe("kube-proxy's objects", () => {
 
 describe("cleaning iptables-nft's tables", () => {
   it("removes kube-proxy's chains and the jumps to them, and nothing else, in one transaction", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const before = kernel.commits.length;
     const [cleanup, ...more] = await removeIptablesChains(kernel, ["ip", "ip6"]);
@@ -140,7 +142,6 @@ describe("cleaning iptables-nft's tables", () => {
   });
 
   it("finds nothing the second time, and writes nothing", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     await removeIptablesChains(kernel, ["ip"]);
     const before = kernel.commits.length;
@@ -149,7 +150,6 @@ describe("cleaning iptables-nft's tables", () => {
   });
 
   it("filter and mangle are cleaned as well, and only the given families", async () => {
-    const kernel = new FakeKernel();
     const filter: Chains = {
       INPUT: [[match, jump("KUBE-EXTERNAL-SERVICES")], [jump("KUBE-NODEPORTS")], [jump("KUBE-FIREWALL")]],
       FORWARD: [[jump("KUBE-PROXY-FIREWALL")], [jump("KUBE-FORWARD")], [jump("KUBE-SERVICES")], [accept]],
@@ -183,7 +183,6 @@ describe("cleaning iptables-nft's tables", () => {
   });
 
   it("removes chains of releases before 1.24, which a KUBE-XLB- chain refers to", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, {
       PREROUTING: [[match, jump("KUBE-SERVICES")]],
       "KUBE-SERVICES": [
@@ -202,7 +201,6 @@ describe("cleaning iptables-nft's tables", () => {
   });
 
   it("removes chains of the IPVS mode, but not the kubelet's of the same name in filter", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, {
       PREROUTING: [[match, jump("KUBE-SERVICES")]],
       POSTROUTING: [[match, jump("KUBE-POSTROUTING")]],
@@ -245,7 +243,6 @@ describe("cleaning iptables-nft's tables", () => {
   });
 
   it("leaves tables of these names without kube-proxy's chains alone", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, { PREROUTING: [[accept]], "KUBE-ROUTER-SERVICES": [[jump("MINE")]], MINE: [] });
     const before = kernel.commits.length;
     expect(await removeIptablesChains(kernel, ["ip"])).toEqual([]);
@@ -255,7 +252,6 @@ describe("cleaning iptables-nft's tables", () => {
 
 describe("a chain that another process uses", () => {
   it("stays with all chains that it refers to, and is named", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, {
       ...NODE_NAT,
       "CNI-HOSTPORT-SETMARK": [[match, jump("KUBE-MARK-MASQ")]],
@@ -280,7 +276,6 @@ describe("a chain that another process uses", () => {
   });
 
   it("stays if a rule in a base chain that is not one of kube-proxy's jumps uses it", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, { ...NODE_NAT, OUTPUT: [[match, jump("KUBE-MARK-MASQ")], [jump("KUBE-SERVICES")]] });
     const [cleanup] = await removeIptablesChains(kernel, ["ip"]);
     expect(cleanup.kept).toEqual([{ chain: "KUBE-MARK-MASQ", user: "a rule of chain OUTPUT" }]);
@@ -288,7 +283,6 @@ describe("a chain that another process uses", () => {
   });
 
   it("stays if a verdict map uses it, and the rest is removed", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const set = { set: "mine", flags: 8, keyType: 7, keyLen: 4, dataType: 0xffffff00 };
     await kernel.commit([
@@ -310,7 +304,6 @@ describe("a chain that another process uses", () => {
 
 describe("concurrent changes of the table", () => {
   it("a rule that was to be deleted is gone: the table is read again", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
     let once = true;
@@ -325,7 +318,6 @@ describe("concurrent changes of the table", () => {
   });
 
   it("a new rule uses a chain: the chain stays", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
     let once = true;
@@ -340,7 +332,6 @@ describe("concurrent changes of the table", () => {
   });
 
   it("the reply is lost: deleted chains stay deleted", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     kernel.loseReply();
     expect(await removeIptablesChains(kernel, ["ip"])).toEqual([]);
@@ -348,7 +339,6 @@ describe("concurrent changes of the table", () => {
   });
 
   it("dumps are interrupted: they are repeated", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     await kernel.tables();
     kernel.setLatency((action) => {
@@ -361,7 +351,6 @@ describe("concurrent changes of the table", () => {
   });
 
   it("dumps are always interrupted: it fails with the kernel's error, and the table is unchanged", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     const jumps = (op: Op): boolean => op.kind === "rule" && op.op === "delete";
     for (let i = 0; i < 100; i++) kernel.failNext({ when: jumps, errno: "ENOENT" });
@@ -370,7 +359,6 @@ describe("concurrent changes of the table", () => {
   });
 
   it("an error that another read cannot solve is not retried", async () => {
-    const kernel = new FakeKernel();
     await load(kernel, NAT, NODE_NAT);
     kernel.failNext({ when: (op) => op.kind === "rule", errno: "EPERM" });
     await expect(removeIptablesChains(kernel, ["ip"])).rejects.toMatchObject({ code: "refused", errno: "EPERM" });
