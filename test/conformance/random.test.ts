@@ -28,29 +28,13 @@ import {
 import { factsOf } from "../support/kernel-facts.ts";
 import { makeNamespace, openReal, type Namespace } from "../support/real-kernel.ts";
 import { atLength } from "../lab/length.ts";
+import { Dice } from "../support/dice.ts";
 
 const ROUNDS = atLength({ short: 1, usual: 8, nightly: 40 });
 const BATCHES = 60;
 /** Two jiffies of the longest kind (HZ=100), ms: intervals remember the last start of a batch until the jiffy ends. */
 const NEXT_JIFFY_MS = 20;
 const SEED = Number(process.env.FUZZ_SEED ?? 20_251_121);
-
-/** mulberry32 */
-class Dice {
-  constructor(private state: number) {}
-  next(below: number): number {
-    this.state = (this.state + 0x6d2b79f5) | 0;
-    let t = Math.imul(this.state ^ (this.state >>> 15), 1 | this.state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * below);
-  }
-  pick<X>(from: readonly X[]): X {
-    return from[this.next(from.length)];
-  }
-  chance(percent: number): boolean {
-    return this.next(100) < percent;
-  }
-}
 
 const CHAINS = ["a", "b", "c", "in", "nat"];
 const nat = { type: "nat", hook: 0, priority: -100 } as const;
@@ -78,7 +62,7 @@ class Generator {
   constructor(private readonly dice: Dice) {}
 
   batch(): Draft[] {
-    const count = 1 + this.dice.next(6);
+    const count = 1 + this.dice.below(6);
     return Array.from({ length: count }, (_, i) => (this.dice.chance(6) ? this.ruleWithSet(i) : [this.draft()])).flat();
   }
 
@@ -88,7 +72,7 @@ class Generator {
     const interval = dice.chance(50);
     const flags = SetFlag.anonymous | SetFlag.constant | (interval ? SetFlag.interval : 0);
     const info = addressSet("__set%d", { flags });
-    const elements = pack(Array.from({ length: 1 + dice.next(2) }, () => this.element(info, interval)).flat());
+    const elements = pack(Array.from({ length: 1 + dice.below(2) }, () => this.element(info, interval)).flat());
     const name = { set: "__set%d", setId };
     const rule = {
       op: "add",
@@ -104,7 +88,7 @@ class Generator {
 
   private draft(): Draft {
     const { dice } = this;
-    const roll = dice.next(100);
+    const roll = dice.below(100);
     if (roll < 3) return fixed({ op: dice.pick(["add", "create", "delete", "destroy"] as const), kind: "table", ...T });
     if (roll < 18) return fixed(this.chain());
     if (roll < 45) return this.rule();
@@ -128,11 +112,11 @@ class Generator {
     const set = dice.pick(SETS);
     const isVerdict = set.set === "v";
     const dreg = isVerdict ? 0 : 1;
-    switch (dice.next(8)) {
+    switch (dice.below(8)) {
       case 0:
         return dice.chance(50)
           ? [verdict("drop")]
-          : [daddr, { type: "dynset", set: set.set, op: dice.next(3), sregKey: 1 }];
+          : [daddr, { type: "dynset", set: set.set, op: dice.below(3), sregKey: 1 }];
       case 1:
         return [{ type: "masq" }];
       case 2:
@@ -150,9 +134,9 @@ class Generator {
   private rule(): Draft {
     const { dice } = this;
     const chain = dice.pick(CHAINS);
-    const index = dice.next(4);
+    const index = dice.below(4);
     const exprs = this.exprs();
-    switch (dice.next(9)) {
+    switch (dice.below(9)) {
       case 0:
         return fixed({ op: "flush", kind: "rule", ...T, ...(dice.chance(80) && { chain }) });
       case 1:
@@ -182,7 +166,7 @@ class Generator {
     const info = dice.pick(SETS);
     const op = dice.pick(["add", "add", "add", "create", "delete", "destroy"] as const);
     const interval = (info.flags & SetFlag.interval) !== 0;
-    const list = Array.from({ length: 1 + dice.next(3) }, () => this.element(info, interval));
+    const list = Array.from({ length: 1 + dice.below(3) }, () => this.element(info, interval));
     return { op, kind: "elements", ...T, set: info.set, elements: pack(list.flat()) };
   }
 
@@ -201,9 +185,9 @@ class Generator {
     if (info.set === "p") return [this.box()];
     if (!interval && dice.chance(5)) return [{ key: "0.0.0.0", flags: 2, ...extra }];
     if (!interval) return [{ key: dice.pick(ADDRESSES), ...extra }];
-    if (dice.chance(15)) return [{ key: dice.pick(ADDRESSES), flags: dice.next(2), ...extra }];
-    const from = dice.next(ADDRESSES.length - 1);
-    const to = from + 1 + dice.next(ADDRESSES.length - 1 - from);
+    if (dice.chance(15)) return [{ key: dice.pick(ADDRESSES), flags: dice.below(2), ...extra }];
+    const from = dice.below(ADDRESSES.length - 1);
+    const to = from + 1 + dice.below(ADDRESSES.length - 1 - from);
     return [
       { key: ADDRESSES[from], flags: 0, ...extra },
       { key: ADDRESSES[to], flags: 1 },
@@ -214,8 +198,8 @@ class Generator {
   private box(): Element {
     const { dice } = this;
     const point = (last: number, port: number): Uint8Array => Uint8Array.of(10, 0, 0, last, 0, port, 0, 0);
-    const [address, port] = [dice.next(6), dice.next(6)];
-    return { key: point(address, port), keyEnd: point(address + dice.next(3), port + dice.next(3)) };
+    const [address, port] = [dice.below(6), dice.below(6)];
+    return { key: point(address, port), keyEnd: point(address + dice.below(3), port + dice.below(3)) };
   }
 
   private verdict(): Verdict {

@@ -9,6 +9,7 @@ import { patience } from "../lab/patience.js";
 import { makeProxier, putService } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { atLength } from "../lab/length.ts";
+import { ownMs } from "../bench/loop-watch.ts";
 
 const SERVICES = atLength({ short: 3_000, usual: 10_000 });
 const ENDPOINTS = 10;
@@ -36,12 +37,6 @@ afterAll(async () => {
   await namespace.remove();
 });
 
-/** CPU time of this thread so far, ms: unlike wall time, it does not depend on other load. */
-function worked(): number {
-  const { user, system } = process.threadCpuUsage();
-  return (user + system) / 1000;
-}
-
 test(
   `repairing 10,000 services with 10 endpoints each takes at most ${OWN_MS} ms of our own`,
   { timeout: patience(120_000) },
@@ -52,11 +47,11 @@ test(
     let since = 0;
     let before = 0;
     kernel.commit = async (ops, options) => {
-      before += worked() - since;
+      before += ownMs() - since;
       try {
         return await commit(ops, options);
       } finally {
-        since = worked();
+        since = ownMs();
       }
     };
     // The first round may wait for the compiler.
@@ -65,7 +60,7 @@ test(
       // Use a new socket each time, like `nft`: a socket that deletes twice is taken for a second proxier, and repairs wait.
       const other = await NftKernel.open({ netns: namespace.path });
       await other.commit([{ op: "delete", kind: "table", family: "ip", table: "kube-proxy" }]);
-      since = worked();
+      since = ownMs();
       before = 0;
       const report = await done;
       own.push(before);

@@ -14,7 +14,6 @@ import { nodePortAddresses, nodeFacts } from "../../../src/node/node-facts.js";
 import { Proxier } from "../../../src/proxier/proxier.js";
 import { patience } from "../../lab/patience.js";
 import { Claimants, servedBy } from "./support/claimants.js";
-import { Dice } from "./support/dice.js";
 import { expectations } from "./support/expected.js";
 import { Packets } from "./support/packets.js";
 import { isOfService, refuse } from "./support/refusing.js";
@@ -24,6 +23,7 @@ import { FAMILIES, NODE, NODE_ADDRESSES, POD_CIDRS, World } from "./support/worl
 import { SILENT } from "../../support/log.ts";
 import { atLength } from "../../lab/length.ts";
 import { fakeTime, pass } from "./support/fake-time.js";
+import { Dice } from "../../support/dice.ts";
 
 const STEPS_A_SEED = 50;
 const SEEDS = atLength({ short: 2, usual: 8, nightly: 240 });

@@ -7,7 +7,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.js";
 import { readU64 } from "../../../src/table/elements/bytes.js";
 import { Table } from "../../../src/table/table-exports.js";
 import { batchLayout } from "../../../src/netlink/element-batch.js";
-import { Dice } from "../proxier/support/dice.js";
+import { Dice } from "../../support/dice.ts";
 
 const REF = { family: "ip", table: "timed" } as const;
 const DEFAULT_MS = 5000;

@@ -2,28 +2,13 @@ import { describe, expect, it } from "vitest";
 
 import { ceilPowerOfTwo, DATA, LIVE, PackedMap, RowList, STATE } from "../../../src/table/elements/packed-map.js";
 import { atLength } from "../../lab/length.ts";
-
-/** A small deterministic generator (mulberry32). */
-function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 0x1_0000_0000;
-  };
-}
+import { ownMs } from "../../bench/loop-watch.ts";
+import { Dice } from "../../support/dice.ts";
 
 function keyOf(map: PackedMap, row: number): number[] {
   const key = new Int32Array(map.keyWords);
   map.copyKey(row, key, 0);
   return [...key];
-}
-
-/** CPU time of this thread. */
-function cpuMs(): number {
-  const { user, system } = process.threadCpuUsage();
-  return (user + system) / 1000;
 }
 
 const STEPS = atLength({ short: 2_000, usual: 20_000 });
@@ -32,16 +17,16 @@ describe("PackedMap", () => {
   it.each([1, 2, 4, 7].flatMap((words) => [[words, false] as const, [words, true] as const]))(
     "behaves like a Map with keys of %i words, with lists: %s",
     (keyWords, lists) => {
-      const next = random(keyWords);
+      const dice = new Dice(keyWords);
       const map = new PackedMap(keyWords, 1, lists);
       const reference = new Map<string, number>();
       for (let step = 0; step < STEPS; step++) {
         const key = new Int32Array(keyWords);
-        const number = Math.floor(next() * 700);
+        const number = dice.below(700);
         key[0] = number & 0xff;
         key[keyWords - 1] |= (number >> 8) << (step % 2 === 0 ? 0 : 29);
         const text = key.join(".");
-        if (next() < 0.45) {
+        if (dice.next() < 0.45) {
           const row = map.find(key);
           expect(row >= 0).toBe(reference.has(text));
           if (row >= 0) map.remove(row);
@@ -117,15 +102,15 @@ describe("PackedMap", () => {
   });
 
   it("behaves like a Map when it is large, and when it shrinks and grows again", () => {
-    const next = random(5);
+    const dice = new Dice(5);
     const map = new PackedMap(1, 0);
     const reference = new Map<number, number>();
     const key = new Int32Array(1);
     for (const chance of [0.9, 0.1, 0.8]) {
       for (let step = 0; step < 7 * STEPS; step++) {
-        const number = Math.floor(next() * 200_000);
+        const number = dice.below(200_000);
         key[0] = number;
-        if (next() < chance) reference.set(number, map.findOrInsert(key));
+        if (dice.next() < chance) reference.set(number, map.findOrInsert(key));
         else {
           const row = map.find(key);
           if (row !== (reference.get(number) ?? -1)) expect.fail(`${number} is in row ${row}`);
@@ -148,12 +133,12 @@ describe("PackedMap", () => {
       const map = new PackedMap(4, 2);
       const key = new Int32Array(4);
       return Array.from({ length: 600 }, (_, step) => {
-        const before = cpuMs();
+        const before = ownMs();
         for (let i = step * STEP; i < (step + 1) * STEP; i++) {
           key[1] = i;
           map.findOrInsert(key);
         }
-        return cpuMs() - before;
+        return ownMs() - before;
       });
     };
     // The map does the same in each round; disturbances by the machine hit different steps each time.
@@ -172,12 +157,12 @@ describe("PackedMap", () => {
   ] as const)("accepts half a million entries quickly: %s", (_name, keyOf) => {
     const map = new PackedMap(4, 2, true);
     const key = new Int32Array(4);
-    const start = cpuMs();
+    const start = ownMs();
     for (let i = 0; i < 500_000; i++) {
       [key[0], key[3]] = keyOf(i);
       map.findOrInsert(key);
     }
-    const perEntry = ((cpuMs() - start) * 1e6) / 500_000;
+    const perEntry = ((ownMs() - start) * 1e6) / 500_000;
     expect(map.size).toBe(500_000);
     expect(perEntry).toBeLessThan(5_000);
   });

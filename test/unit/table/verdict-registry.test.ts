@@ -5,7 +5,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import { Table } from "../../../src/table/table-exports.js";
 import type { SetSpec } from "../../../src/table/rules/rule.js";
 import { drop, OWN, rule } from "../../conformance/table/build.js";
-import { Dice } from "../proxier/support/dice.js";
+import { Dice } from "../../support/dice.ts";
 
 const MAPS = ["m", "n"];
 const ELEMENTS = 8;

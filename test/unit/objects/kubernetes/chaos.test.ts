@@ -4,6 +4,7 @@ import { ApiServer, type Fault, type FaultEffect } from "../../../lab/api-server
 import { eventually } from "../../../lab/eventually.ts";
 import { listen, type Listening, NODE, node, service, slice } from "./support.ts";
 import { someOf } from "../../../lab/length.ts";
+import { Dice } from "../../../support/dice.ts";
 
 const STEPS = 250;
 const EFFECTS: readonly FaultEffect[] = [
@@ -24,20 +25,9 @@ afterEach(async () => {
   await api.stop();
 });
 
-/** Returns numbers from 0 up to `below`, the same for the same seed (mulberry32). */
-function dice(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return (((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32) * below;
-  };
-}
-
 test.each(someOf([1, 2, 3, 4, 5, 6], 3))("random faults, seed %i", async (seed) => {
-  const roll = dice(seed);
-  const pick = (below: number) => Math.floor(roll(below));
+  const dice = new Dice(seed);
+  const pick = (below: number) => dice.below(below);
   api = await ApiServer.start({ bookmarkEveryMs: 30 });
   api.put(node(NODE));
   /** Objects that were deleted at some time: only these may be removed. */

@@ -4,7 +4,7 @@ import type { V1EndpointSlice, V1Node, V1Service, V1ServiceCIDR } from "@kuberne
 import type { IpFamily } from "../../../../src/base/ip.js";
 import type { ObjectSink } from "../../../../src/objects/object-sink.js";
 import { type ApiObject, decoded } from "../../../support/decoded.js";
-import type { Dice } from "./dice.js";
+import type { Dice } from "../../../support/dice.ts";
 
 export const NODE = "here";
 export const FAMILIES: readonly IpFamily[] = ["ip", "ip6"];

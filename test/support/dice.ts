@@ -1,4 +1,4 @@
-/** Reproducible random numbers: mulberry32. */
+/** Reproducible random numbers (mulberry32): the same seed gives the same run. */
 export class Dice {
   #state: number;
 
@@ -6,12 +6,17 @@ export class Dice {
     this.#state = seed | 0;
   }
 
-  /** 0 to `limit` - 1. */
-  below(limit: number): number {
+  /** From 0 to below 1. */
+  next(): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return Math.floor((((t ^ (t >>> 14)) >>> 0) / 2 ** 32) * limit);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  }
+
+  /** 0 to `limit` - 1. */
+  below(limit: number): number {
+    return Math.floor(this.next() * limit);
   }
 
   pick<X>(from: readonly X[]): X {
