@@ -8,13 +8,11 @@
  */
 import { execFileSync } from "node:child_process";
 import { setTimeout as sleep } from "node:timers/promises";
-import { defaultConfig } from "../../../dist/config/load.js";
 import { FormerTargets } from "../../../dist/conntrack/reconcile/former-targets.js";
 import { NetlinkConntrack } from "../../../dist/conntrack/table/netlink-conntrack.js";
 import { Reconciler } from "../../../dist/conntrack/reconcile/reconciler.js";
-import { NftKernel } from "../../../dist/netlink/nft-kernel.js";
-import { Proxier } from "../../../dist/proxier/proxier.js";
 import { decoded } from "../../bench/decoded.ts";
+import { newProxier, openKernel } from "../../bench/proxier.ts";
 import { report } from "./addon.mjs";
 
 const program = process.argv[2];
@@ -46,17 +44,8 @@ const HTTP = { name: "http", port: 80, protocol: "TCP" };
 const table = await NetlinkConntrack.open();
 const entries = Math.min(wanted, (await table.max()) - 2000);
 execFileSync(program, ["fill", String(entries)]);
-const kernel = await NftKernel.open();
-const proxier = new Proxier({
-  config: { ...defaultConfig(), bindAddress: "192.0.2.1" },
-  nodeName: "bench-node",
-  families: ["ip"],
-  kernel,
-  log,
-  clock: { now: () => performance.now() },
-  localAddresses: async () => [],
-  trackRemovals: true,
-});
+const kernel = await openKernel();
+const proxier = newProxier(kernel, { watch: false, trackRemovals: true });
 // As filled by the lab's program.
 const tracked = entries / 100;
 for (let n = 0; n < tracked + CHANGING; n++) {
