@@ -18,7 +18,7 @@ export function buildProgram(name: string, headers: readonly string[] = [], opti
 }
 
 /** Like `buildProgram`, but builds a library for LD_PRELOAD. */
-export function buildLibrary(name: string): string {
+function buildLibrary(name: string): string {
   return build(name, `${name}.so`, [], ["-O1", "-shared", "-fPIC"]);
 }
 

@@ -63,7 +63,7 @@ export async function putLegacyTable(
  * Returns the table's current contents. Returns undefined if the kernel has no such iptables. Creates the table if it
  * does not exist.
  */
-export async function rawLegacyTable(
+async function rawLegacyTable(
   prefix: readonly string[],
   family: LegacyFamily,
   table: string,

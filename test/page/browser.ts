@@ -8,7 +8,7 @@ import type { Readable, Writable } from "node:stream";
 import type { Namespace } from "../lab/namespace.ts";
 
 /** Installed by Debian's package. */
-export const CHROMIUM = "/usr/bin/chromium";
+const CHROMIUM = "/usr/bin/chromium";
 
 const FLAGS = [
   "--headless=new",

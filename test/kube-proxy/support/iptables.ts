@@ -6,7 +6,7 @@ import { unpacked } from "../../lab/debian.ts";
 
 /** The tables that it writes: those of nf_tables, or those of the older iptables. */
 export type Backend = "nft" | "legacy";
-export const BACKENDS: readonly Backend[] = ["nft", "legacy"];
+const BACKENDS: readonly Backend[] = ["nft", "legacy"];
 
 const SUITE = "bookworm";
 const directory = path.resolve(import.meta.dirname, "../../../build/iptables");

@@ -84,7 +84,7 @@ function without(family: Family, chain: string): readonly string[] {
 }
 
 /** Each entry returns the lines of one transaction. */
-export const DAMAGES: Readonly<Record<string, Damage>> = {
+const DAMAGES: Readonly<Record<string, Damage>> = {
   "the table deleted": ({ family }) => [`delete table ${table(family)}`],
   "the ruleset flushed": () => ["flush ruleset"],
   "all rules flushed": ({ family }) => [`flush table ${table(family)}`],

@@ -36,7 +36,7 @@ export interface Place {
   readonly port: number;
 }
 
-export function virtualServer({ protocol, address, port }: Place): VirtualServer {
+function virtualServer({ protocol, address, port }: Place): VirtualServer {
   return { family: familyOf(address), fwmark: 0, protocol, address, port, scheduler: "rr" };
 }
 
