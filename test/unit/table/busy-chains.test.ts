@@ -60,6 +60,18 @@ function refusals(of: Kernel): { count: number } {
 
 const chains = async (): Promise<string[]> => (await kernel.chains(OWN)).map(({ chain }) => chain).toSorted();
 
+/** A table with a busy chain, and the number of batches that the kernel rejects from then on. */
+async function withBusyChain(): Promise<{ table: Table; refused: { count: number } }> {
+  const { table } = serviceTable(kernel);
+  wantMap(table);
+  await table.apply();
+  await miscount(OWN.table, "more");
+  wantNoMap(table);
+  await table.apply();
+  const refused = refusals(kernel);
+  return { table, refused };
+}
+
 it("stay without their rules, and everything else is removed", async () => {
   const { table, service } = serviceTable(kernel);
   wantMap(table);
@@ -82,13 +94,7 @@ it("stay without their rules, and everything else is removed", async () => {
 });
 
 it("can be declared again, and are left again without another try", async () => {
-  const { table } = serviceTable(kernel);
-  wantMap(table);
-  await table.apply();
-  await miscount(OWN.table, "more");
-  wantNoMap(table);
-  await table.apply();
-  const refused = refusals(kernel);
+  const { table, refused } = await withBusyChain();
   wantMap(table);
   const again = await table.apply();
   expect(operations(again)).toBe("rule +1 set +1 element +1");
@@ -101,13 +107,7 @@ it("can be declared again, and are left again without another try", async () => 
 });
 
 it("are tried again after a full read, also by a new start, and are removed with the table", async () => {
-  const { table } = serviceTable(kernel);
-  wantMap(table);
-  await table.apply();
-  await miscount(OWN.table, "more");
-  wantNoMap(table);
-  await table.apply();
-  const refused = refusals(kernel);
+  const { table, refused } = await withBusyChain();
   for (const next of [table, serviceTable(kernel).table]) {
     refused.count = 0;
     next.invalidate("test");
