@@ -16,7 +16,7 @@ import {
   sliceObject,
   ZONE,
 } from "./support/objects.ts";
-import { type Row, testRows } from "./support/rows.ts";
+import { type Row, rowTests } from "./support/rows.ts";
 import { FAMILIES } from "../lab/topology.ts";
 
 const leaving = { ready: false, serving: true, terminating: true } as const;
@@ -244,6 +244,7 @@ function headless(name: string, labels: Record<string, string>): Manifest {
 }
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.serve("a", "tcp", 8081, "a-two");
@@ -265,9 +266,7 @@ beforeAll(async () => {
   // Some of the slices cannot be served as written.
   await cluster.apply(objects, configuration(), false, ["--allow-incomplete"]);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 /** The cluster list as a pod sees it at the ClusterIP. */
 const clusterList = (rule: string, service: ServiceSpec, pods: readonly string[]): Row => ({
@@ -285,121 +284,102 @@ const localList = (rule: string, service: ServiceSpec, pods: readonly string[]):
 });
 
 describe("conditions", () => {
-  testRows(
-    () => cluster,
-    [
-      clusterList("ready unset means true", unset, ["a", "r1"]),
-      clusterList("only ready endpoints", halfDown, ["a"]),
-      { rule: "none ready", from: ["b", "node", "client"], to: everyWay(allDown), expect: "reject" },
-      { rule: "serving alone is not enough", from: ["b", "client"], to: everyWay(servingOnly), expect: "reject" },
-      clusterList("publishNotReadyAddresses arrives folded into ready", early, ["a", "r1"]),
-    ],
-  );
+  testRows([
+    clusterList("ready unset means true", unset, ["a", "r1"]),
+    clusterList("only ready endpoints", halfDown, ["a"]),
+    { rule: "none ready", from: ["b", "node", "client"], to: everyWay(allDown), expect: "reject" },
+    { rule: "serving alone is not enough", from: ["b", "client"], to: everyWay(servingOnly), expect: "reject" },
+    clusterList("publishNotReadyAddresses arrives folded into ready", early, ["a", "r1"]),
+  ]);
 });
 
 describe("terminating endpoints as fall-back", () => {
-  testRows(
-    () => cluster,
-    [
-      clusterList("all terminating: those that serve; serving unset means true", allLeaving, ["a", "r1"]),
-      {
-        rule: "all terminating: they also serve from outside",
-        from: "client",
-        to: externals(allLeaving),
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      { rule: "terminating and not serving", from: ["b", "node", "client"], to: everyWay(allGone), expect: "reject" },
-      clusterList("one ready on any node: no terminating one", oneReady, ["r1"]),
-      localList("ready beats terminating separately: none ready here", localLeaving, ["a"]),
-      {
-        rule: "ready beats terminating separately: the cluster list",
-        from: "b",
-        to: externals(localLeaving),
-        expect: { pods: ["r1"], masq: false },
-      },
-      {
-        rule: "the ClusterIP with policy Local falls back, too",
-        from: "b",
-        to: clusterIP(localLeaving),
-        expect: { pods: ["a"], masq: false },
-      },
-      localList("one ready here: no terminating one", localReady, ["a"]),
-      {
-        rule: "one ready here: the cluster list",
-        from: "c",
-        to: externals(localReady),
-        expect: { pods: ["a"], masq: false },
-      },
-      localList("both lists fall back: the local list", localAllLeaving, ["a"]),
-      {
-        rule: "both lists fall back to terminating endpoints: the cluster list",
-        from: "b",
-        to: externals(localAllLeaving),
-        expect: { pods: ["a", "r1"], masq: false },
-      },
-      { rule: "not serving here, ready elsewhere", from: "client", to: everyWay(localGone), expect: "drop" },
-    ],
-  );
+  testRows([
+    clusterList("all terminating: those that serve; serving unset means true", allLeaving, ["a", "r1"]),
+    {
+      rule: "all terminating: they also serve from outside",
+      from: "client",
+      to: externals(allLeaving),
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    { rule: "terminating and not serving", from: ["b", "node", "client"], to: everyWay(allGone), expect: "reject" },
+    clusterList("one ready on any node: no terminating one", oneReady, ["r1"]),
+    localList("ready beats terminating separately: none ready here", localLeaving, ["a"]),
+    {
+      rule: "ready beats terminating separately: the cluster list",
+      from: "b",
+      to: externals(localLeaving),
+      expect: { pods: ["r1"], masq: false },
+    },
+    {
+      rule: "the ClusterIP with policy Local falls back, too",
+      from: "b",
+      to: clusterIP(localLeaving),
+      expect: { pods: ["a"], masq: false },
+    },
+    localList("one ready here: no terminating one", localReady, ["a"]),
+    {
+      rule: "one ready here: the cluster list",
+      from: "c",
+      to: externals(localReady),
+      expect: { pods: ["a"], masq: false },
+    },
+    localList("both lists fall back: the local list", localAllLeaving, ["a"]),
+    {
+      rule: "both lists fall back to terminating endpoints: the cluster list",
+      from: "b",
+      to: externals(localAllLeaving),
+      expect: { pods: ["a", "r1"], masq: false },
+    },
+    { rule: "not serving here, ready elsewhere", from: "client", to: everyWay(localGone), expect: "drop" },
+  ]);
 });
 
 describe("topology hints", () => {
-  testRows(
-    () => cluster,
-    [
-      clusterList("forNodes on every ready endpoint, one names this node", byNode, ["a", "r1"]),
-      {
-        rule: "forNodes from outside",
-        from: "client",
-        to: externals(byNode),
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      clusterList("an endpoint without forNodes, one without forZones does not matter: forZones", byNodeMissing, [
-        "r1",
-      ]),
-      clusterList("forNodes never names this node: forZones", byNodeElsewhere, ["a"]),
-      clusterList("forZones on every ready endpoint, one names this zone", byZone, ["r1", "r2"]),
-      clusterList("an endpoint without forZones: no narrowing", byZoneMissing, ["a", "r1"]),
-      clusterList("forZones never names this zone: no narrowing", byZoneElsewhere, ["a", "r1"]),
-      localList("hints never narrow the local list", hintsAndLocal, ["a", "b"]),
-      {
-        rule: "hints narrow the cluster list as well",
-        from: "c",
-        to: externals(hintsAndLocal),
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "hints never narrow the ClusterIP's local list",
-        from: "c",
-        to: clusterIP(hintsAndLocal),
-        expect: { pods: ["a", "b"], masq: false },
-      },
-      clusterList("an endpoint that is not ready need not have hints", hintsOfUnready, ["a"]),
-      clusterList("hints do not narrow terminating endpoints", hintsOfLeaving, ["a", "r1"]),
-    ],
-  );
+  testRows([
+    clusterList("forNodes on every ready endpoint, one names this node", byNode, ["a", "r1"]),
+    { rule: "forNodes from outside", from: "client", to: externals(byNode), expect: { pods: ["a", "r1"], masq: true } },
+    clusterList("an endpoint without forNodes, one without forZones does not matter: forZones", byNodeMissing, ["r1"]),
+    clusterList("forNodes never names this node: forZones", byNodeElsewhere, ["a"]),
+    clusterList("forZones on every ready endpoint, one names this zone", byZone, ["r1", "r2"]),
+    clusterList("an endpoint without forZones: no narrowing", byZoneMissing, ["a", "r1"]),
+    clusterList("forZones never names this zone: no narrowing", byZoneElsewhere, ["a", "r1"]),
+    localList("hints never narrow the local list", hintsAndLocal, ["a", "b"]),
+    {
+      rule: "hints narrow the cluster list as well",
+      from: "c",
+      to: externals(hintsAndLocal),
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "hints never narrow the ClusterIP's local list",
+      from: "c",
+      to: clusterIP(hintsAndLocal),
+      expect: { pods: ["a", "b"], masq: false },
+    },
+    clusterList("an endpoint that is not ready need not have hints", hintsOfUnready, ["a"]),
+    clusterList("hints do not narrow terminating endpoints", hintsOfLeaving, ["a", "r1"]),
+  ]);
 });
 
 describe("slices", () => {
-  testRows(
-    () => cluster,
-    [
-      clusterList("several slices are merged", merged, ["a", "b", "r1"]),
-      clusterList("the same endpoint twice: not terminating wins", repeated, ["a", "r1"]),
-      clusterList("only slices, ports and addresses that belong to the service", strangers, ["a"]),
-      {
-        rule: "ports match by name",
-        from: "b",
-        to: clusterIP(twoPorts),
-        protocols: ["tcp"],
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "ports match by name, the second",
-        from: "b",
-        to: clusterIP(twoPorts, 81),
-        protocols: ["tcp"],
-        expect: { pods: ["a-two"], masq: false },
-      },
-    ],
-  );
+  testRows([
+    clusterList("several slices are merged", merged, ["a", "b", "r1"]),
+    clusterList("the same endpoint twice: not terminating wins", repeated, ["a", "r1"]),
+    clusterList("only slices, ports and addresses that belong to the service", strangers, ["a"]),
+    {
+      rule: "ports match by name",
+      from: "b",
+      to: clusterIP(twoPorts),
+      protocols: ["tcp"],
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "ports match by name, the second",
+      from: "b",
+      to: clusterIP(twoPorts, 81),
+      protocols: ["tcp"],
+      expect: { pods: ["a-two"], masq: false },
+    },
+  ]);
 });

@@ -27,19 +27,18 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { atLength } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
 
 const STARTS = atLength({ short: 2, usual: 8, nightly: 100 });
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create([...PODS, { name: "e", on: "node" }], ["e"]);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
@@ -134,14 +133,11 @@ describe("the copy alone", () => {
     await removeTables();
     expect(await remembered()).toEqual(before);
   });
-  testRows(
-    () => cluster,
-    [
-      ...served("copied"),
-      // Rules that reject are not copied.
-      { rule: "copied", from: "b", to: everyWay(empty), expect: "untouched" },
-    ],
-  );
+  testRows([
+    ...served("copied"),
+    // Rules that reject are not copied.
+    { rule: "copied", from: "b", to: everyWay(empty), expect: "untouched" },
+  ]);
 
   test("a second handover finds nothing to copy, and keeps the first copy", async () => {
     expect((await handover()).code).toBe(1);

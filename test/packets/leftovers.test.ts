@@ -15,10 +15,11 @@ import { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
 import { underLoad } from "./support/load.ts";
 import { clusterIP, configuration, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { SILENT } from "../support/log.ts";
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 let kernel: NftKernel;
 beforeAll(async () => {
   cluster = await Cluster.create();
@@ -83,7 +84,7 @@ beforeAll(async () => {
 });
 
 describe("kube-proxy's iptables mode alone", () => {
-  testRows(() => cluster, rows("kube-proxy's"));
+  testRows(rows("kube-proxy's"));
 });
 
 describe("taking over", () => {
@@ -109,7 +110,7 @@ describe("taking over", () => {
     expect(await tables()).toBe(others);
   });
 
-  testRows(() => cluster, rows("ours"));
+  testRows(rows("ours"));
 
   test("a second run has nothing to do", async () => {
     const before = await kernel.generation();

@@ -19,16 +19,15 @@ import {
 } from "./support/objects.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
 import { underLoad } from "./support/load.ts";
-import { checkRow, testRows } from "./support/rows.ts";
+import { checkRow, rowTests } from "./support/rows.ts";
 import { atLength, someOf } from "../lab/length.ts";
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
@@ -98,13 +97,10 @@ describe("starting on another table of this name", () => {
     if (before.length > 0) throw new Error(`the table to take over does not work: ${before.join("; ")}`);
     await applyServices(web, edge);
   });
-  testRows(
-    () => cluster,
-    [
-      { rule: "taken over", from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
-      { rule: "taken over", from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } },
-    ],
-  );
+  testRows([
+    { rule: "taken over", from: "b", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: false } },
+    { rule: "taken over", from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } },
+  ]);
 
   test("nothing of the former table is left", async () => {
     for (const family of FAMILIES) {
@@ -121,47 +117,35 @@ describe("from one run to the next", () => {
       await applyServices(web, edge);
       await applyServices({ ...web, endpoints: ["b", "r2", "r1"] }, { ...edge, endpoints: ["r1", "b"] });
     });
-    testRows(
-      () => cluster,
-      [
-        { rule: "the new ones", from: "c", to: clusterIP(web), expect: { pods: ["b", "r1", "r2"], masq: false } },
-        { rule: "fewer", from: "client", to: externals(edge), expect: { pods: ["b"], masq: false } },
-      ],
-    );
+    testRows([
+      { rule: "the new ones", from: "c", to: clusterIP(web), expect: { pods: ["b", "r1", "r2"], masq: false } },
+      { rule: "fewer", from: "client", to: externals(edge), expect: { pods: ["b"], masq: false } },
+    ]);
   });
 
   describe("switching to no endpoints, and to policy Local without local endpoints", () => {
     beforeAll(() => applyServices({ ...web, endpoints: [] }, { ...edge, endpoints: ["r1"] }));
-    testRows(
-      () => cluster,
-      [
-        { rule: "none", from: ["c", "client"], to: everyWay(web), expect: "reject" },
-        { rule: "none here", from: "client", to: externals(edge), expect: "drop" },
-      ],
-    );
+    testRows([
+      { rule: "none", from: ["c", "client"], to: everyWay(web), expect: "reject" },
+      { rule: "none here", from: "client", to: externals(edge), expect: "drop" },
+    ]);
   });
 
   describe("switching back, with the policy changed", () => {
     beforeAll(() => applyServices({ ...web, external: "Local" }, { ...edge, external: "Cluster" }));
-    testRows(
-      () => cluster,
-      [
-        { rule: "now Local", from: "client", to: externals(web), expect: { pods: ["a"], masq: false } },
-        { rule: "now Cluster", from: "client", to: externals(edge), expect: { pods: ["a", "b", "r1"], masq: true } },
-      ],
-    );
+    testRows([
+      { rule: "now Local", from: "client", to: externals(web), expect: { pods: ["a"], masq: false } },
+      { rule: "now Cluster", from: "client", to: externals(edge), expect: { pods: ["a", "b", "r1"], masq: true } },
+    ]);
   });
 
   describe("deleting a service", () => {
     beforeAll(() => applyServices(edge));
-    testRows(
-      () => cluster,
-      [
-        { rule: "its ClusterIP", from: ["c", "client"], to: clusterIP(web), expect: "drop" },
-        { rule: "its other addresses", from: ["c", "client"], to: externals(web), expect: "untouched" },
-        { rule: "others stay", from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } },
-      ],
-    );
+    testRows([
+      { rule: "its ClusterIP", from: ["c", "client"], to: clusterIP(web), expect: "drop" },
+      { rule: "its other addresses", from: ["c", "client"], to: externals(web), expect: "untouched" },
+      { rule: "others stay", from: "client", to: externals(edge), expect: { pods: ["a", "b"], masq: false } },
+    ]);
   });
 });
 
@@ -251,10 +235,9 @@ describe("cleanup", () => {
     const done = await cluster.command(["cleanup"]);
     if (done.code !== 0) throw new Error(`cleanup: exit ${done.code}\n${done.stdout}${done.stderr}`);
   });
-  testRows(
-    () => cluster,
-    [{ rule: "every address is unused", from: ["b", "node", "client"], to: everyWay(web), expect: "untouched" }],
-  );
+  testRows([
+    { rule: "every address is unused", from: ["b", "node", "client"], to: everyWay(web), expect: "untouched" },
+  ]);
 
   test("only other programs' tables are left, unchanged", async () => {
     const { node } = cluster.lab;

@@ -13,7 +13,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { longDescribe } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
@@ -29,12 +29,11 @@ const zoned: ServiceSpec = {
 };
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 async function apply(settings: Manifest, node = nodeObject()): Promise<void> {
   const services = [web, edge, here, zoned].flatMap((service) => serviceObjects(cluster.lab, service));
@@ -67,114 +66,93 @@ const ALWAYS: readonly Row[] = [
 
 describe("no detector", () => {
   beforeAll(() => apply({ clusterCIDR: "" }, nodeObject({ zone: null })));
-  testRows(
-    () => cluster,
-    [
-      toWeb("the ClusterIP keeps every source", ["b", "c", "node", "client"], false),
-      toEdge("pods count as off-cluster for policy Local", ["b", "c"], ["a"], false),
-      { rule: "hairpin", from: "a", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: ["a"] } },
-      { rule: "hairpin, policy Local", from: "a", to: externals(edge), expect: { pods: ["a"], masq: true } },
-      {
-        rule: "a node without a zone: zone hints do not narrow",
-        from: "b",
-        to: clusterIP(zoned),
-        expect: { pods: ["a", "r1"], masq: false },
-      },
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("the ClusterIP keeps every source", ["b", "c", "node", "client"], false),
+    toEdge("pods count as off-cluster for policy Local", ["b", "c"], ["a"], false),
+    { rule: "hairpin", from: "a", to: clusterIP(web), expect: { pods: ["a", "r1"], masq: ["a"] } },
+    { rule: "hairpin, policy Local", from: "a", to: externals(edge), expect: { pods: ["a"], masq: true } },
+    {
+      rule: "a node without a zone: zone hints do not narrow",
+      from: "b",
+      to: clusterIP(zoned),
+      expect: { pods: ["a", "r1"], masq: false },
+    },
+    ...ALWAYS,
+  ]);
 });
 
 longDescribe("no detector, masqueradeAll", () => {
   beforeAll(() => apply({ clusterCIDR: "", nftables: { masqueradeAll: true } }));
-  testRows(
-    () => cluster,
-    [
-      toWeb("the ClusterIP rewrites every source", ["b", "c", "node", "client"], true),
-      toEdge("pods still count as off-cluster for policy Local", ["b", "c"], ["a"], false),
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("the ClusterIP rewrites every source", ["b", "c", "node", "client"], true),
+    toEdge("pods still count as off-cluster for policy Local", ["b", "c"], ["a"], false),
+    ...ALWAYS,
+  ]);
 });
 
 describe("cluster CIDR, masqueradeAll", () => {
   beforeAll(() => apply({ nftables: { masqueradeAll: true } }));
-  testRows(
-    () => cluster,
-    [
-      toWeb("the ClusterIP rewrites pods too", ["b", "c", "node", "client"], true),
-      toEdge("policy Local still keeps pods", ["b", "c"], ["a", "r1"], false),
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("the ClusterIP rewrites pods too", ["b", "c", "node", "client"], true),
+    toEdge("policy Local still keeps pods", ["b", "c"], ["a", "r1"], false),
+    ...ALWAYS,
+  ]);
 });
 
 describe("cluster CIDR of one family: the other has no detector", () => {
   beforeAll(() => apply({ clusterCIDR: "10.244.0.0/16" }));
   const ip = { families: ["ip"] } as const;
   const ip6 = { families: ["ip6"] } as const;
-  testRows(
-    () => cluster,
-    [
-      { ...toWeb("with detector", "client", true), ...ip },
-      { ...toEdge("with detector", "b", ["a", "r1"], false), ...ip },
-      { ...toWeb("without", "client", false), ...ip6 },
-      { ...toEdge("without", "b", ["a"], false), ...ip6 },
-    ],
-  );
+  testRows([
+    { ...toWeb("with detector", "client", true), ...ip },
+    { ...toEdge("with detector", "b", ["a", "r1"], false), ...ip },
+    { ...toWeb("without", "client", false), ...ip6 },
+    { ...toEdge("without", "b", ["a"], false), ...ip6 },
+  ]);
 });
 
 describe("the node's own pod CIDR", () => {
   beforeAll(() => apply({ detectLocalMode: "NodeCIDR", clusterCIDR: "" }));
-  testRows(
-    () => cluster,
-    [
-      toWeb("pods of this node are local", ["b", "c"], false),
-      toWeb("others are not local", ["node", "client"], true),
-      {
-        rule: "pods of other nodes are not local",
-        from: "r1",
-        to: clusterIP(here),
-        expect: { pods: ["a", "c"], masq: true },
-      },
-      toEdge("policy Local, pods of this node", ["b", "c"], ["a", "r1"], false),
-      toEdge("policy Local, pods of other nodes", "r2", ["a"], false),
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("pods of this node are local", ["b", "c"], false),
+    toWeb("others are not local", ["node", "client"], true),
+    {
+      rule: "pods of other nodes are not local",
+      from: "r1",
+      to: clusterIP(here),
+      expect: { pods: ["a", "c"], masq: true },
+    },
+    toEdge("policy Local, pods of this node", ["b", "c"], ["a", "r1"], false),
+    toEdge("policy Local, pods of other nodes", "r2", ["a"], false),
+    ...ALWAYS,
+  ]);
 });
 
 describe("bridge interface", () => {
   beforeAll(() =>
     apply({ detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface: "cbr0" }, clusterCIDR: "" }),
   );
-  testRows(
-    () => cluster,
-    [
-      toWeb("packets over the bridge are local", "c", false),
-      toWeb("other packets are not local, and the node's own never", ["b", "node", "client"], true),
-      toEdge("policy Local, over the bridge", "c", ["a", "r1"], false),
-      toEdge("policy Local, over another interface", "b", ["a"], false),
-      { rule: "hairpin", from: "c", to: clusterIP(here), expect: { pods: ["a", "c"], masq: ["c"] } },
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("packets over the bridge are local", "c", false),
+    toWeb("other packets are not local, and the node's own never", ["b", "node", "client"], true),
+    toEdge("policy Local, over the bridge", "c", ["a", "r1"], false),
+    toEdge("policy Local, over another interface", "b", ["a"], false),
+    { rule: "hairpin", from: "c", to: clusterIP(here), expect: { pods: ["a", "c"], masq: ["c"] } },
+    ...ALWAYS,
+  ]);
 });
 
 describe("interface name prefix", () => {
   beforeAll(() =>
     apply({ detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix: "pod" }, clusterCIDR: "" }),
   );
-  testRows(
-    () => cluster,
-    [
-      toWeb("packets over such an interface are local", "b", false),
-      toWeb("other packets are not local, and the node's own never", ["c", "node", "client"], true),
-      toEdge("policy Local, over such an interface", "b", ["a", "r1"], false),
-      toEdge("policy Local, over another interface", "c", ["a"], false),
-      ...ALWAYS,
-    ],
-  );
+  testRows([
+    toWeb("packets over such an interface are local", "b", false),
+    toWeb("other packets are not local, and the node's own never", ["c", "node", "client"], true),
+    toEdge("policy Local, over such an interface", "b", ["a", "r1"], false),
+    toEdge("policy Local, over another interface", "c", ["a"], false),
+    ...ALWAYS,
+  ]);
 });
 
 /** Counts packets by their mark in prerouting after DNAT's priority, and after postrouting. */
@@ -197,7 +175,7 @@ const MARKS = `table inet marks {
 
 describe("another masquerade bit", () => {
   beforeAll(() => apply({ nftables: { masqueradeBit: 20 } }));
-  testRows(() => cluster, [toWeb("pods", "b", false), toWeb("others", ["node", "client"], true), ...ALWAYS]);
+  testRows([toWeb("pods", "b", false), toWeb("others", ["node", "client"], true), ...ALWAYS]);
 
   test("the mark has only that bit, is cleared after postrouting, and other bits stay", async () => {
     const { node } = cluster.lab;

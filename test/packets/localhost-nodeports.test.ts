@@ -22,7 +22,7 @@ import {
   sliceObject,
   target,
 } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { someOf } from "../lab/length.ts";
 import { longDescribe, longTest } from "../support/long.ts";
 
@@ -42,13 +42,12 @@ const SECOND: AddressPair = { ip: "127.0.0.2", ip6: "::1" };
 const LOCALHOST = { nodePortAddresses: ["primary", "localhost"] };
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
   cluster.addSource("loopback", { namespace: cluster.node, address: LOOPBACK });
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 async function apply(settings: Manifest): Promise<void> {
   const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
@@ -77,43 +76,37 @@ function untouchedAt(address: AddressPair, only: Pick<Row, "families"> = {}): Ro
 
 describe("primary and localhost", () => {
   beforeAll(() => apply(LOCALHOST));
-  testRows(
-    () => cluster,
-    [
-      ...servedAt(LOOPBACK, { from: ["nodeItself", "loopback", "node", "nodeOutside"] }),
-      ...servedAt(SECOND),
-      { rule: "the node's own", from: "client", to: nodePort(web), expect: { pods: ["a", "c", "r1"], masq: true } },
-      untouchedAt(PLAN.nodeSecond),
-      { rule: "no node port", from: "loopback", to: target("127.0.0.1:4321", LOOPBACK, 4321), expect: "untouched" },
-    ],
-  );
+  testRows([
+    ...servedAt(LOOPBACK, { from: ["nodeItself", "loopback", "node", "nodeOutside"] }),
+    ...servedAt(SECOND),
+    { rule: "the node's own", from: "client", to: nodePort(web), expect: { pods: ["a", "c", "r1"], masq: true } },
+    untouchedAt(PLAN.nodeSecond),
+    { rule: "no node port", from: "loopback", to: target("127.0.0.1:4321", LOOPBACK, 4321), expect: "untouched" },
+  ]);
 });
 
 longDescribe("localhost alone", () => {
   beforeAll(() => apply({ nodePortAddresses: ["localhost"] }));
-  testRows(() => cluster, [...servedAt(LOOPBACK), untouchedAt(PLAN.node)]);
+  testRows([...servedAt(LOOPBACK), untouchedAt(PLAN.node)]);
 });
 
 longDescribe("all and localhost", () => {
   beforeAll(() => apply({ nodePortAddresses: ["all", "localhost"] }));
-  testRows(() => cluster, [...servedAt(LOOPBACK), ...servedAt(PLAN.nodeOutside, { from: "node" })]);
+  testRows([...servedAt(LOOPBACK), ...servedAt(PLAN.nodeOutside, { from: "node" })]);
 });
 
 describe("one loopback address", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary", "127.0.0.2/32"] }));
-  testRows(() => cluster, [...servedAt(SECOND, { from: "nodeItself", families: ["ip"] }), untouchedAt(LOOPBACK)]);
+  testRows([...servedAt(SECOND, { from: "nodeItself", families: ["ip"] }), untouchedAt(LOOPBACK)]);
 });
 
 describe("a configuration of the iptables mode that requests them", () => {
   beforeAll(() => apply({ mode: "", iptables: { localhostNodePorts: true } }));
-  testRows(
-    () => cluster,
-    [
-      ...servedAt(LOOPBACK, { from: "nodeItself", families: ["ip"] }),
-      untouchedAt(LOOPBACK, { families: ["ip6"] }),
-      ...servedAt(PLAN.node, { from: "node" }),
-    ],
-  );
+  testRows([
+    ...servedAt(LOOPBACK, { from: "nodeItself", families: ["ip"] }),
+    untouchedAt(LOOPBACK, { families: ["ip6"] }),
+    ...servedAt(PLAN.node, { from: "node" }),
+  ]);
 });
 
 const PODS_KNOWN_BY: readonly [string, Manifest][] = [
@@ -126,7 +119,7 @@ const PODS_KNOWN_BY: readonly [string, Manifest][] = [
 ];
 describe.each(someOf(PODS_KNOWN_BY, 3))("connections are masqueraded in every case: %s", (_, settings) => {
   beforeAll(() => apply({ ...LOCALHOST, ...settings }));
-  testRows(() => cluster, servedAt(LOOPBACK));
+  testRows(servedAt(LOOPBACK));
 });
 
 describe("not requested", () => {

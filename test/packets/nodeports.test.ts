@@ -14,7 +14,7 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { longDescribe } from "../support/long.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
@@ -29,12 +29,11 @@ const ADDRESSES = ["node", "nodeSecond", "nodeOutside", "nodeOnLoopback", "podGa
 type AddressName = (typeof ADDRESSES)[number];
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 async function apply(settings: Manifest, node = nodeObject()): Promise<void> {
   const services = [web, edge, empty, typed].flatMap((service) => serviceObjects(cluster.lab, service));
@@ -83,17 +82,17 @@ function answersAt(served: readonly AddressName[], only: Pick<Row, "families"> =
 
 describe("by default: primary, the node's own IPs", () => {
   beforeAll(() => apply({}));
-  testRows(() => cluster, answersAt(["node"]));
+  testRows(answersAt(["node"]));
 });
 
 longDescribe("primary, written out", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary"] }));
-  testRows(() => cluster, answersAt(["node"]));
+  testRows(answersAt(["node"]));
 });
 
 describe("primary together with CIDRs", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary", "198.51.100.0/24", "2001:db8:2::/64"] }));
-  testRows(() => cluster, answersAt(["node", "nodeOutside"]));
+  testRows(answersAt(["node", "nodeOutside"]));
 });
 
 describe("primary, from bindAddress without a Node object", () => {
@@ -102,56 +101,47 @@ describe("primary, from bindAddress without a Node object", () => {
     const config = configuration({ bindAddress: PLAN.nodeSecond.ip });
     await cluster.apply([serviceCIDRObject(), ...services], config, true);
   });
-  testRows(() => cluster, answersAt(["nodeSecond"], { families: ["ip"] }));
+  testRows(answersAt(["nodeSecond"], { families: ["ip"] }));
 });
 
 describe("primary finds no node IP of one family: that family uses all its addresses", () => {
   beforeAll(() => apply({ nodePortAddresses: ["primary"] }, nodeObject({ addresses: [PLAN.node.ip] })));
-  testRows(
-    () => cluster,
-    [...answersAt(["node"], { families: ["ip"] }), ...answersAt(ADDRESSES, { families: ["ip6"] })],
-  );
+  testRows([...answersAt(["node"], { families: ["ip"] }), ...answersAt(ADDRESSES, { families: ["ip6"] })]);
 });
 
 describe("CIDRs of both families", () => {
   beforeAll(() =>
     apply({ nodePortAddresses: ["198.51.100.0/24", "192.0.2.20/32", "2001:db8:2::/64", "2001:db8:1::20/128"] }),
   );
-  testRows(() => cluster, answersAt(["nodeOutside", "nodeSecond"]));
+  testRows(answersAt(["nodeOutside", "nodeSecond"]));
 });
 
 describe("CIDRs that contain an address of the loopback interface", () => {
   beforeAll(() => apply({ nodePortAddresses: ["192.0.2.64/26", "2001:db8:77::/64"] }));
-  testRows(() => cluster, answersAt(["nodeOnLoopback"]));
+  testRows(answersAt(["nodeOnLoopback"]));
 });
 
 describe("CIDRs of one family: the other uses all its addresses", () => {
   beforeAll(() => apply({ nodePortAddresses: ["198.51.100.0/24"] }));
-  testRows(
-    () => cluster,
-    [...answersAt(["nodeOutside"], { families: ["ip"] }), ...answersAt(ADDRESSES, { families: ["ip6"] })],
-  );
+  testRows([...answersAt(["nodeOutside"], { families: ["ip"] }), ...answersAt(ADDRESSES, { families: ["ip6"] })]);
 });
 
 longDescribe("all: every local address", () => {
   beforeAll(() => apply({ nodePortAddresses: ["all"] }));
-  testRows(() => cluster, answersAt(ADDRESSES));
+  testRows(answersAt(ADDRESSES));
 });
 
 describe("0.0.0.0/0 and ::/0: every local address", () => {
   beforeAll(() => apply({ nodePortAddresses: ["0.0.0.0/0", "::/0"] }));
-  testRows(
-    () => cluster,
-    [
-      ...answersAt(ADDRESSES),
-      {
-        rule: "an address of another process on a node port's number",
-        from: ["b", "client", "node"],
-        to: [web, edge, empty].map(({ n }) => target(`203.0.113.250:${nodePortOf(n)}`, STRANGER, nodePortOf(n))),
-        expect: "untouched",
-      },
-    ],
-  );
+  testRows([
+    ...answersAt(ADDRESSES),
+    {
+      rule: "an address of another process on a node port's number",
+      from: ["b", "client", "node"],
+      to: [web, edge, empty].map(({ n }) => target(`203.0.113.250:${nodePortOf(n)}`, STRANGER, nodePortOf(n))),
+      expect: "untouched",
+    },
+  ]);
 
   test("an address that the node receives later is served at once", async () => {
     await cluster.lab.node.ip(["address add 192.0.2.99/32 dev eth0", "address add 2001:db8:1::99/128 dev eth0 nodad"]);

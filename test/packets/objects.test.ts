@@ -20,7 +20,7 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { testRows } from "./support/rows.ts";
+import { rowTests } from "./support/rows.ts";
 import { PLAN } from "../lab/topology.ts";
 
 const EVERYONE = ["b", "node", "client"];
@@ -197,12 +197,11 @@ const services = [
 const IN_PART = [undefined, false, ["--allow-incomplete"]] as const;
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 function objects(without: readonly ServiceSpec[] = []): Manifest[] {
   const left = services.filter((service) => !without.includes(service));
@@ -221,72 +220,69 @@ describe("unchanged objects", () => {
     expect(names.filter((name) => !output.includes(`default/${name}`))).toEqual([]);
   });
 
-  testRows(
-    () => cluster,
-    [
-      { rule: "the rest works", from: EVERYONE, to: externals(good), expect: TO_A },
-      { rule: "another proxy's service: its VIPs", from: EVERYONE, to: externals(otherProxy), expect: "untouched" },
-      {
-        rule: "another proxy's, headless, ExternalName or without a ClusterIP: its address in the ServiceCIDR is unused",
-        from: EVERYONE,
-        to: [otherProxy, headless, external, unallocated].map((service) => clusterIP(service)),
-        expect: "drop",
-      },
-      {
-        rule: "headless, ExternalName or without a ClusterIP: their other addresses and node ports",
-        from: EVERYONE,
-        to: [headless, external, unallocated].flatMap(externals),
-        expect: "untouched",
-      },
-      { rule: "IPv4 only", from: EVERYONE, to: externals(v4), families: ["ip"], expect: TO_A },
-      { rule: "IPv4 only, over IPv6", from: EVERYONE, to: externals(v4), families: ["ip6"], expect: "untouched" },
-      { rule: "IPv6 only", from: EVERYONE, to: externals(v6), families: ["ip6"], expect: TO_A },
-      { rule: "IPv6 only, over IPv4", from: EVERYONE, to: externals(v6), families: ["ip"], expect: "untouched" },
-      { rule: "both, IPv6 first", from: EVERYONE, to: externals(v6First), expect: TO_A },
-      { rule: "both, IPv6 first, ClusterIPs", from: "client", to: clusterIP(v6First), expect: TO_A },
-      {
-        rule: "addresses of both families, ClusterIP of one",
-        from: EVERYONE,
-        to: externals(v4Mixed),
-        families: ["ip"],
-        expect: TO_A,
-      },
-      {
-        rule: "addresses of both families, ClusterIP of one: the other family is not served",
-        from: EVERYONE,
-        to: externals(v4Mixed),
-        families: ["ip6"],
-        expect: "untouched",
-      },
-      { rule: "defaults", from: "client", to: clusterIP(plain), families: ["ip"], protocols: ["tcp"], expect: TO_A },
-      {
-        rule: "defaults: only TCP",
-        from: "client",
-        to: clusterIP(plain),
-        families: ["ip"],
-        protocols: ["udp", "sctp"],
-        expect: "reject",
-      },
-      { rule: "ipMode Proxy", from: EVERYONE, to: loadBalancer(modes), expect: "untouched" },
-      {
-        rule: "ipMode unset or VIP",
-        from: EVERYONE,
-        to: [21, 22].map((n) => target(`LB ${n}`, loadBalancerAddress(n), 80)),
-        expect: TO_A,
-      },
-      {
-        rule: "addresses in unusual forms",
-        from: EVERYONE,
-        to: [
-          target("071", { ip: "203.0.113.71", ip6: "2001:db8:cb::71" }, 80),
-          target("072", { ip: "203.0.113.72", ip6: "2001:db8:cb::72" }, 80),
-        ],
-        expect: TO_A,
-      },
-      { rule: "invalid addresses next to valid ones", from: "client", to: everyWay(partlyBad), expect: TO_A },
-      { rule: "invalid ranges next to valid ones", from: ["b", "node"], to: loadBalancer(partlyBad), expect: "drop" },
-    ],
-  );
+  testRows([
+    { rule: "the rest works", from: EVERYONE, to: externals(good), expect: TO_A },
+    { rule: "another proxy's service: its VIPs", from: EVERYONE, to: externals(otherProxy), expect: "untouched" },
+    {
+      rule: "another proxy's, headless, ExternalName or without a ClusterIP: its address in the ServiceCIDR is unused",
+      from: EVERYONE,
+      to: [otherProxy, headless, external, unallocated].map((service) => clusterIP(service)),
+      expect: "drop",
+    },
+    {
+      rule: "headless, ExternalName or without a ClusterIP: their other addresses and node ports",
+      from: EVERYONE,
+      to: [headless, external, unallocated].flatMap(externals),
+      expect: "untouched",
+    },
+    { rule: "IPv4 only", from: EVERYONE, to: externals(v4), families: ["ip"], expect: TO_A },
+    { rule: "IPv4 only, over IPv6", from: EVERYONE, to: externals(v4), families: ["ip6"], expect: "untouched" },
+    { rule: "IPv6 only", from: EVERYONE, to: externals(v6), families: ["ip6"], expect: TO_A },
+    { rule: "IPv6 only, over IPv4", from: EVERYONE, to: externals(v6), families: ["ip"], expect: "untouched" },
+    { rule: "both, IPv6 first", from: EVERYONE, to: externals(v6First), expect: TO_A },
+    { rule: "both, IPv6 first, ClusterIPs", from: "client", to: clusterIP(v6First), expect: TO_A },
+    {
+      rule: "addresses of both families, ClusterIP of one",
+      from: EVERYONE,
+      to: externals(v4Mixed),
+      families: ["ip"],
+      expect: TO_A,
+    },
+    {
+      rule: "addresses of both families, ClusterIP of one: the other family is not served",
+      from: EVERYONE,
+      to: externals(v4Mixed),
+      families: ["ip6"],
+      expect: "untouched",
+    },
+    { rule: "defaults", from: "client", to: clusterIP(plain), families: ["ip"], protocols: ["tcp"], expect: TO_A },
+    {
+      rule: "defaults: only TCP",
+      from: "client",
+      to: clusterIP(plain),
+      families: ["ip"],
+      protocols: ["udp", "sctp"],
+      expect: "reject",
+    },
+    { rule: "ipMode Proxy", from: EVERYONE, to: loadBalancer(modes), expect: "untouched" },
+    {
+      rule: "ipMode unset or VIP",
+      from: EVERYONE,
+      to: [21, 22].map((n) => target(`LB ${n}`, loadBalancerAddress(n), 80)),
+      expect: TO_A,
+    },
+    {
+      rule: "addresses in unusual forms",
+      from: EVERYONE,
+      to: [
+        target("071", { ip: "203.0.113.71", ip6: "2001:db8:cb::71" }, 80),
+        target("072", { ip: "203.0.113.72", ip6: "2001:db8:cb::72" }, 80),
+      ],
+      expect: TO_A,
+    },
+    { rule: "invalid addresses next to valid ones", from: "client", to: everyWay(partlyBad), expect: TO_A },
+    { rule: "invalid ranges next to valid ones", from: ["b", "node"], to: loadBalancer(partlyBad), expect: "drop" },
+  ]);
 });
 
 describe("two services claim one address and port", () => {
@@ -295,39 +291,35 @@ describe("two services claim one address and port", () => {
 
   describe("both services", () => {
     beforeAll(() => cluster.apply(objects(), ...IN_PART));
-    testRows(
-      () => cluster,
-      [
-        { rule: "the older service has the address", from: EVERYONE, to: shared, expect: TO_A },
-        { rule: "the name decides between services of equal age", from: EVERYONE, to: tied, expect: TO_A },
-        {
-          rule: "the loser's other addresses work",
-          from: EVERYONE,
-          to: [loadBalancer(second), externalIP(second), nodePort(second)],
-          expect: { pods: ["r1"], masq: true },
-        },
-        {
-          rule: "another port of the address is no conflict",
-          from: EVERYONE,
-          to: target("the shared external IP, port 81", externalAddress(39), 81),
-          protocols: ["tcp"],
-          expect: { pods: ["r2"], masq: true },
-        },
-      ],
-    );
+    testRows([
+      { rule: "the older service has the address", from: EVERYONE, to: shared, expect: TO_A },
+      { rule: "the name decides between services of equal age", from: EVERYONE, to: tied, expect: TO_A },
+      {
+        rule: "the loser's other addresses work",
+        from: EVERYONE,
+        to: [loadBalancer(second), externalIP(second), nodePort(second)],
+        expect: { pods: ["r1"], masq: true },
+      },
+      {
+        rule: "another port of the address is no conflict",
+        from: EVERYONE,
+        to: target("the shared external IP, port 81", externalAddress(39), 81),
+        protocols: ["tcp"],
+        expect: { pods: ["r2"], masq: true },
+      },
+    ]);
   });
 
   describe("without the winners", () => {
     beforeAll(() => cluster.apply(objects([first, third]), ...IN_PART));
-    testRows(
-      () => cluster,
-      [{ rule: "the others take over", from: EVERYONE, to: [shared, tied], expect: { pods: ["r1"], masq: true } }],
-    );
+    testRows([
+      { rule: "the others take over", from: EVERYONE, to: [shared, tied], expect: { pods: ["r1"], masq: true } },
+    ]);
   });
 
   describe("with the winners again", () => {
     beforeAll(() => cluster.apply(objects(), ...IN_PART));
-    testRows(() => cluster, [{ rule: "the winners have it again", from: EVERYONE, to: [shared, tied], expect: TO_A }]);
+    testRows([{ rule: "the winners have it again", from: EVERYONE, to: [shared, tied], expect: TO_A }]);
   });
 });
 
@@ -337,27 +329,21 @@ describe("featureGates.AllowServiceExternalIPs: false", () => {
       "--allow-incomplete",
     ]),
   );
-  testRows(
-    () => cluster,
-    [
-      { rule: "external IPs are ignored", from: EVERYONE, to: externalIP(good), expect: "untouched" },
-      { rule: "the rest works", from: EVERYONE, to: [loadBalancer(good), nodePort(good)], expect: TO_A },
-    ],
-  );
+  testRows([
+    { rule: "external IPs are ignored", from: EVERYONE, to: externalIP(good), expect: "untouched" },
+    { rule: "the rest works", from: EVERYONE, to: [loadBalancer(good), nodePort(good)], expect: TO_A },
+  ]);
 });
 
 describe("without a ServiceCIDR object", () => {
   beforeAll(() => cluster.apply(serviceObjects(cluster.lab, good), configuration({ bindAddress: PLAN.node.ip }), true));
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "an unallocated address is not a VIP",
-        from: EVERYONE,
-        to: target("10.96.200.1", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
-        expect: "untouched",
-      },
-      { rule: "an active ClusterIP on another port", from: EVERYONE, to: clusterIP(good, 81), expect: "reject" },
-    ],
-  );
+  testRows([
+    {
+      rule: "an unallocated address is not a VIP",
+      from: EVERYONE,
+      to: target("10.96.200.1", { ip: "10.96.200.1", ip6: "fd00:10:96::c801" }, 80),
+      expect: "untouched",
+    },
+    { rule: "an active ClusterIP on another port", from: EVERYONE, to: clusterIP(good, 81), expect: "reject" },
+  ]);
 });

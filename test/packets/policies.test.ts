@@ -12,7 +12,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { testRows } from "./support/rows.ts";
+import { rowTests } from "./support/rows.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], external: "Local" };
@@ -28,179 +28,163 @@ const services = [web, edge, inner, both, edgeFar, innerFar, bothFar, alone, alo
 const OFF_CLUSTER = ["client", "clientSecond", "remoteNode"];
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 describe("ClusterIP", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "policy Cluster, a local source keeps its address",
-        from: ["b", "c"],
-        to: [clusterIP(web), clusterIP(edge)],
-        expect: { pods: ["a", "r1"], masq: false },
-      },
-      {
-        rule: "policy Cluster, other sources are rewritten",
-        from: ["node", "nodeOutside", ...OFF_CLUSTER],
-        to: [clusterIP(web), clusterIP(edge)],
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      {
-        rule: "a pod of another node is local traffic with a cluster CIDR",
-        from: "r1",
-        to: clusterIP(alone),
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "policy Local, a local source keeps its address",
-        from: ["b", "c"],
-        to: [clusterIP(inner), clusterIP(both)],
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "policy Local, other sources are rewritten",
-        from: ["node", ...OFF_CLUSTER],
-        to: [clusterIP(inner), clusterIP(both)],
-        expect: { pods: ["a"], masq: true },
-      },
-      {
-        rule: "policy Local with endpoints only elsewhere",
-        from: ["b", "node", "client"],
-        to: [clusterIP(innerFar), clusterIP(bothFar)],
-        expect: "drop",
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "policy Cluster, a local source keeps its address",
+      from: ["b", "c"],
+      to: [clusterIP(web), clusterIP(edge)],
+      expect: { pods: ["a", "r1"], masq: false },
+    },
+    {
+      rule: "policy Cluster, other sources are rewritten",
+      from: ["node", "nodeOutside", ...OFF_CLUSTER],
+      to: [clusterIP(web), clusterIP(edge)],
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    {
+      rule: "a pod of another node is local traffic with a cluster CIDR",
+      from: "r1",
+      to: clusterIP(alone),
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "policy Local, a local source keeps its address",
+      from: ["b", "c"],
+      to: [clusterIP(inner), clusterIP(both)],
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "policy Local, other sources are rewritten",
+      from: ["node", ...OFF_CLUSTER],
+      to: [clusterIP(inner), clusterIP(both)],
+      expect: { pods: ["a"], masq: true },
+    },
+    {
+      rule: "policy Local with endpoints only elsewhere",
+      from: ["b", "node", "client"],
+      to: [clusterIP(innerFar), clusterIP(bothFar)],
+      expect: "drop",
+    },
+  ]);
 });
 
 describe("external addresses and node ports, policy Cluster", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "always rewritten",
-        from: ["b", "c", "node", ...OFF_CLUSTER],
-        to: externals(web),
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      {
-        rule: "internal policy Local changes nothing here",
-        from: ["b", "node", "client"],
-        to: externals(inner),
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      {
-        rule: "internal policy Local with endpoints only elsewhere: the rest still works",
-        from: ["b", "node", "client"],
-        to: externals(innerFar),
-        expect: { pods: ["r1", "r2"], masq: true },
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "always rewritten",
+      from: ["b", "c", "node", ...OFF_CLUSTER],
+      to: externals(web),
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    {
+      rule: "internal policy Local changes nothing here",
+      from: ["b", "node", "client"],
+      to: externals(inner),
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    {
+      rule: "internal policy Local with endpoints only elsewhere: the rest still works",
+      from: ["b", "node", "client"],
+      to: externals(innerFar),
+      expect: { pods: ["r1", "r2"], masq: true },
+    },
+  ]);
 });
 
 describe("external addresses and node ports, policy Local", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "a pod reaches the cluster list and keeps its address",
-        from: ["b", "c"],
-        to: [...externals(edge), ...externals(both)],
-        expect: { pods: ["a", "r1"], masq: false },
-      },
-      {
-        rule: "the node reaches the cluster list, rewritten",
-        from: ["node", "nodeOutside"],
-        to: [...externals(edge), ...externals(both)],
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      {
-        rule: "off-cluster sources reach the local list and keep their address",
-        from: OFF_CLUSTER,
-        to: [...externals(edge), ...externals(both)],
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "endpoints only elsewhere, off-cluster",
-        from: OFF_CLUSTER,
-        to: [...externals(edgeFar), ...externals(bothFar)],
-        expect: "drop",
-      },
-      {
-        rule: "endpoints only elsewhere: pods still reach them",
-        from: ["b", "c"],
-        to: externals(edgeFar),
-        expect: { pods: ["r1", "r2"], masq: false },
-      },
-      {
-        rule: "endpoints only elsewhere: the node still reaches them",
-        from: "node",
-        to: externals(edgeFar),
-        expect: { pods: ["r1", "r2"], masq: true },
-      },
-      {
-        rule: "endpoints only elsewhere: the ClusterIP still works",
-        from: "client",
-        to: clusterIP(edgeFar),
-        expect: { pods: ["r1", "r2"], masq: true },
-      },
-      {
-        rule: "both policies Local, endpoints only elsewhere: pods and node still reach them through external addresses",
-        from: "b",
-        to: externals(bothFar),
-        expect: { pods: ["r1"], masq: false },
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "a pod reaches the cluster list and keeps its address",
+      from: ["b", "c"],
+      to: [...externals(edge), ...externals(both)],
+      expect: { pods: ["a", "r1"], masq: false },
+    },
+    {
+      rule: "the node reaches the cluster list, rewritten",
+      from: ["node", "nodeOutside"],
+      to: [...externals(edge), ...externals(both)],
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    {
+      rule: "off-cluster sources reach the local list and keep their address",
+      from: OFF_CLUSTER,
+      to: [...externals(edge), ...externals(both)],
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "endpoints only elsewhere, off-cluster",
+      from: OFF_CLUSTER,
+      to: [...externals(edgeFar), ...externals(bothFar)],
+      expect: "drop",
+    },
+    {
+      rule: "endpoints only elsewhere: pods still reach them",
+      from: ["b", "c"],
+      to: externals(edgeFar),
+      expect: { pods: ["r1", "r2"], masq: false },
+    },
+    {
+      rule: "endpoints only elsewhere: the node still reaches them",
+      from: "node",
+      to: externals(edgeFar),
+      expect: { pods: ["r1", "r2"], masq: true },
+    },
+    {
+      rule: "endpoints only elsewhere: the ClusterIP still works",
+      from: "client",
+      to: clusterIP(edgeFar),
+      expect: { pods: ["r1", "r2"], masq: true },
+    },
+    {
+      rule: "both policies Local, endpoints only elsewhere: pods and node still reach them through external addresses",
+      from: "b",
+      to: externals(bothFar),
+      expect: { pods: ["r1"], masq: false },
+    },
+  ]);
 });
 
 describe("hairpin: the chosen endpoint is the sender", () => {
-  testRows(
-    () => cluster,
-    [
-      { rule: "ClusterIP", from: "a", to: clusterIP(alone), expect: { pods: ["a"], masq: true } },
-      {
-        rule: "ClusterIP, only connections to itself",
-        from: "a",
-        to: [clusterIP(web), clusterIP(edge)],
-        expect: { pods: ["a", "r1"], masq: ["a"] },
-      },
-      { rule: "ClusterIP, policy Local", from: "a", to: clusterIP(inner), expect: { pods: ["a"], masq: true } },
-      { rule: "external, policy Cluster", from: "a", to: externals(alone), expect: { pods: ["a"], masq: true } },
-      { rule: "external, policy Local", from: "a", to: externals(aloneEdge), expect: { pods: ["a"], masq: true } },
-      {
-        rule: "external, policy Local, only connections to itself",
-        from: "a",
-        to: [loadBalancer(edge), externalIP(edge), nodePort(edge)],
-        expect: { pods: ["a", "r1"], masq: ["a"] },
-      },
-      {
-        rule: "a pod of another node, policy Local, only connections to itself",
-        from: "r1",
-        to: [clusterIP(edge), ...externals(edge)],
-        expect: { pods: ["a", "r1"], masq: ["r1"] },
-      },
-      {
-        rule: "another pod's connections are not treated as hairpin",
-        from: "b",
-        to: [clusterIP(alone), ...externals(aloneEdge)],
-        expect: { pods: ["a"], masq: false },
-      },
-    ],
-  );
+  testRows([
+    { rule: "ClusterIP", from: "a", to: clusterIP(alone), expect: { pods: ["a"], masq: true } },
+    {
+      rule: "ClusterIP, only connections to itself",
+      from: "a",
+      to: [clusterIP(web), clusterIP(edge)],
+      expect: { pods: ["a", "r1"], masq: ["a"] },
+    },
+    { rule: "ClusterIP, policy Local", from: "a", to: clusterIP(inner), expect: { pods: ["a"], masq: true } },
+    { rule: "external, policy Cluster", from: "a", to: externals(alone), expect: { pods: ["a"], masq: true } },
+    { rule: "external, policy Local", from: "a", to: externals(aloneEdge), expect: { pods: ["a"], masq: true } },
+    {
+      rule: "external, policy Local, only connections to itself",
+      from: "a",
+      to: [loadBalancer(edge), externalIP(edge), nodePort(edge)],
+      expect: { pods: ["a", "r1"], masq: ["a"] },
+    },
+    {
+      rule: "a pod of another node, policy Local, only connections to itself",
+      from: "r1",
+      to: [clusterIP(edge), ...externals(edge)],
+      expect: { pods: ["a", "r1"], masq: ["r1"] },
+    },
+    {
+      rule: "another pod's connections are not treated as hairpin",
+      from: "b",
+      to: [clusterIP(alone), ...externals(aloneEdge)],
+      expect: { pods: ["a"], masq: false },
+    },
+  ]);
 });
 
 describe("every address of a service at once", () => {
-  testRows(
-    () => cluster,
-    [{ rule: "from outside", from: "client", to: everyWay(alone), expect: { pods: ["a"], masq: true } }],
-  );
+  testRows([{ rule: "from outside", from: "client", to: everyWay(alone), expect: { pods: ["a"], masq: true } }]);
 });

@@ -16,7 +16,7 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { type Row, testRows } from "./support/rows.ts";
+import { type Row, rowTests } from "./support/rows.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1", "r2"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "r1"], internal: "Local", external: "Local" };
@@ -32,12 +32,11 @@ const sticky: ServiceSpec = { name: "sticky", n: 6, endpoints: ["a"], affinitySe
 const services = [web, edge, far, empty, guarded, sticky];
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 /** Renders, loads the text without a former table, and returns it. */
 async function load(settings: Manifest = {}): Promise<string> {
@@ -90,7 +89,7 @@ describe("rendered by default", () => {
   beforeAll(async () => {
     text = await load();
   });
-  testRows(() => cluster, ROWS);
+  testRows(ROWS);
 
   test("the text needs no kernel and is the same each time", async () => {
     const args = await cluster.write(services.flatMap((service) => serviceObjects(cluster.lab, service)));
@@ -103,24 +102,21 @@ describe("rendered by default", () => {
 
 describe("rendered without a detector, node ports on every address", () => {
   beforeAll(() => load({ clusterCIDR: "", nodePortAddresses: ["0.0.0.0/0", "::/0"] }));
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "ClusterIP",
-        from: ["b", "node", "client"],
-        to: clusterIP(web),
-        expect: { pods: ["a", "r1", "r2"], masq: false },
-      },
-      { rule: "policy Local, pod", from: "b", to: externals(edge), expect: { pods: ["a"], masq: false } },
-      {
-        rule: "another node address",
-        from: "client",
-        to: nodePort(web, PLAN.nodeSecond),
-        expect: { pods: ["a", "r1", "r2"], masq: true },
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "ClusterIP",
+      from: ["b", "node", "client"],
+      to: clusterIP(web),
+      expect: { pods: ["a", "r1", "r2"], masq: false },
+    },
+    { rule: "policy Local, pod", from: "b", to: externals(edge), expect: { pods: ["a"], masq: false } },
+    {
+      rule: "another node address",
+      from: "client",
+      to: nodePort(web, PLAN.nodeSecond),
+      expect: { pods: ["a", "r1", "r2"], masq: true },
+    },
+  ]);
 });
 
 describe("run --once after rendered text was loaded", () => {
@@ -128,7 +124,7 @@ describe("run --once after rendered text was loaded", () => {
     await load();
     await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
   });
-  testRows(() => cluster, ROWS);
+  testRows(ROWS);
 });
 
 test.each([["render"], ["validate"], ["--help"]])("%s exits quietly if its reader ends first", async (command) => {

@@ -13,7 +13,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { checkRow, testRows } from "./support/rows.ts";
+import { checkRow, rowTests } from "./support/rows.ts";
 
 const CLIENT_HALF = ["198.51.100.0/25", "2001:db8:2::/65"];
 
@@ -58,85 +58,81 @@ const services = [guarded, guardedLocal, withPods, onlyV4, onlyV6, everyone, wit
 const EVERYONE = ["b", "c", "node", "client", "remoteNode"];
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.apply(services.flatMap((service) => serviceObjects(cluster.lab, service)));
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 describe("source ranges", () => {
   const masqueraded = { pods: ["a"], masq: true } as const;
-  testRows(
-    () => cluster,
-    [
-      { rule: "inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["a", "r1"], masq: true } },
-      {
-        rule: "outside, pods and the node included",
-        from: ["clientSecond", "b", "node", "remoteNode"],
-        to: [loadBalancer(guarded), loadBalancer(guardedLocal)],
-        expect: "drop",
-      },
-      {
-        rule: "source ranges protect only the LB IPs",
-        from: ["clientSecond", "node", "remoteNode"],
-        to: [clusterIP(guarded), externalIP(guarded), nodePort(guarded)],
-        expect: { pods: ["a", "r1"], masq: true },
-      },
-      {
-        rule: "source ranges protect only the LB IPs, from a pod",
-        from: "b",
-        to: clusterIP(guarded),
-        expect: { pods: ["a", "r1"], masq: false },
-      },
-      {
-        rule: "inside, policy Local",
-        from: "client",
-        to: loadBalancer(guardedLocal),
-        expect: { pods: ["a"], masq: false },
-      },
-      {
-        rule: "several ranges, overlapping",
-        from: ["b", "client", "clientSecond"],
-        to: loadBalancer(withPods),
-        expect: masqueraded,
-      },
-      { rule: "several ranges, outside all", from: ["remoteNode", "node"], to: loadBalancer(withPods), expect: "drop" },
-      { rule: "spaces around a range", from: "client", to: loadBalancer(spaced), expect: masqueraded },
-      { rule: "spaces around a range, outside", from: "clientSecond", to: loadBalancer(spaced), expect: "drop" },
-      { rule: "all addresses", from: EVERYONE, to: loadBalancer(everyone), expect: masqueraded },
-      {
-        rule: "only IPv4 ranges leave IPv6 open",
-        from: ["b", "clientSecond"],
-        to: loadBalancer(onlyV4),
-        families: ["ip6"],
-        expect: masqueraded,
-      },
-      {
-        rule: "only IPv4 ranges protect IPv4",
-        from: ["b", "clientSecond"],
-        to: loadBalancer(onlyV4),
-        families: ["ip"],
-        expect: "drop",
-      },
-      {
-        rule: "only IPv6 ranges leave IPv4 open",
-        from: ["b", "clientSecond"],
-        to: loadBalancer(onlyV6),
-        families: ["ip"],
-        expect: masqueraded,
-      },
-      {
-        rule: "only IPv6 ranges protect IPv6",
-        from: ["b", "clientSecond"],
-        to: loadBalancer(onlyV6),
-        families: ["ip6"],
-        expect: "drop",
-      },
-      { rule: "the node, with a range for it", from: "node", to: loadBalancer(withNode), expect: masqueraded },
-    ],
-  );
+  testRows([
+    { rule: "inside", from: "client", to: loadBalancer(guarded), expect: { pods: ["a", "r1"], masq: true } },
+    {
+      rule: "outside, pods and the node included",
+      from: ["clientSecond", "b", "node", "remoteNode"],
+      to: [loadBalancer(guarded), loadBalancer(guardedLocal)],
+      expect: "drop",
+    },
+    {
+      rule: "source ranges protect only the LB IPs",
+      from: ["clientSecond", "node", "remoteNode"],
+      to: [clusterIP(guarded), externalIP(guarded), nodePort(guarded)],
+      expect: { pods: ["a", "r1"], masq: true },
+    },
+    {
+      rule: "source ranges protect only the LB IPs, from a pod",
+      from: "b",
+      to: clusterIP(guarded),
+      expect: { pods: ["a", "r1"], masq: false },
+    },
+    {
+      rule: "inside, policy Local",
+      from: "client",
+      to: loadBalancer(guardedLocal),
+      expect: { pods: ["a"], masq: false },
+    },
+    {
+      rule: "several ranges, overlapping",
+      from: ["b", "client", "clientSecond"],
+      to: loadBalancer(withPods),
+      expect: masqueraded,
+    },
+    { rule: "several ranges, outside all", from: ["remoteNode", "node"], to: loadBalancer(withPods), expect: "drop" },
+    { rule: "spaces around a range", from: "client", to: loadBalancer(spaced), expect: masqueraded },
+    { rule: "spaces around a range, outside", from: "clientSecond", to: loadBalancer(spaced), expect: "drop" },
+    { rule: "all addresses", from: EVERYONE, to: loadBalancer(everyone), expect: masqueraded },
+    {
+      rule: "only IPv4 ranges leave IPv6 open",
+      from: ["b", "clientSecond"],
+      to: loadBalancer(onlyV4),
+      families: ["ip6"],
+      expect: masqueraded,
+    },
+    {
+      rule: "only IPv4 ranges protect IPv4",
+      from: ["b", "clientSecond"],
+      to: loadBalancer(onlyV4),
+      families: ["ip"],
+      expect: "drop",
+    },
+    {
+      rule: "only IPv6 ranges leave IPv4 open",
+      from: ["b", "clientSecond"],
+      to: loadBalancer(onlyV6),
+      families: ["ip"],
+      expect: masqueraded,
+    },
+    {
+      rule: "only IPv6 ranges protect IPv6",
+      from: ["b", "clientSecond"],
+      to: loadBalancer(onlyV6),
+      families: ["ip6"],
+      expect: "drop",
+    },
+    { rule: "the node, with a range for it", from: "node", to: loadBalancer(withNode), expect: masqueraded },
+  ]);
 
   test("the LB IPs themselves are allowed sources only if a range contains the node IP", async () => {
     const { node } = cluster.lab;

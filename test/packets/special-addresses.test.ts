@@ -17,7 +17,7 @@ import {
   type ServiceSpec,
   target,
 } from "./support/objects.ts";
-import { testRows } from "./support/rows.ts";
+import { rowTests } from "./support/rows.ts";
 
 const LOOPBACK: AddressPair = { ip: "127.0.0.1", ip6: "::1" };
 const SPECIAL = [
@@ -61,6 +61,7 @@ function objects(cluster: Cluster): Manifest[] {
 }
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 let done: Finished;
 beforeAll(async () => {
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
@@ -68,40 +69,35 @@ beforeAll(async () => {
   const args = await cluster.write(objects(cluster), configuration());
   done = await cluster.command(["run", ...args, "--once", "--allow-incomplete"]);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 describe("special addresses are ignored", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "the node's own port keeps working",
-        from: ["nodeItself", "loopback"],
-        to: target("loopback", LOOPBACK, SERVICE_PORT),
-        expect: "untouched",
-      },
-      {
-        rule: "the service's other addresses work",
-        from: ["node", "client"],
-        to: [loadBalancer({ ...external, n: 50 }), nodePort(external), nodePort(balanced)],
-        expect: { pods: ["a"], masq: true },
-      },
-      {
-        rule: "endpoints that cannot answer are not chosen",
-        from: "node",
-        to: clusterIP(odd),
-        expect: { pods: ["a"], masq: true },
-      },
-      {
-        rule: "other services' external IPs work",
-        from: "client",
-        to: externalIP(odd),
-        expect: { pods: ["a"], masq: true },
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "the node's own port keeps working",
+      from: ["nodeItself", "loopback"],
+      to: target("loopback", LOOPBACK, SERVICE_PORT),
+      expect: "untouched",
+    },
+    {
+      rule: "the service's other addresses work",
+      from: ["node", "client"],
+      to: [loadBalancer({ ...external, n: 50 }), nodePort(external), nodePort(balanced)],
+      expect: { pods: ["a"], masq: true },
+    },
+    {
+      rule: "endpoints that cannot answer are not chosen",
+      from: "node",
+      to: clusterIP(odd),
+      expect: { pods: ["a"], masq: true },
+    },
+    {
+      rule: "other services' external IPs work",
+      from: "client",
+      to: externalIP(odd),
+      expect: { pods: ["a"], masq: true },
+    },
+  ]);
 
   test("a warning names the object, field, address and kind of each", () => {
     expect(done.code).toBe(0);

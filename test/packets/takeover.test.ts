@@ -21,16 +21,15 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { checkRow, type Row, testRows } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 import { longTest } from "../support/long.ts";
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "r1"] };
 const edge: ServiceSpec = { name: "edge", n: 2, endpoints: ["a", "b", "r1"], external: "Local" };
@@ -111,7 +110,7 @@ describe("kube-proxy's table alone", () => {
       await theirs()
     )();
   });
-  testRows(() => cluster, rows("kube-proxy's"));
+  testRows(rows("kube-proxy's"));
 });
 
 describe("after the takeover", () => {
@@ -134,7 +133,7 @@ describe("after the takeover", () => {
     expect(connections).toBeGreaterThan(100);
   });
 
-  testRows(() => cluster, rows("taken over"));
+  testRows(rows("taken over"));
 
   test("none of kube-proxy's own objects are left", async () => {
     const text = await listed();
@@ -168,7 +167,7 @@ describe("back to kube-proxy", () => {
     await ours();
     afterASecond = await theirs();
   });
-  testRows(() => cluster, rows("kube-proxy's again"));
+  testRows(rows("kube-proxy's again"));
 
   test("kube-proxy can delete the chains that it considers stale", async () => {
     await afterASecond();
@@ -205,6 +204,6 @@ describe("back to kube-proxy", () => {
 
   describe("after another takeover", () => {
     beforeAll(async () => void (await ours()));
-    testRows(() => cluster, rows("once more"));
+    testRows(rows("once more"));
   });
 });

@@ -19,7 +19,7 @@ import {
   sliceObject,
   target,
 } from "./support/objects.ts";
-import { checkRow, testRows } from "./support/rows.ts";
+import { checkRow, rowTests } from "./support/rows.ts";
 
 const CLIENT_HALF = ["198.51.100.0/25", "2001:db8:2::/65"];
 
@@ -47,6 +47,7 @@ function pointing(spec: ServiceSpec, address: AddressPair, port: number): Manife
 const EVERYONE = ["b", "c", "node", "client", "remoteNode"];
 
 let cluster: Cluster;
+const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.apply([
@@ -56,112 +57,101 @@ beforeAll(async () => {
     ...pointing(toEmpty, loadBalancerAddress(empty.n), SERVICE_PORT),
   ]);
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
 describe("no usable endpoint on any node", () => {
-  testRows(
-    () => cluster,
-    [
-      { rule: "policy Cluster", from: EVERYONE, to: everyWay(empty), expect: "reject" },
-      { rule: "policy Local", from: EVERYONE, to: everyWay(emptyLocal), expect: "reject" },
-      { rule: "a source range lets through", from: "client", to: loadBalancer(guardedEmpty), expect: "reject" },
-      {
-        rule: "a source range is checked first",
-        from: ["clientSecond", "b"],
-        to: loadBalancer(guardedEmpty),
-        expect: "drop",
-      },
-    ],
-  );
+  testRows([
+    { rule: "policy Cluster", from: EVERYONE, to: everyWay(empty), expect: "reject" },
+    { rule: "policy Local", from: EVERYONE, to: everyWay(emptyLocal), expect: "reject" },
+    { rule: "a source range lets through", from: "client", to: loadBalancer(guardedEmpty), expect: "reject" },
+    {
+      rule: "a source range is checked first",
+      from: ["clientSecond", "b"],
+      to: loadBalancer(guardedEmpty),
+      expect: "drop",
+    },
+  ]);
 });
 
 describe("addresses and ports that no service has", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "an active ClusterIP on another port",
-        from: EVERYONE,
-        to: [clusterIP(web, 81), clusterIP(empty, 81)],
-        expect: "reject",
-      },
-      {
-        rule: "an active ClusterIP over another protocol",
-        from: EVERYONE,
-        to: clusterIP(tcpOnly),
-        protocols: ["udp", "sctp"],
-        expect: "reject",
-      },
-      {
-        rule: "inside a ServiceCIDR, unused",
-        from: EVERYONE,
-        to: target("an unallocated ClusterIP", UNALLOCATED, 80),
-        expect: "drop",
-      },
-      {
-        rule: "not a VIP",
-        from: EVERYONE,
-        to: target("203.0.113.250:80", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 80),
-        expect: "untouched",
-      },
-      {
-        rule: "an LB or external IP on another port",
-        from: EVERYONE,
-        to: [loadBalancer(web, 81), externalIP(web, 81), loadBalancer(guardedEmpty, 81)],
-        expect: "untouched",
-      },
-      {
-        rule: "an LB IP over another protocol",
-        from: EVERYONE,
-        to: loadBalancer(tcpOnly),
-        protocols: ["udp", "sctp"],
-        expect: "untouched",
-      },
-      {
-        rule: "a node port that no service has",
-        from: EVERYONE,
-        to: target("node port 30999", PLAN.node, 30999),
-        expect: "untouched",
-      },
-      {
-        rule: "a node port over another protocol",
-        from: EVERYONE,
-        to: nodePort(tcpOnly),
-        protocols: ["udp", "sctp"],
-        expect: "untouched",
-      },
-      {
-        rule: "another process's address on a node port's number",
-        from: ["b", "client"],
-        to: target("203.0.113.250 on a node port", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 30003),
-        expect: "untouched",
-      },
-      {
-        rule: "pods and nodes themselves",
-        from: ["b", "node", "client"],
-        to: target("pod a", { ip: "10.244.0.5", ip6: "fd00:10:244::5" }, 8080),
-        expect: { pods: ["a"], masq: false },
-      },
-    ],
-  );
+  testRows([
+    {
+      rule: "an active ClusterIP on another port",
+      from: EVERYONE,
+      to: [clusterIP(web, 81), clusterIP(empty, 81)],
+      expect: "reject",
+    },
+    {
+      rule: "an active ClusterIP over another protocol",
+      from: EVERYONE,
+      to: clusterIP(tcpOnly),
+      protocols: ["udp", "sctp"],
+      expect: "reject",
+    },
+    {
+      rule: "inside a ServiceCIDR, unused",
+      from: EVERYONE,
+      to: target("an unallocated ClusterIP", UNALLOCATED, 80),
+      expect: "drop",
+    },
+    {
+      rule: "not a VIP",
+      from: EVERYONE,
+      to: target("203.0.113.250:80", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 80),
+      expect: "untouched",
+    },
+    {
+      rule: "an LB or external IP on another port",
+      from: EVERYONE,
+      to: [loadBalancer(web, 81), externalIP(web, 81), loadBalancer(guardedEmpty, 81)],
+      expect: "untouched",
+    },
+    {
+      rule: "an LB IP over another protocol",
+      from: EVERYONE,
+      to: loadBalancer(tcpOnly),
+      protocols: ["udp", "sctp"],
+      expect: "untouched",
+    },
+    {
+      rule: "a node port that no service has",
+      from: EVERYONE,
+      to: target("node port 30999", PLAN.node, 30999),
+      expect: "untouched",
+    },
+    {
+      rule: "a node port over another protocol",
+      from: EVERYONE,
+      to: nodePort(tcpOnly),
+      protocols: ["udp", "sctp"],
+      expect: "untouched",
+    },
+    {
+      rule: "another process's address on a node port's number",
+      from: ["b", "client"],
+      to: target("203.0.113.250 on a node port", { ip: "203.0.113.250", ip6: "2001:db8:cb::fa:1" }, 30003),
+      expect: "untouched",
+    },
+    {
+      rule: "pods and nodes themselves",
+      from: ["b", "node", "client"],
+      to: target("pod a", { ip: "10.244.0.5", ip6: "fd00:10:244::5" }, 8080),
+      expect: { pods: ["a"], masq: false },
+    },
+  ]);
 });
 
 describe("an endpoint with the address of a service", () => {
-  testRows(
-    () => cluster,
-    [
-      {
-        rule: "a ClusterIP on a port that it does not have",
-        from: EVERYONE,
-        to: clusterIP(toUnusedPort),
-        expect: "reject",
-      },
-      { rule: "an unallocated ClusterIP", from: EVERYONE, to: clusterIP(toUnallocated), expect: "drop" },
-      { rule: "an LB IP without endpoints", from: EVERYONE, to: clusterIP(toEmpty), expect: "reject" },
-    ],
-  );
+  testRows([
+    {
+      rule: "a ClusterIP on a port that it does not have",
+      from: EVERYONE,
+      to: clusterIP(toUnusedPort),
+      expect: "reject",
+    },
+    { rule: "an unallocated ClusterIP", from: EVERYONE, to: clusterIP(toUnallocated), expect: "drop" },
+    { rule: "an LB IP without endpoints", from: EVERYONE, to: clusterIP(toEmpty), expect: "reject" },
+  ]);
 });
 
 test("an unallocated ClusterIP that the node itself has: outgoing packets are checked, and incoming ones are not", async () => {

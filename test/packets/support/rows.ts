@@ -51,15 +51,17 @@ const PORT_UNREACHABLE = { ip: { type: 3, code: 3 }, ip6: { type: 1, code: 4 } }
 
 const list = <T>(one: T | readonly T[]): readonly T[] => (Array.isArray(one) ? (one as readonly T[]) : [one as T]);
 
-/** Declares a test for each row. `cluster` is called when the tests run. */
-export function testRows(cluster: () => Cluster, rows: readonly Row[]): void {
-  for (const row of rows) {
-    const from = list(row.from).join(", ");
-    const to = list(row.to).map((one) => one.name);
-    test.concurrent(`${row.rule}: ${from} → ${to.join(", ")}: ${describeExpected(row.expect)}`, async () => {
-      expect(await checkRow(cluster(), row)).toEqual([]);
-    });
-  }
+/** Returns a function that declares a test for each of its rows. `cluster` is called when the tests run. */
+export function rowTests(cluster: () => Cluster): (rows: readonly Row[]) => void {
+  return (rows) => {
+    for (const row of rows) {
+      const from = list(row.from).join(", ");
+      const to = list(row.to).map((one) => one.name);
+      test.concurrent(`${row.rule}: ${from} → ${to.join(", ")}: ${describeExpected(row.expect)}`, async () => {
+        expect(await checkRow(cluster(), row)).toEqual([]);
+      });
+    }
+  };
 }
 
 function describeExpected(expected: Expected): string {
