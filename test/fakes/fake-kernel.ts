@@ -150,6 +150,14 @@ export class FakeKernel implements Kernel {
   setLatency(wait: ((action: string) => Promise<void> | void) | undefined): void {
     this.latency = wait;
   }
+  /** Does `work` once, before the next call of this action ("commit", "dump rules"). */
+  beforeNext(action: string, work: () => Promise<unknown> | void): void {
+    this.setLatency(async (called) => {
+      if (called !== action) return;
+      this.setLatency(undefined);
+      await work();
+    });
+  }
 
   commit(ops: readonly Op[], options: CommitOptions = {}): Promise<CommitResult> {
     const result = this.last.then(() => this.commitNow(ops, options));

@@ -194,12 +194,7 @@ describe("a table that changes while it is read", () => {
   it("may disappear halfway", async () => {
     const { kernel } = await written();
     const again = serviceTable(kernel);
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "dump rules" || !once) return;
-      once = false;
-      await kernel.asOther().commit([{ op: "delete", kind: "table", ...OWN }]);
-    });
+    kernel.beforeNext("dump rules", () => kernel.asOther().commit([{ op: "delete", kind: "table", ...OWN }]));
     await again.table.load();
     again.service(1, 1);
     expect((await again.table.apply()).operations.table.add).toBe(1);

@@ -87,16 +87,10 @@ describe("overlapping events and reads", () => {
     const wanted = await snapshot(kernel);
     await other.commit([gone(0)]);
     await settle();
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "dump sets" || !once) return;
-      once = false;
-      await other.commit([gone(1), foreignChain]);
-    });
+    kernel.beforeNext("dump sets", () => other.commit([gone(1), foreignChain]));
     await own.table.apply();
     await settle();
     await own.table.apply();
-    kernel.setLatency(undefined);
     expect(await snapshot(kernel)).toEqual(wanted);
     expect(await own.table.apply()).toMatchObject({ transactions: 0 });
   });
@@ -105,14 +99,8 @@ describe("overlapping events and reads", () => {
     const wanted = await snapshot(kernel);
     own.table.invalidate("test");
     await other.commit([gone(0)]);
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
-      await other.commit([gone(1)]);
-    });
+    kernel.beforeNext("commit", () => other.commit([gone(1)]));
     expect(operations(await own.table.apply())).toBe("element +2");
-    kernel.setLatency(undefined);
     expect(await snapshot(kernel)).toEqual(wanted);
     await settle();
     // The event came after the read that saw the change.
@@ -146,12 +134,7 @@ describe("overlapping events and reads", () => {
   it("our own transaction may fail because the table was just deleted", async () => {
     const { service, table } = own;
     service(2, 1);
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
-      await other.commit([deleteTable]);
-    });
+    kernel.beforeNext("commit", () => other.commit([deleteTable]));
     const result = await table.apply();
     expect(result.drift?.tableDeleted).toBe(true);
     expect(operations(result)).toBe("table +1 chain +4 rule +4 set +2 element +5");
@@ -184,12 +167,7 @@ describe("our own transaction with a lost reply", () => {
     const { table, service } = own;
     service(2, 2);
     kernel.loseReply();
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
-      await other.commit([gone(0)]);
-    });
+    kernel.beforeNext("commit", () => other.commit([gone(0)]));
     expect(operations(await table.apply())).toBe("element +1");
     await settle();
     expect(await table.apply()).toMatchObject({ transactions: 0 });
@@ -271,15 +249,14 @@ describe("a check while the table is being written", () => {
     const table = new Table(kernel, { family: "ip", name: "rules" });
     table.chain({ chain: "a", rules: [] });
     await table.apply();
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "dump rules" || !once) return;
-      once = false;
+    let changed = false;
+    kernel.beforeNext("dump rules", async () => {
+      changed = true;
       table.chain({ chain: "b", rules: [] });
       await table.apply();
     });
     expect(await table.check()).toBe("same");
-    expect(once).toBe(false);
+    expect(changed).toBe(true);
   });
 
   it("delays an apply by the elements of one set at most", async () => {

@@ -306,10 +306,7 @@ describe("concurrent changes of the table", () => {
   it("a rule that was to be deleted is gone: the table is read again", async () => {
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
+    kernel.beforeNext("commit", async () => {
       const [rule] = await other.rules(NAT, "PREROUTING");
       await other.commit([{ op: "delete", kind: "rule", ...NAT, chain: "PREROUTING", handle: rule.handle }]);
     });
@@ -320,10 +317,7 @@ describe("concurrent changes of the table", () => {
   it("a new rule uses a chain: the chain stays", async () => {
     await load(kernel, NAT, NODE_NAT);
     const other = kernel.asOther();
-    let once = true;
-    kernel.setLatency(async (action) => {
-      if (action !== "commit" || !once) return;
-      once = false;
+    kernel.beforeNext("commit", async () => {
       const exprs = [jump("KUBE-MARK-MASQ")];
       await other.commit([{ op: "add", kind: "rule", ...NAT, chain: "CNI-HOSTPORT-MASQ", exprs }]);
     });
