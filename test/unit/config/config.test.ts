@@ -1,35 +1,13 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { ConfigError } from "../../../src/config/proxy-config.js";
 import { defaultConfig, loadConfig, parseConfig } from "../../../src/config/load.js";
 import { parseDuration } from "../../../src/config/duration.js";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
-
-const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+import { HEAD, parse, problemsOf } from "./parsing.ts";
 
 /** Avoids the warning that every configuration without clusterCIDR gets. */
 const POD_CIDR = "clusterCIDR: 10.244.0.0/16\n";
-
-function parse(body: string) {
-  return parseConfig(HEAD + body, "proxy.yaml");
-}
-
-/** Returns "path: message" for every problem. */
-function problemsOf(text: string): string[] {
-  try {
-    parseConfig(text, "proxy.yaml");
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    expect(error.code).toBe("ECONFIG");
-    for (const { path, message } of error.problems) {
-      expect(error.message).toContain("proxy.yaml");
-      expect(error.message).toContain(path === "" ? message : `${path}: ${message}`);
-    }
-    return error.problems.map(({ path, message }) => `${path}: ${message}`);
-  }
-  throw new Error("the configuration was accepted");
-}
 
 test("the defaults are used", () => {
   expect(defaultConfig()).toMatchObject({

@@ -1,25 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { configFromFlags, parseConfig } from "../../../src/config/load.js";
-import { ConfigError } from "../../../src/config/proxy-config.js";
 import { toYAML } from "../../../src/config/document.js";
 import { formatDuration, parseDuration } from "../../../src/config/duration.js";
 import { KUBEADM_CONFIG } from "./kubeadm.js";
-
-const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
-
-function parse(body: string) {
-  return parseConfig(HEAD + body, "config.conf");
-}
-
-function problemsOf(body: string): string[] {
-  try {
-    parse(body);
-  } catch (error) {
-    if (error instanceof ConfigError) return error.problems.map(({ path, message }) => `${path}: ${message}`);
-    throw error;
-  }
-  return [];
-}
+import { HEAD, parse, problemsOf } from "./parsing.ts";
 
 describe("effective configuration: kubeadm's stock configuration", () => {
   const loaded = parseConfig(KUBEADM_CONFIG, "config.conf");
@@ -121,7 +105,7 @@ describe("effective configuration: values", () => {
     ["windowsRunAsService: maybe", "windowsRunAsService: must be true or false"],
     ["portRange: 5", "portRange: must be a string"],
   ])("%s", (body, problem) => {
-    expect(problemsOf(body)).toEqual([problem]);
+    expect(problemsOf(HEAD + body)).toEqual([problem]);
   });
 
   test.each([
@@ -132,7 +116,7 @@ describe("effective configuration: values", () => {
     "oomScoreAdj: -1000",
     "clientConnection: {qps: -1}",
   ])("%s is accepted", (body) => {
-    expect(problemsOf(body)).toEqual([]);
+    expect(problemsOf(HEAD + body)).toEqual([]);
   });
 
   test("old spellings of booleans that kube-proxy's YAML accepts are read", () => {

@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { configFromFlags, parseConfig } from "../../../src/config/load.js";
+import { configFromFlags } from "../../../src/config/load.js";
 import { IPVS_SCHEDULERS, ipvsNotes, schedulerNote } from "../../../src/config/ipvs-notes.js";
+import { parse } from "./parsing.ts";
 
-const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\n";
-const notes = (ipvs: string): readonly string[] => parseConfig(`${HEAD}ipvs: ${ipvs}\n`, "config").notes;
+const notes = (ipvs: string): readonly string[] => parse(`mode: nftables\nipvs: ${ipvs}\n`).notes;
 
 describe("settings of kube-proxy's IPVS mode", () => {
   it.each([
@@ -66,7 +66,7 @@ describe("settings of kube-proxy's IPVS mode", () => {
 
 describe("ipvs.excludeCIDRs", () => {
   it("are taken over in canonical form if they can be read", () => {
-    const { config } = parseConfig(`${HEAD}ipvs: {excludeCIDRs: [10.97.1.2/16, "FD00::/8", x]}\n`, "config");
+    const { config } = parse(`mode: nftables\nipvs: {excludeCIDRs: [10.97.1.2/16, "FD00::/8", x]}\n`);
     expect(config.ipvs.excludeCIDRs).toEqual(["10.97.0.0/16", "fd00::/8"]);
   });
 });

@@ -9,8 +9,8 @@ import { watchConfig } from "../../../src/config/watch-config.js";
 import { openInotify } from "../../../src/netlink/inotify.js";
 import { eventually } from "../../lab/eventually.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
+import { HEAD } from "./parsing.ts";
 
-const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const BEFORE = `${HEAD}oomScoreAdj: 1\n`;
 const AFTER = `${HEAD}oomScoreAdj: 2\n`;
 const WRONG = `${HEAD}oomScoreAdj: high\n`;
