@@ -3,8 +3,7 @@
  * the daemon runs.
  */
 import type { ChildProcess } from "node:child_process";
-import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
@@ -23,6 +22,7 @@ import {
 } from "./support/objects.ts";
 import { type Expected, type Row, untilRow } from "./support/rows.ts";
 import { end } from "./support/daemon.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
 /** Addresses that both services have as load-balancer IPs, besides their own. */
 const SHARED = target("the shared LB IP", loadBalancerAddress(50), 80);
@@ -46,12 +46,11 @@ beforeAll(async () => {
 });
 afterAll(() => cluster.destroy());
 beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-claims-"));
+  directory = temporaryDirectory();
 });
 afterEach(async () => {
   await end(daemon);
   await cluster.node.mustRun(["nft", "flush", "ruleset"]);
-  await rm(directory, { recursive: true });
 });
 
 /** Replaces the file of these services in one step. */

@@ -1,8 +1,6 @@
 /** `nft-proxier conntrack` on a node with real flows: the output for a person, a pipe and a script. */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -12,6 +10,8 @@ import { patience } from "../lab/patience.ts";
 import { FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { clusterIP, everyWay, nodePort, serviceObjects, type ServiceSpec, sliceObject } from "./support/objects.ts";
+import { end } from "./support/daemon.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["udp", "tcp"] };
 const dns: ServiceSpec = { name: "dns", n: 2, endpoints: ["r1"], protocols: ["udp"] };
@@ -165,7 +165,7 @@ test("count --by lists numbers per key, highest first", async () => {
 });
 
 test("list --service, count --by service and gc ask a running daemon", async () => {
-  const directory = await mkdtemp(join(tmpdir(), "nft-proxier-conntrack-"));
+  const directory = temporaryDirectory();
   const socket = join(directory, "daemon.sock");
   const daemon = cluster.start(["run", ...args, "--control-socket", socket, "--conntrack-gc-interval", "0"]);
   daemon.stderr?.resume();
@@ -194,9 +194,7 @@ test("list --service, count --by service and gc ask a running daemon", async () 
     const wrong = await conntrack("list", "--service", "default/wep", "--socket", socket);
     expect([wrong.code, wrong.stderr]).toEqual([1, expect.stringContaining("did you mean default/web?")]);
   } finally {
-    daemon.kill("SIGTERM");
-    await once(daemon, "exit");
-    await rm(directory, { recursive: true });
+    await end(daemon);
   }
 });
 
@@ -227,7 +225,7 @@ describe("gc", () => {
 
   test("a manifest that is not understood prevents deletions, because its endpoints are unknown", async () => {
     const before = Number((await fine("count"))[0]);
-    const broken = await mkdtemp(join(tmpdir(), "nft-proxier-gc-"));
+    const broken = temporaryDirectory();
     const items = objects([web, moved]).filter(({ kind }) => kind === "Service");
     await writeFile(join(broken, "services.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items }));
     await writeFile(join(broken, "slices.json"), '{ "kind": "EndpointSlice"');
@@ -235,7 +233,6 @@ describe("gc", () => {
     expect([code, lines]).toEqual([1, []]);
     expect(stderr).toContain("nothing is deleted, because some services are unknown; correct or remove slices.json");
     expect(Number((await fine("count"))[0])).toBe(before);
-    await rm(broken, { recursive: true });
   });
 
   test("a filter protects all other entries", async () => {

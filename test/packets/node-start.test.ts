@@ -3,8 +3,7 @@
  * traffic.
  */
 import type { ChildProcess } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
@@ -24,6 +23,7 @@ import {
 } from "./support/objects.ts";
 import { someOf } from "../lab/length.ts";
 import { longTest } from "../support/long.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
 let namespaces = 0;
 let directory: string;
@@ -31,7 +31,7 @@ let namespace: Namespace;
 let kernel: NftKernel;
 
 beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-start-"));
+  directory = temporaryDirectory();
   namespace = await Namespace.create(`start-${process.pid}-${namespaces++}`);
   await namespace.ip(["link set lo up"]);
   kernel = await NftKernel.open({ netns: `/run/netns/${namespace.name}` });
@@ -39,7 +39,6 @@ beforeEach(async () => {
 afterEach(async () => {
   await kernel.close();
   await namespace.destroy();
-  await rm(directory, { recursive: true });
 });
 
 /** Families of the existing tables. */

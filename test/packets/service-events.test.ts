@@ -3,8 +3,7 @@
  * gets an Event. Only the connection tracking table, which is real, needs the network namespace.
  */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -18,21 +17,17 @@ import { eventually } from "../lab/eventually.ts";
 import { isOfService, refuse } from "../unit/proxier/support/refusing.js";
 import { nodeObject, configuration } from "./support/objects.ts";
 import { SILENT } from "../support/log.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
-let directory: string;
 let api: ApiServer;
 beforeAll(async () => {
   execFileSync("ip", ["link", "set", "lo", "up"]);
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-events-"));
   api = await ApiServer.start();
 });
-afterAll(async () => {
-  await api.stop();
-  await rm(directory, { recursive: true, force: true });
-});
+afterAll(() => api.stop());
 
 test("a service that the kernel refuses gets an Event, found by its uid, and the others are served", async () => {
-  const kubeconfig = join(directory, "kubeconfig");
+  const kubeconfig = join(temporaryDirectory(), "kubeconfig");
   await writeFile(kubeconfig, api.kubeconfig());
   api.put(nodeObject() as unknown as KubeJson);
   for (const index of [0, 1, 2]) {

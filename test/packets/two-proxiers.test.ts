@@ -1,8 +1,6 @@
 /** Two proxiers on one node: each reports it once, and the one that stays keeps the tables. */
 import type { ChildProcess } from "node:child_process";
-import { once } from "node:events";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 
@@ -25,6 +23,8 @@ import {
 } from "./support/objects.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 import { longTest } from "../support/long.ts";
+import { end } from "./support/daemon.ts";
+import { temporaryDirectory } from "../support/temporary-directory.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 const mail: ServiceSpec = { name: "mail", n: 2, endpoints: ["b"] };
@@ -75,9 +75,7 @@ class Proxier {
   }
 
   async ended(signal: NodeJS.Signals): Promise<void> {
-    const exited = once(this.process, "exit");
-    this.process.kill(signal);
-    await exited;
+    await end(this.process, signal);
   }
 }
 
@@ -93,14 +91,13 @@ afterAll(async () => {
   await cluster.destroy();
 });
 beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), "nft-proxier-peers-"));
+  directory = temporaryDirectory();
   await writeFile(join(directory, "config.json"), JSON.stringify(configuration()));
 });
 afterEach(async () => {
   for (const { process } of running) process.kill("SIGKILL");
   running = [];
   await cluster.command(["cleanup"]);
-  await rm(directory, { recursive: true, force: true });
 });
 
 function launch(args: readonly string[]): Proxier {
