@@ -2,10 +2,8 @@
  * A node that ran kube-proxy's iptables mode: its rules serve until ours are active, then they are removed without
  * losing a connection. Other programs' rules in the same tables do not change at all.
  */
-import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { loggerOptions } from "../../src/base/logger.js";
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
@@ -16,7 +14,7 @@ import { iptablesTables } from "./support/iptables-mode.ts";
 import { underLoad } from "./support/load.ts";
 import { clusterIP, configuration, everyWay, nodePort, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { checkRow, type Row, rowTests } from "./support/rows.ts";
-import { SILENT } from "../support/log.ts";
+import { keptIn, type LogLine, SILENT } from "../support/log.ts";
 
 let cluster: Cluster;
 const testRows = rowTests(() => cluster);
@@ -142,12 +140,10 @@ describe("a chain that another process's rule jumps to", () => {
   });
 
   test("stays, and is named; the rest is removed", async () => {
-    const lines: string[] = [];
-    const log = pino(loggerOptions("info"), { write: (line: string) => void lines.push(line) });
+    const lines: LogLine[] = [];
+    const log = keptIn(lines, "info");
     expect(await removeLeftovers({ kernel, log, families: FAMILIES, root: "/nowhere" })).toBe(false);
-    expect(
-      lines.filter((line) => line.includes('"level":"warn"')).map((line) => JSON.parse(line) as unknown),
-    ).toMatchObject([
+    expect(lines.filter(({ level }) => level === "warn")).toMatchObject([
       { family: "ip", table: "nat", chain: "KUBE-MARK-MASQ", user: "a rule of chain CNI-HOSTPORT-SETMARK" },
     ]);
     const text = await tables();

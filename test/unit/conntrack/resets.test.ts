@@ -1,11 +1,10 @@
 /** Warnings if services request resets that the kernel's settings prevent. */
 import { setImmediate as turn } from "node:timers/promises";
-import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
-import { loggerOptions } from "../../../src/base/logger.js";
 import { FakeConntrack } from "../../fakes/fake-conntrack.ts";
 import { ConntrackService } from "../../../src/conntrack/conntrack-service.js";
 import { newModel, service, slice } from "../model/objects.js";
+import { keptIn, type LogLine } from "../../support/log.ts";
 
 const ASKS = { annotations: { "nft-proxier.dev/reset-removed-endpoints": "true" } };
 const running: ConntrackService[] = [];
@@ -16,12 +15,9 @@ afterEach(async () => {
 /** A node with this setting, and the number of times that it was read. */
 function setUp(tcpLoose: () => Promise<number | undefined>) {
   const warnings: string[] = [];
-  const log = pino(loggerOptions("warn"), {
-    write: (line: string) => {
-      const { msg, namespace, service } = JSON.parse(line) as Record<string, string>;
-      warnings.push(`${namespace}/${service}: ${msg}`);
-    },
-  });
+  const push = ({ msg, namespace, service }: LogLine) =>
+    warnings.push(`${String(namespace)}/${String(service)}: ${msg}`);
+  const log = keptIn({ push }, "warn");
   const { model } = newModel({ trackRemovals: true });
   let probes = 0;
   const conntrack = new ConntrackService({

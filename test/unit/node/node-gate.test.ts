@@ -1,14 +1,13 @@
 /** Objects that wait for the node, for how long, and events that end the program. */
 import type { V1Node } from "@kubernetes/client-node";
-import { pino } from "pino";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { loggerOptions } from "../../../src/base/logger.js";
 import { defaultConfig } from "../../../src/config/load.js";
 import { type ProxyConfig } from "../../../src/config/proxy-config.js";
 import type { KernelFamilies, NodeError } from "../../../src/node/kernel-families.js";
 import { NodeGate } from "../../../src/node/node-gate.js";
 import type { KubeObject } from "../../../src/objects/object-sink.js";
 import { decoded } from "../../support/decoded.js";
+import { keptIn } from "../../support/log.ts";
 
 const NODE = "this-node";
 const DUAL: KernelFamilies = { families: ["ip", "ip6"] };
@@ -34,13 +33,12 @@ function make(changes: Partial<ProxyConfig> = {}, { cluster = true, kernel = DUA
     synced: () => void passed.push("synced"),
     flush: () => void passed.push("flush"),
   };
-  const write = (line: string): void => void logged.push(JSON.parse(line) as Record<string, unknown>);
   gate = new NodeGate(sink, {
     config: { ...defaultConfig(), clusterCIDRs: ["10.244.0.0/16"], ...changes },
     nodeName: NODE,
     kernel,
     cluster,
-    log: pino(loggerOptions("info"), { write }),
+    log: keptIn(logged, "info"),
     onNode: (said) => void told.push(said),
     onFatal: (error) => void fatal.push(error),
   });
