@@ -14,6 +14,7 @@ import {
   type Target,
   TRANSPORTS,
 } from "./support/objects.ts";
+import { answers } from "./support/clients.ts";
 
 const CONNECTIONS = 1200;
 
@@ -26,26 +27,12 @@ beforeAll(async () => {
   cluster = await Cluster.create();
   await cluster.apply([all, three, local].flatMap((service) => serviceObjects(cluster.lab, service)));
 });
-afterAll(async () => {
-  await cluster.destroy();
-});
+afterAll(() => cluster.destroy());
 
-async function count(from: string, to: Target, family: Family, protocol: Transport): Promise<Map<string, number>> {
+function count(from: string, to: Target, family: Family, protocol: Transport): Promise<ReadonlyMap<string, number>> {
   const { namespace, address } = cluster.source(from);
-  const outcomes = await namespace.agent().probe({
-    protocol,
-    ...(address ? { source: address[family] } : {}),
-    destination: to.address[family],
-    port: to.port,
-    count: CONNECTIONS,
-    timeoutMs: 5000,
-  });
-  const counts = new Map<string, number>();
-  for (const outcome of outcomes) {
-    const name = outcome.result === "ok" ? outcome.name : JSON.stringify(outcome);
-    counts.set(name, (counts.get(name) ?? 0) + outcome.count);
-  }
-  return counts;
+  const source = address ?? expect.fail(`${from} has no address`);
+  return answers(cluster, { from: namespace, source, to, family, protocol, count: CONNECTIONS, timeoutMs: 5000 });
 }
 
 const cases: ReadonlyArray<readonly [string, string, Target, readonly string[]]> = [

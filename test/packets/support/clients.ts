@@ -1,5 +1,6 @@
 /** Many clients: addresses of the outside client, and the pods that answer them. */
 import type { Outcome, Transport } from "../../lab/agent.ts";
+import type { Namespace } from "../../lab/namespace.ts";
 import type { AddressPair, Family } from "../../lab/topology.ts";
 import type { Cluster } from "./cluster.ts";
 import type { Target } from "./objects.ts";
@@ -27,8 +28,9 @@ export interface Connections {
   readonly to: Target;
   readonly family: Family;
   readonly protocol: Transport;
-  /** One of the client's addresses. */
+  /** One of the client's addresses, or of the namespace `from`. */
   readonly source: AddressPair;
+  readonly from?: Namespace;
   readonly count?: number;
   readonly sourcePort?: number;
   readonly timeoutMs?: number;
@@ -37,7 +39,8 @@ export interface Connections {
 /** Number of connections that each pod answers, opened one after the other. */
 export async function answers(cluster: Cluster, connections: Connections): Promise<ReadonlyMap<string, number>> {
   const { to, family, protocol, source, count = 1, sourcePort, timeoutMs = 10_000 } = connections;
-  const outcomes = await cluster.lab.client.agent().probe({
+  const { from = cluster.lab.client } = connections;
+  const outcomes = await from.agent().probe({
     protocol,
     source: source[family],
     destination: to.address[family],
