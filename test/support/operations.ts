@@ -145,3 +145,21 @@ export const noRule = (chain: string, handle: bigint, op: "delete" | "destroy" =
   chain,
   handle,
 });
+
+/** A chain with its rules; with `base`, a base chain. */
+export interface ChainWithRules {
+  readonly base?: BaseChain;
+  readonly rules?: readonly (readonly Expr[])[];
+}
+
+/** Adds a table with these chains, by name. */
+export function tableWith(ref: TableRef, chains: Readonly<Record<string, ChainWithRules>>): Op[] {
+  const all = Object.entries(chains);
+  return [
+    { op: "add", kind: "table", ...ref },
+    ...all.map(([chain, { base }]): Op => ({ op: "add", kind: "chain", ...ref, chain, ...(base && { base }) })),
+    ...all.flatMap(([chain, { rules = [] }]) =>
+      rules.map((exprs): Op => ({ op: "add", kind: "rule", ...ref, chain, exprs })),
+    ),
+  ];
+}

@@ -4,14 +4,13 @@ import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import type { BaseChain, Expr, Kernel, Op, TableRef } from "../../../../src/netlink/kernel.js";
 import { removeIptablesChains } from "../../../../src/migration/leftovers/iptables.js";
 import { isOwnChain } from "../../../../src/migration/leftovers/iptables-names.js";
-import { pack } from "../../../support/operations.ts";
+import { jump, pack, tableWith, verdict } from "../../../support/operations.ts";
 
 const NAT: TableRef = { family: "ip", table: "nat" };
 const FILTER: TableRef = { family: "ip", table: "filter" };
 
-const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
 const goto = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "goto", chain } });
-const accept: Expr = { type: "immediate", dreg: 0, data: { verdict: "accept" } };
+const accept = verdict("accept");
 /** A match of xtables, which only nft_compat understands. */
 const match: Expr = { type: "opaque", name: "match", data: Uint8Array.of(8, 0, 1, 0, 0x78, 0, 0, 0) };
 
@@ -30,18 +29,8 @@ const FILTER_BASE: Readonly<Record<string, BaseChain>> = {
 type Chains = Readonly<Record<string, readonly (readonly Expr[])[]>>;
 
 async function load(kernel: Kernel, ref: TableRef, chains: Chains, base: typeof BASE = BASE): Promise<void> {
-  const names = Object.keys(chains);
-  await kernel.commit([
-    { op: "add", kind: "table", ...ref },
-    ...names.map((chain): Op => ({
-      op: "add",
-      kind: "chain",
-      ...ref,
-      chain,
-      ...(base[chain] === undefined ? {} : { base: base[chain] }),
-    })),
-    ...names.flatMap((chain) => chains[chain].map((exprs): Op => ({ op: "add", kind: "rule", ...ref, chain, exprs }))),
-  ]);
+  const withBase = Object.entries(chains).map(([name, rules]) => [name, { base: base[name], rules }] as const);
+  await kernel.commit(tableWith(ref, Object.fromEntries(withBase)));
 }
 
 /** Returns the chains in the form of `load`, with only the targets of their rules. */

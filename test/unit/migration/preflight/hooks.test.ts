@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { CmpOp, Hook, MetaKey, Priority } from "../../../../src/netlink/constants.js";
-import type { BaseChain, Expr, Op } from "../../../../src/netlink/kernel.js";
+import type { BaseChain, Expr } from "../../../../src/netlink/kernel.js";
 import {
   checkHooks,
   type ForeignChain,
@@ -10,9 +10,9 @@ import {
 import type { ModeFacts } from "../../../../src/migration/preflight/mode.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
 import { NO_MODE } from "./no-mode.ts";
+import { type ChainWithRules, jump, tableWith, verdict } from "../../../support/operations.ts";
 
-const jump = (chain: string): Expr => ({ type: "immediate", dreg: 0, data: { verdict: "jump", chain } });
-const accept: Expr = { type: "immediate", dreg: 0, data: { verdict: "accept" } };
+const accept = verdict("accept");
 /** nft_compat's attribute: NFTA_TARGET_NAME, padded to 32 bytes. */
 function target(name: string): Expr {
   const data = new Uint8Array(36);
@@ -23,26 +23,9 @@ function target(name: string): Expr {
 const FORWARD: BaseChain = { type: "filter", hook: Hook.forward, priority: 0, policy: "drop" };
 const NAT: BaseChain = { type: "nat", hook: Hook.prerouting, priority: Priority.dstnat };
 
-async function read(
-  table: string,
-  chains: Readonly<Record<string, { readonly base?: BaseChain; readonly rules?: readonly Expr[][] }>>,
-): Promise<ForeignChain[]> {
+async function read(table: string, chains: Readonly<Record<string, ChainWithRules>>): Promise<ForeignChain[]> {
   const kernel = new FakeKernel();
-  const ref = { family: "ip", table } as const;
-  const names = Object.keys(chains);
-  await kernel.commit([
-    { op: "add", kind: "table", ...ref },
-    ...names.map((chain): Op => ({
-      op: "add",
-      kind: "chain",
-      ...ref,
-      chain,
-      ...(chains[chain].base && { base: chains[chain].base }),
-    })),
-    ...names.flatMap((chain) =>
-      (chains[chain].rules ?? []).map((exprs): Op => ({ op: "add", kind: "rule", ...ref, chain, exprs })),
-    ),
-  ]);
+  await kernel.commit(tableWith({ family: "ip", table }, chains));
   return readForeignChains(kernel, ["ip", "ip6"]);
 }
 

@@ -4,6 +4,7 @@ import { checkFirewalls, type ServicePacket } from "../../../../src/tools/explai
 import { CmpOp, Hook, PayloadBase } from "../../../../src/netlink/constants.js";
 import type { Expr } from "../../../../src/netlink/kernel.js";
 import { FakeKernel } from "../../../fakes/fake-kernel.ts";
+import { tableWith } from "../../../support/operations.ts";
 
 const WALL = { family: "inet", table: "wall" } as const;
 const portIs = (port: number): Expr[] => [
@@ -15,11 +16,7 @@ const portIs = (port: number): Expr[] => [
 async function kernelWith(...rules: readonly Expr[][]): Promise<FakeKernel> {
   const kernel = new FakeKernel();
   const base = { type: "filter", hook: Hook.forward, priority: 0 } as const;
-  await kernel.commit([
-    { op: "add", kind: "table", ...WALL },
-    { op: "add", kind: "chain", ...WALL, chain: "gate", base },
-    ...rules.map((exprs) => ({ op: "add", kind: "rule", ...WALL, chain: "gate", exprs }) as const),
-  ]);
+  await kernel.commit(tableWith(WALL, { gate: { base, rules } }));
   return kernel;
 }
 
