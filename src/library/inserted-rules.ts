@@ -6,10 +6,9 @@
  * the rules of all tables once ("sweep"). In between only the named chains are read, and only if there is a reason.
  */
 import { createHash } from "node:crypto";
-import type { Edit } from "../table/rules/diff.js";
 import { Backoff } from "../base/backoff.js";
 import type { ChangeBatch, ChangeEvent, CommitResult, Kernel, RuleInfo, TableRef } from "../netlink/kernel.js";
-import { prepareRule, type PreparedRule } from "../table/rules/diff.js";
+import { type Edit, prepareRule, type PreparedRule } from "../table/rules/diff.js";
 import { checkComment, checkName, commentOf } from "../table/rules/names-and-comments.js";
 import { printRule } from "../table/rules/statements.js";
 import { describeForeignChanges } from "../table/sync/describe-changes.js";

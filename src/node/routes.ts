@@ -1,7 +1,7 @@
 /** Routes of this network namespace as /proc shows them: the main table for IPv4, every table for IPv6. */
 import { open, readFile } from "node:fs/promises";
-import { endianness } from "node:os";
 import { join } from "node:path";
+import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { addressBytes, familyOf, formatAddress, parseCIDR, type Prefix } from "../base/ip.js";
 
 /** linux/route.h, linux/ipv6_route.h */
@@ -89,7 +89,7 @@ function ipv4(line: string): Route[] {
   if (mask === undefined || !/^[0-9A-F]{8}$/.test(mask)) return [];
   const bytes = (hex: string): Uint8Array => {
     const read = Buffer.from(hex, "hex");
-    return endianness() === "LE" ? read.toReversed() : read;
+    return LITTLE_ENDIAN ? read.toReversed() : read;
   };
   const prefixLength = bytes(mask).reduce((sum, byte) => sum + byte.toString(2).replaceAll("0", "").length, 0);
   return up({ network: bytes(destination), prefixLength, interfaceName, flags: Number.parseInt(flags, 16) });

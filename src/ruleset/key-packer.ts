@@ -2,13 +2,11 @@
  * Packed keys and data of the shared maps. Every field is padded to 4 bytes, in network byte order, except indices and list
  * values, which are in host order as in packets. One instance contains scratch buffers, which are valid until its next call.
  */
-import { endianness } from "node:os";
+import { LITTLE_ENDIAN } from "../base/byte-order.js";
 import { formatAddress, type IpFamily, packAddress } from "../base/ip.js";
 import { type Protocol, SERVICE_PROTOCOL, serviceProtocol } from "../base/protocols.js";
 import { NODE_PORT, type ServiceAddress } from "../model/service-address.js";
 import type { EndpointList } from "../objects/endpoint-list.js";
-
-const LITTLE_ENDIAN = endianness() === "LE";
 
 function writePort(into: Uint8Array, offset: number, port: number): void {
   into[offset] = port >>> 8;

@@ -1,5 +1,5 @@
 /**
- * The constant part of the table: base chains, policies, and the sets and maps of sets.ts. A service only consists of elements
+ * The constant part of the table: base chains, policies, and the sets and maps of element-sets.ts. A service only consists of elements
  * in the maps, and of chains of its own if it has source ranges or affinity.
  */
 import { Hook, Priority } from "../netlink/constants.js";

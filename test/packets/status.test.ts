@@ -14,7 +14,7 @@ import { NetlinkConntrack } from "../../src/conntrack/table/netlink-conntrack.ts
 import { entryTo } from "./support/entries.ts";
 import { clusterAddress, nodePortOf, serviceObjects, type ServiceSpec } from "./support/objects.ts";
 import { longTest } from "../support/long.ts";
-import { end, logOf } from "./support/daemon.ts";
+import { end, endIfRunning, logOf } from "./support/daemon.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a", "b"] };
 /** A pod that has completed, and its replacement. */
@@ -67,7 +67,7 @@ beforeAll(async () => {
   await eventually(async () => expect((await ask("status")).code).toBe(0));
 });
 afterAll(async () => {
-  await end(daemon);
+  await endIfRunning(daemon);
   await cluster.destroy();
 });
 

@@ -1,7 +1,7 @@
 /** The kernel interface that `ipvsPass` uses on this node. */
 import { existsSync } from "node:fs";
-import { endianness } from "node:os";
 import { join } from "node:path";
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { formatAddress } from "../../base/ip.js";
 import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import { IpsetTable } from "../../netlink/ipset-table.js";
@@ -51,7 +51,7 @@ export async function socketAddresses(root: string): Promise<ReadonlySet<string>
 function socketAddress(hex: string): Uint8Array | undefined {
   if (!/^(?:[0-9A-F]{8}|[0-9A-F]{32})$/.test(hex)) return undefined;
   const bytes = Buffer.from(hex, "hex");
-  if (endianness() === "LE") bytes.swap32();
+  if (LITTLE_ENDIAN) bytes.swap32();
   const mapped = bytes.length === 16 && bytes.readBigUInt64BE(0) === 0n && bytes.readUInt32BE(8) === 0xffff;
   return mapped ? bytes.subarray(12) : bytes;
 }

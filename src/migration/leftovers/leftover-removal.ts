@@ -33,7 +33,7 @@ export interface LeftoverOptions extends Pick<ForeignOptions, "root"> {
   readonly netlink?: NetlinkExchange;
   /** Canonical CIDRs of `ipvs.excludeCIDRs`. */
   readonly excludeCIDRs?: readonly string[];
-  /** Calls back once after that many ms, and returns a function that cancels it. Default setTimeout. */
+  /** Calls back once after that many ms, and returns a function that cancels it. Default: callLater. */
   readonly later?: Later;
 }
 

@@ -1,7 +1,7 @@
 /** Finds who listens on this node's TCP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
-import { endianness } from "node:os";
 import { join } from "node:path";
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { formatAddress } from "../../base/ip.js";
 
 export interface Listener {
@@ -29,7 +29,7 @@ function listenerOf(line: string): Listener | undefined {
   if (state !== LISTEN || address === "") return undefined;
   const bytes = Buffer.from(address, "hex");
   // The kernel prints 32-bit words as numbers.
-  if (endianness() === "LE") bytes.swap32();
+  if (LITTLE_ENDIAN) bytes.swap32();
   return { address: formatAddress(bytes), port: Number.parseInt(port, 16), inode };
 }
 

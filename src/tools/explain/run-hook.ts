@@ -2,8 +2,7 @@
  * Runs all base chains of a hook in their order, with the kernel's own steps between them: the connection tracker and
  * NAT.
  */
-import { HOOK_NAMES } from "../../netlink/constants.js";
-import { Hook } from "../../netlink/constants.js";
+import { Hook, HOOK_NAMES } from "../../netlink/constants.js";
 import { type Branch, guessed, merged } from "./branch.js";
 import { type ChainEnds, type Final, runChain } from "./run-chain.js";
 import { type World } from "./world.js";

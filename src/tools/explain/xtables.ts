@@ -1,9 +1,8 @@
-import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-
 /**
  * iptables matches and targets in nf_tables rules (nft_compat), as far as their layout is known here. With any other,
  * the packet's fate cannot be known.
  */
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 
 /** NFTA_TARGET_NAME, _REV and _INFO, which have the same values for a match (linux/netfilter/nf_tables_compat.h). */
 const [NAME, REVISION, INFO] = [1, 2, 3];

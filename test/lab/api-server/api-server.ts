@@ -198,7 +198,7 @@ export class ApiServer {
     return [...this.#watches].filter((watch) => resource === undefined || watch.resource.plural === resource);
   }
 
-  /** Resolves with the open watches of a resource when there are any; rejects after `timeoutMs`. */
+  /** Resolves with the open watches of a resource when there are any; rejects after 15 s. */
   async watching(resource: string): Promise<Watch[]> {
     const deadline = AbortSignal.timeout(15_000);
     for (let open = this.watches(resource); ; open = this.watches(resource)) {

@@ -9,9 +9,18 @@ export function logOf(daemon: ChildProcess): () => string {
   return () => log;
 }
 
-/** Ends a program, if it still runs, and waits for its exit. */
+function hasExited({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
+/** Ends a program, if it still runs, and waits for its exit. For programs that a test may have ended. */
+export async function endIfRunning(daemon: ChildProcess): Promise<void> {
+  if (!hasExited(daemon)) await end(daemon);
+}
+
+/** Ends a program, and waits for its exit. Rejects if it has already exited: it should have kept running. */
 export async function end(daemon: ChildProcess, signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
-  if (daemon.exitCode !== null || daemon.signalCode !== null) return;
+  if (hasExited(daemon)) throw new Error(`the program had exited (${daemon.exitCode ?? daemon.signalCode})`);
   const exited = once(daemon, "exit");
   daemon.kill(signal);
   await exited;

@@ -228,9 +228,23 @@ describe("flags without a file make up the configuration", () => {
       },
     ],
     [["--v=4", "--logging-format=json", "--log-flush-frequency=1s"], { logging: { verbosity: 4, format: "json" } }],
-    [["--config-sync-period=1m", "--show-hidden-metrics-for-version=1.35"], {}],
   ])("%j", async (argv, expected: Partial<ProxyConfig>) => {
     expect((await resolve(...argv)).config).toMatchObject(expected);
+  });
+
+  it("flags without effect are part of the document that /configz shows", async () => {
+    const { document } = await resolve(
+      "--kube-api-content-type=application/json",
+      "--log-flush-frequency=1s",
+      "--config-sync-period=1m",
+      "--show-hidden-metrics-for-version=1.35",
+    );
+    expect(document).toMatchObject({
+      clientConnection: { contentType: "application/json", acceptContentTypes: "" },
+      logging: { flushFrequency: "1s" },
+      configSyncPeriod: "1m0s",
+      showHiddenMetricsForVersion: "1.35",
+    });
   });
 
   it("errors name flags, not fields", async () => {

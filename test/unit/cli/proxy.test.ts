@@ -196,7 +196,7 @@ describe("--write-config-to", () => {
     const written = join(directory, "written.yaml");
     expect(await main([`--config=${file}`, "--hostname-override=a", "--write-config-to", written])).toBe(0);
     const again = parseConfig(await readFile(written, "utf8"), written);
-    expect(again.config).toEqual({ ...parseConfig(KUBEADM_CONFIG, file).config, hostnameOverride: "a" });
+    expect(again.document).toEqual({ ...parseConfig(KUBEADM_CONFIG, file).document, hostnameOverride: "a" });
     expect(again.warnings).toEqual([]);
   });
 
