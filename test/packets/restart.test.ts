@@ -147,7 +147,11 @@ describe.each(someOf(["SIGKILL", "SIGTERM"] as const, 2))("after %s, with the sa
   });
 });
 
-const SAME_NAMES = "the same names with other types, sizes and comments";
+/**
+ * The only layout whose sets have other names. nft gives the sets of a rendered table other types and no counters, so the others' sets are
+ * recreated under their own names: see exceptMissed.
+ */
+const OTHER_NAMES = "every chain, set and map with another name";
 
 describe("a layout of another version", () => {
   /** Tables of other layouts, derived from the current one. */
@@ -155,14 +159,14 @@ describe("a layout of another version", () => {
     // Rendered by that version from the same manifests.
     "services in verdict maps, endpoints in one (0.1.0)": () =>
       readFileSync(join(import.meta.dirname, "support", "former-layout.nft"), "utf8"),
-    "every chain, set and map with another name": (text) => {
+    [OTHER_NAMES]: (text) => {
       const names = [...text.matchAll(/^\t(?:chain|set|map) (\S+) \{$/gm)].map(([, name]) => name);
       return names.reduce(
         (renamed, name) => renamed.replaceAll(new RegExp(`(?<![\\w.-])${name}(?![\\w.-])`, "g"), `${name}-v0`),
         text,
       );
     },
-    [SAME_NAMES]: (text) =>
+    "the same names with other types, sizes and comments": (text) =>
       text
         .replaceAll(/^\t(set|map) (\S+) \{\n(\t\ttype(?:of)? .*\n)(?!\t\tflags)/gm, "\t$1 $2 {\n$3\t\tflags timeout\n")
         .replaceAll(/^\t\tsize \d+\n/gm, "")
@@ -198,7 +202,7 @@ describe("a layout of another version", () => {
   };
 
   for (const [layout, alter] of someOf(Object.entries(LAYOUTS), 5)) {
-    const kept = layout === SAME_NAMES ? "none that finds all sets fails" : "no connection fails";
+    const kept = layout === OTHER_NAMES ? "no connection fails" : "none that finds all sets fails";
     test(`${layout}: updated in one transaction, and ${kept}`, async () => {
       expect((await cluster.command(["cleanup"])).code).toBe(0);
       const fresh = await cluster.command(["run", ...args, "--once"]);
@@ -215,7 +219,7 @@ describe("a layout of another version", () => {
         const done = await cluster.command(["run", ...args, "--once"]);
         log = done.stderr;
       });
-      expect(layout === SAME_NAMES ? exceptMissed(failures) : failures).toEqual([]);
+      expect(layout === OTHER_NAMES ? failures : exceptMissed(failures)).toEqual([]);
       expect(connections).toBeGreaterThan(20);
       for (const family of FAMILIES) {
         // At most one transaction precedes it: chains that nothing refers to yet.
