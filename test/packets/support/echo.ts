@@ -65,7 +65,7 @@ export function say(all: readonly NamedConversation[], word: string, timeoutMs?:
   return Promise.all(all.map(async ({ name, conversation }) => `${name}: ${await conversation.say(word, timeoutMs)}`));
 }
 
-/** What `say` returns if all conversations answer the same. */
+/** The result of `say` if all conversations answer the same. */
 export function allAnswer(all: readonly NamedConversation[], answer: string): string[] {
   return all.map(({ name }) => `${name}: ${answer}`);
 }
