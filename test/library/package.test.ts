@@ -175,10 +175,10 @@ export const entries: number = await (await openConntrack()).count();
 });
 
 describe("on musl", () => {
-  // There is no Node for musl in the registries: our own program provides Node's functions as stubs.
+  // There is no Node for musl in the registries: our own program provides Node's and libuv's functions as stubs.
   test("the prebuilt addon and its libraries load", () => {
     const addon = path.join(installed, "prebuilds", `linux-${process.arch}-musl`, "nft_proxier.node");
-    const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api)_\w+)/g);
+    const symbols = mustRun("nm", ["-D", "--undefined-only", addon]).matchAll(/ U ((?:napi|node_api|uv)_\w+)/g);
     const work = path.join(directory, "musl-check");
     mkdirSync(work, { recursive: true });
     const source = `#include <dlfcn.h>
