@@ -112,19 +112,6 @@ export async function inTurn<T>(all: AsyncIterable<T>, write: (one: T) => Promis
   }
 }
 
-/** Calls `work` for each item, at most `most` at a time. After a failure, starts no more of them. */
-export async function sideBySide<T>(items: Iterable<T>, most: number, work: (item: T) => Promise<void>): Promise<void> {
-  const left = [...items];
-  const next = async (): Promise<void> => {
-    for (let item = left.pop(); item !== undefined; item = left.pop()) await work(item);
-  };
-  try {
-    await Promise.all(Array.from({ length: most }, next));
-  } finally {
-    left.length = 0;
-  }
-}
-
 /** Work that can pause after each of its pieces. Each should take well below 1 ms. */
 export type Pieces<T> = Generator<undefined, T>;
 

@@ -125,6 +125,7 @@ export function packNumber(value: number): Uint8Array {
   return NUMBER_BYTES[turn];
 }
 
+/** Reads a number in host order. */
 export function unpackNumber(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, LITTLE_ENDIAN);
 }

@@ -1,5 +1,5 @@
 /** Reads the active rules from the kernel, as far as they translate packets. */
-import { sideBySide } from "../../base/time-slice.js";
+import { sideBySide } from "../../base/side-by-side.js";
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";
 import type { ChainInfo, ElementBatch, Expr, Kernel, RuleInfo, SetDump, TableRef } from "../../netlink/kernel.js";

@@ -1,5 +1,5 @@
 /** Reads the kernel's state of a table at one moment. */
-import { sideBySide } from "../../base/time-slice.js";
+import { sideBySide } from "../../base/side-by-side.js";
 import { ChainFlag, SetFlag, TableFlag } from "../../netlink/constants.js";
 import { KernelError } from "../../netlink/errors.js";
 import type {
