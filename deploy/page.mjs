@@ -8,24 +8,31 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { rolldown } from "rolldown";
 
-const [target] = process.argv.slice(2);
-if (target === undefined) throw new Error("usage: node deploy/page.mjs FILE");
 const source = path.resolve(import.meta.dirname, "../src/daemon/page");
 
-const bundle = await rolldown({
-  input: path.join(source, "browser", "page.ts"),
-  onLog: (level, log) => {
-    if (level === "warn") throw new Error(log.message);
-  },
-});
-const { output } = await bundle.generate({ format: "iife", minify: true });
-const [{ code }] = output;
-if (/<\/script|<!--/i.test(code)) throw new Error("the script has something in it that would end it in the document");
-const style = readFileSync(path.join(source, "page.css"), "utf8");
-const parts = { style: `<style>${style}</style>`, script: `<script>${code}</script>` };
-const document = readFileSync(path.join(source, "page.html"), "utf8").replace(
-  /<!-- (style|script) -->/g,
-  (_all, name) => parts[name],
-);
-mkdirSync(path.dirname(target), { recursive: true });
-writeFileSync(target, document);
+/** Writes the page to a file, and creates the file's directory. */
+export async function writePage(target) {
+  const bundle = await rolldown({
+    input: path.join(source, "browser", "page.ts"),
+    onLog: (level, log) => {
+      if (level === "warn") throw new Error(log.message);
+    },
+  });
+  const { output } = await bundle.generate({ format: "iife", minify: true });
+  const [{ code }] = output;
+  if (/<\/script|<!--/i.test(code)) throw new Error("the page's script contains text that would end its element");
+  const style = readFileSync(path.join(source, "page.css"), "utf8");
+  const parts = { style: `<style>${style}</style>`, script: `<script>${code}</script>` };
+  const document = readFileSync(path.join(source, "page.html"), "utf8").replace(
+    /<!-- (style|script) -->/g,
+    (_all, name) => parts[name],
+  );
+  mkdirSync(path.dirname(target), { recursive: true });
+  writeFileSync(target, document);
+}
+
+if (import.meta.main) {
+  const [target] = process.argv.slice(2);
+  if (target === undefined) throw new Error("usage: node deploy/page.mjs FILE");
+  await writePage(target);
+}

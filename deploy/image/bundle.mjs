@@ -12,6 +12,7 @@ import { isBuiltin } from "node:module";
 import path from "node:path";
 import { rolldown } from "rolldown";
 import { programCommit } from "../../dist/cli/version.js";
+import { writePage } from "../page.mjs";
 import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
@@ -110,7 +111,7 @@ if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a p
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 
-cpSync(path.join(root, "dist", "daemon", "page", "page.html"), path.join(target, "dist", "chunks", "page.html"));
+await writePage(path.join(target, "dist", "chunks", "page.html"));
 
 const modules = output.flatMap((chunk) => (chunk.type === "chunk" ? chunk.moduleIds : []));
 const folders = modules.flatMap((module) => packageOf(module) ?? []);

