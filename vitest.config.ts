@@ -52,6 +52,7 @@ export default defineConfig({
           hookTimeout: patience(1800_000),
         },
       },
+      { extends: true, test: { name: "image", include: ["test/image/**/*.test.ts"] } },
       { extends: true, test: { name: "page", include: ["test/page/**/*.test.ts"] } },
       {
         extends: true,

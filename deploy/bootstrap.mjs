@@ -2,11 +2,12 @@
 /**
  * Prepares a new checkout: Debian packages, npm packages with the pinned Node, the addon, dist/.
  *
- *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [--no-addon] [-- SCRIPT ARGS...]
+ *   node deploy/bootstrap.mjs [--format] [--lint] [--asan] [--browser] [--image] [--no-addon] [-- SCRIPT ARGS...]
  *
  * - `--format` also installs the C++ formatter.
  * - `--lint` also installs the C++ formatter and linter.
  * - `--browser` also installs Chromium, for the status page's tests.
+ * - `--image` also installs the programs that build and run the image.
  * - `--asan` also compiles a second addon under AddressSanitizer and UBSan, in build-asan/.
  * - `--no-addon` does not compile the addon, for scripts that do not load it.
  * - `--` runs SCRIPT with the pinned Node when everything is ready, and exits with its code.
@@ -41,8 +42,15 @@ const requirements = [
 const formatRequirements = [{ package: "clang-format", command: "clang-format", for: "formatting C++" }];
 const lintRequirements = [...formatRequirements, { package: "clang-tidy", command: "clang-tidy", for: "linting C++" }];
 const browserRequirements = [{ package: "chromium", command: "chromium", for: "the status page's tests" }];
+const imageRequirements = [
+  { package: "mmdebstrap", command: "mmdebstrap", for: "the base of the test's image" },
+  { package: "buildah", command: "buildah", for: "building the image" },
+  { package: "runc", command: "runc", for: "running the image" },
+  { package: "golang-github-containers-common", file: "/usr/share/containers/seccomp.json", for: "running the image" },
+  { package: "ca-certificates", file: "/etc/ssl/certs/ca-certificates.crt", for: "the base of the test's image" },
+];
 
-const known = ["--format", "--lint", "--asan", "--browser", "--no-addon"];
+const known = ["--format", "--lint", "--asan", "--browser", "--image", "--no-addon"];
 
 let worked = false;
 
@@ -350,6 +358,7 @@ function main() {
     ...(options.includes("--format") ? formatRequirements : []),
     ...(options.includes("--lint") ? lintRequirements : []),
     ...(options.includes("--browser") ? browserRequirements : []),
+    ...(options.includes("--image") ? imageRequirements : []),
   ]);
   ensureNpmPackages();
   if (!options.includes("--no-addon")) ensureAddon();

@@ -68,6 +68,7 @@ const tiers: readonly Tier[] = [
   { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "the output of nft for our table", runs: "in-namespaces", alone: true },
+  { name: "image", what: "deploy/Dockerfile, built and run", runs: "in-namespaces", long: true, alone: true },
   { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
@@ -240,10 +241,10 @@ function tally(report: Report): Outcome {
   return { passed, failed, skipped, skippedIn, notes, seconds: secondsOf(report) };
 }
 
-/** See test/library/clean-root.ts. Returns the error, if any. */
-function makeCleanRoot(): string | undefined {
-  const { status } = spawnSync(process.execPath, ["test/library/clean-root.ts"], { cwd: root, stdio: "inherit" });
-  return status === 0 ? undefined : "could not pack and install the package; see above";
+/** Runs a script that prepares a tier. Returns the error, if any. */
+function makeWith(script: string, what: string): string | undefined {
+  const { status } = spawnSync(process.execPath, ["--no-warnings", script], { cwd: root, stdio: "inherit" });
+  return status === 0 ? undefined : `could not ${what}; see above`;
 }
 
 /** Returns the error, if any. */
@@ -276,7 +277,8 @@ async function prepareShared(): Promise<string | undefined> {
 
 /** Prepares a tier's resources from outside, because its namespaces have no way out. Returns the error, if any. */
 function prepare(tier: Tier): string | undefined {
-  if (tier.name === "package") return makeCleanRoot();
+  if (tier.name === "package") return makeWith("test/library/clean-root.ts", "pack and install the package");
+  if (tier.name === "image") return makeWith("test/image/build.ts", "build the image");
   try {
     if (tier.name === "kube-proxy") kubeProxyMinor();
   } catch (error) {

@@ -31,7 +31,7 @@ export function mustRun(
  * The machine's Debian archive, as configured for its own apt. The environment variable DEBIAN_MIRROR names one if apt
  * has none (another distribution).
  */
-function mirror(): string {
+export function mirror(): string {
   const configured = process.env["DEBIAN_MIRROR"];
   if (configured !== undefined && configured !== "") return configured;
   const targets = mustRun("apt-get", ["indextargets", "--format", "$(LABEL) $(SITE)", "Created-By: Packages"]);
