@@ -347,6 +347,16 @@ describe("the image", () => {
     expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
   });
 
+  test("has one placeholder, wherever a reader sets it", () => {
+    expect(kustomization.images?.map(({ newName }) => newName)).toEqual(["REGISTRY/nft-proxier"]);
+    const job = load("preflight", "job.yaml") as V1Job;
+    expect(job.spec?.template.spec?.containers.map(({ image }) => image)).toEqual(["REGISTRY/nft-proxier:VERSION"]);
+    for (const readme of [text("README.md"), readFileSync(join(ROOT, "README.md"), "utf8")]) {
+      const named = readme.match(/[\w./]+\/nft-proxier:[\w.]+/g);
+      expect(new Set(named)).toEqual(new Set(["REGISTRY/nft-proxier:VERSION"]));
+    }
+  });
+
   test("is built in stages on the pinned Node, which is an LTS", () => {
     const version = /^ARG NODE_VERSION=(.*)$/m.exec(dockerfile)?.[1] ?? "";
     expect(dockerfile).toMatch(new RegExp(`^ARG NODE_IMAGE=node:${version}-bookworm(@|$)`, "m"));
