@@ -1,12 +1,12 @@
 /**
- * `npm run bench`: measures every figure of test/bench/README.md on this machine in one run, and compares it with its aim.
+ * `npm run bench`: measures every figure of test/bench/README.md on this machine in one run, and compares it with its target.
  *
  *   node test/bench/run.ts [--rounds N] [--before DIR] [SECTION...]      services kernel rolling repair check affinity memory growth packets cluster conntrack commands ports handover
  *
  * `--before`: the directory of another build of this project. Loads, changes, restarts and the program's memory are then measured for both,
  * in turns.
  *
- * Prints progress on stderr, then tables (the last one has the aims), and the results as JSON. A missed aim is a figure, not a failure: the
+ * Prints progress on stderr, then tables (the last one has the targets), and the results as JSON. A missed target is a figure, not a failure: the
  * exit code is 0.
  */
 import { existsSync } from "node:fs";

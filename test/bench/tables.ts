@@ -207,12 +207,12 @@ export function printAims(list: readonly Aim[]): void {
   console.table(
     list.map(({ what, aim, measured, unit, met, note = "" }) => ({
       figure: what,
-      "aim, at most": `${Number(aim.toFixed(2))} ${unit}`,
+      "target, at most": `${Number(aim.toFixed(2))} ${unit}`,
       measured: `${fixed(measured)} ${unit}`,
       met: met ? "yes" : "NO",
       note,
     })),
   );
   const missed = list.filter(({ met }) => !met).length;
-  console.log(missed === 0 ? "every aim is met" : `${missed} of ${list.length} aims are missed`);
+  console.log(missed === 0 ? "every target is met" : `${missed} of ${list.length} targets are missed`);
 }

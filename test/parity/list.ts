@@ -36,12 +36,12 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["write-config-to"],
     ours: "same",
-    note: "writes `mode: nftables`, and the log format only if it was set",
+    note: "writes `mode: nftables`, and the log format only if it is set",
   },
   {
     flags: ["cleanup"],
     ours: "better",
-    note: "Also removes rules of its other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset. The exit code is 1 if something remains that only other tools can remove",
+    note: "Also removes the rules of kube-proxy's other modes in iptables-nft, iptables-legacy and IPVS, without running iptables, ipvsadm or ipset. The exit code is 1 if something remains that only other tools can remove",
   },
   { flags: ["init-only"], ours: "same" },
   { flags: ["hostname-override"], fields: ["hostnameOverride"], ours: "same" },
@@ -49,12 +49,12 @@ const GENERAL: readonly ParityRow[] = [
   {
     flags: ["version"],
     ours: "same",
-    note: "the version and commit of this program; `=raw` prints the same fields, `=vX.Y.Z` changes nothing",
+    note: "prints the version and commit of nft-proxier; `=raw` prints the same fields as in kube-proxy, and `=vX.Y.Z` has no effect",
   },
   {
     flags: ["feature-gates"],
     ours: "same",
-    note: "`AllowServiceExternalIPs` works as in kube-proxy. `KubeProxyNFTablesLocalhostNodePorts` (1.37) is not required, and false forbids node ports on loopback. Other gates have no effect. An unknown gate is a warning (kube-proxy exits)",
+    note: "`AllowServiceExternalIPs` works as in kube-proxy. `KubeProxyNFTablesLocalhostNodePorts` (1.37) is not required, and `false` disables node ports on loopback. Other gates have no effect. An unknown gate causes a warning (kube-proxy exits)",
   },
 ];
 
@@ -83,14 +83,14 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["proxy-mode"],
     ours: "same",
-    note: "nftables, also if it is not set (the log then says what the iptables mode did differently). Other modes are refused, with the setting to use",
+    note: "nftables, even if `mode` is not set (the log then lists the differences from the iptables mode). Other modes are refused, and the error names the setting to use",
   },
   { flags: ["masquerade-all"], ours: "same" },
   { fields: ["nftables.masqueradeBit"], ours: "same" },
   {
     flags: ["iptables-sync-period"],
     ours: "same",
-    note: "longest time between two attempts at a failing write, and half the health timeout",
+    note: "the longest time between two attempts at a failing write; the health timeout is twice as long",
   },
   {
     flags: ["iptables-min-sync-period"],
@@ -102,22 +102,22 @@ const TRAFFIC: readonly ParityRow[] = [
   {
     flags: ["nodeport-addresses"],
     ours: "better",
-    note: "The default is `primary`, as in kube-proxy's nftables mode. Kernel events report addresses that come and go. `localhost`, `all`, and `primary` beside other values work as in 1.37 (KEP-6032, alpha and off by default there). Loopback addresses are served in the kernel: TCP, UDP and SCTP, on ::1 and the listed part of 127.0.0.0/8. In kube-proxy 1.37 a process relays TCP to 127.0.0.1 and ::1. With policy Local the node draws from all endpoints, as at its other addresses and in the iptables mode. The relay of kube-proxy 1.37 draws from local endpoints only",
+    note: "The default is `primary`, as in kube-proxy's nftables mode. Kernel events report added and removed addresses. `localhost`, `all`, and `primary` beside other values work as in 1.37 (KEP-6032, alpha and off by default there). Loopback addresses are served in the kernel: TCP, UDP and SCTP, on ::1 and the listed part of 127.0.0.0/8. In kube-proxy 1.37, a process relays TCP on 127.0.0.1 and ::1. With policy Local, the node's connections go to all endpoints, as at its other addresses and in the iptables mode. The relay of kube-proxy 1.37 uses only local endpoints",
   },
   {
     flags: ["iptables-localhost-nodeports"],
     ours: "better",
-    note: "If it is written as true, `mode` is unset, and `nodePortAddresses` is unset or has 0.0.0.0/0, node ports answer on 127.0.0.0/8, as in the iptables mode. The log says so. Otherwise it is ignored, as in kube-proxy's nftables mode",
+    note: "If it is explicitly true, `mode` is unset, and `nodePortAddresses` is unset or has 0.0.0.0/0, node ports are served on 127.0.0.0/8. This is as in the iptables mode, and the log says so. Otherwise it is ignored, as in kube-proxy's nftables mode",
   },
   {
     flags: ["ipvs-exclude-cidrs"],
     ours: "same",
-    note: "virtual servers in these stay when the rest of the IPVS mode is removed",
+    note: "virtual servers in these CIDRs stay when the other leftovers of the IPVS mode are removed",
   },
 ];
 
 const SYSTEM: readonly ParityRow[] = [
-  { flags: ["oom-score-adj"], ours: "same", note: "a value that the kernel refuses is a warning" },
+  { flags: ["oom-score-adj"], ours: "same", note: "a value that the kernel refuses causes a warning" },
   {
     flags: ["conntrack-max-per-core", "conntrack-min"],
     ours: "better",
@@ -132,12 +132,12 @@ const SYSTEM: readonly ParityRow[] = [
       "conntrack-udp-timeout-stream",
     ],
     ours: "same",
-    note: "a value that the kernel refuses is a warning",
+    note: "a value that the kernel refuses causes a warning",
   },
 ];
 
 const LOG: readonly ParityRow[] = [
-  { flags: ["v"], ours: "same", note: "from 2 each write, from 4 debug messages, from 6 everything" },
+  { flags: ["v"], ours: "same", note: "2 logs each write, 4 adds debug messages, 6 adds everything else" },
   {
     flags: ["logging-format"],
     ours: "same",
@@ -154,7 +154,7 @@ const OTHERS: readonly ParityRow[] = [
   {
     fields: ["iptables.masqueradeAll", "iptables.syncPeriod", "iptables.minSyncPeriod"],
     ours: "ignored",
-    note: "for another mode, as in kube-proxy's nftables mode; if `mode` is unset, the log says what that changes",
+    note: "belongs to another mode, as in kube-proxy's nftables mode; if `mode` is unset, the log says what that changes",
   },
   {
     fields: [
@@ -183,7 +183,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_network_programming_duration_seconds"],
     ours: "better",
-    note: "Also measures changes whose first write failed, until the write that succeeds, and changes of a service that loses another slice. A slice change that alters nothing served is not measured (an endpoint's zone, a new slice without endpoints)",
+    note: "Also measures changes whose first write failed, until the write that succeeds, and changes of a service that loses another slice. A slice change that does not affect traffic is not measured (an endpoint's zone, a new slice without endpoints)",
   },
   {
     metrics: [
@@ -226,7 +226,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubeproxy_nftables_localhost_nodeport_listeners"],
     ours: "same",
-    note: "From 1.37. Present if node ports answer on loopback. Counts node ports with an endpoint, by protocol, because rules answer and no socket listens",
+    note: "From 1.37. Present if node ports are served on loopback. Counts node ports with an endpoint, by protocol, because rules answer and no socket listens",
   },
   {
     metrics: [
@@ -266,7 +266,7 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubernetes_build_info"],
     ours: "same",
-    note: "the API server's version; `nftproxier_build_info` has the version of this program",
+    note: "the API server's version; `nftproxier_build_info` has the version of nft-proxier",
   },
   {
     metrics: [
@@ -298,12 +298,12 @@ const METRICS: readonly ParityRow[] = [
   {
     metrics: ["kubernetes_feature_enabled"],
     ours: "ignored",
-    note: "not offered; `/configz` shows the gates that are set",
+    note: "not available; `/configz` shows the gates that are set",
   },
   {
     metrics: ["aggregator_discovery_*", "apiserver_*"],
     ours: "ignored",
-    note: "series of the API server library that kube-proxy links, which stay at 0 there (seen in a scrape of kube-proxy 1.31)",
+    note: "series of the API server library in kube-proxy, which stay at 0 there (according to a scrape of kube-proxy 1.31)",
   },
   {
     metrics: [
