@@ -1,8 +1,8 @@
 /**
- * Drops packets from the networks and addresses in a file, one a line; `#` begins a comment.
+ * Drops packets from the networks and addresses in a file. The file has one per line; `#` begins a comment.
  *
- *   node blocklist.ts FILE     writes the table; again after the file has changed: only the difference is written
- *   node blocklist.ts --remove
+ *   node blocklist.ts FILE       writes the table; after a change of the file, run it again to write only the difference
+ *   node blocklist.ts --remove   removes the table
  */
 import { readFileSync } from "node:fs";
 import { openKernel, Table } from "nft-proxier/table";
@@ -38,6 +38,8 @@ if (file === "--remove") {
 
   const { operations, transactions } = await table.apply();
   const { add, delete: gone } = operations.element;
-  console.log(`${v4.size + v6.size} networks; ${transactions} transactions: ${add} elements added, ${gone} deleted`);
+  console.log(
+    `networks: ${v4.size + v6.size}, transactions: ${transactions}, elements added: ${add}, deleted: ${gone}`,
+  );
 }
 await kernel.close();

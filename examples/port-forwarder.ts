@@ -1,14 +1,14 @@
 /**
- * Forwards ports of this machine to others: a map from protocol and port to address and port, and one rule.
+ * Forwards ports of this machine to other machines, with one rule and a map from protocol and port to address and port.
  *
  *   node port-forwarder.ts tcp:8080=192.0.2.2:80 udp:53=192.0.2.3:53
- *   node port-forwarder.ts              forwards nothing
+ *   node port-forwarder.ts              removes all forwards
  *
  * The machine must forward packets: sysctl net.ipv4.ip_forward=1.
  */
 import { openKernel, Table, type ProtocolName } from "nft-proxier/table";
 
-/** The bit of a connection's mark that says: forwarded here. Others may use the other bits, and forward connections of their own. */
+/** The bit of the connection mark that identifies forwarded connections. Other programs may use the other bits. */
 const FORWARDED = { mask: 0x1000, value: 0x1000 };
 
 const kernel = await openKernel();
@@ -39,7 +39,7 @@ table.chain({
     },
   ],
 });
-// Answers must come back this way.
+// Masqueraded, so that answers come back through this machine.
 table.chain({
   chain: "postrouting",
   base: { type: "nat", hook: "postrouting", priority: "srcnat" },

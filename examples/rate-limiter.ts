@@ -1,8 +1,8 @@
 /**
- * Accepts up to RATE new connections a second to a TCP port, and drops the others.
+ * Accepts up to RATE new connections per second to a TCP port, and drops the others.
  *
  *   node rate-limiter.ts PORT RATE
- *   node rate-limiter.ts --remove
+ *   node rate-limiter.ts --remove   removes the table
  */
 import { openKernel, Table } from "nft-proxier/table";
 
@@ -41,6 +41,6 @@ if (process.argv[2] === "--remove") {
     ],
   });
   await table.apply();
-  console.log(`port ${port}: ${rate} new connections a second`);
+  console.log(`port ${port}: ${rate} new connections per second`);
 }
 await kernel.close();

@@ -1,5 +1,6 @@
 /**
- * Prints the clients with the most connections: how many, and their bytes where net.netfilter.nf_conntrack_acct is 1.
+ * Prints the clients with the most connections: the number of connections, and their bytes if
+ * net.netfilter.nf_conntrack_acct is 1.
  *
  *   node top-talkers.ts [HOW-MANY]
  */

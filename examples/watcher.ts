@@ -1,5 +1,5 @@
 /**
- * Prints who changes the ruleset, as it happens: process, table and objects, a line for each transaction. Ctrl-C ends it.
+ * Prints each change of the ruleset when it happens: process, table and objects, one line per transaction. Ctrl-C ends it.
  *
  *   node watcher.ts
  */

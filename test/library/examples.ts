@@ -92,12 +92,14 @@ export function testExamples(place: Place): void {
     mkdirSync(path.join(place.root, place.files), { recursive: true });
     write("192.0.2.0/25 # the client\n203.0.113.7\n2001:db8::/32\n");
     const written = await host.mustRun(example("blocklist", file));
-    expect(written).toMatch(/^3 networks; 1 transactions: \d+ elements added, 0 deleted$/m);
+    expect(written).toMatch(/^networks: 3, transactions: 1, elements added: \d+, deleted: 0$/m);
     expect(await connect("192.0.2.1", 8000)).toEqual([]);
-    expect(await host.mustRun(example("blocklist", file))).toContain("; 0 transactions: 0 elements added, 0 deleted");
+    expect(await host.mustRun(example("blocklist", file))).toContain(
+      ", transactions: 0, elements added: 0, deleted: 0",
+    );
     write("203.0.113.7\n2001:db8::/32\n");
     expect(await host.mustRun(example("blocklist", file))).toContain(
-      "2 networks; 1 transactions: 0 elements added, 2 deleted",
+      "networks: 2, transactions: 1, elements added: 0, deleted: 2",
     );
     expect(await connect("192.0.2.1", 8000, 1, GREETED_MS)).toEqual(["host"]);
     await host.mustRun(example("blocklist", "--remove"));
