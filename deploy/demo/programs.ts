@@ -105,8 +105,8 @@ export class ProxierProcess {
   }
 
   /**
-   * Returns the first line that satisfies `wanted`, from the given position of the log on. Rejects if there is none in
-   * time.
+   * Returns the first line that satisfies `wanted`, at index `from` of the log or later. Rejects if no such line appears
+   * in time.
    */
   async line(wanted: (line: LogLine) => boolean, from: number, timeoutMs = 10_000): Promise<LogLine> {
     const deadline = Date.now() + timeoutMs;
@@ -119,7 +119,7 @@ export class ProxierProcess {
     }
   }
 
-  /** Returns the first logged write of a family, from the given position of the log on. */
+  /** Returns the first logged write of a family, at index `from` of the log or later. */
   synced(family: string, from: number): Promise<LogLine> {
     return this.line((line) => line.msg === "synced" && line.family === family, from);
   }

@@ -4,8 +4,8 @@
  *   node deploy/image/bundle.mjs DIRECTORY
  *
  * Writes dist/, package.json and licenses.txt to DIRECTORY. snapshot.mjs makes the startup snapshot from
- * dist/chunks/daemon.cjs. Of @kubernetes/client-node, for example, only 2 of 65 MB are ever reached. Names are kept, so
- * that stack traces and profiles are readable; line numbers are those of the bundle.
+ * dist/chunks/daemon.cjs. For example, the program uses only 2 of the 65 MB of @kubernetes/client-node. Names are kept,
+ * so that stack traces and profiles are readable; line numbers are those of the bundle.
  */
 import { cpSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { isBuiltin } from "node:module";
@@ -97,7 +97,7 @@ const { output } = await bundle.write({
   dir: path.join(target, "dist"),
   format: "esm",
   entryFileNames: "[name].js",
-  // At the same depth as our modules in dist/, because they find package.json and the addon relative to themselves.
+  // At the same depth as our modules in dist/, because those find package.json and the addon relative to themselves.
   chunkFileNames: "chunks/[name]-[hash].js",
   comments: false,
 });
@@ -107,7 +107,7 @@ const daemon = await rolldown({ ...shared, input: path.join(root, "dist", "snaps
 const generated = await daemon.generate({ format: "cjs", codeSplitting: false, comments: false });
 const [{ code }] = generated.output;
 if (/[^.\w]import\(/.test(code)) throw new Error("an import() is left, which a program from a snapshot cannot do");
-// Escape these characters: V8 stores a text with a single character above U+00FF with two bytes for each.
+// Escape these characters: if a text has a single character above U+00FF, V8 stores it with two bytes per character.
 const escaped = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
 writeFileSync(path.join(target, "dist", "chunks", "daemon.cjs"), code.replace(/[^\0-\xff]/g, escaped));
 

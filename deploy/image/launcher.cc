@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// The program's directory, and Node, in the image; benchmarks and tests have others.
+// The paths of the program's directory and of Node in the image; benchmarks and tests set other paths.
 #ifndef ROOT
 #define ROOT "/opt/nft-proxier"
 #endif
@@ -17,8 +17,8 @@
 
 namespace {
 
-// The commands that serve: no command at all, which is kube-proxy's command line, and "run". The same as in
-// src/start.ts.
+// The commands that start a daemon: no command at all, which is kube-proxy's command line, and "run". src/start.ts has
+// the same list.
 bool serves(int argc, char** argv) { return argc < 2 || argv[1][0] == '-' || std::strcmp(argv[1], "run") == 0; }
 
 }  // namespace

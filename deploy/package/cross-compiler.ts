@@ -4,8 +4,8 @@
  * modification time are, but an archive or a copy can restore all three. So it reads only copies, which `mirror`
  * replaces if the content differs.
  *
- * Zig also compiles the C and C++ libraries that it links, once for each target. This is more than half of a first
- * build. It keeps them in its own cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
+ * Zig also compiles the C and C++ libraries that it links, once per target. This is more than half of a first build. Zig
+ * keeps them in its own cache ($ZIG_GLOBAL_CACHE_DIR, or ~/.cache/zig), which all checkouts of a user share.
  */
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

@@ -60,7 +60,7 @@ const debianRoot = ({ architecture }: Platform): string => path.join(cache, arch
 const debianLibraries = (platform: Platform): string => path.join(debianRoot(platform), "usr/lib", platform.triplet);
 
 /**
- * The origins of headers and sources, with a pattern for the files to use. Of Debian's files only these are used,
+ * The origins of headers and sources, with a pattern for the files to use. No other files from Debian are needed,
  * because the compiler has the C library's headers.
  */
 function origins(platform: Platform): readonly (readonly [from: string, to: string, wanted: RegExp])[] {
