@@ -127,7 +127,8 @@ function sanitizerEnvironment(): Record<string, string> {
     NFT_PROXIER_ADDON: path.join(root, "build-asan", "build", "Release", "nft_proxier.node"),
     LD_PRELOAD: found.stdout.trim(),
     // Node itself does not free everything at exit, so leaks at exit prove nothing about the addon.
-    ASAN_OPTIONS: "detect_leaks=0:abort_on_error=1:disable_coredump=1",
+    // Node resets every signal's handler when it starts. The value 2 keeps the sanitizer's, which prints where a process crashed.
+    ASAN_OPTIONS: "detect_leaks=0:abort_on_error=1:disable_coredump=1:handle_segv=2:handle_sigbus=2",
     UBSAN_OPTIONS: "halt_on_error=1:print_stacktrace=1",
   };
 }
