@@ -1,15 +1,13 @@
 /** Answers to a load balancer's health checks of a service, and when the ports are open. */
 import { connect, type Socket } from "node:net";
 import { Registry } from "prom-client";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { HealthCheck } from "../../../src/model/service-port-view.js";
 import type { IpFamily } from "../../../src/base/ip.js";
 import { ServiceHealth } from "../../../src/observe/service-health.js";
 import { freePort } from "../../lab/ports.ts";
-import { ask, type Journal, journal, occupy, PATIENT, SLOW } from "./http.js";
+import { ask, type Journal, journal, occupy } from "./http.js";
 import { WRITTEN } from "../proxier/support/sync-report.ts";
-
-vi.setConfig(SLOW);
 
 let book: Journal;
 let wellness: boolean;
@@ -71,7 +69,7 @@ async function status(port: number, host = "127.0.0.1"): Promise<number | string
 }
 
 async function opened(port: number, host?: string): Promise<void> {
-  await expect.poll(() => status(port, host), PATIENT).toSatisfy((found) => typeof found === "number");
+  await expect.poll(() => status(port, host)).toSatisfy((found) => typeof found === "number");
 }
 
 /** Opens the health checks of default/web. Returns their port. */
@@ -121,7 +119,7 @@ describe("answers", () => {
       if (n % 100 === 99) await new Promise((resolve) => void socket.once("connect", resolve));
     }
     expect([await status(web), await status(api)]).toEqual([200, 200]);
-    await expect.poll(() => sockets.filter(({ closed }) => !closed).length, PATIENT).toBeLessThanOrEqual(512);
+    await expect.poll(() => sockets.filter(({ closed }) => !closed).length).toBeLessThanOrEqual(512);
     for (const socket of sockets) socket.destroy();
   });
 
@@ -205,8 +203,8 @@ describe("ports", () => {
     update("ip", "default/web", wanted(second, 1));
     update("ip", "default/db", wanted(first, 0));
     written();
-    await expect.poll(() => status(second), PATIENT).toBe(200);
-    await expect.poll(() => status(first), PATIENT).toBe(503);
+    await expect.poll(() => status(second)).toBe(200);
+    await expect.poll(() => status(first)).toBe(503);
     expect(book.recorded).toEqual([]);
   });
 
@@ -290,7 +288,7 @@ describe("a port that cannot be opened", () => {
     update("ip", "default/db", wanted(port));
     written();
     await opened(port);
-    await expect.poll(() => book.recorded, PATIENT).toHaveLength(1);
+    await expect.poll(() => book.recorded).toHaveLength(1);
     const why = `listening on 127.0.0.1:${other.port} failed: another program (or another server of nft-proxier) uses this port (EADDRINUSE)`;
     expect(book.recorded).toEqual([
       {
@@ -334,11 +332,11 @@ describe("a port that cannot be opened", () => {
     await opened(port);
     update("ip", "default/second", wanted(port, 0));
     written();
-    await expect.poll(() => book.recorded.map(({ subject }) => subject.name), PATIENT).toEqual(["second"]);
+    await expect.poll(() => book.recorded.map(({ subject }) => subject.name)).toEqual(["second"]);
     expect(await status(port)).toBe(200);
     update("ip", "default/first", undefined);
     written();
-    await expect.poll(() => status(port), PATIENT).toBe(503);
+    await expect.poll(() => status(port)).toBe(503);
   });
 
   test("has a missing address: the service answers on the others, and on that one as soon as it exists", async () => {
@@ -348,7 +346,7 @@ describe("a port that cannot be opened", () => {
     update("ip", "default/web", wanted(port));
     written();
     await opened(port);
-    await expect.poll(() => book.recorded, PATIENT).toHaveLength(2);
+    await expect.poll(() => book.recorded).toHaveLength(2);
     await other.free();
     await opened(port, "127.0.0.2");
   });
