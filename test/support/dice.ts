@@ -19,6 +19,10 @@ export class Dice {
     return Math.floor(this.next() * limit);
   }
 
+  bytes(count: number): Buffer {
+    return Buffer.from(Array.from({ length: count }, () => this.below(256)));
+  }
+
   pick<X>(from: readonly X[]): X {
     return from[this.below(from.length)];
   }

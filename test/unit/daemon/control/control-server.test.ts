@@ -1,9 +1,8 @@
 /** The daemon's socket: who may ask, what may be asked, and the effects of garbage. */
-import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { spawn } from "node:child_process";
 import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
-import { createConnection, createServer } from "node:net";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { answerOf, itemsOf } from "../../../../src/cli/status.js";
@@ -16,6 +15,9 @@ import { eventually } from "../../../lab/eventually.ts";
 import { patience } from "../../../lab/patience.ts";
 import { keptIn } from "../../../support/log.ts";
 import { atLength } from "../../../lab/length.ts";
+import { Dice } from "../../../support/dice.ts";
+import { FUZZ_SEED } from "../../../support/fuzz-seed.ts";
+import { sendRaw } from "../../../support/send-raw.ts";
 import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let directory: string;
@@ -54,17 +56,7 @@ async function serve(
   return server;
 }
 
-/** Sends bytes and returns the answer, until the server closes or has been silent for a moment. */
-async function raw(bytes: string | Uint8Array): Promise<string> {
-  const socket = createConnection(path);
-  let answer = "";
-  socket.on("data", (chunk: Buffer) => (answer += chunk.toString("latin1")));
-  socket.on("error", () => undefined);
-  await once(socket, "connect");
-  socket.end(bytes);
-  await once(socket, "close");
-  return answer;
-}
+const raw = (bytes: string | Uint8Array): Promise<string> => sendRaw({ path }, bytes);
 
 test("only its user may open it", async () => {
   await serve();
@@ -223,33 +215,38 @@ test("a directory that cannot be created does not prevent the daemon's work", as
 
 const NOISE = atLength({ short: 500, usual: 2000, nightly: 100_000 });
 
-test(`${NOISE} random requests neither stop nor block it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
-  const { model } = newModel();
-  for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
-  const health = { healthy: true, pendingMs: () => 0, nodeIneligibleReason: undefined };
-  const board = new StatusBoard({ version: "1", nodeName: "here", families: ["ip"], model, health });
-  await serve((words) => (words[0] === "echo" ? routes(words) : board.route(words)));
-  const whole = " HTTP/1.1\r\nHost: x\r\n";
-  const heads = [
-    "GET /v1/",
-    "GET /v1/services/",
-    `GET /v1/services${whole}`,
-    "GET /v1/services/default/s1",
-    `GET /v1/status${whole}X: `,
-    "GET /v1/events?",
-    "GET ",
-    "POST /v1/x HTTP/1.1\r\n",
-    "",
-    "GET /v1/echo HTTP/1.1\r\nX: ",
-  ];
-  for (let batch = 0; batch < NOISE / 10; batch++) {
-    const all = Array.from({ length: 10 }, (_, i) => {
-      const noise = randomBytes((batch * 10 + i) % 300);
-      return raw(
-        Buffer.concat([Buffer.from(heads[i % heads.length]), noise, Buffer.from(i % 2 === 0 ? "\r\n\r\n" : "")]),
-      );
-    });
-    for (const answer of await Promise.all(all)) expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|404|405|431) |$)/);
-  }
-  expect(await ask(path, "echo", "still")).toEqual({ words: ["echo", "still"] });
-});
+test(
+  `${NOISE} random requests neither stop nor block it, FUZZ_SEED=${FUZZ_SEED}`,
+  { timeout: patience(180_000 + 5 * NOISE) },
+  async () => {
+    const { model } = newModel();
+    for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
+    const health = { healthy: true, pendingMs: () => 0, nodeIneligibleReason: undefined };
+    const board = new StatusBoard({ version: "1", nodeName: "here", families: ["ip"], model, health });
+    await serve((words) => (words[0] === "echo" ? routes(words) : board.route(words)));
+    const whole = " HTTP/1.1\r\nHost: x\r\n";
+    const heads = [
+      "GET /v1/",
+      "GET /v1/services/",
+      `GET /v1/services${whole}`,
+      "GET /v1/services/default/s1",
+      `GET /v1/status${whole}X: `,
+      "GET /v1/events?",
+      "GET ",
+      "POST /v1/x HTTP/1.1\r\n",
+      "",
+      "GET /v1/echo HTTP/1.1\r\nX: ",
+    ];
+    const dice = new Dice(FUZZ_SEED);
+    for (let batch = 0; batch < NOISE / 10; batch++) {
+      const all = Array.from({ length: 10 }, (_, i) => {
+        const noise = dice.bytes((batch * 10 + i) % 300);
+        return raw(
+          Buffer.concat([Buffer.from(heads[i % heads.length]), noise, Buffer.from(i % 2 === 0 ? "\r\n\r\n" : "")]),
+        );
+      });
+      for (const answer of await Promise.all(all)) expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|404|405|431) |$)/);
+    }
+    expect(await ask(path, "echo", "still")).toEqual({ words: ["echo", "still"] });
+  },
+);

@@ -1,6 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
-import { once } from "node:events";
-import { createConnection } from "node:net";
+import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { type HttpReply, HttpServer } from "../../../../src/observe/http-server.js";
 // The built file: the document is assembled by the build.
@@ -10,6 +8,9 @@ import { PacketError } from "../../../../dist/tools/explain/packet-report.js";
 import { NotReady } from "../../../../dist/daemon/control/control-server.js";
 import { patience } from "../../../lab/patience.ts";
 import { atLength } from "../../../lab/length.ts";
+import { Dice } from "../../../support/dice.ts";
+import { FUZZ_SEED } from "../../../support/fuzz-seed.ts";
+import { sendRaw } from "../../../support/send-raw.ts";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 
 const services = Array.from({ length: 2_000 }, (_, i) => ({ namespace: "demo", name: `s${i}` }));
@@ -166,40 +167,35 @@ const HEADS = [
   "HEAD /status/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
 ];
 
-test(`${NOISE} random requests neither stop nor block it`, { timeout: patience(30_000 + 5 * NOISE) }, async () => {
-  const failures: unknown[] = [];
-  const address = { host: "127.0.0.1", port: 0 };
-  const server = new HttpServer({
-    address,
-    handler: handlerOfPage(),
-    onRequestFailed: (error) => failures.push(error),
-  });
-  await server.listen();
-  const raw = async (bytes: Uint8Array): Promise<string> => {
-    const socket = createConnection({ host: "127.0.0.1", port: server.port ?? 0 });
-    let answer = "";
-    socket.on("data", (part: Buffer) => (answer += part.toString("latin1")));
-    socket.on("error", () => undefined);
-    await once(socket, "connect");
-    socket.end(bytes);
-    await once(socket, "close");
-    return answer;
-  };
-  for (let sent = 0; sent < NOISE; sent += 10) {
-    const batch = Array.from({ length: 10 }, (_, i) => {
-      const end = i % 2 === 0 ? " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" : "\r\n\r\n";
-      return raw(
-        Buffer.concat([Buffer.from(HEADS[i % HEADS.length] ?? ""), randomBytes((sent + i) % 300), Buffer.from(end)]),
-      );
+test(
+  `${NOISE} random requests neither stop nor block it, FUZZ_SEED=${FUZZ_SEED}`,
+  { timeout: patience(180_000 + 5 * NOISE) },
+  async () => {
+    const failures: unknown[] = [];
+    const address = { host: "127.0.0.1", port: 0 };
+    const server = new HttpServer({
+      address,
+      handler: handlerOfPage(),
+      onRequestFailed: (error) => failures.push(error),
     });
-    for (const answer of await Promise.all(batch))
-      expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|403|404|405|429|431) |$)/);
-  }
-  expect(failures).toEqual([]);
-  const whole = await fetch(`http://127.0.0.1:${server.port}/status/v1/services`);
-  expect(await whole.json()).toEqual(BODIES["services"]);
-  await server.close();
-});
+    await server.listen();
+    const dice = new Dice(FUZZ_SEED);
+    const to = { host: "127.0.0.1", port: server.port ?? 0 };
+    for (let sent = 0; sent < NOISE; sent += 10) {
+      const batch = Array.from({ length: 10 }, (_, i) => {
+        const end = i % 2 === 0 ? " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" : "\r\n\r\n";
+        const noise = dice.bytes((sent + i) % 300);
+        return sendRaw(to, Buffer.concat([Buffer.from(HEADS[i % HEADS.length] ?? ""), noise, Buffer.from(end)]));
+      });
+      for (const answer of await Promise.all(batch))
+        expect(answer).toMatch(/^(HTTP\/1\.1 (200|400|403|404|405|429|431) |$)/);
+    }
+    expect(failures).toEqual([]);
+    const whole = await fetch(`http://127.0.0.1:${server.port}/status/v1/services`);
+    expect(await whole.json()).toEqual(BODIES["services"]);
+    await server.close();
+  },
+);
 
 test("writes are counted in buckets of two seconds for ten minutes, except those that the kernel already had", () => {
   let now = 1_000_000_000;
