@@ -9,9 +9,8 @@ import { hashesOf } from "../../../../src/model/balance/hash.js";
 import { rendezvous } from "../../../../src/model/balance/rendezvous.js";
 import { prepareSlots } from "../../../../src/ruleset/slot-assigner.js";
 import { shareSlots, type Slots, slotsOf } from "../../../../src/model/balance/slots.js";
-import { LoopWatch } from "../../../bench/loop-watch.ts";
-import { patience } from "../../../lab/patience.ts";
 import { someOf } from "../../../lab/length.ts";
+import { countTurns } from "../../../support/counted-turns.ts";
 import { PLAIN_VIEW } from "../objects.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
@@ -107,7 +106,7 @@ describe.each(FAMILIES)("slots of %s endpoints", (family) => {
     const shares = someOf(sizes, 8).map((count) => movedBetween(assigned(count), assigned(count - 1), count - 1));
     expect(Math.max(...shares)).toBeLessThanOrEqual(0.015);
     expect(sum(shares) / shares.length).toBeLessThanOrEqual(0.009);
-  }, 60_000);
+  });
 
   it.each([33, 127])("do not move more when a list of %i changes to fewer slots", (count) => {
     const slots = [count, count - 1].map((endpoints) => slotCount(endpoints, { slots: 0 }));
@@ -243,12 +242,14 @@ describe("slots of a thousand endpoints", () => {
       balance: { ...balance, weights: undefined },
       clusterEndpoints: pods("ip", 1024, [i]),
     }));
-    const watch = new LoopWatch();
-    const prepared = views.map((view) => prepareSlots([view], []) ?? Promise.resolve([]));
-    watch.skip();
-    expect((await Promise.all(prepared)).flat()).toHaveLength(60);
-    // It takes 8 to 10 ms; with a slice for each service, some 50 ms.
-    expect(watch.stop().ownMs).toBeLessThan(patience(25));
+    const { result, turns, mostLooks } = await countTurns(() =>
+      Promise.all(views.map((view) => prepareSlots([view], []) ?? Promise.resolve([]))),
+    );
+    expect(result.flat()).toHaveLength(60);
+    // One slice for all of them. With a slice for each service, there would be 60 times as many looks.
+    expect(mostLooks).toBeLessThanOrEqual(5);
+    // A look after each of more than 30 pieces.
+    expect(turns).toBeGreaterThan((60 * 30) / 5);
   });
 
   it("need one piece if the choice is random", () => {
