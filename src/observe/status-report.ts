@@ -19,7 +19,7 @@ import type { PortAddresses } from "../model/service-address.js";
 export const API_VERSION = "nft-proxier.dev/v1";
 
 /**
- * - in-force: as desired
+ * - active: served as desired
  * - pending: the family has not been written since the start
  * - quarantined: the kernel rejects it
  * - rejected: there is no endpoint on any node, so connections are refused
@@ -27,7 +27,7 @@ export const API_VERSION = "nft-proxier.dev/v1";
  * - no-local-endpoint: a traffic policy is Local and there is no endpoint on this node, so it drops the connections that the
  *   policy governs
  */
-export type ServiceState = "in-force" | "pending" | "quarantined" | "rejected" | "shadowed" | "no-local-endpoint";
+export type ServiceState = "active" | "pending" | "quarantined" | "rejected" | "shadowed" | "no-local-endpoint";
 
 export interface EndpointStatus {
   /** Canonical. */

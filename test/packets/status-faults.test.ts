@@ -194,7 +194,7 @@ longTest("the daemon was restarted while the API server is down: commands report
   await api.call("up");
   await isWell();
   expect((await command("status")).stdout).toMatch(/^health +ok \(\/healthz 200\)$/m);
-  expect((await command("services")).stdout).toContain("in-force");
+  expect((await command("services")).stdout).toContain("active");
   expect(await get(`${HEALTH_PORT}/readyz`)).toBe('200 {"ready":true}');
 });
 
@@ -393,7 +393,7 @@ longTest("events are lost because the kernel's buffer was full", { timeout: 2 * 
   await writeFile(late, JSON.stringify({ apiVersion: "v1", kind: "List", items }));
   await eventually(async () => {
     const { stdout } = await cluster.command(["services", "default/late", "--socket", socket]);
-    expect(stdout).toMatch(/ in-force/);
+    expect(stdout).toMatch(/ active/);
   });
 });
 

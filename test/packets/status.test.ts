@@ -110,7 +110,7 @@ test("services lists active and rejected services", async () => {
   const of = (name: string) =>
     rows.filter(([service = ""]) => service.includes(`/${name}:`) || service.endsWith(`/${name}`));
   expect(of("web").length).toBeGreaterThan(0);
-  for (const row of of("web")) expect([row.at(-4), row.at(-1)]).toEqual(["2/2", "in-force"]);
+  for (const row of of("web")) expect([row.at(-4), row.at(-1)]).toEqual(["2/2", "active"]);
   for (const row of of("empty")) expect([row.at(-4), row.at(-1)]).toEqual(["0/0", "rejected"]);
 });
 
@@ -191,8 +191,8 @@ test("a service with annotations is listed with them, and with the connections t
   expect(stdout).toContain("\ntcp 80/TCP IPv4: limits: max-connections 10 (2 open), over-limit reject\n");
   expect(stdout).toContain("\ntcp 80/TCP IPv4: drain-seconds: 30\n");
   const wide = (await ask("services", "-o", "wide")).stdout;
-  expect(wide).toMatch(/^default\/annotated:tcp .* in-force +consistent,limits,drain +-$/m);
-  expect(wide).toMatch(/^default\/web:tcp .* in-force +- +-$/m);
+  expect(wide).toMatch(/^default\/annotated:tcp .* active +consistent,limits,drain +-$/m);
+  expect(wide).toMatch(/^default\/web:tcp .* active +- +-$/m);
   expect((await ask("services", "default/web")).stdout).not.toMatch(/balance|limits|drain/);
 });
 

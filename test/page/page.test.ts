@@ -133,7 +133,7 @@ test("connections are updated while services do not change", async () => {
     .poll(() =>
       browser.evaluate<string>("[...document.querySelectorAll('#rows .row')].map((row) => row.innerText).join('|')"),
     )
-    .toMatch(/default\/checkout:tcp[^|]*\b7\b[^|]*in-force/);
+    .toMatch(/default\/checkout:tcp[^|]*\b7\b[^|]*active/);
 });
 
 function ask(words: string): Promise<unknown> {
@@ -146,7 +146,7 @@ test("a packet is explained, and an invalid input is answered with what is expec
   await ask("10.96");
   await shows("#explanation").toContain("not an address and port");
   await ask(`${clusterAddress(1).ip}:80`);
-  await shows("#explanation").toContain("service default/checkout:tcp: in-force");
+  await shows("#explanation").toContain("service default/checkout:tcp: active");
 });
 
 test("the process that changed the table appears among the events within seconds", async () => {

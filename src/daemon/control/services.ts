@@ -170,12 +170,12 @@ function stateOf(
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);
   if (drops !== undefined) return { state: "no-local-endpoint", reason: drops };
-  if (counts.ready > 0) return { state: "in-force", reason: view.balance === undefined ? ignored : undefined };
+  if (counts.ready > 0) return { state: "active", reason: view.balance === undefined ? ignored : undefined };
   const many =
     counts.serving === 1
       ? "1 terminating endpoint that still serves"
       : `${counts.serving} terminating endpoints that still serve`;
-  return { state: "in-force", reason: `no endpoint is ready, so new connections go to ${many}` };
+  return { state: "active", reason: `no endpoint is ready, so new connections go to ${many}` };
 }
 
 /** Returns which connections a policy Local drops on this node, or undefined if none. Other nodes have endpoints. */

@@ -17,5 +17,5 @@ export const PORT_STATUS: ServicePortStatus = {
   ready: 1,
   serving: 1,
   total: 1,
-  state: "in-force",
+  state: "active",
 };

@@ -31,7 +31,7 @@ const STATES: readonly ServiceState[] = [
   "pending",
   "rejected",
   "no-local-endpoint",
-  "in-force",
+  "active",
 ];
 const COLUMNS: readonly Column[] = [
   { title: "Service", classes: "", of: serviceText },
@@ -58,7 +58,7 @@ const COLUMNS: readonly Column[] = [
   { title: "State", classes: "", of: ({ state }) => state, by: ({ state }) => STATES.indexOf(state) },
 ];
 const COLOURS: Readonly<Record<ServiceState, string>> = {
-  "in-force": "good",
+  active: "good",
   pending: "warn",
   rejected: "warn",
   "no-local-endpoint": "warn",

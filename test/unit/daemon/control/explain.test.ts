@@ -59,7 +59,7 @@ test("the text has the verdict, the service, the endpoints with their odds, the 
     notes: ["a note"],
   });
   expect(text).toBe(`tcp 192.0.2.1 (assumed) → 10.96.0.80:80: goes to an endpoint
-service demo/web:http: in-force
+service demo/web:http: active
 
 endpoints
   10.244.0.5:8080  5.0 %  sees an address of this node

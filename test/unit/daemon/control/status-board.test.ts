@@ -68,7 +68,7 @@ test("before the first write everything is pending, and that is a problem", asyn
     "no IPv4 rules have been written since the start",
   ]);
   write();
-  expect((await listed()).items).toMatchObject([{ name: "web", state: "in-force", serving: 1, total: 1 }]);
+  expect((await listed()).items).toMatchObject([{ name: "web", state: "active", serving: 1, total: 1 }]);
   expect(await board.status()).toMatchObject({
     problems: [],
     families: [{ family: "ip", inForce: true, services: 1, endpoints: 1 }],
@@ -119,7 +119,7 @@ test("each state has its reason", async () => {
   board.quarantined({ family: "ip", service: "default/refused", reason: "EINVAL: no" });
   const states = Object.fromEntries((await listed()).items.map(({ name, state, reason }) => [name, [state, reason]]));
   expect(states).toMatchObject({
-    fine: ["in-force", undefined],
+    fine: ["active", undefined],
     empty: ["rejected", "no endpoint on any node is ready"],
     refused: ["quarantined", "EINVAL: no"],
     late: ["shadowed", expect.stringContaining("10.0.0.1") as string],
@@ -129,7 +129,7 @@ test("each state has its reason", async () => {
     expect.stringContaining("Service default/late spec.externalIPs"),
   ]);
   board.released({ family: "ip", service: "default/refused" });
-  expect((await listed("default", "refused")).items).toMatchObject([{ state: "in-force" }]);
+  expect((await listed("default", "refused")).items).toMatchObject([{ state: "active" }]);
 });
 
 test("endpoints that serve and terminate never count as ready, and the reason says so if no others are left", async () => {
@@ -138,14 +138,14 @@ test("endpoints that serve and terminate never count as ready, and the reason sa
   model.upsertService(service("web", {}));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1", draining]));
   write();
-  expect((await listed()).items).toMatchObject([{ ready: 1, serving: 1, total: 2, state: "in-force" }]);
+  expect((await listed()).items).toMatchObject([{ ready: 1, serving: 1, total: 2, state: "active" }]);
   model.upsertSlice(slice("web-1", "web", [draining]));
   const [item] = (await listed("default", "web")).items;
-  expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "in-force" });
+  expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "active" });
   expect(rowOf(item, false)).toContain("0/1");
   const text = await textOf(await listed("default", "web"), "table", true);
   expect(text).toContain(
-    "in-force: no endpoint is ready, so new connections go to 1 terminating endpoint that still serves",
+    "active: no endpoint is ready, so new connections go to 1 terminating endpoint that still serves",
   );
 });
 
@@ -175,12 +175,12 @@ test.each<[string, Parameters<typeof service>[1], string | undefined]>([
     model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
     write();
     const list = await listed("default", "web");
-    expect(list.items[0]?.state).toBe(why === undefined ? "in-force" : "no-local-endpoint");
+    expect(list.items[0]?.state).toBe(why === undefined ? "active" : "no-local-endpoint");
     const text = await textOf(list, "table", true);
     if (why === undefined) expect(text).not.toContain("dropped");
     else expect(text).toContain(why);
     model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
-    expect((await listed()).items).toMatchObject([{ state: "in-force" }]);
+    expect((await listed()).items).toMatchObject([{ state: "active" }]);
   },
 );
 
@@ -218,9 +218,7 @@ test("a named service has its endpoints and their shares, and an unknown one is 
   expect(ask("default", "nope")).toBeUndefined();
   expect(ask("default")).toBeUndefined();
   const text = await textOf(await listed("default", "web"), "table", true);
-  expect(text).toContain(
-    "default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     in-force",
-  );
+  expect(text).toContain("default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     active");
   expect(text).toContain(`
   ENDPOINT       POD         NODE  ZONE  HINTS   LOCAL  STATE          SHARE  LOCAL SHARE
   10.1.0.1:8080  -           n1    -     -       no     ready,serving  50 %   -
