@@ -72,27 +72,30 @@ export async function inSlices(count: number, work: (from: number, to: number) =
 /** Number of names sorted at once: takes 1 to 2 ms. */
 const SORTED = 2_048;
 
-/** The names in the order of their code units. Do not use the array afterwards. */
-export async function sortedInSlices(names: string[]): Promise<string[]> {
+type Order = (a: string, b: string) => number;
+
+/** The names in this order. Do not use the array afterwards. */
+export async function sortedInSlices(names: string[], order: Order): Promise<string[]> {
   let runs: string[][] = [];
   for (let from = 0; from < names.length; from += SORTED) {
-    runs.push(names.slice(from, from + SORTED).sort());
+    runs.push(names.slice(from, from + SORTED).sort(order));
     await yieldToEventLoop();
   }
   while (runs.length > 1) {
     const merged: string[][] = [];
     for (let i = 0; i < runs.length; i += 2)
-      merged.push(i + 1 < runs.length ? await merge(runs[i], runs[i + 1]) : runs[i]);
+      merged.push(i + 1 < runs.length ? await merge(runs[i], runs[i + 1], order) : runs[i]);
     runs = merged;
   }
   return runs[0] ?? [];
 }
 
-async function merge(a: readonly string[], b: readonly string[]): Promise<string[]> {
+async function merge(a: readonly string[], b: readonly string[], order: Order): Promise<string[]> {
   const merged: string[] = [];
   let [i, j] = [0, 0];
   await inSlices(a.length + b.length, (from, to) => {
-    for (let at = from; at < to; at++) merged.push(j >= b.length || (i < a.length && a[i] <= b[j]) ? a[i++] : b[j++]);
+    for (let at = from; at < to; at++)
+      merged.push(j >= b.length || (i < a.length && order(a[i], b[j]) <= 0) ? a[i++] : b[j++]);
   });
   return merged;
 }

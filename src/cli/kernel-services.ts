@@ -31,7 +31,7 @@ async function kernelServicesText(
   const { items } = list;
   if (format === "name") return items.map((item) => `${addressText(item)}/${item.protocol}\n`).join("");
   if (items.length === 0) return headers ? "no services are served\n" : "";
-  const title = ["ADDRESS", "PROTOCOL", "LIST", "ENDPOINTS"];
+  const title = ["ADDRESS", "PROTOCOL", "LIST", "READY"];
   const rows = items.map((item) => [
     addressText(item),
     item.protocol,

@@ -57,12 +57,12 @@ export function* viewsOf(served: ServedService): Generator<ServicePortView, void
   for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);
 }
 
-/** Like `viewsOf`, each with all endpoints of the port. */
+/** Like `viewsOf`, by port number, each with all endpoints of the port. */
 export function* viewsWithCandidates(
   served: ServedService,
 ): Generator<readonly [view: ServicePortView, candidates: EndpointColumns], void> {
   const balance = balanceIn(served);
-  for (const port of served.record.ports) {
+  for (const port of served.record.ports.toSorted((a, b) => a.port - b.port)) {
     const candidates = candidatesFor(served, port);
     yield [viewOf(served, port, candidates, balance), candidates];
   }

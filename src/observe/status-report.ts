@@ -135,6 +135,16 @@ export function serviceText({ namespace, name, portName }: ServicePortStatus): s
   return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
 }
 
+/** The order of services in every list: "namespace/name" by namespace, then by name. */
+export function compareServices(a: string, b: string): number {
+  for (let i = 0; i < a.length && i < b.length; i++) {
+    if (a[i] === b[i]) continue;
+    // "/" ends a namespace, so it comes before the "-" of a longer one.
+    return a[i] === "/" ? -1 : b[i] === "/" ? 1 : a.charCodeAt(i) - b.charCodeAt(i);
+  }
+  return a.length - b.length;
+}
+
 export interface ServiceList {
   readonly apiVersion: typeof API_VERSION;
   readonly kind: "ServiceList";

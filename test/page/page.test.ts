@@ -15,7 +15,19 @@ const PICTURES = path.resolve(import.meta.dirname, "../../build/page");
 const PAGE = "http://127.0.0.1:10249/status";
 const MANY = 10_000;
 
-const NAMES = ["checkout", "cart", "catalog", "search", "payments", "ledger", "auth", "sessions", "mail", "images"];
+const NAMES = [
+  "checkout",
+  "cart",
+  "catalog",
+  "search",
+  "payments",
+  "ledger",
+  "auth",
+  "sessions",
+  "mail",
+  "images",
+  "cart-ui",
+];
 const shop: readonly ServiceSpec[] = NAMES.map((name, i) => ({
   name,
   n: i + 1,
@@ -76,8 +88,15 @@ test("health, figures and services appear without a reload, and names are escape
   await shows("#rows").toContain("default/checkout:tcp");
   // It comes with the first update: the table is not empty for longer than the rest of the page.
   expect(await browser.evaluate<number>("performance.now()")).toBeLessThan(patience(8_000));
-  await shows("#shown").toMatch(/^\d+$/);
+  await shows("#shown").toMatch(/^\d+ service ports$/);
   expect(browser.errors).toEqual([]);
+});
+
+test("services have the order of the command", async () => {
+  const rows = `[...document.querySelectorAll("#rows .row span:first-child")].map((cell) => cell.innerText)`;
+  const page = await browser.evaluate<string[]>(rows);
+  const inBothFamilies = ["auth", "cart", "cart-ui", "catalog"].flatMap((name) => [name, name]);
+  expect(page.slice(0, inBothFamilies.length)).toEqual(inBothFamilies.map((name) => `default/${name}:tcp`));
 });
 
 test("a list can be searched and sorted, and one service shows its endpoints as bars", async () => {
@@ -86,7 +105,7 @@ test("a list can be searched and sorted, and one service shows its endpoints as 
       `(() => { const search = document.querySelector("#search"); search.value = ${JSON.stringify(value)}; search.dispatchEvent(new Event("input")); })()`,
     );
   await fill("checkout 80");
-  await shows("#shown").toMatch(/^2 of \d+$/);
+  await shows("#shown").toMatch(/^2 of \d+ service ports$/);
   await fill("");
   await browser.evaluate(`document.querySelector("#titles button:last-child").click()`);
   await shows("#rows .row:first-child").toContain("rejected");
@@ -179,7 +198,7 @@ test(`${MANY} services: the page holds one screenful of them at any scroll posit
   }));
   const [, manifests = ""] = args;
   writeFileSync(path.join(manifests, "many.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items: many }));
-  await shows("#shown").toMatch(/^10\d{3}$/);
+  await shows("#shown").toMatch(/^10\d{3} service ports$/);
   const rows = (): Promise<number> => browser.evaluate("document.querySelectorAll('#rows .row').length");
   expect(await rows()).toBeLessThan(60);
   await browser.evaluate(`document.querySelectorAll("#titles button")[0].click()`);

@@ -11,7 +11,12 @@ import type { IpFamily } from "../../base/ip.js";
 import type { Problem, ServicePortView } from "../../model/service-port-view.js";
 import { type ConnectionCounts, NOT_COUNTED } from "../../ruleset/connection-counts.js";
 import { annotationStatus } from "./annotation-status.js";
-import type { EndpointStatus, ServicePortStatus, ServiceState } from "../../observe/status-report.js";
+import {
+  compareServices,
+  type EndpointStatus,
+  type ServicePortStatus,
+  type ServiceState,
+} from "../../observe/status-report.js";
 
 export type ListedModel = Pick<
   ServiceModel,
@@ -47,9 +52,9 @@ export interface Listing {
 /** Time to create a piece of the list, which is then written in the same turn of the event loop, ms. */
 const PIECE_MS = 3;
 
-/** Yields all service ports of the families, by name, some at a time. The consumer yields to the event loop between two pieces. */
+/** Yields all service ports by service, family and port number, some at a time. The consumer yields to the event loop between two pieces. */
 export async function* servicesInPieces(listing: Listing, withEndpoints: boolean): AsyncGenerator<ServicePortStatus[]> {
-  yield* piecesOf(listing, await sortedInSlices([...listing.model.services()]), withEndpoints);
+  yield* piecesOf(listing, await sortedInSlices([...listing.model.services()], compareServices), withEndpoints);
 }
 
 export function isServed({ model, families }: Listing, service: string): boolean {

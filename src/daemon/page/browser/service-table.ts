@@ -1,8 +1,10 @@
 /** The table of services. Only visible rows exist, so thousands of services cost as little as a screenful. */
+import { counted } from "../../../base/counted.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { printable } from "../../../base/printable.js";
 import { annotationTexts } from "../../control/annotation-text.js";
 import {
+  compareServices,
   type EndpointStatus,
   type ServiceList,
   type ServicePortStatus,
@@ -33,8 +35,10 @@ const STATES: readonly ServiceState[] = [
   "no-local-endpoint",
   "active",
 ];
+/** Sorted as in the daemon's list, which also has the ports of each service in order. */
+const SERVICE = "Service";
 const COLUMNS: readonly Column[] = [
-  { title: "Service", classes: "", of: serviceText },
+  { title: SERVICE, classes: "", of: serviceText },
   { title: "Address", classes: "wide", of: addressOf },
   { title: "Protocol", classes: "wide", of: ({ protocol }) => protocol },
   {
@@ -44,7 +48,7 @@ const COLUMNS: readonly Column[] = [
     by: ({ nodePort }) => nodePort,
   },
   {
-    title: "Endpoints",
+    title: "Ready",
     classes: "number",
     of: ({ ready, total }) => `${ready}/${total}`,
     by: ({ ready }) => ready,
@@ -115,15 +119,12 @@ export class ServiceTable {
   #filter(): void {
     const words = inputById("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     const found = this.#rows.filter(({ text }) => words.every((word) => text.includes(word)));
-    const { of, by } = COLUMNS[this.#sortedBy];
+    const order = orderOf(COLUMNS[this.#sortedBy]);
     const sign = this.#descending ? -1 : 1;
-    const order = new Intl.Collator("en", { numeric: true });
-    found.sort((a, b) => sign * (by ? by(a.service) - by(b.service) : order.compare(of(a.service), of(b.service))));
+    found.sort((a, b) => sign * order(a.service, b.service));
     this.#shown = found;
-    setText(
-      "shown",
-      found.length === this.#rows.length ? `${found.length}` : `${found.length} of ${this.#rows.length}`,
-    );
+    const all = counted(this.#rows.length, "service port");
+    setText("shown", found.length === this.#rows.length ? all : `${found.length} of ${all}`);
     for (const [index, title] of [...byId("titles").children].entries()) {
       const mark = index === this.#sortedBy ? (this.#descending ? " ↓" : " ↑") : "";
       title.textContent = `${COLUMNS[index]?.title}${mark}`;
@@ -150,7 +151,7 @@ export class ServiceTable {
     const row = make("button", "row", ...cells);
     row.style.top = `${top}px`;
     row.title = printable(service.reason ?? serviceText(service));
-    const name = `${service.namespace}/${service.name}`;
+    const name = nameOf(service);
     row.setAttribute("role", "row");
     row.setAttribute("aria-selected", String(name === this.#selected));
     row.addEventListener("click", () => {
@@ -174,6 +175,17 @@ export class ServiceTable {
     detail.hidden = false;
     detail.replaceChildren(...content);
   }
+}
+
+function nameOf({ namespace, name }: ServicePortStatus): string {
+  return `${namespace}/${name}`;
+}
+
+function orderOf({ title, by, of }: Column): (a: ServicePortStatus, b: ServicePortStatus) => number {
+  if (title === SERVICE) return (a, b) => compareServices(nameOf(a), nameOf(b));
+  if (by !== undefined) return (a, b) => by(a) - by(b);
+  const { compare } = new Intl.Collator("en", { numeric: true });
+  return (a, b) => compare(of(a), of(b));
 }
 
 /** Resolves to undefined if there is no such path. Rejects if the daemon does not answer, or with the reason that it gives. */

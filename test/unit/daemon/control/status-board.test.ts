@@ -227,6 +227,20 @@ test("a named service has its endpoints and their shares, and an unknown one is 
 `);
 });
 
+test("services are listed by namespace, name and port", async () => {
+  const { model, listed, write } = setUp();
+  const ports = [443, 80].map((port) => ({ name: `p${port}`, port }));
+  const names = ["shop-eu/kafka", "shop/kafka-ui", "shop/kafka", "shop/api"];
+  for (const [i, each] of names.entries()) {
+    const [namespace, name] = each.split("/");
+    const object = service(name, { clusterIP: `10.0.0.${i + 1}`, ...(i === 2 && { ports }) });
+    model.upsertService({ ...object, metadata: { ...object.metadata, namespace } });
+  }
+  write();
+  const order = ["shop/api:80", "shop/kafka:80", "shop/kafka:443", "shop/kafka-ui:80", "shop-eu/kafka:80"];
+  expect((await listed()).items.map((item) => `${item.namespace}/${item.name}:${item.port}`)).toEqual(order);
+});
+
 test("-o wide lists the endpoints of all services, and open connections of terminating ones", async () => {
   const { model, told, write } = setUp();
   for (const [i, name] of ["web", "api"].entries()) {
