@@ -11,6 +11,7 @@ import {
   type StatusProblem,
   type StatusReport,
 } from "../observe/status-report.js";
+import { repairText } from "../observe/repair-text.js";
 import type { Kernel } from "../netlink/kernel.js";
 import { columns, linesText } from "../base/columns.js";
 import type { KernelStatus } from "./kernel-view.js";
@@ -95,7 +96,7 @@ export function jsonText(value: unknown): string {
 }
 
 function eventText({ items }: EventList): string {
-  if (items.length === 0) return "no events since the start\n";
+  if (items.length === 0) return "no events since startup\n";
   const rows = items.map(({ at, type, message }) => [new Date(at).toISOString(), type, message]);
   return linesText(columns(rows));
 }
@@ -104,29 +105,27 @@ export function statusText(report: StatusReport, now = Date.now()): string {
   const { problems, families, version, kernel, nodeName, uptimeMs, ignored, lastRepair } = report;
   const { api, conntrack, missingFeatures, pendingServices, notes = [] } = report;
   const lines = problemLines(problems);
-  const by = lastRepair === undefined || lastRepair.by.length === 0 ? "another process" : lastRepair.by.join(", ");
   const repair =
     lastRepair === undefined
-      ? "none since the start"
-      : `${FAMILY_NAMES[lastRepair.family]}, ${durationText(now - lastRepair.at)} ago, by ${by}: ` +
-        `${lastRepair.changes.slice(0, 3).join(", ")}; repaired in ${durationText(lastRepair.ms)}`;
+      ? "none since startup"
+      : repairText(lastRepair, ` ${durationText(now - lastRepair.at)} ago`);
   const rows = [
     ["node", nodeName],
     ["daemon", `nft-proxier ${version}, up ${durationText(uptimeMs)}, Linux ${kernel}`],
     ["API server", apiText(api)],
     ...families.map((family) => [FAMILY_NAMES[family.family], familyText(family)]),
-    ["pending", pendingServices === 0 ? "nothing" : counted(pendingServices, "service")],
+    ["pending changes", pendingServices === 0 ? "none" : counted(pendingServices, "service")],
     ...families.map((family) => [`${FAMILY_NAMES[family.family]} node ports`, nodePortsText(family)]),
     ["conntrack", fillText(conntrack)],
-    ["other firewalls", firewallText(report)],
-    ["kernel lacks", missingFeatures.length === 0 ? "nothing" : missingFeatures.join("; ")],
+    ["other programs", firewallText(report)],
+    ["missing kernel features", missingFeatures.length === 0 ? "none" : missingFeatures.join("; ")],
     [
-      "ignored",
+      "ignored objects",
       ignored === 0
-        ? "nothing"
+        ? "none"
         : counted(ignored, "object or field cannot be served", "objects or fields cannot be served"),
     ],
-    ["last change by others", repair],
+    ["last repair", repair],
     ...notes.map((note) => ["under way", note]),
     ["health", healthText(report)],
   ];
@@ -161,7 +160,7 @@ function firewallText({ firewalls: check, families }: StatusReport): string {
   // The check of their rules needs packets to services, and no services are known before the first write.
   if (check === undefined && !families.some(({ inForce }) => inForce))
     return "not checked, because no services are known yet";
-  if (check === undefined) return "none obstruct services";
+  if (check === undefined) return "none block services";
   const { checked, services, unjudged, unjudgedRule, unread } = check;
   const parts = [`${checked} of ${counted(services, "service")} checked`];
   if (unjudged > 0) {
@@ -185,15 +184,15 @@ function kernelStatusText({ families, conntrack, problems }: KernelStatus): stri
 }
 
 function healthText({ healthy, healthz }: StatusReport): string {
-  if (healthz === undefined) return healthy ? "ok (no health port)" : "changes have waited too long";
+  if (healthz === undefined) return healthy ? "ok (no health port)" : "changes have been pending for too long";
   const { code, reason } = healthz;
   return reason === undefined ? `ok (/healthz ${code})` : `/healthz ${code}: ${reason}`;
 }
 
 function familyText({ inForce, services, endpoints, pendingMs, kernelEntries }: FamilyStatus): string {
   if (kernelEntries !== undefined) {
-    return `not written since the start; the kernel serves ${counted(kernelEntries, ENTRY, ENTRIES)} of an earlier run`;
+    return `not written since startup; the kernel serves ${counted(kernelEntries, ENTRY, ENTRIES)} of an earlier run`;
   }
-  const pending = pendingMs === 0 ? "nothing pending" : `pending for ${durationText(pendingMs)}`;
+  const pending = pendingMs === 0 ? "no changes pending" : `changes pending for ${durationText(pendingMs)}`;
   return `${inForce ? "active" : "not written"}: ${counted(services, "service")}, ${counted(endpoints, "endpoint")}, ${pending}`;
 }

@@ -38,7 +38,7 @@ interface AnsweredParts {
 
 /** Paths that have no answer before the first write. */
 const ABOUT_SERVICES: readonly string[] = ["services", "endpoints", "owner"];
-const NOTHING_WRITTEN = "it has written no rules since its start (`nft-proxier status` shows why)";
+const NOTHING_WRITTEN = "it has written no rules since startup (`nft-proxier status` shows why)";
 
 /** By default, names and addresses of all services are only for this node's users. */
 export function showsPage({ config, node, statusPage: asked }: DaemonOptions): boolean {

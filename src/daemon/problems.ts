@@ -78,7 +78,7 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
     remedy:
       "load balancers treat this node as one without endpoints of the service. `ss -ltnp` shows which program uses the port; retried",
   }));
-  return few(problems, ["health check has a problem", "health checks have problems"], "the log has each of them");
+  return few(problems, ["health check has a problem", "health checks have problems"], "the log lists all of them");
 }
 
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
@@ -104,7 +104,7 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
   return few(
     problems,
     ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],
-    "the log has each of them",
+    "the log lists all of them",
   );
 }
 

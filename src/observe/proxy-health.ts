@@ -157,7 +157,7 @@ export class ProxyHealth implements ProxierObserver {
     if (refused !== "") return `the kernel refuses the ${refused} rules; the log has the error`;
     if (waiting === "") return undefined;
     const unseen = this.#node === undefined ? this.nodeIneligibleReason : undefined;
-    return `no ${waiting} rules have been written since the start. ${unseen ?? "Run `nft-proxier status` to see what is missing"}`;
+    return `no ${waiting} rules have been written since startup. ${unseen ?? "Run `nft-proxier status` to see what is missing"}`;
   }
 
   #inTime(family: IpFamily): boolean {

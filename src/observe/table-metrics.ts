@@ -41,7 +41,7 @@ export class TableMetrics implements ProxierObserver {
     });
     this.#rebuilds = new Counter({
       name: "nftproxier_table_rebuilds_total",
-      help: "Times that a table was deleted and written from scratch because the kernel refused to change it, by whether the kernel accepted that",
+      help: "Number of times that a table was deleted and written from scratch because the kernel refused to change it, by whether the kernel accepted that",
       labelNames: ["ip_family", "result"] as const,
       registers,
     });
@@ -53,18 +53,18 @@ export class TableMetrics implements ProxierObserver {
     });
     this.#inQuarantine = new Gauge({
       name: "nftproxier_services_set_aside",
-      help: "Services that the kernel refuses, so that their desired rules are not active",
+      help: "Quarantined services: the kernel refuses them, so their desired rules are not active",
       labelNames: ["ip_family"] as const,
       registers,
     });
     this.#contended = new Gauge({
       name: "nftproxier_tables_contended",
-      help: "1 while another process, such as a second proxier, keeps reverting what is written",
+      help: "1 while another process, such as a second proxier, keeps reverting our writes",
       registers,
     });
     this.#contentions = new Counter({
       name: "nftproxier_tables_contended_total",
-      help: "Number of times that another process began to keep reverting what is written",
+      help: "Number of times that another process began to revert our writes repeatedly",
       registers,
     });
     for (const family of families) {

@@ -269,7 +269,7 @@ describe("other programs", () => {
     const [found, ...more] = findings.filter(({ level }) => level === "problem");
     expect(more).toEqual([]);
     expect(found).toMatchObject({
-      area: "other software",
+      area: "other programs",
       check: "forward-policy",
       what: expect.stringMatching(/^chain forward of table ip wall drops/) as string,
     });
@@ -283,7 +283,7 @@ describe("other programs", () => {
     await nft("add table inet wall\nadd chain inet wall forward { type filter hook forward priority 0; }");
     const known = ["--manifests", await manifests([web])];
     expect(saying((await runPreflight(known)).findings, "ok", "hooks")).toEqual([
-      "no rules of other programs obstruct services",
+      "no other program's rules block services",
     ]);
     await nft(`add rule inet wall forward tcp dport ${POD_PORT} drop`);
     const { code, findings } = await runPreflight(known);

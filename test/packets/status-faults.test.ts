@@ -165,31 +165,31 @@ longTest("the daemon was restarted while the API server is down: commands report
   await api.call("down");
   await daemon.end();
   daemon = await serve();
-  await isTold(answers, /no IPv4 rules have been written since the start/, /the log shows what is missing/);
+  await isTold(answers, /no IPv4 rules have been written since startup/, /the log shows what is missing/);
   const command = (...words: readonly string[]): ReturnType<typeof cluster.command> =>
     cluster.command([...words, "--socket", socket]);
   const { stdout: status } = await command("status");
   expect(status).toMatch(
-    /^IPv4 +not written since the start; the kernel serves \d+ VIPs and node ports of an earlier run$/m,
+    /^IPv4 +not written since startup; the kernel serves \d+ VIPs and node ports of an earlier run$/m,
   );
   expect(status).not.toContain("kernel serves 0 VIPs");
   expect(status).toMatch(/^health +\/healthz 503: No Node object named node-1 was found/m);
   // The status page agrees.
   expect(await get("10249/status/v1/status")).toMatch(/^200 .*"inForce":false[^}]*"kernelEntries":[1-9]/);
-  expect(await get("10249/status/v1/services")).toMatch(/^503 it has written no rules since its start/);
+  expect(await get("10249/status/v1/services")).toMatch(/^503 it has written no rules since startup/);
   expect(await get(`${HEALTH_PORT}/readyz`)).toMatch(
     /^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*No Node object named node-1/,
   );
   const services = await command("services");
   expect([services.code, services.stdout]).toEqual([0, expect.stringContaining(`${clusterAddress(web.n).ip}:80`)]);
-  expect(services.stderr).toContain("it has written no rules since its start");
+  expect(services.stderr).toContain("it has written no rules since startup");
   const vip = `${clusterAddress(web.n).ip}:80`;
   const explained = await command("explain", "tcp", vip);
   expect(explained.stdout).toContain("goes to an endpoint");
   expect(explained.stdout).not.toContain("no service has this address");
   for (const words of [["top"], ["services", "default/web"]]) {
     const { code, stderr } = await command(...words);
-    expect([code, stderr]).toEqual([1, expect.stringContaining("it has written no rules since its start")]);
+    expect([code, stderr]).toEqual([1, expect.stringContaining("it has written no rules since startup")]);
   }
   await api.call("up");
   await isWell();
@@ -358,7 +358,7 @@ test("a manifest cannot be parsed", async () => {
   await isWell();
 });
 
-const RECENT = /changed the IPv[46] table|events were lost/;
+const RECENT = /(changed|deleted) the IPv[46] table|events were lost/;
 
 /** The sum of one column of /proc/net/netlink over the netfilter sockets here: bytes that wait to be read, or dropped messages. */
 async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
@@ -400,7 +400,7 @@ longTest("events are lost because the kernel's buffer was full", { timeout: 2 * 
 test("another process deleted a table", async () => {
   await isTold(
     () => cluster.lab.node.mustRun(["nft", "delete", "table", "ip", "kube-proxy"]),
-    /nft \(pid \d+\) changed the IPv4 table \w+ ago: the table deleted; repaired in \w+/,
+    /nft \(pid \d+\) deleted the IPv4 table \w+ ago; repaired in \w+/,
     /--own-table/,
   );
   await isWell(RECENT);

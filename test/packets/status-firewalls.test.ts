@@ -118,7 +118,7 @@ test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
       expect([code, firewalls]).toMatchObject([1, { checked: 3, services: 3 }]);
     });
     const { stdout } = await cluster.command(["status", "--socket", socket]);
-    expect(stdout).toMatch(/^other firewalls +3 of 3 services checked/m);
+    expect(stdout).toMatch(/^other programs +3 of 3 services checked/m);
   } finally {
     await nft(`delete table ${/^table (\w+ \w+)/.exec(rules)?.[1] ?? ""}`);
   }
@@ -176,7 +176,7 @@ test("a table with more rules than the limit is reported as unchecked", async ()
   try {
     await eventually(async () => {
       const { stdout, code } = await cluster.command(["status", "--socket", socket]);
-      expect(stdout).toMatch(/^other firewalls .*not checked: inet wall \(2100 rules\)/m);
+      expect(stdout).toMatch(/^other programs .*not checked: inet wall \(2100 rules\)/m);
       expect(code).toBe(0);
     });
   } finally {
@@ -212,7 +212,7 @@ test("iptables-legacy's chain FORWARD drops by policy", async (context) => {
   await eventually(async () => {
     const { stdout, code } = await cluster.command(["status", "--socket", socket]);
     expect(stdout).toMatch(
-      /^other firewalls .*not checked: filter of iptables-legacy, whose chain FORWARD drops by policy/m,
+      /^other programs .*not checked: filter of iptables-legacy, whose chain FORWARD drops by policy/m,
     );
     expect(code).toBe(0);
   });

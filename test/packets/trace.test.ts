@@ -457,6 +457,6 @@ function onNewer(): void {
 
   test("the daemon reports no change of its tables", async () => {
     const { stdout } = await cluster.command(["status", "--socket", socket]);
-    expect(stdout).toMatch(/last change by others +none since the start/);
+    expect(stdout).toMatch(/last repair +none since startup/);
   });
 }

@@ -170,7 +170,7 @@ function stateOf(
 ): { readonly state: ServiceState; readonly reason?: string } {
   const refusal = states.quarantineReason(family, view.service);
   if (refusal !== undefined) return { state: "quarantined", reason: refusal };
-  if (!states.active(family)) return { state: "pending", reason: "the rules have not been written since the start" };
+  if (!states.active(family)) return { state: "pending", reason: "the rules have not been written since startup" };
   if (lost !== undefined) return { state: "shadowed", reason: lost };
   if (!view.hasAnyEndpoint) return { state: "rejected", reason: "no endpoint on any node is ready" };
   const drops = dropsHere(view);

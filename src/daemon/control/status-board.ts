@@ -15,6 +15,7 @@ import type {
   SyncReport,
 } from "../../proxier/observer.js";
 import type { Logger } from "../../base/logger.js";
+import { firstOf, repairText } from "../../observe/repair-text.js";
 import { remedyFor } from "../../proxier/contention.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import type { ServicePacket } from "../../tools/explain/firewall-check.js";
@@ -131,21 +132,17 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   repaired({ family, by, changes, found, ms }: RepairReport): void {
     const told = changes.length > 0 ? changes : found;
-    this.#lastRepair = { at: this.#now(), family, by, changes: told, ms };
+    const repair = { at: this.#now(), family, by, changes: told, ms };
+    this.#lastRepair = repair;
     // The contention has already been recorded, and there may be many repairs.
-    if (this.#contended !== undefined) return;
-    const who = by.length > 0 ? by.join(", ") : "another process";
-    this.#note(
-      "warning",
-      `${who} changed the ${FAMILY_NAMES[family]} table: ${named(told)}; repaired in ${durationText(ms)}`,
-    );
+    if (this.#contended === undefined) this.#note("warning", repairText(repair));
   }
 
   rebuilt({ family, ok, refused }: RebuildReport): void {
     const outcome = ok ? "deleted and written from scratch" : "refused by the kernel even when written from scratch";
     this.#note(
       "warning",
-      `the ${FAMILY_NAMES[family]} table was ${outcome}, after the kernel refused: ${named(refused)}`,
+      `the ${FAMILY_NAMES[family]} table was ${outcome}, after the kernel refused: ${firstOf(refused)}`,
     );
   }
 
@@ -171,12 +168,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
 
   quarantined({ family, service, reason }: QuarantineReport): void {
     this.#quarantined[family].set(service, reason);
-    this.#note("warning", `${FAMILY_NAMES[family]} of ${service} quarantined: ${reason}`);
+    this.#note("warning", `${service} quarantined (${FAMILY_NAMES[family]}): ${reason}`);
   }
 
   released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
-    this.#note("normal", `${FAMILY_NAMES[family]} of ${service} active again`);
+    this.#note("normal", `${service} active again (${FAMILY_NAMES[family]})`);
   }
 
   active(family: IpFamily): boolean {
@@ -304,7 +301,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#active.has(family)) {
         const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";
-        yield { what: `no ${FAMILY_NAMES[family]} rules have been written since the start`, remedy };
+        yield { what: `no ${FAMILY_NAMES[family]} rules have been written since startup`, remedy };
       }
     }
     if (!this.#options.health.healthy) {
@@ -321,11 +318,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     const repair = this.#lastRepair;
     const now = this.#now();
     if (repair !== undefined && now - repair.at < RECENT_MS && this.#contended === undefined) {
-      const { family, by, changes, ms, at } = repair;
-      const what =
-        `${by.join(", ") || "another process"} changed the ${FAMILY_NAMES[family]} table ${durationText(now - at)} ago: ` +
-        `${named(changes)}; repaired in ${durationText(ms)}`;
-      yield { what, remedy: remedyFor(by) };
+      const what = repairText(repair, ` ${durationText(now - repair.at)} ago`);
+      yield { what, remedy: remedyFor(repair.by) };
     }
     if (this.#eventsLost !== undefined && now - this.#eventsLost.at < RECENT_MS) {
       const { at, reason } = this.#eventsLost;
@@ -357,7 +351,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     );
     for (const [family, [service, reason]] of all.slice(0, NAMED)) {
       const remedy = "retried with backoff, and when the Service changes; its last good rules stay";
-      yield { what: `${FAMILY_NAMES[family]} of ${service} is quarantined: ${reason}`, remedy };
+      yield { what: `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`, remedy };
     }
     if (all.length > NAMED)
       yield {
@@ -378,7 +372,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         if (of === "problems") ignored++;
         else others++;
         const remedy = `change the ${kind}; the rest of it is served`;
-        if (problems.length < NAMED) problems.push({ what: `${kind} ${object} ${field}: ${reason}`, remedy });
+        if (problems.length < NAMED) problems.push({ what: `${kind} ${object}: ${field}: ${reason}`, remedy });
         if (slice.spent) await slice.yield();
       }
     }
@@ -386,12 +380,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (more > 0)
       problems.push({
         what: counted(more, "more field is ignored", "more fields are ignored"),
-        remedy: "the log has each of them",
+        remedy: "the log lists all of them",
       });
     return { count: ignored, problems };
   }
-}
-
-function named(words: readonly string[]): string {
-  return words.length <= 3 ? words.join(", ") : `${words.slice(0, 3).join(", ")} and ${words.length - 3} more`;
 }

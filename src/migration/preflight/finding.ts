@@ -1,7 +1,7 @@
 /** The findings of a check of the node. */
 
 /** In the order of a report within each level. */
-const AREAS = ["mode", "configuration", "kernel", "other software", "objects"] as const;
+const AREAS = ["mode", "configuration", "kernel", "other programs", "objects"] as const;
 type Area = (typeof AREAS)[number];
 
 /**

@@ -152,20 +152,20 @@ export function checkHooks(given: HookFacts): Finding[] {
   const forwards = given.dropping.map((chain) => ({ name: nameOf(chain), said: forwardSaid(chain, given) }));
   const { facts, twice } = withoutTwice(given, forwards);
   const findings = [
-    ...of("other software", "forward-policy", ...forwards.flatMap(({ name, said }) => (twice.has(name) ? [] : [said]))),
-    ...of("other software", "input-policy", ...inputSaid(facts)),
-    ...of("other software", "nat-chains", ...natSaid(facts)),
-    ...of("other software", "notrack", ...facts.chains.flatMap(notrackSaid)),
-    ...of("other software", "masquerade-bit", ...facts.chains.flatMap((chain) => markSaid(chain, facts.masqueradeBit))),
-    ...of("other software", "flowtables", ...offloadSaid(facts.chains)),
-    ...of("other software", "bridges", ...facts.bridges.map(bridgeSaid)),
-    ...of("other software", "ebpf", ...ebpfSaid(facts.interfaces)),
-    ...of("other software", "firewalls", ...firewallSaid(facts)),
+    ...of("other programs", "forward-policy", ...forwards.flatMap(({ name, said }) => (twice.has(name) ? [] : [said]))),
+    ...of("other programs", "input-policy", ...inputSaid(facts)),
+    ...of("other programs", "nat-chains", ...natSaid(facts)),
+    ...of("other programs", "notrack", ...facts.chains.flatMap(notrackSaid)),
+    ...of("other programs", "masquerade-bit", ...facts.chains.flatMap((chain) => markSaid(chain, facts.masqueradeBit))),
+    ...of("other programs", "flowtables", ...offloadSaid(facts.chains)),
+    ...of("other programs", "bridges", ...facts.bridges.map(bridgeSaid)),
+    ...of("other programs", "ebpf", ...ebpfSaid(facts.interfaces)),
+    ...of("other programs", "firewalls", ...firewallSaid(facts)),
   ];
   if (findings.length > 0) return findings;
-  const tried = "no rules of other programs obstruct services";
-  const untried = "no chains of other programs obstruct services; their rules were not tried with packets to services";
-  return of("other software", "hooks", ok(facts.firewalls === undefined ? untried : tried));
+  const tried = "no other program's rules block services";
+  const untried = "no other program's chains block services; their rules were not tried with packets to services";
+  return of("other programs", "hooks", ok(facts.firewalls === undefined ? untried : tried));
 }
 
 function nameOf({ family, table, chain }: DroppingChain): string {

@@ -1,6 +1,9 @@
 import { counted } from "../../base/counted.js";
 import type { ChangeEvent } from "../../netlink/kernel.js";
 
+/** The description of a transaction that deletes the table. */
+export const TABLE_DELETED = "table deleted";
+
 const WORD = { new: "added", delete: "deleted" } as const;
 
 /** Describes one transaction for people: "rule of chain services deleted", "3 elements of set x added". */
@@ -21,7 +24,7 @@ export function describeForeignChanges(events: readonly ChangeEvent[]): string[]
 function describeChange({ action, kind, name, count }: ChangeEvent): string {
   switch (kind) {
     case "table":
-      return action === "new" ? "the table added or its flags changed" : "the table deleted";
+      return action === "new" ? "table added, or its flags changed" : TABLE_DELETED;
     case "chain":
       return `chain ${name} ${action === "new" ? "added or changed" : "deleted"}`;
     case "rule":

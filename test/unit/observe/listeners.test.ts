@@ -106,7 +106,7 @@ describe("health port", () => {
     expect(early).toMatchObject({ status: 503, headers: { "content-type": "application/json" } });
     expect(JSON.parse(early.body)).toEqual({
       ready: false,
-      reason: expect.stringContaining("since the start") as string,
+      reason: expect.stringContaining("since startup") as string,
     });
     health.synced({ ...WRITTEN, full: true });
     expect(await ask(port, "/readyz")).toMatchObject({ status: 200, body: '{"ready":true}' });

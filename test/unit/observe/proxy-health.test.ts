@@ -52,16 +52,16 @@ describe("readyz", () => {
   const STATUS = "Run `nft-proxier status` to see what is missing";
 
   test("is 503 with the reason until both families are written, and then 200", () => {
-    expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since the start. ${STATUS}`));
+    expect(readyz()).toEqual(unready(`no IPv4 and IPv6 rules have been written since startup. ${STATUS}`));
     synced("ip");
-    expect(readyz()).toEqual(unready(`no IPv6 rules have been written since the start. ${STATUS}`));
+    expect(readyz()).toEqual(unready(`no IPv6 rules have been written since startup. ${STATUS}`));
     synced("ip6");
     expect(readyz()).toEqual([200, { ready: true }]);
   });
 
   test("names the Node that has not been seen", () => {
     health = make({ families: ["ip"], nodeName: "n1" });
-    expect(readyz()).toEqual(unready(expect.stringContaining("start. No Node object named n1 was found") as string));
+    expect(readyz()).toEqual(unready(expect.stringContaining("startup. No Node object named n1 was found") as string));
     health.node(node());
     expect(readyz()).toEqual(unready(expect.stringContaining(STATUS) as string));
   });

@@ -130,7 +130,7 @@ describe("a table that another process changes", () => {
         family: "ip",
         cause: "table-deleted",
         found: ["the table was deleted"],
-        changes: ["the table deleted"],
+        changes: ["table deleted"],
         by: [expect.stringMatching(/^nft \(pid \d+\)$/)],
       },
     ]);
@@ -223,7 +223,7 @@ describe("a table that another process changes", () => {
     await other.commit([deleteTable]);
     await pass(1000);
     // Changes that were undone before they were seen are not reported with it.
-    expect(repairs).toMatchObject([{ cause: "table-deleted", changes: ["the table deleted"] }]);
+    expect(repairs).toMatchObject([{ cause: "table-deleted", changes: ["table deleted"] }]);
   });
 
   it("a change that prevents all writes waits for its repair, without an error for each further change", async () => {

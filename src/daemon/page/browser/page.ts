@@ -31,7 +31,7 @@ function show(update: PageUpdate): void {
   const { now, status } = update;
   const problems = status.problems.length;
   if (problems > 0) say(counted(problems, "problem"), "bad");
-  else say(status.healthy ? "healthy" : "changes delayed", status.healthy ? "good" : "bad");
+  else say(status.healthy ? "healthy" : "changes pending", status.healthy ? "good" : "bad");
   byId("main").classList.remove("away");
   setText("node", status.nodeName);
   document.title = printable(`${status.nodeName} · nft-proxier`);
@@ -110,7 +110,7 @@ function showEvents(events: readonly StatusEvent[]): void {
     const time = make("time", "", new Date(at).toLocaleString([], { hourCycle: "h23" }));
     return make("li", "", time, make("span", type === "warning" ? "warn" : "", message));
   });
-  byId("events").replaceChildren(...(lines.length > 0 ? lines : [make("li", "quiet", "none since the start")]));
+  byId("events").replaceChildren(...(lines.length > 0 ? lines : [make("li", "quiet", "none since startup")]));
 }
 
 async function explain(packet: string): Promise<void> {

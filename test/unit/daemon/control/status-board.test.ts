@@ -50,13 +50,11 @@ function setUp(
   return { model, board, services, write, ask, told, listed, setNow: (ms: number) => (now = ms) };
 }
 
-test("before the first write other firewalls are not called harmless, because services are unknown", async () => {
+test("before the first write other programs are not called harmless, because services are unknown", async () => {
   const { board, write } = setUp();
-  expect(statusText(await board.status())).toMatch(
-    /^other firewalls +not checked, because no services are known yet$/m,
-  );
+  expect(statusText(await board.status())).toMatch(/^other programs +not checked, because no services are known yet$/m);
   write();
-  expect(statusText(await board.status())).toMatch(/^other firewalls +none obstruct services$/m);
+  expect(statusText(await board.status())).toMatch(/^other programs +none block services$/m);
 });
 
 test("before the first write everything is pending, and that is a problem", async () => {
@@ -65,7 +63,7 @@ test("before the first write everything is pending, and that is a problem", asyn
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   expect((await listed()).items).toMatchObject([{ name: "web", state: "pending" }]);
   expect((await board.status()).problems.map(({ what }) => what)).toEqual([
-    "no IPv4 rules have been written since the start",
+    "no IPv4 rules have been written since startup",
   ]);
   write();
   expect((await listed()).items).toMatchObject([{ name: "web", state: "active", serving: 1, total: 1 }]);
@@ -82,7 +80,7 @@ test("before the first write status reports what the kernel serves from an earli
   const early = await board.status();
   expect(early.families).toMatchObject([{ inForce: false, services: 0, kernelEntries: 1 }]);
   expect(statusText(early)).toMatch(
-    /^IPv4 +not written since the start; the kernel serves 1 VIP or node port of an earlier run$/m,
+    /^IPv4 +not written since startup; the kernel serves 1 VIP or node port of an earlier run$/m,
   );
   write();
   const [family] = (await board.status()).families;
@@ -98,7 +96,7 @@ test("an unreadable kernel is reported as unknown", async () => {
 test("ignored objects of manifests are counted as well", async () => {
   const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
   write();
-  expect(statusText(await board.status())).toMatch(/^ignored +1 object or field cannot be served$/m);
+  expect(statusText(await board.status())).toMatch(/^ignored objects +1 object or field cannot be served$/m);
 });
 
 test("one service and one endpoint are written in the singular", async () => {
@@ -106,7 +104,7 @@ test("one service and one endpoint are written in the singular", async () => {
   model.upsertService(service("web"));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   write();
-  expect(statusText(await board.status())).toMatch(/^IPv4 +active: 1 service, 1 endpoint, nothing pending$/m);
+  expect(statusText(await board.status())).toMatch(/^IPv4 +active: 1 service, 1 endpoint, no changes pending$/m);
 });
 
 test("each state has its reason", async () => {
@@ -125,8 +123,8 @@ test("each state has its reason", async () => {
     late: ["shadowed", expect.stringContaining("10.0.0.1") as string],
   });
   expect((await board.status()).problems.map(({ what }) => what)).toEqual([
-    "IPv4 of default/refused is quarantined: EINVAL: no",
-    expect.stringContaining("Service default/late spec.externalIPs"),
+    "default/refused is quarantined (IPv4): EINVAL: no",
+    expect.stringContaining("Service default/late: spec.externalIPs"),
   ]);
   board.released({ family: "ip", service: "default/refused" });
   expect((await listed("default", "refused")).items).toMatchObject([{ state: "active" }]);
@@ -267,7 +265,7 @@ test("-o wide lists the endpoints of all services, and open connections of termi
 
 test("without a health port /healthz is not mentioned", async () => {
   expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
-  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have waited too long$/m);
+  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have been pending for too long$/m);
 });
 
 test("an address belongs to its service, or to none", async () => {
@@ -311,17 +309,17 @@ test("status and events show which process changed a table, and how soon that wa
   const report = {
     cause: "table-deleted",
     found: [],
-    changes: ["the table deleted"],
+    changes: ["table deleted"],
     by: ["nft (pid 7)"],
     operations: 9,
   } as const;
   board.repaired({ family: "ip", ...report, ms: 12.3 });
   const text = statusText(await board.status(), 65_000);
-  expect(text).toMatch(/last change by others +IPv4, 1m ago, by nft \(pid 7\): the table deleted; repaired in 12ms/);
+  expect(text).toMatch(/last repair +nft \(pid 7\) deleted the IPv4 table 1m ago; repaired in 12ms/);
   const { items } = board.events();
   expect(items).toEqual([
     { at: 1_000, type: "normal", message: "IPv4 rules active: 0 services, 0 endpoints" },
-    { at: 5_000, type: "warning", message: "nft (pid 7) changed the IPv4 table: the table deleted; repaired in 12ms" },
+    { at: 5_000, type: "warning", message: "nft (pid 7) deleted the IPv4 table; repaired in 12ms" },
   ]);
 });
 

@@ -19,7 +19,7 @@ const BODIES: Readonly<Record<string, unknown>> = {
   events: { kind: "EventList", items: [{ at: 1, type: "normal", message: "rules active" }] },
   services: { kind: "ServiceList", items: services },
   "services/demo/a b": { kind: "ServiceList", items: [] },
-  endpoints: new NotReady("it has written no rules since its start"),
+  endpoints: new NotReady("it has written no rules since startup"),
 };
 
 interface Ask {
@@ -69,7 +69,7 @@ async function jsonOf(reply: HttpReply): Promise<unknown> {
 
 test("a request that cannot be answered yet is rejected with the reason, not answered as empty", async () => {
   const reply = await page()("/status/v1/endpoints");
-  expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since its start\n"]);
+  expect([reply.status, await textOf(reply)]).toEqual([503, "it has written no rules since startup\n"]);
 });
 
 describe("the document", () => {

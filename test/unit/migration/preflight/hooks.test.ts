@@ -104,7 +104,7 @@ describe("rules that drop packets to services", () => {
 
   test("are not looked for without services", () => {
     expect(said({ firewalls: undefined })).toEqual([
-      "ok: no chains of other programs obstruct services; their rules were not tried with packets to services",
+      "ok: no other program's chains block services; their rules were not tried with packets to services",
     ]);
   });
 });
@@ -115,7 +115,7 @@ describe("NAT", () => {
       PREROUTING: { base: NAT, rules: [[jump("KUBE-SERVICES")]] },
       "KUBE-SERVICES": { rules: [[accept]] },
     });
-    expect(said({ chains })).toEqual(["ok: no rules of other programs obstruct services"]);
+    expect(said({ chains })).toEqual(["ok: no other program's rules block services"]);
   });
 
   test("NAT of other programs is named with its owner", async () => {
