@@ -35,8 +35,8 @@ const COMMON: readonly (FlagName | OwnFlagName | "help")[] = [
 export const COMMON_FLAGS = COMMON.flatMap((name) => ALL_FLAGS.filter((flag) => flag.name === name));
 
 export function allFlagsHelp(): string {
-  return `Flags of the daemon, which runs if no command is given. Flags that kube-proxy
-1.36 also has mean the same.
+  return `Flags of the daemon, which runs if no command is given. Flags of kube-proxy 1.36
+have the same meaning.
 
 ${flagLines(EFFECTIVE_FLAGS)}
 

@@ -30,7 +30,7 @@ async function kernelServicesText(
   if (format === "yaml") return (await import("yaml")).stringify(list);
   const { items } = list;
   if (format === "name") return items.map((item) => `${addressText(item)}/${item.protocol}\n`).join("");
-  if (items.length === 0) return headers ? "no services are served\n" : "";
+  if (items.length === 0) return headers ? "no services\n" : "";
   const title = ["ADDRESS", "PROTOCOL", "LIST", "READY"];
   const rows = items.map((item) => [
     addressText(item),

@@ -66,7 +66,7 @@ const ROWS = [
   ["pod-bridge-interface", "string", "name", "detectLocal.bridgeInterface", "", "bridge of the pods, for BridgeInterface"],
   ["pod-interface-name-prefix", "string", "prefix", "detectLocal.interfaceNamePrefix", "", "prefix of the names of the pods' interfaces, for InterfaceNamePrefix"],
   ["nodeport-addresses", "strings", "cidr,...", "nodePortAddresses", "", "addresses for node ports: CIDRs, primary (the node's own IPs), localhost or all (default primary)"],
-  ["iptables-sync-period", "duration", "duration", "nftables.syncPeriod", "30s", "maximum time between two attempts at a failing write; after twice this time the daemon is unhealthy (default 30s)"],
+  ["iptables-sync-period", "duration", "duration", "nftables.syncPeriod", "30s", "maximum time between retries of a failed write; after twice this time the daemon is unhealthy (default 30s)"],
   ["iptables-min-sync-period", "duration", "duration", "nftables.minSyncPeriod", "", "minimum time between two writes (default 0s)"],
   ["iptables-masquerade-bit", "integer", "bit", "iptables.masqueradeBit", "14", "ignored: for the iptables and ipvs modes"],
   ["iptables-localhost-nodeports", "bool", "", "iptables.localhostNodePorts", "true", "if true and --proxy-mode is not set, also serve node ports on 127.0.0.0/8"],

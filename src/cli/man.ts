@@ -34,7 +34,7 @@ export function manPage(outline: readonly CommandOutline[], version: string): st
     ".SH EXIT STATUS",
     "0: done. 1: failed; or",
     ".B status",
-    "found problems. 2: wrong command line; or",
+    "found problems. 2: invalid command line; or",
     ".B preflight",
     "could not inspect the node.",
     ".SH FILES",

@@ -48,13 +48,13 @@ export function flag<N extends string, F extends FlagType, T = ValueOf<F>>(
 export const OWN_FLAGS = [
   flag("manifests", "string", "dir", "serve the objects in this directory instead of the API server's"),
   flag("allow-incomplete", "bool", "", "continue even if some manifests cannot be read or served"),
-  flag("own-table", "bool", "", "prevent other processes from changing the tables (Linux 6.9); run cleanup before a return to kube-proxy"),
+  flag("own-table", "bool", "", "prevent other processes from changing the tables (Linux 6.9); run cleanup before you return to kube-proxy"),
   flag("control-socket", "string", "path", "unix socket for status and other commands, for root only; empty: none (default: in /run/nft-proxier, named by the network namespace)"),
   flag("status-page", "bool", "", "serve a status page at /status of the metrics port, with names and addresses of services (default: if that port listens on loopback)"),
   flag("service-counters", "string", "what", "connection counters (endpoint: at least 16 bytes per CPU and endpoint; needs Linux 5.7)", { read: (text) => text as ServiceCounters, choices: SERVICE_COUNTERS, defaultText: "service" }),
   flag("connection-series", "integer", "number", "maximum number of service ports in the metric nftproxier_service_connections_total; 0: no such metric (default 2000)", { read: readSeries }),
   flag("flowtable", "string", "interfaces", "let established TCP connections to services bypass all rules between these interfaces: names, or prefixes with *, separated by commas (Linux 6.4 to 6.13; see docs/flowtable.md)", { read: readFlowtable }),
-  flag("conntrack-gc-interval", "duration", "duration", "time between two garbage collections of connection tracking; 0: none (default: adaptive, 10s to 30m)", { read: readGcInterval }),
+  flag("conntrack-gc-interval", "duration", "duration", "interval of garbage collections of connection tracking; 0: none (default: adaptive, 10s to 30m)", { read: readGcInterval }),
 ] as const;
 
 export type OwnFlagName = (typeof OWN_FLAGS)[number]["name"];

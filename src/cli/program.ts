@@ -159,8 +159,8 @@ function family(value: string): "ip" | "ip6" {
 function addCleanup(root: CliCommand, done: Done): void {
   root
     .command("handover")
-    .description("serve new connections until the next proxier is ready")
-    .setNotes("Leaves a copy of the active rules. The copy does not follow changes of services.")
+    .description("leave a copy of the rules that serves until the next proxy is ready")
+    .setNotes("The copy serves new connections that no other rules serve. It does not follow changes of services.")
     .addOption(
       new Option("--for <duration>", "serve for this long, from 1s to 24h")
         .argParser(handoverTime)
@@ -184,7 +184,7 @@ function addCleanup(root: CliCommand, done: Done): void {
     .description("remove all rules of nft-proxier and kube-proxy from the kernel")
     .addOption(logLevel())
     .setNotes(
-      "Removes the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and what kube-proxy's other modes left in iptables-nft, iptables-legacy and IPVS.",
+      "Removes the tables ip kube-proxy and ip6 kube-proxy, copies of a handover, the flowtable, and the remains of kube-proxy's other modes in iptables-nft, iptables-legacy and IPVS.",
     )
     .setExamples(["Remove all rules before another proxy starts", "nft-proxier cleanup"])
     .action(async (options: { logLevel: LogLevel }) => {

@@ -105,13 +105,13 @@ function addPacketCommands(root: CliCommand, done: Done): void {
         .argParser(duration)
         .default(30_000, "30s"),
     )
-    .option("--dropped", "show only packets that are rejected, dropped, or never seen again")
+    .option("--dropped", "show only packets that are rejected, dropped or lost")
     .option("--all-packets", "show all packets of a connection, not only the first")
     .option("--force", "allow all ports of an address, all addresses of a network, or any destination")
     .addOption(output("text", "json"))
     .addOption(socket())
     .setNotes(
-      "Shows the incoming interface, the endpoint, the outcome, and what dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. -o json prints one line for each packet.\n\nExit code 0: packets were printed. 1: none. 2: wrong arguments.",
+      "Shows the incoming interface, the endpoint, the outcome, and the rule that dropped the packet. Needs Linux 5.12. Its table is removed when the command ends, even if it is killed. -o json prints one line per packet.\n\nExit code 0: packets were printed. 1: none. 2: invalid arguments.",
     )
     .setExamples(
       ["Trace connections to a Service for 30s", "nft-proxier trace default/web"],
@@ -158,9 +158,7 @@ function addServiceCommands(root: CliCommand, done: Done): void {
         positive,
       ),
     )
-    .addOption(
-      new Option("-d, --interval <duration>", "time between two screens").argParser(duration).default(2000, "2s"),
-    )
+    .addOption(new Option("-d, --interval <duration>", "time between screens").argParser(duration).default(2000, "2s"))
     .addOption(socket())
     .setNotes("Press q to quit.")
     .setExamples(

@@ -134,6 +134,6 @@ function tableText(
   headers: boolean,
   more: readonly string[] = [],
 ): string {
-  if (rows.length === 0 && headers) return "no services are served\n";
+  if (rows.length === 0 && headers) return "no services\n";
   return linesText([...columns(headers ? [title, ...rows] : rows), ...more]);
 }

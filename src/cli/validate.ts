@@ -114,7 +114,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
     found.push(ofFile(problem, await positionOf(problem, positionsIn)));
   }
   for (const problem of model.problems()) {
-    const [what, action] = ["is not served as written", "correct or remove the field"];
+    const [what, action] = ["cannot be served as written", "correct or remove the field"];
     found.push({ severity: "error", ...(await ofObject(problem)), what, why: problem.reason, action });
   }
   for (const problem of overlaps.problems()) {
@@ -136,13 +136,13 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
     const field = 'metadata.labels["kubernetes.io/service-name"]';
     const [why, action] = [`there is no Service ${service}`, "add the Service, or correct the label"];
     const where = await ofObject({ kind: "EndpointSlice", object: name, field });
-    found.push({ severity: "warning", ...where, what: "its endpoints serve nothing", why, action });
+    found.push({ severity: "warning", ...where, what: "has no effect", why, action });
   }
   for (const [kind, { file, place }] of source.skippedKinds) {
     const position = await (await positionsIn(file))?.of(place);
     const why = "only Service, EndpointSlice, Node and ServiceCIDR are read";
     const what = `${kind} objects are skipped (this is the first)`;
-    found.push({ severity: "note", file, ...position, what, why, action: "nothing" });
+    found.push({ severity: "note", file, ...position, what, why, action: "none needed" });
   }
   return found.toSorted(
     (a, b) => compare(a.file, b.file) || (a.line ?? 0) - (b.line ?? 0) || (a.column ?? 0) - (b.column ?? 0),
@@ -186,8 +186,8 @@ function objectOf(key: string): { readonly kind: string; readonly name: string }
 function lineOf({ severity, file, line, column, object, field, what, why, action }: Finding): string {
   const where = [file, line, column].filter((part) => part !== undefined).join(":");
   const subject = [object === undefined ? undefined : `${object.kind} ${object.name}`, field];
-  const about = subject.filter((part) => part !== undefined).map((part) => `${part}: `);
-  return `${where}: ${severity}: ${about.join("")}${what}: ${why}; to do: ${action}`;
+  const about = [subject.filter((part) => part !== undefined).join(": "), what].join(" ").trimStart();
+  return `${where}: ${severity}: ${about}: ${why}. Fix: ${action}`;
 }
 
 function summaryOf(findings: readonly Finding[], served: { ip: ServedCounts; ip6: ServedCounts }): string {

@@ -23,11 +23,11 @@ export class ConntrackMetrics implements ConntrackObserver {
     const registers = [registry];
     const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
     this.#entries = gauge("nftproxier_conntrack_entries", "Entries in the connection tracking table");
-    this.#max = gauge("nftproxier_conntrack_max", "Entries that fit into the connection tracking table");
-    this.#pressure = gauge("nftproxier_conntrack_pressure", "How full the connection tracking table is, 0 to 1");
+    this.#max = gauge("nftproxier_conntrack_max", "Maximum number of entries in the connection tracking table");
+    this.#pressure = gauge("nftproxier_conntrack_pressure", "Usage of the connection tracking table, 0 to 1");
     this.#insertFailed = new Counter({
       name: "nftproxier_conntrack_insert_failed_total",
-      help: "Entries that could not be put into the connection tracking table, since boot",
+      help: "Failed insertions into the connection tracking table, since boot",
       registers,
     });
     this.#gcDuration = new Histogram({
@@ -39,16 +39,16 @@ export class ConntrackMetrics implements ConntrackObserver {
     this.#gcEntries = new Gauge({
       name: "nftproxier_conntrack_gc_entries",
       help:
-        "Entries at the last garbage collection. direction: original, only the opening direction has been seen; reply, " +
-        "both have. outcome: alive, deleted; orphaned, those among the alive ones whose endpoint no service has",
+        "Entries at the last garbage collection. direction: original (no reply seen), reply (both directions seen). " +
+        "outcome: alive, deleted, orphaned (alive, but no service has the endpoint)",
       labelNames: ["family", "direction", "outcome"],
       registers,
     });
     this.#deleted = new Counter({
       name: "nftproxier_conntrack_deleted_entries_total",
       help:
-        "Entries deleted from the connection tracking table, as the kernel answered. by: reconciler, after a change; gc, by " +
-        "garbage collection. reason: as in the log",
+        "Entries deleted from the connection tracking table, as confirmed by the kernel. by: reconciler (after a change), " +
+        "gc (garbage collection). reason: as in the log",
       labelNames: ["family", "by", "reason"],
       registers,
     });

@@ -83,7 +83,7 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
 
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
   if (returned.length === 0) return [];
-  const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}), so it runs on this node, or ended after our start`;
+  const what = `kube-proxy's iptables mode has rules beside ours (${returned.join(", ")}), so kube-proxy runs on this node, or ended after nft-proxier started`;
   const remedy = "end kube-proxy on this node, then restart nft-proxier, which removes those rules";
   return [{ what, remedy }];
 }

@@ -155,7 +155,7 @@ export class Metrics implements ProxierObserver {
 function ownMetrics(make: MetricMaker, { families, version, pendingMs }: MetricsOptions) {
   const build = new Gauge({
     name: "nftproxier_build_info",
-    help: "Always 1; the labels say which nft-proxier runs, and on which Node.js",
+    help: "Always 1; the labels are the versions of nft-proxier and Node.js",
     labelNames: ["version", "node_version"],
     registers: [make.registry],
   });
@@ -163,7 +163,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
   if (pendingMs !== undefined) {
     const pending = new Gauge({
       name: "nftproxier_oldest_pending_change_seconds",
-      help: "How long the oldest pending change has waited; 0 if none is pending",
+      help: "Age of the oldest pending change; 0 if none is pending",
       labelNames: ["ip_family"],
       registers: [make.registry],
       // Computed at each scrape, not stored.
@@ -173,7 +173,7 @@ function ownMetrics(make: MetricMaker, { families, version, pendingMs }: Metrics
     });
   }
   return {
-    kernel: make.histogram("nftproxier_sync_kernel_seconds", "Time that one write spent in the kernel", KERNEL_BUCKETS),
+    kernel: make.histogram("nftproxier_sync_kernel_seconds", "Time per write in the kernel", KERNEL_BUCKETS),
     transactions: make.counter("nftproxier_sync_transactions_total", "Transactions that the kernel accepted"),
     operations: make.counter(
       "nftproxier_sync_operations_total",

@@ -83,7 +83,7 @@ export class ServiceHealth implements ProxierObserver {
   #count(registry: Registry): void {
     const gauge = new Gauge({
       name: "nftproxier_service_healthcheck_listeners",
-      help: "Addresses and ports for health checks of services, by whether they could be opened",
+      help: "Listeners for health checks of services, by whether the port could be opened",
       labelNames: ["ip_family", "state"],
       registers: [registry],
       collect: () => {
@@ -237,7 +237,7 @@ class FamilyHealthChecks {
         failed = false;
       },
       onRequestFailed: (error) =>
-        log.warn({ ...serviceFields(service), family, err: error }, "answering a health check failed"),
+        log.warn({ ...serviceFields(service), family, err: error }, "answering a health check request failed"),
     });
   }
 
@@ -252,7 +252,7 @@ class FamilyHealthChecks {
     const { nodeName, events, log } = this.#options;
     log.warn(
       { ...serviceFields(service), family: this.#family, port, err: error },
-      "opening a health check failed; retrying",
+      "opening a health check port failed; retrying",
     );
     const { namespace, service: name } = serviceFields(service);
     events.record(

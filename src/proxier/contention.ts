@@ -135,7 +135,7 @@ export class Contention {
     const [by] = await Promise.all([this.#names(), this.#seeOpen()]);
     if (this.#closed) return;
     const hint = this.#amongProxiers
-      ? "two proxiers serve this node, and packets follow the one that wrote last. End one of them"
+      ? "two proxiers serve this node, and the rules that were written last apply. End one of them"
       : remedyFor(by);
     log.error({ by, pid: process.pid, hint }, "tables contended by another process");
     for (const observer of observers) observer.contended?.({ by, hint });

@@ -267,7 +267,7 @@ export class FamilyProxier {
     if (news.length === 0) return;
     this.#context.log.warn(
       { family: this.family, chains: news.slice(0, MAX_REFUSED), total: chains.length },
-      "the kernel reports unused chains as busy; they stay, empty, until the table is written from scratch",
+      "the kernel reports unused chains as busy; they remain, empty, until the table is rewritten",
     );
   }
 

@@ -422,7 +422,7 @@ export class Proxier implements ObjectSink {
       await this.#watch();
       for (const { table } of this.families) table.readAhead();
     } catch (error) {
-      this.#log.debug({ err: error }, "reading ahead failed; reading with the first write");
+      this.#log.debug({ err: error }, "reading the tables in advance failed; they are read with the first write");
     }
   }
 

@@ -24,7 +24,7 @@ const FILTER_NOTES = `An entry must match all options of the filter. If a value 
 
 With --manifests, --config or --kubeconfig, entries show the service that they belong to. Without these options, gc, --service and --by service ask this node's daemon.
 
--o json prints one object on each line.`;
+-o json prints one object per line.`;
 
 /** Adds the subcommands to the command. `done` receives the exit code. */
 export function addConntrackCommands(group: CliCommand, done: Done): void {
@@ -49,7 +49,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
     .addOption(new Option("--by <what>", "property to count by, highest count first").choices(COUNTED_BY))
     .setExamples(
       ["Count all entries", "nft-proxier conntrack count"],
-      ["Count the entries of each service", "nft-proxier conntrack count --by service"],
+      ["Count entries per service", "nft-proxier conntrack count --by service"],
     )
     .action(
       withFilter<CountCommandOptions>(async (filter, options) => (await commands()).countCommand(filter, options)),
@@ -57,7 +57,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
   filtered("watch", "print connections as they begin (+) and end (-)")
     .setExamples(["Watch connections to one address", "nft-proxier conntrack watch -d 10.96.0.10"])
     .action(withFilter(async (filter, options) => (await commands()).watchCommand(filter, options)));
-  addGc(addCommonOptions(addFilterOptions(command("gc", "delete entries that have lost their service"))), done);
+  addGc(addCommonOptions(addFilterOptions(command("gc", "delete entries whose service no longer exists"))), done);
   addDelete(filtered("delete", "delete and print matching entries"), done);
   addGet(addCommonOptions(command("get", "print the entry of one connection")), done);
 }

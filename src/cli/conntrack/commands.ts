@@ -128,7 +128,7 @@ async function select(
   } finally {
     progress.clear();
   }
-  if (interrupted) warn("the kernel resized the table meanwhile, so entries may be missing or shown twice");
+  if (interrupted) warn("the kernel resized the table during the dump, so entries may be missing or shown twice");
   return { interrupted };
 }
 
@@ -310,7 +310,7 @@ function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean):
 
 function warnInterrupted({ families }: GcReport): void {
   if (families.some(({ interrupted }) => interrupted)) {
-    warn("the kernel resized the table meanwhile, so entries may have been missed; run the command again");
+    warn("the kernel resized the table during the dump, so entries may have been missed; run the command again");
   }
 }
 

@@ -1,6 +1,6 @@
 /**
  * Garbage collection of the connection tracking table. The feature is that of Cilium's ctmap, but the kernel already
- * removes expired entries, so garbage here means entries that lost their service.
+ * removes expired entries, so garbage here means entries whose service no longer exists.
  * A run counts the entries, deletes the same ones as the reconciler (stale-entries.ts), and finds orphans. It purges the
  * orphans that its caller asked for (orphans.ts).
  */

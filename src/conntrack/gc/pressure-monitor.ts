@@ -76,7 +76,7 @@ export class PressureMonitor {
       this.#failing = false;
     } catch (error) {
       // Logged once. Everything else works without these figures.
-      if (!this.#failing) log.warn({ err: error }, "reading the connection tracking table's figures failed");
+      if (!this.#failing) log.warn({ err: error }, "reading connection tracking statistics failed");
       this.#failing = true;
     }
   }

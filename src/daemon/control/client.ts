@@ -66,7 +66,7 @@ export function ofThisVersion<T>(answer: T, socketPath: string): T {
   const version: unknown = isFields(answer) ? answer["apiVersion"] : undefined;
   if (version === API_VERSION) return answer;
   const found = typeof version === "string" ? `apiVersion ${JSON.stringify(version)}` : "no apiVersion";
-  const hint = "Use the nft-proxier of the daemon's version";
+  const hint = "Use the same version of nft-proxier as the daemon";
   throw new DaemonAway(`${socketPath} answers with ${found}, but this command reads ${API_VERSION}. ${hint}`, false);
 }
 

@@ -113,10 +113,7 @@ export class ControlServer {
       await this.#listen();
       this.#log.info({ path: this.#path }, "control socket was removed; created again");
     } catch (error) {
-      this.#log.debug(
-        { path: this.#path, reason: reasonOf(error) },
-        "creating the control socket again failed; retrying",
-      );
+      this.#log.debug({ path: this.#path, reason: reasonOf(error) }, "recreating the control socket failed; retrying");
     }
   }
 

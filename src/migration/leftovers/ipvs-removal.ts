@@ -216,6 +216,6 @@ function logBusy(log: Logger, { busySets }: IpvsPass): void {
 }
 
 function logFailure(log: Logger, error: unknown): void {
-  const hint = "it is retried; to end the wait, run cleanup or restart the node";
+  const hint = "the removal is retried; to end the wait, run cleanup or restart the node";
   log.warn({ err: error, reason: reasonOf(error), hint }, "removing leftovers of kube-proxy's IPVS mode failed");
 }

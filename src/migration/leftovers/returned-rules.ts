@@ -153,7 +153,7 @@ export class ReturnedRules {
     try {
       return await servingTables(this.#options, family, this.#legacyChecks);
     } catch (error) {
-      this.#options.log.debug({ family, reason: reasonOf(error) }, "looking for kube-proxy's rules failed; retrying");
+      this.#options.log.debug({ family, reason: reasonOf(error) }, "checking for kube-proxy's rules failed; retrying");
       return [];
     }
   }

@@ -56,7 +56,8 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
     return of("objects", "objects", note(`services were not checked: ${facts.away}`, remedy));
   }
   const { problems, lostClaims, unbalanced, missing, ignored, counts } = facts;
-  const text = ({ kind, object, field, reason }: Problem): string => `${kind} ${object}: ${field}: ${reason}`;
+  const text = ({ kind, object, field, reason }: Problem, what: string): string =>
+    `${kind} ${object}: ${field} ${what}: ${reason}`;
   const served = counts.map(
     ({ family, services, endpoints }) =>
       `${counted(services, "service")} with ${counted(endpoints, "endpoint")} over ${FAMILY_NAMES[family]}`,
@@ -74,13 +75,13 @@ export function checkObjects(facts: ObjectFacts): Finding[] {
       problem(`manifest ${what}; this part is ignored`, "run `nft-proxier validate` to see where"),
     ),
     ...few(problems, ["field cannot be served", "fields cannot be served"], (one) =>
-      problem(`${text(one)}; it is not served as written`, "correct or remove the field"),
+      problem(text(one, "cannot be served as written"), "correct or remove the field"),
     ),
     ...few(lostClaims, ["claim belongs to another service", "claims belong to other services"], (one) =>
-      note(`${text(one)}; it is not served`, "give one of the two services another address or port"),
+      note(text(one, "is not served"), "give one of the two services another address or port"),
     ),
     ...few(unbalanced, ["annotation has no effect", "annotations have no effect"], (one) =>
-      note(text(one), "remove the annotation, or split the service"),
+      note(text(one, "has no effect"), "remove the annotation, or split the service"),
     ),
     ok(`nft-proxier would serve ${served.join(" and ")}`),
   );

@@ -22,7 +22,7 @@ export interface PreflightReport {
 export function reportText({ nodeName, findings, ready, unchecked }: PreflightReport): string {
   const rows = findings.flatMap(({ level, area, what, remedy }) => [
     [level.toUpperCase(), area, what],
-    ...(remedy === undefined ? [] : [["", "", `to do: ${remedy}`]]),
+    ...(remedy === undefined ? [] : [["", "", `fix: ${remedy}`]]),
   ]);
   const count = (level: Level): string => {
     const number = findings.filter((finding) => finding.level === level).length;

@@ -137,7 +137,7 @@ export class KubernetesEventRecorder implements EventRecorder {
       this.#series.delete(key);
       if (!series.waiting) continue;
       this.#queue.splice(this.#queue.indexOf(series), 1);
-      this.#lost(series, "too many Events are waiting");
+      this.#lost(series, "too many Events are pending");
     }
   }
 

@@ -73,7 +73,7 @@ export class KubernetesSource implements ObjectSource {
     const pending = reflectors.filter((reflector) => !reflector.isListed);
     const kinds = pending.map(({ resource }) => resource.kind);
     if (kinds.length > 0)
-      log.info({ pending: kinds }, "not waiting for the lists of these kinds; they are served when they arrive");
+      log.info({ pending: kinds }, "continuing without the lists of these kinds; they are applied when they arrive");
     sink.synced(kinds);
     sink.flush();
     for (const reflector of pending) void this.#reportListed(reflector, sink);

@@ -32,7 +32,7 @@ export interface ExplainedEndpoint {
  * - redirected: to a port of this node.
  * - rejected: with an error to the sender.
  * - dropped: silently.
- * - mixed: depends on which endpoint is drawn.
+ * - mixed: depends on the endpoint.
  * - unknown: depends on something that cannot be evaluated from outside.
  */
 export type ExplainedVerdict = "endpoint" | "untouched" | "redirected" | "rejected" | "dropped" | "mixed" | "unknown";

@@ -181,11 +181,11 @@ const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> =
   redirected: "is redirected to a port of this node",
   rejected: "is rejected with an error",
   dropped: "is dropped silently",
-  mixed: "depends on which endpoint is drawn",
+  mixed: "depends on the endpoint",
 };
 
 /** The packet's fate in one sentence. */
-function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: PacketReport): string {
+function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, endpoints }: PacketReport): string {
   if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
   if (verdict === "unknown") {
     const [first = "a rule whose result is unknown", ...others] = unknown;
@@ -199,7 +199,11 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle }: P
   if (verdict === "untouched" && noTable === true) {
     return "passes unchanged to its destination address, because the kernel has no rules of nft-proxier";
   }
-  return `${VERDICTS[verdict]}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
+  if (verdict === "mixed") {
+    const arrive = endpoints.reduce((sum, { share }) => sum + share, 0);
+    return `${VERDICTS.mixed}: ${((1 - arrive) * 100).toFixed(0)} % of new connections are dropped or rejected`;
+  }
+  return `${VERDICTS[verdict].replace(/^is /, "")}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
 }
 
 export function reportText(report: PacketReport): string {

@@ -65,8 +65,8 @@ describe("validate", () => {
     await put({ "a.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  clusterIP: 10.96.0.300\n" });
     expect(await main(["validate", "--manifests", directory])).toBe(1);
     expect(printed.out.split("\n")).toEqual([
-      "a.yaml:5:3: error: Service default/web: spec.ports: is not served as written: has no port to serve; to do: correct or remove the field",
-      'a.yaml:5:14: error: Service default/web: spec.clusterIP: is not served as written: "10.96.0.300" is not an IP address; to do: correct or remove the field',
+      "a.yaml:5:3: error: Service default/web: spec.ports cannot be served as written: has no port to serve. Fix: correct or remove the field",
+      'a.yaml:5:14: error: Service default/web: spec.clusterIP cannot be served as written: "10.96.0.300" is not an IP address. Fix: correct or remove the field',
       "2 errors, 0 warnings, 0 notes; served: 0 services with 0 endpoints over IPv4, 0 services with 0 endpoints over IPv6",
       "",
     ]);

@@ -307,7 +307,7 @@ describe("a port that cannot be opened", () => {
         service: "web",
         family: "ip",
         port: other.port,
-        msg: "opening a health check failed; retrying",
+        msg: "opening a health check port failed; retrying",
         err: why,
       },
     ]);

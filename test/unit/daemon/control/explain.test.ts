@@ -92,6 +92,20 @@ test("a node port on an address without node ports gets the addresses that have 
   expect(notes({})).toEqual([]);
 });
 
+test("the headline names the share of connections that do not arrive, if some endpoints are unreachable", () => {
+  const report = {
+    packet: packetOf(["192.0.2.7", "10.96.0.80:80"], ""),
+    ...{ draws: 4, steps: [], unknown: [], notes: [] },
+    endpoints: [{ address: "10.244.0.5", port: 8080, share: 0.75, masqueraded: false }],
+  };
+  expect(reportText({ ...report, verdict: "mixed" }).split("\n")[0]).toBe(
+    "tcp 192.0.2.7 → 10.96.0.80:80: depends on the endpoint: 25 % of new connections are dropped or rejected",
+  );
+  expect(reportText({ ...report, verdict: "dropped", endpoints: [] }).split("\n")[0]).toBe(
+    "tcp 192.0.2.7 → 10.96.0.80:80: dropped silently",
+  );
+});
+
 test("the nearest match for an unused node port is a node port, not a VIP", () => {
   const other = { ...web, name: "other", nodePort: 30_500 };
   const udp = { ...web, name: "dns", protocol: "UDP" as const, nodePort: 30_600 };

@@ -26,11 +26,11 @@ test("problems are listed first, in the order of areas, and each line says what 
   });
   expect(text.split("\n")).toEqual([
     "PROBLEM  configuration  worse",
-    "                        to do: correct it",
+    "                        fix: correct it",
     "PROBLEM  objects        wrong",
-    "                        to do: correct it",
+    "                        fix: correct it",
     "NOTE     mode           IPVS",
-    "                        to do: ipvsadm --clear",
+    "                        fix: ipvsadm --clear",
     "OK       kernel         Linux 6.1",
     "",
     "n: 2 problems, 1 note, 1 ok: something would fail or be lost; nothing was changed",
