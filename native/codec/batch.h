@@ -75,7 +75,7 @@ class Batch {
   uint8_t* Source() const { return region_.data() + region_.size() - source_size_; }
   // One packed record. Do not call it after Encode.
   uint8_t* Record(uint32_t op, uint64_t record) const;
-  // Whether listeners would receive events for very many objects. The kernel first builds a message for each object (a
+  // Whether listeners would receive events for very many objects. The kernel first builds one message per object (a
   // page of memory and a microsecond) and keeps all of them until the commit is done.
   bool loud() const { return objects_ > kLoudObjects; }
 

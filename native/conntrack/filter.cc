@@ -9,7 +9,7 @@ namespace nftp {
 namespace {
 
 constexpr size_t kWords = kConntrackKeyBytes / sizeof(uint64_t);
-// Four patterns for each address that may be at any end, times three if a state of three protocols is requested.
+// Four patterns per address that may be at any end, times three if a state of three protocols is requested.
 constexpr size_t kMaxPatterns = 1024;
 
 uint64_t Word(const ConntrackRecord& record, size_t index) {

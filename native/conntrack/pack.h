@@ -29,7 +29,7 @@ class ConntrackPacker {
 
  private:
   std::vector<ConntrackBlock> blocks_;
-  // Record length of the last block. It only grows, so that alternating families do not start a block for each entry.
+  // Record length of the last block. It only grows, so that alternating families do not start one block per entry.
   size_t stride_ = kConntrackShortBytes;
 };
 

@@ -1,4 +1,4 @@
-// A connection to nf_tables of one network namespace: one socket for commits, and a separate socket for each dump.
+// A connection to nf_tables of one network namespace: one socket for commits, and a separate socket per dump.
 // Every method blocks; call them on worker threads. They may overlap.
 #pragma once
 

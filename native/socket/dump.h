@@ -30,7 +30,7 @@ class NfTablesRequest {
 // Sockets of one protocol.
 using ReadSockets = SocketPool<NetlinkSocket>;
 
-// Reads that usually run at the same time: one for each family.
+// Reads that usually run at the same time: one per family.
 constexpr size_t kIdleReadSockets = 2;
 
 // Sends `request` and passes every message of the answer to `on_message`. `reset` is called before each attempt: a dump

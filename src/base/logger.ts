@@ -13,7 +13,7 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 /** "": text on a terminal, otherwise JSON. */
 type LogFormat = "" | "text" | "json";
 
-/** klog's verbosity for each level below warning. */
+/** klog's verbosity of each level below warning. */
 const VERBOSITY: Readonly<Partial<Record<Level, number>>> = { info: 0, verbose: 2, debug: 4, trace: 6 };
 /** SGR codes of the levels on a terminal. */
 const COLOURS: Readonly<Record<string, number>> = { trace: 90, debug: 90, info: 32, warn: 33, error: 31 };

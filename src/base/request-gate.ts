@@ -17,8 +17,8 @@ const READ_AHEAD = 16 * 1024;
 const GATE_OPTIONS: DuplexOptions = { decodeStrings: false, readableHighWaterMark: READ_AHEAD };
 
 /**
- * A connection as node:http sees it. It passes the bytes of one request, and those of the next after that request is
- * answered. Until then they stay in the socket, which is not read any further.
+ * A connection as node:http sees it. It passes the bytes of one request, and the bytes of the next after that request
+ * is answered. Until then they stay in the socket, which is not read any further.
  */
 export class RequestGate extends Duplex {
   readonly #socket: Socket;
@@ -173,7 +173,7 @@ export interface Admission {
   idle(gate: RequestGate): void;
 }
 
-/** Like http.createServer, with a gate for each connection, and requests served in turns. */
+/** Like http.createServer, with one gate per connection, and requests served in turns. */
 export function createGatedServer(
   options: ServerOptions,
   admission: Admission,

@@ -20,7 +20,7 @@ export function nodeProblem(version: string): string | undefined {
 }
 
 export const COLLECTOR_FLAGS = [
-  // In the pauses of a collection V8 shares the work with helper threads, and waits for each that has started. If other
+  // In the pauses of a collection V8 shares the work with helper threads, and waits for each helper that has started. If other
   // programs or a large commit in the kernel keep the cores busy, the wait takes ten times as long as the whole work.
   // Without helpers a pause takes hardly longer than with helpers on idle cores (test/bench/README.md). Marking and
   // sweeping run beside the program and keep their threads.

@@ -58,7 +58,7 @@ export async function withConnectionsLeft(list: ServiceList): Promise<ServiceLis
 /** If the addresses need more dumps than this, one dump reads everything. */
 const MOST_DUMPS = 4;
 
-/** Returns a dump for each port and address, or one dump of everything for many, because each walks the kernel's whole table. */
+/** Returns one dump per port and address. For many, returns a single dump of everything, because each dump walks the kernel's whole table. */
 function dumpsFor({ items }: ServiceList): Dump[] {
   const dumps: Dump[] = [];
   for (const item of items) {

@@ -17,7 +17,7 @@ interface Block {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** Prints a table for each port of a single service, or one table for several services, whose lines name the service. */
+/** Prints one table per port of a single service. For several services, prints one table whose lines name the service. */
 export class EndpointLines {
   readonly #headers: boolean;
   readonly #blocks: Block[] = [];
@@ -97,7 +97,7 @@ function hintText({ forNodes = [], forZones = [] }: EndpointStatus): string {
 }
 
 const CONDITIONS = ["ready", "serving", "terminating", "draining"] as const;
-/** Text for each set of conditions, because a listing of all endpoints needs it a hundred thousand times. */
+/** Cache of the text by set of conditions: a listing of all endpoints needs it a hundred thousand times. */
 const STATES = Array.from({ length: 1 << CONDITIONS.length }, (_, set) => {
   const words = CONDITIONS.filter((_, bit) => (set & (1 << bit)) !== 0);
   return words.join() || "not ready";

@@ -34,7 +34,7 @@ export function configFile(flags: FlagValues): ConfigFile | undefined {
   return path === "" ? undefined : { path, overrides: besideFile(flags) };
 }
 
-/** Returns a sentence for each value that is invalid in any configuration, whatever a file contains. */
+/** Returns one sentence per value that is invalid in any configuration, whatever a file contains. */
 export function flagProblems(flags: FlagValues): string[] {
   const problems: ConfigProblem[] = [];
   const hostname = flags["hostname-override"] ?? "";

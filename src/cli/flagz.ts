@@ -14,7 +14,7 @@ const ZERO: Readonly<Record<FlagType, string>> = {
   version: "false",
 };
 
-/** Returns a line "name=value" for every flag, whether given or not, sorted by name. */
+/** Returns one line "name=value" per flag, whether given or not, sorted by name. */
 export function toFlagz(flags: FlagValues): string {
   const values = KUBE_PROXY_FLAGS.map((spec): [name: string, value: string] => {
     const value = flags[spec.name as FlagName];

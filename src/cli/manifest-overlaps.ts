@@ -36,7 +36,7 @@ export class ManifestOverlaps {
     }
   }
 
-  /** Yields a problem for each network or address of a pod or node that overlaps with a ServiceCIDR. */
+  /** Yields one problem per network or address of a pod or node that overlaps with a ServiceCIDR. */
   *problems(): Iterable<Problem> {
     if (this.#cidrs.length === 0) return;
     for (const { name, index, prefix } of this.#cidrs) {

@@ -14,7 +14,7 @@ import type { HandoverOptions, ManifestOptions, ValidateOptions } from "./option
 import { type FlagsGiven, readFlags } from "./read-flags.js";
 import { printVersion } from "./version.js";
 
-/** Exit codes: 0 done, 1 failed, 2 wrong command line. */
+/** Exit codes: 0 done, 1 failed, 2 invalid command line. */
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 

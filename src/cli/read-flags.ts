@@ -123,7 +123,7 @@ export function flagTerm({ name, short, type, placeholder }: Flag): string {
 export interface FlagsGiven {
   /** The valid values, by the names of their flags. */
   readonly values: Readonly<Record<string, unknown>>;
-  /** A sentence for each flag that is unknown, lacks its value, or has an invalid one. */
+  /** One sentence per flag that is unknown, lacks its value, or has an invalid one. */
   readonly problems: readonly string[];
   /** The words from the first one that is neither a flag nor a flag's value. */
   readonly rest: readonly string[];

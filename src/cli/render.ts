@@ -18,7 +18,7 @@ const NOTHING_PRINTED =
   "nothing printed, because the manifests are incomplete; correct the reported problems, or use --allow-incomplete to print the rest";
 
 /**
- * `render`: prints the ruleset of the manifests on stdout. Exit code 1 if it lacks a part of them. Then nothing is printed, unless
+ * `render`: prints the ruleset of the manifests on stdout. Exit code 1 if a part of them cannot be rendered. Then nothing is printed, unless
  * `allowIncomplete` is set, or the only missing parts are those that another object has. It does not ask the kernel, so the output does not
  * depend on this machine's rules.
  */

@@ -41,7 +41,7 @@ export interface ServeOptions {
    */
   readonly pages?: {
     readonly configz: ConfigDocument;
-    /** A line "name=value" for each flag. */
+    /** One line "name=value" per flag. */
     readonly flagz: string;
   };
 }

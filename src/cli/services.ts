@@ -58,7 +58,7 @@ export function servicesOf(name: string | undefined, socket: string | undefined)
 /** Time between two requests, ms. */
 const WATCH_MS = 2000;
 
-/** Like `kubectl get -w`: prints the table, then each changed line. Ends with Ctrl-C, with the daemon, or if the output's reader is gone. */
+/** Like `kubectl get -w`: prints the table, then every changed line. Ends with Ctrl-C, with the daemon, or if the output's reader is gone. */
 async function watchServices(
   name: string | undefined,
   { output, headers = true, socket }: ServicesOptions,

@@ -155,7 +155,7 @@ function fillText(fill: StatusReport["conntrack"]): string {
   return `${entries} of ${counted(max, "entry", "entries")} (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
 }
 
-/** Also reports what has not been checked. */
+/** Also reports the parts that were not checked. */
 function firewallText({ firewalls: check, families }: StatusReport): string {
   // The check of their rules needs packets to services, and no services are known before the first write.
   if (check === undefined && !families.some(({ inForce }) => inForce))

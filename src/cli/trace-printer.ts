@@ -9,7 +9,7 @@ import type { TraceOptions } from "./options.js";
 /** Version of a JSON line. Fields may be added to it, but not changed or removed. */
 const LINE = { apiVersion: "nft-proxier.dev/v1", kind: "TracedPacket" } as const;
 
-/** Maximum number of packets that wait for the reader, some 20 s of the trace. A pager that is not scrolled reads no further. */
+/** Maximum number of packets kept for a slow reader, some 20 s of the trace. A pager that is not scrolled stops reading. */
 export const MOST_WAITING = 1000;
 
 export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropped" | "output"> {
@@ -17,7 +17,7 @@ export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropp
   readonly stream: OutputStream;
   /** Called when printing ends, because enough packets are printed or the reader is gone. */
   onFull(): void;
-  /** Called when the first packets are skipped, because `MOST_WAITING` packets wait. */
+  /** Called when the first packets are skipped, because `MOST_WAITING` packets are pending. */
   onBehind(): void;
 }
 

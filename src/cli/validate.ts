@@ -31,7 +31,7 @@ interface Finding {
   readonly column?: number;
   readonly object?: { readonly kind: string; readonly name: string };
   readonly field?: string;
-  /** The effect. */
+  /** The end of a sentence about the object or its field: "is not served". */
   readonly what: string;
   readonly why: string;
   readonly action: string;

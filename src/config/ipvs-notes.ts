@@ -14,8 +14,8 @@ const WEIGHTS = "the Service annotation `nft-proxier.dev/weights`";
 const BY_DESTINATION = `it chooses by the service's address, so all clients of a service share an endpoint. The nearest equivalent is ${SAME_CLIENT}, which chooses by the client's address`;
 
 /**
- * How each scheduler of Linux (net/netfilter/ipvs) is treated: its equivalent here, or why it is unavailable and what comes
- * nearest.
+ * How each scheduler of Linux (net/netfilter/ipvs) is treated: its equivalent here, or why it is unavailable, and the nearest
+ * equivalent.
  */
 const SCHEDULERS: Readonly<Record<string, string>> = {
   rr: "each connection goes to a random endpoint, all with the same probability",
@@ -43,7 +43,7 @@ export function schedulerNote(scheduler: string): string {
 }
 
 /**
- * Complete sentences, one for each setting that matters. kubeadm writes all of them, most with their default values. @param
+ * Complete sentences, one per setting that matters. kubeadm writes all of them, most with their default values. @param
  * name returns the name of a field as the user wrote it.
  */
 export function ipvsNotes(ipvs: IpvsSection | undefined, name: FieldNames = (path) => path): string[] {

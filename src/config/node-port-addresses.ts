@@ -2,7 +2,7 @@
 
 import type { ProxyConfig } from "./proxy-config.js";
 
-/** CIDRs for each keyword. `primary` is a keyword too, but its addresses come from the Node object. */
+/** CIDRs of each keyword. `primary` is a keyword too, but its addresses come from the Node object. */
 const CIDRS_OF: ReadonlyMap<string, readonly string[]> = new Map([
   ["all", ["0.0.0.0/0", "::/0"]],
   ["localhost", ["127.0.0.0/8", "::1/128"]],

@@ -41,7 +41,7 @@ const WITHOUT_EFFECT = [
 const KNOWN_GATES: readonly string[] = [ALLOW_SERVICE_EXTERNAL_IPS, LOCALHOST_NODE_PORTS, ...WITHOUT_EFFECT];
 
 /**
- * Returns a sentence for each unknown gate. kube-proxy stops at one; here it has no effect. @param field name of the setting as
+ * Returns one sentence per unknown gate. kube-proxy stops at one; here it has no effect. @param field name of the setting as
  * the user wrote it.
  */
 function gateWarnings(gates: Readonly<Record<string, boolean>>, field: string): string[] {

@@ -24,7 +24,7 @@ interface ConfigWatchOptions {
   readonly parse: (text: string) => LoadedConfig;
   /** The file has a different, valid meaning. Called once; nothing is watched afterwards. */
   readonly onChange: (loaded: LoadedConfig) => void;
-  /** The file is invalid; called once for each invalid content. */
+  /** The file is invalid; called once per invalid content. */
   readonly onInvalid: (error: ConfigError) => void;
   /** Receives other messages for the log. */
   readonly onNote: (note: string) => void;

@@ -64,7 +64,7 @@ export type GcInterval = number | "adaptive" | "off";
 /** Removed endpoints by service. Undefined if more of the service changed, or too many endpoints went. */
 type Gone = Map<string, readonly GoneEndpoint[] | undefined>;
 
-/** Maximum number of removed endpoints to record. One dump for each is cheaper only for a few. */
+/** Maximum number of removed endpoints to record. One dump per endpoint is cheaper only for a few. */
 const MOST_GONE = 8;
 
 export class ConntrackService implements ProxierObserver {

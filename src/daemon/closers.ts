@@ -1,4 +1,4 @@
-/** Closes what was opened, in reverse order. A failure does not keep the others open. */
+/** Closes resources in reverse order of opening. A failure does not keep the others open. */
 export class Closers {
   readonly #closers: (() => void | Promise<void>)[] = [];
 

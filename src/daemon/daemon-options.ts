@@ -24,8 +24,8 @@ export interface DaemonOptions {
   readonly allowIncomplete: boolean;
   /**
    * Set if the program has the node to itself, as kube-proxy does. It then listens on the configured addresses, adjusts
-   * system settings to the configuration, and removes what kube-proxy's other modes left. Contains what the metrics
-   * port shows of the configuration. If undefined, the daemon listens on no port, and changes only the tables and stale
+   * system settings to the configuration, and removes leftovers of kube-proxy's other modes. Contains the configuration that
+   * the metrics port shows. If undefined, the daemon listens on no port, and changes only the tables and stale
    * connections.
    */
   readonly node: { readonly configz: unknown; readonly flagz: string } | undefined;

@@ -18,7 +18,7 @@ const SETTLE_MS = 500;
 /** Interval between checks that there still is a table to wait for, ms. */
 const CHECK_MS = 1000;
 
-/** Manifests, and what the model understood of them. */
+/** Manifests, and the model that was read from them. */
 interface Reading {
   readonly source: Pick<ManifestSource, "gaps" | "problems">;
   readonly model: Pick<ServiceModel, "problems" | "lostClaims">;
@@ -35,7 +35,7 @@ interface Shortfall {
 }
 
 /**
- * Returns what a reading lacks, or undefined if it is complete. Objects skipped by rule are not missing: other kinds,
+ * Returns the missing parts of a reading, or undefined if it is complete. Objects skipped by rule are not missing: other kinds,
  * ExternalName, headless services, addresses that no service can have. An address that two objects claim is not missing
  * either, because one of them has it.
  * @param mayBeEmpty whether a directory without objects is complete.

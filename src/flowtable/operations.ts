@@ -79,7 +79,7 @@ const TABLE = { kind: "table", ...FLOWTABLE_REF } as const;
 const OF_FLOWTABLE = { kind: "flowtable", ...FLOWTABLE_REF, flowtable: FLOWTABLE, priority: 0 } as const;
 
 /**
- * Replaces the present table, whatever it contains, by one without devices. Offloaded connections go through the hooks again.
+ * Replaces the existing table, with any content, by one without devices. Offloaded connections go through the hooks again.
  * Both interfaces of a connection must be named: a connection over other interfaces would be marked as offloaded without being
  * so.
  */

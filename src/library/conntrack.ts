@@ -76,7 +76,7 @@ export class Conntrack {
 
   /**
    * Passes the matching entries to `onEntries`, some hundred at a time. The next chunk is read when its promise resolves, so memory stays
-   * bounded whatever the table's size. Entries are plain objects, and may be kept.
+   * bounded for a table of any size. Entries are plain objects, and may be kept.
    */
   async dump(
     filter: ConntrackFilter,

@@ -159,13 +159,11 @@ export class DataMap<
   }
 }
 
-/** A table's numbers for verdicts. */
 export interface VerdictNumbers {
   id(verdict: Verdict): number;
   verdict(id: number): Verdict;
 }
 
-/** A map from keys to verdicts. */
 export class VerdictMap<Key extends readonly FieldType[] = readonly FieldType[]> extends Keyed<Key> {
   readonly #numbers: VerdictNumbers;
   readonly #data = new Uint32Array(1);

@@ -112,7 +112,7 @@ export class InsertedRules {
     this.#sweepDue = true;
   }
 
-  /** Takes note of a transaction, as events report it. Returns what another process did to chains with our rules, in words. */
+  /** Notes a transaction that events reported. Returns descriptions of another process's changes to chains with our rules. */
   notice({ portId, events }: ChangeBatch): string[] {
     if (portId === this.#kernel.portId) return [];
     const concerned = new Set<ChangeEvent>();
@@ -330,7 +330,7 @@ async function readChain(kernel: Kernel, ref: TableRef, chain: string): Promise<
   return found.length === 0 ? undefined : kernel.rules(ref, chain);
 }
 
-/** Joins the results of our table and of our rules elsewhere. Both say what remains to be done. */
+/** Joins the results of our table and of our rules elsewhere. Both list the remaining work. */
 export function joinInserted(table: TableResult, inserted: ApplyResult): ApplyResult {
   const waits = [inserted.applyAgainMs, table.applyAgainMs].filter((ms) => ms !== undefined);
   return {

@@ -260,7 +260,7 @@ export interface WatchHandlers {
   changed(table: Table, change: ForeignChange): void;
   /** Events were lost. The next apply of every table reads the kernel's state first. */
   lost(reason: string): void;
-  /** Listening failed, and is retried in `againMs`. */
+  /** Listening failed. It is retried in `againMs`. */
   failed(error: unknown, againMs: number): void;
 }
 

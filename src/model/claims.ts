@@ -183,12 +183,12 @@ export class Claims {
   readonly #options: ClaimsOptions;
   /** A single claimant is its record itself. */
   readonly #claimants = new Map<AddressKey, ServiceRecord | Contest>();
-  /** For each address that no service has any more, the record that had it last. Undefined if not tracked. */
+  /** Records by address: the last one that had the address. Only of addresses that no service has any more. Undefined if not tracked. */
   readonly #unclaimed: Map<AddressKey, ServiceRecord> | undefined;
   #contested = 0;
   /** Number of claims that each service shares with others. Services that share none are absent. */
   readonly #rivals = new Map<string, number>();
-  /** For each address that has passed since the last `endRound`, the service that had it then. */
+  /** Services by address: the one that had it at the last `endRound`. Only of addresses that have passed since. */
   #passed = new Map<AddressKey, string>();
   /** Number of `endRound` calls. */
   #rounds = 0;
@@ -259,7 +259,7 @@ export class Claims {
   }
 
   /**
-   * Ends a group of changes: present claimants come before later ones. Returns the addresses that may have passed since the last call, and their
+   * Ends a group of changes: current claimants come before later ones. Returns the addresses that may have passed since the last call, and their
    * holders at that time, for `passed`. Takes no longer for tens of thousands of addresses.
    */
   endRound(): ReadonlyMap<AddressKey, string> {
@@ -395,7 +395,7 @@ export class Claims {
     claimant.usable = usable;
   }
 
-  /** Determines the present holder. */
+  /** Determines the current holder. */
   #decide(key: AddressKey, contest: Contest): void {
     const { claimants, holder: before } = contest;
     const [first] = claimants;
@@ -420,7 +420,7 @@ export class Claims {
   }
 }
 
-/** @param entry the present claimants. */
+/** @param entry the current claimants. */
 function whyPassed(entry: ServiceRecord | Contest | undefined, from: string): Passed["reason"] {
   const former = isContest(entry) ? entry.byService.get(from) : undefined;
   if (former === undefined) return "withdrawn";

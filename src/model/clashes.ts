@@ -36,7 +36,7 @@ export function* presentLosses(
 /** Number of services or claims without a report that are checked in one piece. */
 const PIECE = 64;
 
-/** Reports what these services lost in the last round of changes and have not regained, one service after another. */
+/** Reports claims that these services lost in the last round of changes and have not regained, one service after another. */
 export function* nameLosses(
   claims: FamilyClaims,
   services: Iterable<{ readonly record: ServiceRecord | undefined }>,

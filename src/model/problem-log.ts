@@ -20,7 +20,7 @@ export class ProblemLog {
     return this.#said.size === 0;
   }
 
-  /** The problems of the present objects. */
+  /** The problems of the current objects. */
   *present(): Iterable<Problem> {
     for (const [key, problems] of this.#said) {
       const space = key.indexOf(" ");
@@ -32,7 +32,7 @@ export class ProblemLog {
     }
   }
 
-  /** @param problems all problems of the present version. @param refused fields among them that are not served by rule. */
+  /** @param problems all problems of the current version. @param refused fields among them that are not served by rule. */
   update(
     kind: string,
     object: string,

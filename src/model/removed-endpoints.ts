@@ -63,8 +63,8 @@ function pairsIn(slices: readonly SliceRecord[]): number {
 }
 
 /**
- * Addresses that no service claims any more, with the endpoints that connections through them may have: those in the service's present and
- * former slices.
+ * Addresses that no service claims any more, with the possible endpoints of connections through them: all in the service's current and former
+ * slices.
  */
 export function removedAddresses(
   family: IpFamily,

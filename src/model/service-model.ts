@@ -42,11 +42,11 @@ import {
 export interface ServiceModelOptions {
   /** The served families; objects of another family are ignored. */
   readonly families: readonly IpFamily[];
-  /** This node's present data: the zone may change, the name does not. */
+  /** This node's current data: the zone may change, the name does not. */
   readonly node: NodeContext;
   /** Remember removed addresses and endpoints until `takeRemovals`; default: false. */
   readonly trackRemovals?: boolean;
-  /** Called once for each part of an object that cannot be served, and for each claim that another service has too. */
+  /** Called once per part of an object that cannot be served, and per claim that another service has too. */
   onProblem(problem: Problem): void;
   /** Called for claims that passed from one service to another since the last `takeDirty`. */
   onTransfer?(transfer: Transfer): void;
@@ -250,13 +250,13 @@ export class ServiceModel {
     return this.#services.get(service)?.record;
   }
 
-  /** The present service ports of a service in a family. Empty if it is gone or not served there. */
+  /** The current service ports of a service in a family. Empty if it is gone or not served there. */
   views(family: IpFamily, service: string): ServicePortView[] {
     return [...this.eachView(family, service)];
   }
 
   /**
-   * Like `views`, each computed on demand, because a service may have tens of thousands of ports. They reflect the present
+   * Like `views`, each computed on demand, because a service may have tens of thousands of ports. They reflect the current
    * record and slices, even if these change meanwhile. Claims of other services may change in between, which makes the service
    * dirty again.
    */
@@ -299,7 +299,7 @@ export class ServiceModel {
     return served === undefined || item === undefined ? undefined : targetIn(served, item);
   }
 
-  /** The present health check of a service in a family, for load balancers. Returns undefined if it has none. */
+  /** The current health check of a service in a family, for load balancers. Returns undefined if it has none. */
   healthCheck(family: IpFamily, service: string): HealthCheck | undefined {
     const served = this.#served(family, service);
     return served && healthCheckOf(served);
@@ -324,7 +324,7 @@ export class ServiceModel {
     return false;
   }
 
-  /** The members of `endpoints` ("address port PROTOCOL") that are in any slice, in whatever state. */
+  /** The members of `endpoints` ("address port PROTOCOL") that are in any slice, in any state. */
   endpointsAmong(family: IpFamily, endpoints: ReadonlySet<string>): Set<string> {
     return endpointsAmong(this.#slices.values(), family, endpoints);
   }

@@ -97,9 +97,9 @@ export interface ServiceTarget {
   readonly endpoints: readonly Endpoint[];
   /** How long connections to a terminating endpoint are kept. 0: until it is gone. */
   readonly drainSeconds: number;
-  /** For each endpoint, whether it terminates and gets no new connections, as it is in no list. Undefined if none does, or if not requested. */
+  /** Whether each endpoint terminates and gets no new connections, because it is in no list. Undefined if none does, or if not requested. */
   readonly draining: readonly boolean[] | undefined;
-  /** For each endpoint, whether it takes traffic, because it is ready or serving, terminating or not. */
+  /** Whether each endpoint takes traffic, because it is ready or serving, terminating or not. */
   readonly serving: readonly boolean[];
 }
 

@@ -51,7 +51,7 @@ export interface ServedService {
   readonly node: NodeContext;
 }
 
-/** The input of the rules: a view for each service port. Each is computed on demand, because there may be tens of thousands. */
+/** The input of the rules: one view per service port. Each is computed on demand, because there may be tens of thousands. */
 export function* viewsOf(served: ServedService): Generator<ServicePortView, void> {
   const balance = balanceIn(served);
   for (const port of served.record.ports) yield viewOf(served, port, candidatesFor(served, port), balance);

@@ -74,7 +74,7 @@ export type NativeConntrackCallback = (
   value: readonly NativeRecords[] | Error | undefined,
 ) => void;
 
-/** `filter` has a value and a mask for each pattern, KEY_BYTES each. A key has KEY_BYTES, an entry FULL_BYTES. */
+/** `filter` has one value and one mask per pattern, KEY_BYTES each. A key has KEY_BYTES, an entry FULL_BYTES. */
 export interface NativeConntrackAddon {
   conntrackOpen(options?: NativeOpenOptions): Promise<NativeConntrack>;
   conntrackClose(table: NativeConntrack): void;

@@ -463,7 +463,7 @@ export interface MonitorOptions {
 
 /**
  * The action of one rule, or of the end of a chain, on a packet whose `meta nftrace` is set (NFTA_TRACE_*). The kernel only reports matching rules,
- * and the packet's headers and interfaces once for each base chain.
+ * and the packet's headers and interfaces once per base chain.
  */
 export interface TraceEvent extends TableRef {
   /** Stays the same for a packet until it leaves this namespace, or comes back through the loopback interface. */
@@ -536,7 +536,7 @@ export interface Kernel {
   /** Throws ENOENT if there is no such set. Right after many additions, a dump may have an element twice, because the kernel's hash grows. */
   elements(table: TableRef, set: SetInfo): Promise<ElementBatch>;
   /**
-   * Listening is expensive. While any process listens, the kernel creates an event for each element of a commit, and keeps all of them until the
+   * Listening is expensive. While any process listens, the kernel creates one event per element of a commit, and keeps all of them until the
    * commit ends. On Linux 6.18, an event costs 4 KB and 1 µs, and half a million elements cost 2 GB and 7 s. Monitors with `skipOwn`
    * therefore do not listen during this object's own commits of more than 1,000 elements.
    */

@@ -10,7 +10,7 @@ export interface ConnectionOptions {
   readonly netns?: string;
   /** The name that the kernel reports with each commit to listeners of nf_tables events. At most 15 bytes. Default "nft-proxier". */
   readonly programName?: string;
-  /** Initial send buffer, bytes. It grows with the batches as far as the kernel allows. */
+  /** Initial send buffer, bytes. It grows with the batches, up to the kernel's limit. */
   readonly sendBufferBytes?: number;
   /** Receive buffer of a monitor, bytes. Default: 64 MiB (1 MiB to watch addresses), or net.core.rmem_max if that is less. */
   readonly receiveBufferBytes?: number;

@@ -136,7 +136,7 @@ export interface NativeNftAddon {
    * came before: it has its default action while the other has a handler, because Node's handlers at boot work only once (SA_RESETHAND).
    */
   exitAtEndSignals(): "SIGTERM" | "SIGINT" | undefined;
-  /** Opens an inotify instance. `ready` is called on the main thread, once for each `inotifyAwait`. */
+  /** Opens an inotify instance. `ready` is called on the main thread, once per `inotifyAwait`. */
   inotifyOpen(ready: () => void): NativeInotify;
   /** Watches a file or directory. Returns its watch descriptor, or undefined if it does not exist. */
   inotifyAdd(inotify: NativeInotify, path: string, mask: number): number | undefined;

@@ -68,7 +68,7 @@ export function keptRemedy(command: string): string {
 }
 
 /**
- * Logs one warning for each chain that drops by policy, and one for bridged pods whose packets bypass the rules. Never
+ * Logs one warning per chain that drops by policy, and one for bridged pods whose packets bypass the rules. Never
  * throws.
  */
 export async function reportForwarding(options: ForwardingOptions): Promise<void> {

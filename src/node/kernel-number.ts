@@ -42,7 +42,7 @@ export async function setNumber(files: KernelFiles, setting: DesiredNumber): Pro
   const present = await readNumber(files, file);
   if (present === desired || (onlyUpwards && present !== undefined && present > desired)) return present;
   const report = { file: `/${file}`, desired, present };
-  // If the present number cannot be read, it might be larger.
+  // If the current number cannot be read, it might be larger.
   const error = onlyUpwards && present === undefined ? "cannot be read" : await write(join(files.root, file), desired);
   if (error !== undefined) {
     files.log.warn({ ...report, err: error, hint: remedy }, "changing a system setting failed");

@@ -54,14 +54,14 @@ type ConntrackConfig = ProxyConfig["conntrack"];
 
 /** On machines with many cores, a larger table would take gigabytes. `min` can ask for more. */
 const MOST_SCALED = 1_048_576;
-/** Entries for each bucket of the hash table. */
+/** Entries per bucket of the hash table. */
 const ENTRIES_PER_BUCKET = 4;
 
 const DIRECTORY = "proc/sys/net/netfilter";
 const MAX_FILE = `${DIRECTORY}/nf_conntrack_max`;
 const HASH_SIZE_FILE = "sys/module/nf_conntrack/parameters/hashsize";
 
-/** Desired number of entries in the table; 0: keep the present number. */
+/** Desired number of entries in the table; 0: keep the current number. */
 export function conntrackMax({ maxPerCore, min }: ConntrackConfig, cpuCount: number): number {
   if (maxPerCore <= 0) return 0;
   return Math.max(min, Math.min(maxPerCore * cpuCount, MOST_SCALED));

@@ -19,7 +19,7 @@ export interface Weights {
 export const BALANCE_KEYS = ["source-ip", "source-ip-port"] as const;
 type BalanceKey = (typeof BALANCE_KEYS)[number];
 
-/** Permitted numbers of slots of a list. Each slot is an element of the kernel's map, for each VIP. */
+/** Permitted numbers of slots of a list. Each slot is one element of the kernel's map per VIP. */
 export const SLOT_COUNTS = [256, 1024, 4096, 16_384] as const;
 
 export const MAX_WEIGHT = 1000;

@@ -121,7 +121,7 @@ export class DetailPacker {
    */
   pack(pods: string[]): EndpointDetails | undefined {
     const length = (pods.length - 1) * CODE_LENGTH;
-    // One character per byte, whatever its value.
+    // One character per byte of any value.
     pods[0] = this.#codes.toString("latin1", 0, length);
     const text = pods.join(SEPARATOR);
     if (text.length === length + pods.length - 1 && this.#isSilent(length)) return undefined;

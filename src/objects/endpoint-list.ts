@@ -1,5 +1,5 @@
 /**
- * Endpoints in columns. A cluster has hundreds of thousands of endpoints, and an object and a string for each would take most
+ * Endpoints in columns. A cluster has hundreds of thousands of endpoints, and an object and a string per endpoint would take most
  * of the memory. Addresses are words in the format of the kernel's maps. They are parsed once from the API's text, and
  * formatted only on demand.
  */

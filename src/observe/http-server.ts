@@ -223,7 +223,7 @@ interface HttpServerOptions {
   readonly connections?: ConnectionLimit;
   /** Waits between the attempts of `open`. Default: 5 s, as in kube-proxy. */
   readonly retry?: BackoffOptions;
-  /** Called if listening fails, once for each reason, until it succeeds. */
+  /** Called if listening fails, once per reason, until it succeeds. */
   readonly onFailed?: (error: ListenError) => void;
   readonly onListening?: () => void;
 }

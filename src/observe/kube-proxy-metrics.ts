@@ -60,7 +60,7 @@ export class MetricMaker {
     return new Gauge({ ...this.#named(name, help), labelNames: ["ip_family"] });
   }
 
-  /** One series for each code. */
+  /** One series per code. */
   codeCounter(name: string, help: string, codes: readonly string[]): Counter<"code"> {
     const counter = new Counter({ ...this.#named(name, help), labelNames: ["code"] });
     for (const code of codes) counter.inc({ code }, 0);

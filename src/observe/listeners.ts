@@ -133,7 +133,7 @@ export interface MetricsContents {
   readonly metrics: Metrics;
   /** The active KubeProxyConfiguration. */
   readonly configz: () => unknown;
-  /** A line "name=value" for each flag. */
+  /** One line "name=value" per flag. */
   readonly flagz: () => string;
   readonly enableProfiling: boolean;
   /** The version of this program, such as "0.2.0". */

@@ -25,7 +25,7 @@ interface MetricsOptions {
   readonly version: string;
   /** Unix ms; default: the system's clock. */
   readonly now?: () => number;
-  /** How long the oldest change that is not active has waited in a family, ms; 0 if nothing waits. */
+  /** Age of a family's oldest pending change, ms; 0 if none is pending. */
   readonly pendingMs?: (family: IpFamily) => number;
 }
 

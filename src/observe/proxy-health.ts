@@ -36,7 +36,7 @@ interface FamilyState {
   underWay: number | undefined;
   /** When another process changed the table; undefined once that has been reverted. */
   drifted: number | undefined;
-  /** State of the first write since the start: not tried yet, rejected by the kernel, or done. */
+  /** State of the first write since startup: not tried yet, rejected by the kernel, or done. */
   first: "waits" | "refused" | "done";
   /** Unix ms. */
   lastUpdated: number;
@@ -102,7 +102,7 @@ export class ProxyHealth implements ProxierObserver {
     if (!repairPending) state.drifted = undefined;
   }
 
-  /** How long the oldest change that is not active, or the table's repair, has waited, ms; 0 if nothing waits. */
+  /** Age of the oldest pending change or repair, ms; 0 if none is pending. */
   pendingMs(family: IpFamily): number {
     const state = this.#states.get(family);
     const since = Math.min(state?.underWay ?? state?.waiting ?? Infinity, state?.drifted ?? Infinity);
@@ -135,7 +135,7 @@ export class ProxyHealth implements ProxierObserver {
     return this.#reply(this.healthy, {});
   }
 
-  /** Whether the rules are active: the first write since the start is done for each family. /livez reports later failures. */
+  /** Whether the rules are active: the first write since startup is done for every family. /livez reports later failures. */
   readyz(): ProbeReply {
     const reason = this.#unreadyReason;
     return { code: reason === undefined ? 200 : 503, body: JSON.stringify({ ready: reason === undefined, reason }) };

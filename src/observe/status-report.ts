@@ -3,7 +3,7 @@
  *
  *     GET /v1/status                     → StatusReport
  *     GET /v1/events                     → EventList
- *     GET /v1/services                   → ServiceList, a line for each service port and family
+ *     GET /v1/services                   → ServiceList, one item per service port and family
  *     GET /v1/services/NAMESPACE/NAME    → ServiceList of one service, with its endpoints
  *     GET /v1/endpoints                  → ServiceList of all services, each with its endpoints
  *     GET /v1/owner/ip|ip6/TCP|UDP|SCTP/PORT[/ADDRESS]
@@ -20,7 +20,7 @@ export const API_VERSION = "nft-proxier.dev/v1";
 
 /**
  * - active: served as desired
- * - pending: the family has not been written since the start
+ * - pending: the family has not been written since startup
  * - quarantined: the kernel rejects it
  * - rejected: there is no endpoint on any node, so connections are refused
  * - shadowed: another service has some of its addresses
@@ -176,12 +176,12 @@ export interface HealthzStatus {
 
 export interface FamilyStatus extends NodePortStatus {
   readonly family: IpFamily;
-  /** Written at least once since the start. */
+  /** Written at least once since startup. */
   readonly inForce: boolean;
   readonly services: number;
   /** Number of ready endpoints. */
   readonly endpoints: number;
-  /** How long the oldest change, or the table's repair, has waited, ms; 0 if nothing waits. */
+  /** Age of the oldest pending change or repair, ms; 0 if none is pending. */
   readonly pendingMs: number;
   /** VIPs and node ports that the kernel still serves from an earlier run. Absent once the family has been written. */
   readonly kernelEntries?: number;
@@ -235,7 +235,7 @@ export interface StatusReport {
   readonly kernel: string;
   readonly nodeName: string;
   readonly uptimeMs: number;
-  /** The result of /livez: no change has waited too long. */
+  /** The result of /livez: no change has been pending for too long. */
   readonly healthy: boolean;
   /** Absent if no health port is served. */
   readonly healthz?: HealthzStatus;
@@ -278,7 +278,7 @@ export interface Diagnosis {
   readonly kind: "Diagnosis";
   /** The active KubeProxyConfiguration. */
   readonly configuration: unknown;
-  /** A line "name=value" for each flag; "" if there are none. */
+  /** One line "name=value" per flag; "" if there are none. */
   readonly flags: string;
   /** In Prometheus text format. */
   readonly metrics: string;

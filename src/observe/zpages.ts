@@ -44,7 +44,7 @@ export function statusz(request: HttpRequest, status: ProcessStatus): WholeReply
   });
 }
 
-/** `text` has a line "name=value" for each flag. */
+/** `text` has one line "name=value" per flag. */
 export function flagz(request: HttpRequest, text: string): WholeReply {
   return negotiated(request, "Flagz", {
     text: () => head("flagz") + text,

@@ -33,7 +33,7 @@ const MAX_NAMES = 5;
 
 /**
  * Returns advice on a program that changes our tables. kube-proxy's nftables mode looks like any other user of `nft`:
- * only that program is visible, started for each change.
+ * only that program is visible, started once per change.
  * @param by the processes, as text: "nft (pid 12)".
  */
 export function remedyFor(by: readonly string[]): string {

@@ -260,7 +260,7 @@ export class FamilyProxier {
     return this.#services;
   }
 
-  /** Warns once for each chain. */
+  /** Warns once per chain. */
   #reportBusy(chains: readonly string[]): void {
     const news = chains.filter((chain) => !this.#busy.has(chain));
     this.#busy = new Set(chains);
@@ -271,7 +271,7 @@ export class FamilyProxier {
     );
   }
 
-  /** Logs what the kernel rejected, as far as it said. The old ruleset stays active. */
+  /** Logs the rejected operations that the kernel named. The old ruleset stays active. */
   #report(error: unknown): void {
     if (error instanceof TableError && error.code === "stale") {
       this.#context.log.debug({ family: this.family, err: error }, "waiting for a repair");

@@ -131,7 +131,7 @@ export class LargeUpdates {
    */
   async accept(services: readonly string[], since: number): Promise<string[]> {
     const slice = new TimeSlice();
-    // Check for large ones first, in whatever order they came: others may have lost an address to one of them.
+    // Check for large ones first, in any order: others may have lost an address to one of them.
     let others: readonly string[] = services;
     for (const belongs of [this.#isOurs, this.#leavesToLarge]) {
       const rest: string[] = [];

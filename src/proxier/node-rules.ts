@@ -49,7 +49,7 @@ export class NodeRules {
     this.#changed = true;
   }
 
-  /** Starts the kernel probes that `refresh` needs. They take 25 ms for each family, most of it an RCU grace period. */
+  /** Starts the kernel probes that `refresh` needs. They take 25 ms per family, most of it an RCU grace period. */
   probeAhead(): void {
     for (const family of this.#options.families) void family.features();
   }
@@ -104,7 +104,7 @@ export class NodeRules {
     }
   }
 
-  /** Returns the features that the rules would use and that this kernel lacks, as far as it has been probed. */
+  /** Returns the features that the rules would use and that this kernel lacks, according to the probes so far. */
   async missingFeatures(): Promise<readonly string[]> {
     const { ownTable, families } = this.#options;
     const missing: string[] = [];

@@ -60,7 +60,7 @@ export interface RepairReport {
   readonly found: readonly string[];
   /** Changes that events reported. Empty if they reported none. */
   readonly changes: readonly string[];
-  /** Processes that made the changes, as far as the kernel said: "nft (pid 4711)". */
+  /** Processes that made the changes, if the kernel reported them: "nft (pid 4711)". */
   readonly by: readonly string[];
   /** Operations of the transaction that undid the changes, including its other writes. */
   readonly operations: number;

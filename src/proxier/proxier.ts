@@ -55,7 +55,7 @@ export interface ProxierOptions {
   /** Information about processes that change the tables. Default: from /proc. */
   readonly peers?: PeerLookup;
   /**
-   * Whether the model records what services give up, until `model.takeRemovals`, for connection tracking. Default:
+   * Whether the model records addresses and endpoints that services give up, until `model.takeRemovals`, for connection tracking. Default:
    * false.
    */
   readonly trackRemovals?: boolean;

@@ -6,7 +6,7 @@ import type { ServiceAddress } from "../model/service-address.js";
 import { unpackServiceKey } from "../ruleset/key-packer.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
-/** Maps with one element for each VIP, protocol and port, or node port. */
+/** Maps with one element per VIP, protocol and port, or per node port. */
 export const ADDRESS_MAPS: ReadonlySet<string> = new Set([
   SetName.services,
   SetName.nodePorts,

@@ -104,7 +104,7 @@ function workOf({ transactions, total, bytes, kernelNs }: ApplyResult): SyncWork
 
 const NOTHING_ACTIVE = { active: [], waiting: [] };
 
-/** Divides the services of a write. `waiting`: those that the kernel rejects, until it accepts them. */
+/** Divides the services of a write. `waiting`: services that the kernel rejects, until it accepts them. */
 function divided(
   services: UnderWay["services"],
   quarantined: readonly string[],

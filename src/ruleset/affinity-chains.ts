@@ -1,6 +1,6 @@
 /**
- * ClientIP affinity as rules. A service port has a set of clients, which packets fill themselves. For each of its lists it has
- * a chain with a rule for each endpoint. These rules use elements of shared maps; sticky-numbers.ts explains how, and why a
+ * ClientIP affinity as rules. A service port has a set of clients, which packets fill themselves. It has one chain per list, with
+ * one rule per endpoint. These rules use elements of shared maps; sticky-numbers.ts explains how, and why a
  * single rule is not enough. No endpoint has its own chain or set, because the kernel finds a set by walking the list of all
  * sets in the table.
  */

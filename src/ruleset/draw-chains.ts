@@ -1,6 +1,6 @@
 /**
- * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them. There is one chain for each kind
- * of list, shard and N in use, shared by all services with such a list.
+ * The chains that draw one of N endpoints, and the elements of `dispatch` that lead to them. There is one chain per kind of
+ * list, shard and N in use, shared by all services with such a list.
  */
 import type { ElementSet, Field, Statement, TableDeclarations } from "../table/table-exports.js";
 import { packNumber } from "./key-packer.js";
@@ -11,7 +11,7 @@ import { goto, markForMasquerade, resetPriority } from "./statements.js";
 import { Uses } from "./uses.js";
 
 /**
- * A large map has a draw chain for each count from 1 to this, even if no list has that count. When a rule in a new chain names
+ * A large map has one draw chain per count from 1 to this, even if no list has that count. When a rule in a new chain names
  * a map, the kernel validates every element of the map. That takes 4 to 9 ms for 31,000 elements. So these chains are created
  * while the map is empty or small.
  */
@@ -23,8 +23,8 @@ const SPARE_COUNTS = 16;
 const LARGE_MAP = 1024;
 
 /**
- * The list value, without a count, for draws of service ports with affinity. They need rules of their own for each count, so
- * they have no spares.
+ * The list value, without a count, for draws of service ports with affinity. They need rules of their own per count, so they
+ * have no spares.
  */
 const AFFINITY = packList({ kind: "sticky", count: 0, shard: 0, nodePort: false });
 

@@ -16,7 +16,7 @@ type ConstantRole = Exclude<Role, LimitRole>;
 export type ElementSets = Readonly<Record<ConstantRole, ElementSet>> &
   Partial<Record<LimitRole, ElementSet | undefined>> & { readonly endpoints: readonly ElementSet[] };
 
-/** The sets for lookups of VIPs, and those for node ports; `cluster` and `local` are for policy Local. */
+/** The sets for lookups of VIPs, and the sets for node ports; `cluster` and `local` are for policy Local. */
 export const OF_VIPS = {
   nodePort: false,
   key: ["daddr", "l4proto", "dport"],

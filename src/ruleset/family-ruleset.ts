@@ -209,7 +209,7 @@ export class FamilyRuleset {
     const after: ServicePortState[] = [];
     // Indexed like `before`: 1 if the port stays.
     const stays = new Uint8Array(before.length);
-    // The service's present state. First it contains the whole former state and the new ports added so far. Later it contains
+    // The service's current state. First it contains the whole former state and the new ports added so far. Later it contains
     // the new ports, and those not yet removed.
     const present = [...before];
     const isOver = (): boolean => this.#ports.get(service) !== present;

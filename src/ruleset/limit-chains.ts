@@ -1,6 +1,6 @@
 /**
  * Limits of connections. The maps `limited-services` and `limited-nodeports` give a service port a number. The map `limits`
- * leads from the number to a chain: there is one chain for each distinct set of limits, shared by all service ports with the
+ * leads from the number to a chain: there is one chain per distinct set of limits, shared by all service ports with the
  * same limits. Packets fill the counting sets, which have as key the number, or the number and the client. The first service
  * with limits creates all of this.
  *

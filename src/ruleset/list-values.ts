@@ -12,7 +12,7 @@ import type { Balance } from "../objects/balance.js";
 export type DrawKind = "cluster" | "masq" | "local";
 
 /**
- * Number of endpoint maps for VIPs. For each 32 KiB of a dump, the kernel walks the map from its start, which would take long
+ * Number of endpoint maps for VIPs. After every 32 KiB of a dump, the kernel walks the map from its start again, which would take long
  * for one large map.
  */
 export const SHARDS = 16;

@@ -36,7 +36,7 @@ const turns = new TakingTurns();
 /**
  * Assigns the slots of those views of one service that use a hash, piece by piece: 1,024 endpoints take about 30 ms. Returns
  * undefined if there is nothing to do.
- * @param before the service's present ports.
+ * @param before the service's current ports.
  */
 export function prepareSlots(
   views: readonly ServicePortView[],

@@ -1,13 +1,13 @@
 /**
- * ClientIP affinity. Packets fill a set for each service port with the client's address and the number of the endpoint that it
+ * ClientIP affinity. Packets fill one set per service port with the client's address and the number of the endpoint that it
  * was sent to. A number stands for one endpoint of one service port, from the moment that it joins until it goes, and never for
  * another. So the elements of `sticky-cluster` and `sticky-local` decide which clients are remembered. When an endpoint goes,
  * its number goes too, and all its clients are forgotten in the same transaction. If it comes back, it gets a new number. The
  * service port's chains (affinity-chains.ts) carry the number as the packet's priority from one lookup to the next.
  *
- * A map from client to number instead of the set would need no rule for each endpoint (`meta priority set ip saddr map
+ * A map from client to number instead of the set would need no rule per endpoint (`meta priority set ip saddr map
  * @clients`, `update @clients { ip saddr : meta priority }`). It works, but it is not used. Every nft lists it, but `nft -j`
- * before 1.0.7 has no JSON for the second statement. It warns of each one, and 0.9.8 prints the warning amid the JSON. A single
+ * before 1.0.7 has no JSON for the second statement. It warns about each of them, and 0.9.8 prints the warning amid the JSON. A single
  * such map for all service ports is impossible. Lookups would have to provide both its key (which service port) and its data
  * (which endpoint). But a rule has only one priority to carry them.
  *
@@ -28,7 +28,7 @@ import type { ElementSets } from "./element-sets.js";
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
 
-/** For each list: the map of its endpoints by number, and the chain that uses it. */
+/** Per list: the map of its endpoints by number, and the chain that uses it. */
 export const NUMBERED = { cluster: "stickyCluster", local: "stickyLocal" } as const;
 
 /** The lists that have endpoints, and from which packets to some address of the service port draw. */

@@ -1,5 +1,5 @@
 /**
- * Differences between kernels. Each is found out once, with a batch that the kernel checks and rolls back.
+ * Differences between kernels. Each is probed once, with a batch that the kernel checks and rolls back.
  *
  * - Chains that the elements of a deleted verdict map refer to. Since Linux 6.4 (5.10.188, 6.1.36; commit 628bd3e49cba), deleting a map releases them
  *   in the same transaction. Before, only deleting the elements themselves releases chains, so the map is emptied first: otherwise the chains are
@@ -126,7 +126,7 @@ export function probeRuleFeatures(kernel: Kernel, family: Family): Promise<RuleF
   return probe(kernel, family, "rejectPrerouting", "elementCounters");
 }
 
-/** Sends all probes in one batch, because each batch costs the kernel an RCU grace period. The kernel answers for each operation. */
+/** Sends all probes in one batch, because each batch costs the kernel an RCU grace period. The kernel answers every operation. */
 export async function probe<F extends keyof KernelFeatures>(
   kernel: Kernel,
   family: Family,

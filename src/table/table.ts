@@ -421,7 +421,7 @@ export class Table extends DeclaredTable {
 
   /**
    * @param written gets the result of each transaction, at least one, including those before a failed one.
-   * @param filled elements that packets had put into the sets of a replaced table. Default: read them, as far as possible.
+   * @param filled elements that packets had put into the sets of a replaced table. Default: read them if possible.
    */
   async #applyOnce(written: ApplyResult[], filled?: Filled): Promise<void> {
     this.#checkOwner(this.#observed.state.table);

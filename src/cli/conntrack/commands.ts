@@ -132,7 +132,7 @@ async function select(
   return { interrupted };
 }
 
-/** Returns a filter for each address and node port of the service, or only the user's filter if it contains a destination. */
+/** Returns one filter per address and node port of the service, or only the user's filter if it contains a destination. */
 function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
   if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
   const filters = new Map<string, ConntrackFilter>();

@@ -1,4 +1,4 @@
-/** Counts the entries of each client, destination or service. */
+/** Counts entries per client, destination or service. */
 import { columns } from "../../base/columns.js";
 import type { ConntrackEntry } from "../../conntrack/table/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";

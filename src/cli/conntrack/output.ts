@@ -4,7 +4,7 @@ import { fstatSync } from "node:fs";
 import { printableLines } from "../../base/printable.js";
 import { isReaderGone } from "../stdio.js";
 
-/** The reader of the output is gone. This is not a failure. */
+/** Not a failure: `list | head`. */
 export class ReaderGone extends Error {
   override readonly name = "ReaderGone";
 }

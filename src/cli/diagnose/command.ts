@@ -31,7 +31,7 @@ const SYSCTLS = [
 ];
 
 /**
- * `diagnose [-o FILE]`: writes one gzipped tar file for a bug report. Its `missing.txt` and stderr name what could not be collected. Exit
+ * `diagnose [-o FILE]`: writes one gzipped tar file for a bug report. Its `missing.txt` and stderr name the parts that could not be collected. Exit
  * code 1 if the kernel cannot be read, or the file cannot be written. Otherwise exit code 0.
  */
 export async function diagnoseCommand({ output, socket }: DiagnoseOptions): Promise<number> {

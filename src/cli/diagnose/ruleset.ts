@@ -4,7 +4,7 @@ import { keyText, valueText } from "../../tools/explain/set-text.js";
 import type { ElementBatch, Kernel, SetDump, TableInfo } from "../../netlink/kernel.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
 
-/** Maximum number of elements to write for each set. The number of all elements is also written. */
+/** Maximum number of elements to write per set. The total number is also written. */
 const MOST_ELEMENTS = 20_000;
 
 /** Rejects with KernelError. */

@@ -69,7 +69,7 @@ export interface GcRequest {
   readonly filter?: ConntrackFilter;
   /** Orphans to purge; the others are only counted. Default "none". */
   readonly orphans?: OrphanPurge;
-  /** Delete nothing, and count what would be deleted as deleted. Default false. */
+  /** Delete nothing, but count entries as if they were deleted. Default false. */
   readonly dryRun?: boolean;
   /**
    * Called for each entry that goes, after the kernel's answer, and for each orphan that is left. Awaited; an error

@@ -1,5 +1,5 @@
 /**
- * Orphans are translated entries to a present or former VIP or node port of ours, whose reply source is in no slice of
+ * Orphans are translated entries to a current or former VIP or node port of ours, whose reply source is in no slice of
  * any service. UDP and SCTP orphans are also stale (stale-entries.ts), so only TCP orphans need a rule here. Pure.
  */
 import { serviceProtocol } from "../../base/protocols.js";

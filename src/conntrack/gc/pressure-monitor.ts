@@ -75,7 +75,7 @@ export class PressureMonitor {
       this.#evaluate({ entries, max, pressure, insertFailed: stats.insertFailed, dropped: stats.drop });
       this.#failing = false;
     } catch (error) {
-      // Logged once. Everything else works without these figures.
+      // Logged once. Everything else works without these statistics.
       if (!this.#failing) log.warn({ err: error }, "reading connection tracking statistics failed");
       this.#failing = true;
     }

@@ -15,9 +15,9 @@ export interface GoneEndpoint {
   readonly protocol: Protocol;
 }
 
-/** Changes in one family that wait to be reconciled. */
+/** Changes in one family that are still to be reconciled. */
 export interface Scope {
-  /** Examine everything, not only what follows. */
+  /** Examine everything, not only the fields below. */
   all: boolean;
   /**
    * "namespace/name" of the services that changed. If only endpoints went, the value lists them: then a stale entry has

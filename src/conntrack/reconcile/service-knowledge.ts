@@ -1,5 +1,5 @@
 /**
- * Answers the questions of the decision from the model. Copies only the parts of the model that the pass has asked
+ * Answers the decision's questions from the model. Copies only the parts of the model that the pass has asked
  * about: for 50,000 services a full copy would be as large as the model.
  */
 import { type IpFamily, parseCIDR, type Prefix, prefixContains } from "../../base/ip.js";

@@ -124,7 +124,7 @@ function isInDefaultZone({ zone, original, reply }: ConntrackEntry): boolean {
   return zone === 0 && (original.zone ?? 0) === 0 && (reply.zone ?? 0) === 0;
 }
 
-/** The present or former owner of the original destination. As in the rules, VIPs take precedence over node ports. */
+/** The current or former owner of the original destination. As in the rules, VIPs take precedence over node ports. */
 type Owner =
   | { readonly kind: "now"; readonly target: ServiceTarget }
   | { readonly kind: "former"; readonly target: FormerTarget }

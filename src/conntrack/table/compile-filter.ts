@@ -143,7 +143,7 @@ function readBits(builder: PatternBuilder, name: "mark" | "status", given: unkno
   builder.bits(OFFSET[name], value, all ? ALL_BITS : checkInteger(action, `${name}.mask`, fields["mask"], ALL_BITS));
 }
 
-/** Returns one pattern for each protocol that has a state of this name. */
+/** Returns one pattern per protocol that has a state of this name. */
 function withState(builder: PatternBuilder, state: unknown): Pattern[] {
   const { action } = builder;
   const only = builder.mask[OFFSET.protocol] === 0 ? undefined : builder.value[OFFSET.protocol];
@@ -164,7 +164,7 @@ function withState(builder: PatternBuilder, state: unknown): Pattern[] {
 
 /**
  * Returns the patterns, of which an entry must match one. Throws KernelError "invalid" if any part of the filter is not
- * understood; the message says what is wrong and where.
+ * understood; the message names the error and its place.
  */
 export function compileFilter(filter: ConntrackFilter, action: string): readonly Pattern[] {
   const builder = new PatternBuilder(action);
@@ -185,7 +185,7 @@ export function compileFilter(filter: ConntrackFilter, action: string): readonly
   return "addresses" in fields ? withAddresses(action, patterns, fields["addresses"]) : patterns;
 }
 
-/** Returns, for each address, a pattern for each of the four places that it may have. */
+/** Returns four patterns per address, one for each place that it may have. */
 function withAddresses(action: string, patterns: readonly Pattern[], given: unknown): Pattern[] {
   if (!Array.isArray(given) || given.length === 0 || given.length > MOST_ADDRESSES) {
     throw invalid(

@@ -102,8 +102,8 @@ export interface TupleFilter {
 }
 
 /**
- * Selects entries. Every given part must match; an empty filter selects all. Rejected are unreadable values, unknown
- * fields, fields that are present but undefined, and addresses of two families.
+ * Selects entries. Every given part must match; an empty filter selects all. Unreadable values, unknown fields, undefined
+ * fields, and addresses of two families are rejected.
  */
 export interface ConntrackFilter {
   readonly family?: IpFamily;

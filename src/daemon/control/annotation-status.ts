@@ -6,7 +6,7 @@ import type { IpFamily } from "../../base/ip.js";
 import type { ServicePortView } from "../../model/service-port-view.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
 
-/** Settings of a service that its views lack, because they have only the result for each endpoint. */
+/** Settings of a service that its views lack, because views have only the result per endpoint. */
 interface AskedFor {
   /** As in the annotations, whether or not it is active. */
   readonly balance?: Pick<Balance, "weights">;

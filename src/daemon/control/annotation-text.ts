@@ -2,7 +2,7 @@
 import { counted } from "../../base/counted.js";
 import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
 
-/** Returns a line for each kind of active annotation. Most services have none. */
+/** Returns one line per kind of active annotation. Most services have none. */
 export function annotationTexts({ balance, limits, drainSeconds }: ServicePortStatus): string[] {
   return [
     ...(balance === undefined ? [] : [`balance: ${balanceText(balance)}`]),

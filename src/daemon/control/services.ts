@@ -25,7 +25,7 @@ export type ListedModel = Pick<
 
 /** A service's state in the kernel, which does not follow from its objects. */
 export interface ServiceStates {
-  /** Whether the family's rules have been written since the start. */
+  /** Whether the family's rules have been written since startup. */
   active(family: IpFamily): boolean;
   /** Returns why the kernel rejects the service ("namespace/name"), or undefined if it accepts it. */
   quarantineReason(family: IpFamily, service: string): string | undefined;

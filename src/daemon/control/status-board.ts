@@ -72,7 +72,7 @@ export interface StatusBoardOptions {
   readonly now?: () => number;
 }
 
-/** Returns the problems of one part of the daemon. Called for each status, so it must be cheap. */
+/** Returns the problems of one part of the daemon. Called for every status request, so it must be cheap. */
 type ProblemSource = () => Iterable<StatusProblem>;
 
 /** Returns descriptions of work in progress in one part of the daemon. Must be as cheap as a ProblemSource. */
@@ -180,7 +180,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     return this.#active.has(family);
   }
 
-  /** Whether no rules have been written since the start. The kernel may still serve the rules of an earlier run. */
+  /** Whether no rules have been written since startup. The kernel may still serve the rules of an earlier run. */
   get writtenNothing(): boolean {
     return this.#active.size === 0;
   }
@@ -287,7 +287,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     };
   }
 
-  /** Yields a service's packets: one for each combination of port, endpoint port and network with endpoints. */
+  /** Yields a service's packets: one per combination of port, endpoint port and network with endpoints. */
   *#packets(service: string): Iterable<ServicePacket> {
     for (const family of this.#options.families) {
       for (const view of this.#options.model.eachView(family, service)) yield* packetsOf(family, view);

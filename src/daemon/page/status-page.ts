@@ -26,7 +26,7 @@ const STATUS_PAGE = "/status";
 const DOCUMENT = new URL("./page.html", import.meta.url);
 
 const UPDATE_MS = 2_000;
-/** Maximum number of open streams, one for each visible page. */
+/** Maximum number of open streams: one per visible page. */
 const MAX_STREAMS = 8;
 /** Maximum length of a packet's description, in characters. */
 const MAX_WORDS_LENGTH = 300;

@@ -63,7 +63,7 @@ export class CopyReplaced extends Error {
   }
 }
 
-/** The result, separately for each family. */
+/** The result per family. */
 interface HandoverResult {
   /** Families with an active copy. A family without a table of ours has none. */
   readonly copies: readonly Handover[];

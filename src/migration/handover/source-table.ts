@@ -1,4 +1,4 @@
-/** Reads the active rules from the kernel, as far as they translate packets. */
+/** Reads the active rules that translate packets from the kernel. */
 import { sideBySide } from "../../base/side-by-side.js";
 import { DATA_VERDICT, ElementFlag, SetFlag } from "../../netlink/constants.js";
 import { batchLayout } from "../../netlink/element-batch.js";

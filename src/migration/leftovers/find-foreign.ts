@@ -1,5 +1,5 @@
 /**
- * Finds and reports what kube-proxy left outside nf_tables, in the tables of the older iptables and in IPVS. Removes
+ * Finds and reports kube-proxy's leftovers outside nf_tables, in the tables of the older iptables and in IPVS. Removes
  * nothing.
  */
 import { findIpvs } from "./find-ipvs.js";

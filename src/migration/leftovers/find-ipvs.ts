@@ -1,5 +1,5 @@
 /**
- * Finds what kube-proxy's IPVS mode left, from /proc. Used for checks that must change nothing, and if netlink is not
+ * Finds leftovers of kube-proxy's IPVS mode in /proc. Used for checks that must change nothing, and if netlink is not
  * available.
  */
 import { counted } from "../../base/counted.js";

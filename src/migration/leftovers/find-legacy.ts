@@ -1,5 +1,5 @@
 /**
- * Finds what kube-proxy left in the tables of the older iptables (ip_tables, ip6_tables), which are invisible to
+ * Finds kube-proxy's leftovers in the tables of the older iptables (ip_tables, ip6_tables), which are invisible to
  * nf_tables.
  */
 import { counted } from "../../base/counted.js";
@@ -21,7 +21,7 @@ export async function presentTables(family: IpFamily, root: string): Promise<Ipt
 }
 
 /**
- * Returns what these tables, by default all that exist, contain of kube-proxy. Returns undefined if there is nothing.
+ * Returns kube-proxy's chains in these tables, by default in all existing ones. Returns undefined if there is nothing.
  * Never throws.
  */
 export async function findLegacy(
@@ -43,7 +43,7 @@ export async function findLegacy(
   return { kind: "iptables-legacy", seen: seen.join("; "), command: commands.join(" && ") };
 }
 
-/** Describes what the table has of kube-proxy. Returns undefined if there is nothing. */
+/** Describes kube-proxy's chains in the table. Returns undefined if there is nothing. */
 async function describeTable(
   family: IpFamily,
   table: IptablesTable,

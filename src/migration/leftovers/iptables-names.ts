@@ -11,8 +11,8 @@ export type IptablesTable = "nat" | "filter" | "mangle";
 export const IPTABLES_TABLES: readonly IptablesTable[] = ["nat", "filter", "mangle"];
 
 /**
- * `entries`: chains that base chains jump to, such as KUBE-SERVICES from PREROUTING. `prefixes`: of the chains of each
- * service and endpoint.
+ * `entries`: chains that base chains jump to, such as KUBE-SERVICES from PREROUTING. `prefixes`: the chains of each service
+ * and endpoint begin with these.
  */
 const OWN: Readonly<Record<IptablesTable, LegacyChainNames>> = {
   nat: {

@@ -1,5 +1,5 @@
 /**
- * Finds what kube-proxy's other modes left in the tables of iptables-nft, and removes it through nf_tables itself. Each
+ * Finds leftovers of kube-proxy's other modes in the tables of iptables-nft, and removes it through nf_tables itself. Each
  * table is one transaction. Other programs' chains and rules stay as they are.
  */
 import { KernelError } from "../../netlink/errors.js";
@@ -44,7 +44,7 @@ export async function removeIptablesChains(kernel: Kernel, families: readonly Ip
   return done;
 }
 
-/** Returns a cleaner for each of these tables that exists. */
+/** Returns one cleaner per table that exists. */
 async function cleanersOf(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleaner[]> {
   const found: TableCleaner[] = [];
   for (const family of families) {
@@ -54,7 +54,7 @@ async function cleanersOf(kernel: Kernel, families: readonly IpFamily[]): Promis
   return found;
 }
 
-/** Returns what `removeIptablesChains` would do, without doing it. Throws KernelError. */
+/** Returns the changes that `removeIptablesChains` would make. Throws KernelError. */
 export async function findIptablesChains(kernel: Kernel, families: readonly IpFamily[]): Promise<TableCleanup[]> {
   const cleaners = await cleanersOf(kernel, families);
   const found = await Promise.all(cleaners.map((cleaner) => cleaner.find()));
@@ -81,7 +81,7 @@ class TableCleaner {
     this.#ref = { family, table };
   }
 
-  /** Returns what `run` would do. Returns undefined if nothing of kube-proxy is there. */
+  /** Returns the changes that `run` would make. Returns undefined if nothing of kube-proxy is there. */
   async find(): Promise<TableCleanup | undefined> {
     return (await this.#plan())?.result;
   }

@@ -1,9 +1,9 @@
 /**
- * Recognizes what is kube-proxy's in IPVS and ipset (pkg/proxy/ipvs: ipset.go, proxier.go, in the releases 1.9 to
- * 1.36). kube-proxy binds each address of a service to an interface of its own. It creates a virtual server for each of
- * these addresses, and for each node port at each of the node's addresses. Virtual servers have no names, so those that
- * are neither belong to another program (such as keepalived). `kube-proxy --cleanup` flushes everything and would
- * remove those, too.
+ * Recognizes kube-proxy's objects in IPVS and ipset (pkg/proxy/ipvs: ipset.go, proxier.go, in the releases 1.9 to
+ * 1.36). kube-proxy binds each address of a service to an interface of its own. It creates one virtual server per service address,
+ * and one per node port and node address. Virtual servers have no names, so a server
+ * that is neither belongs to another program (such as keepalived). `kube-proxy --cleanup` flushes everything and would
+ * remove that, too.
  */
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { type IpFamily, type Prefix, prefixContains } from "../../base/ip.js";

@@ -1,5 +1,5 @@
 /**
- * Checks once what kube-proxy's IPVS mode left, and removes what is no longer in use. New connections no longer use
+ * Checks the leftovers of kube-proxy's IPVS mode once, and removes those no longer in use. New connections no longer use
  * IPVS, because they are translated in prerouting and output before IPVS sees them. (Its hooks are in input, and in
  * output after ours.) Its open connections continue there, and end when their virtual server is removed
  * (net.ipv4.vs.expire_nodest_conn, which kube-proxy sets).

@@ -1,5 +1,5 @@
 /**
- * Removes what kube-proxy's IPVS mode left (`ipvsPass`) while the proxier runs. It checks at growing intervals until
+ * Removes leftovers of kube-proxy's IPVS mode (`ipvsPass`) while the proxier runs. It checks at growing intervals until
  * nothing is left, or until for 15 min only ipsets in use by a rule are left. There is no time limit for connections:
  * an idle one ends in IPVS by itself (`ipvs.tcpTimeout`, 15 min), so the remaining ones are in use. Waiting servers
  * accept no new connections, and cost one check a minute. kube-proxy's own graceful termination has no limit either.
@@ -33,7 +33,7 @@ interface IpvsRemovalOptions {
 }
 
 /**
- * Removes everything at once, including open connections, and logs what was removed. Returns true if nothing of
+ * Removes everything at once, including open connections, and logs the removed objects. Returns true if nothing of
  * kube-proxy is left. Never throws.
  */
 export async function removeIpvsNow(options: IpvsRemovalOptions, families: readonly IpFamily[]): Promise<boolean> {
@@ -85,7 +85,7 @@ export class IpvsRemoval {
     await this.#check();
   }
 
-  /** Describes what remains in use. Returns undefined if nothing does. */
+  /** Describes the objects that remain in use. Returns undefined if nothing does. */
   get note(): string | undefined {
     if (this.#last === undefined || isDone(this.#last)) return undefined;
     const { waitingServers, openConnections, waitingAddresses, busySets } = this.#last;

@@ -1,5 +1,5 @@
 /**
- * Removes what kube-proxy's other modes left on the node, if the kernel's own interfaces allow it; otherwise reports
+ * Removes leftovers of kube-proxy's other modes on the node, if the kernel's own interfaces allow it; otherwise reports
  * it.
  */
 import type { Later } from "./call-later.js";
@@ -45,8 +45,8 @@ const COMMAND_PATIENCE_MS = 10_000;
 const DAEMON_PATIENCE_MS = 15 * 60_000;
 
 /**
- * Removes at once what kube-proxy's other modes left in the tables of iptables-nft, in those of the older iptables and
- * in IPVS. Open connections of IPVS are cut. Logs what is left there and elsewhere. Returns true if nothing of
+ * Removes at once the leftovers of kube-proxy's other modes in the tables of iptables-nft, in those of the older iptables and
+ * in IPVS. Open connections of IPVS are cut. Logs the remaining leftovers, there and elsewhere. Returns true if nothing of
  * kube-proxy is left. Never throws.
  */
 export async function removeLeftovers(options: LeftoverOptions): Promise<boolean> {
@@ -93,7 +93,7 @@ export class LeftoverRemoval implements ProxierObserver {
     return this.#returned.tables;
   }
 
-  /** Describes what is waited for, for `status`. */
+  /** Describes the objects that the removal waits for, for `status`. */
   get notes(): readonly string[] {
     const note = this.#ipvs?.note;
     return note === undefined ? [] : [note];

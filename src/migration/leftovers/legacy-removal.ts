@@ -1,6 +1,6 @@
 /**
  * Removes kube-proxy's chains from the tables of the older iptables through the kernel interface of iptables-legacy,
- * with one replacement for each table. Other programs that write these tables exclude each other with a file lock, and
+ * with one replacement per table. Other programs that write these tables exclude each other with a file lock, and
  * so does this code.
  */
 import { join } from "node:path";
@@ -35,7 +35,7 @@ const WAITS = { firstMs: 100, longestMs: 60_000 } as const;
 const NOTED_MS = 3000;
 
 /**
- * Removes the leftovers in one family's tables, and logs what was removed and what stays. Returns true if nothing of
+ * Removes the leftovers in one family's tables, and logs the removed and the remaining chains. Returns true if nothing of
  * kube-proxy is left. Never throws.
  */
 export async function removeLegacy(family: IpFamily, options: LegacyOptions): Promise<boolean> {

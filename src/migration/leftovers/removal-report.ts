@@ -1,4 +1,4 @@
-/** Logs what became of leftovers, with the same messages wherever they were. */
+/** Logs the outcome for leftovers, with the same messages for every kind. */
 import type { Logger } from "../../base/logger.js";
 import type { IpFamily } from "../../base/ip.js";
 import type { ForeignLeftover } from "./foreign-leftover.js";

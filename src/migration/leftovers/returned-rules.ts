@@ -81,7 +81,7 @@ async function servingTables(
 }
 
 /**
- * Checks once a minute, for each family after its removal. Removes returned rules at first, and only reports them
+ * Checks each family once a minute after its removal. Removes returned rules at first, and only reports them
  * later.
  */
 export class ReturnedRules {
@@ -106,7 +106,7 @@ export class ReturnedRules {
     return this.#found;
   }
 
-  /** The family's leftovers have been removed, as far as possible. */
+  /** The family's removable leftovers are gone. */
   start(family: IpFamily): void {
     this.#families.add(family);
     if (this.#cancel === undefined) this.#plan();
@@ -148,7 +148,7 @@ export class ReturnedRules {
     this.#said = found.length > 0;
   }
 
-  /** Treats what cannot be read as absent. */
+  /** Treats unreadable tables as absent. */
   async #check(family: IpFamily): Promise<readonly string[]> {
     try {
       return await servingTables(this.#options, family, this.#legacyChecks);

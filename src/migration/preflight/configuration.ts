@@ -1,4 +1,4 @@
-/** Checks what the configuration would change on this node, and what does not fit it. Pure. */
+/** Checks the changes that the configuration would cause on this node, and settings that do not fit the node. Pure. */
 import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.js";
 import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
 import { type LoadedConfig } from "../../config/load.js";

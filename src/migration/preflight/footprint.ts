@@ -9,7 +9,7 @@ import { type Finding, of, ok } from "./finding.js";
 /** Map elements in a family's rules for the cluster's services. */
 export interface ElementCount {
   readonly elements: number;
-  /** How many of these count connections, with separate counters for each CPU. */
+  /** How many of these count connections, with separate counters per CPU. */
   readonly counting: number;
 }
 
@@ -43,8 +43,8 @@ interface Footprint {
  */
 const RESIDENT = { program: 87.5e6, service: 2550, endpoint: 88 } as const;
 /**
- * Bytes, from SUnreclaim and VmallocUsed in /proc/meminfo before and after a load, Linux 6.18. IPv4: 166 for each of
- * 120,016 elements, and 152 for each of 260,016. IPv6: 196. test/native/footprint.test.ts measures this again. The
+ * Bytes, from SUnreclaim and VmallocUsed in /proc/meminfo before and after a load, Linux 6.18. IPv4: 166 per element with
+ * 120,016 elements, and 152 with 260,016. IPv6: 196. test/native/footprint.test.ts measures this again. The
  * sets, chains and rules themselves need 0.3 MB.
  */
 const KERNEL = { rules: 0.3e6, ip: 165, ip6: 195, counter: 16 } as const;

@@ -1,4 +1,4 @@
-/** Checks other programs' chains on netfilter's hooks, as far as they affect packets to services. */
+/** Checks other programs' chains on netfilter's hooks that affect packets to services. */
 import { counted } from "../../base/counted.js";
 import type { FirewallInspection } from "./node-inspection.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
@@ -27,7 +27,6 @@ export interface ForeignChain {
   readonly notrack: readonly string[];
   /** Chains with a rule that makes connections bypass the hooks (flowtables). */
   readonly offload: readonly string[];
-  /** Names of the chains that it leads to. */
   readonly leadsTo: readonly string[];
   /** How rules use the packet mark, with the chain of each. */
   readonly marks: readonly (MarkUse & { readonly chain: string })[];
@@ -374,7 +373,7 @@ const SOFTWARE: readonly (readonly [name: RegExp, software: string])[] = [
   [/^ufw/, "ufw"],
 ];
 
-/** Returns the owners, as far as names show them. */
+/** Returns the owners that names reveal. */
 function softwareOf(names: readonly string[]): string[] {
   return SOFTWARE.flatMap(([pattern, software]) => (names.some((name) => pattern.test(name)) ? [software] : []));
 }

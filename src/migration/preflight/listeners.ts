@@ -1,4 +1,4 @@
-/** Finds who listens on this node's TCP ports, from /proc. Nothing here throws. */
+/** Finds the processes that listen on this node's TCP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";

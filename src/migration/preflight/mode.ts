@@ -1,4 +1,4 @@
-/** Finds which of kube-proxy's modes has rules on this node, and what happens to each. */
+/** Finds the modes of kube-proxy that have rules on this node, and the fate of these rules. */
 import { counted } from "../../base/counted.js";
 import { IP_FAMILIES } from "../../base/ip-families.js";
 import { TableFlag } from "../../netlink/constants.js";
@@ -12,7 +12,7 @@ import type { IpFamily } from "../../base/ip.js";
 import { FORMER_SERVICE_MAPS, HANDOVER_TABLE, SetName, TABLE_NAME } from "../../ruleset/names.js";
 import { type Finding, named, note, of, ok, problem, type Said } from "./finding.js";
 
-/** kube-proxy's chain with a rule for each node port in nat, and for each health-check node port in filter. */
+/** kube-proxy's chain with one rule per node port in nat, and one per health check node port in filter. */
 const NODE_PORTS = "KUBE-NODEPORTS";
 
 /** A table with the same name as kube-proxy's. */
@@ -42,7 +42,7 @@ export interface ModeFacts {
   readonly foreign: readonly ForeignLeftover[];
 }
 
-/** The modes that have rules here. There are several if one was left behind. */
+/** The modes that have rules here. There are several if an earlier one was not cleaned up. */
 export type Mode = "nft-proxier" | "nftables" | "iptables" | "ipvs";
 
 interface ModeOptions extends ForeignOptions {

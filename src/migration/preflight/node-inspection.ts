@@ -1,5 +1,5 @@
 /**
- * Checks what on this node keeps packets from services although the rules are active. Runs when a status is requested.
+ * Checks this node for obstacles that keep packets from services although the rules are active. Runs when a status is requested.
  */
 import { counted } from "../../base/counted.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";

@@ -12,7 +12,7 @@ export interface PreflightReport {
   readonly nodeName: string;
   readonly version: string;
   readonly kernel: string;
-  /** Whether none of the findings is a problem. Covers only what was checked. */
+  /** Whether none of the findings is a problem. Covers only the checks that ran. */
   readonly ready: boolean;
   /** Checks that were not made. Empty if all were. */
   readonly unchecked: readonly string[];

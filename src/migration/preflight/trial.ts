@@ -18,8 +18,8 @@ import type { ElementCount } from "./footprint.js";
 const TRIAL_TABLE = "nft-proxier-preflight";
 
 /**
- * Maximum number of elements to send. A listener to nf_tables anywhere on the host costs the kernel a page or two for
- * each element of a transaction.
+ * Maximum number of elements to send. A listener to nf_tables anywhere on the host costs the kernel a page or two per
+ * element of a transaction.
  */
 const MOST_ELEMENTS = 16_384;
 

@@ -3,7 +3,7 @@ import type { Balance, SLOT_COUNTS } from "../../objects/balance.js";
 import type { EndpointList } from "../../objects/endpoint-list.js";
 import type { EndpointColumns } from "../../objects/records.js";
 
-/** A service's `Balance`, applied to its present endpoints. */
+/** A service's `Balance`, applied to its current endpoints. */
 export interface EndpointBalance extends Omit<Balance, "weights"> {
   /**
    * Weights other than 1, by EndpointList.id. An endpoint with 0 gets no connections as long as another has more. Undefined if
@@ -25,8 +25,8 @@ const MAX_WEIGHTED = 16_384 satisfies (typeof SLOT_COUNTS)[number];
 const MAX_CONSISTENT = 1024;
 
 /**
- * Maximum number of elements per family for the slots of one service. Each list of each port has its slots once for each
- * address that draws from it. Without the limit, an annotation of a few bytes could take millions of elements on a service with
+ * Maximum number of elements per family for the slots of one service. Each list of each port has its slots once per address
+ * that draws from it. Without the limit, an annotation of a few bytes could take millions of elements on a service with
  * many ports.
  */
 export const MAX_SLOT_ELEMENTS = 65_536;

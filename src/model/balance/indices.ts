@@ -1,6 +1,6 @@
 /**
  * Assigns endpoints to indices of a list. A change of the list should move as few endpoints as possible, because every move
- * takes two element operations for each VIP.
+ * takes two element operations per VIP.
  */
 import type { EndpointList } from "../../objects/endpoint-list.js";
 
@@ -39,7 +39,7 @@ function sharesAll(list: EndpointList, other: EndpointList | undefined): boolean
   return list.words === other?.words && list.locals === other.locals && list.length === other.length;
 }
 
-/** Like `assignIndices`, if `stood` contains for each index the position in `desired` of its former endpoint, or -1. */
+/** Like `assignIndices`. `stood` contains, by index, the position in `desired` of the former endpoint, or -1. */
 export function arrange(stood: ArrayLike<number>, desired: EndpointList): EndpointList {
   let standing = 0;
   while (standing < desired.length && stood[standing] === standing) standing++;
@@ -53,7 +53,7 @@ export function arrange(stood: ArrayLike<number>, desired: EndpointList): Endpoi
   return desired.pick(placed.map((index) => (index < 0 ? (others.next().value as number) : index)));
 }
 
-/** For each endpoint of `previous`, its index in `desired`, or -1 if it is missing. */
+/** The index in `desired` of each endpoint of `previous`, or -1 if it is missing. */
 export function indicesIn(previous: EndpointList, desired: EndpointList): Int32Array {
   const indices = new Int32Array(previous.length).fill(-1);
   // Nearly all endpoints have the same index in both, so only the others need a search.

@@ -6,7 +6,7 @@
  *     A        ·  7      ·  2      ·  7      ·  4       7, 2, 4: the second claim of 7 is void
  *     B           · 5       · 7       · 1       · 2     5, 1: A was first to claim 7 and 2
  *
- * If an endpoint goes, later claims get its slots, and few other slots move: only those of endpoints that are now full without
+ * If an endpoint goes, later claims get its slots, and few other slots move: only slots of endpoints that are now full without
  * them.
  */
 import { counted } from "../../base/counted.js";

@@ -13,7 +13,7 @@ import { rendezvous } from "./rendezvous.js";
 
 export type ListKind = "cluster" | "local";
 
-/** For each list: the index of each slot's endpoint. */
+/** Per list: the index of each slot's endpoint. */
 export type Slots = Readonly<Record<ListKind, Uint16Array>>;
 
 export type BalancedView = ServicePortView & { readonly balance: EndpointBalance };
@@ -24,7 +24,7 @@ export function endpointsOf({ clusterEndpoints, localEndpoints }: ServicePortVie
 }
 
 /**
- * For each list: returns the index of the endpoint that had a slot before. Returns -1 if there was no such slot, or its
+ * Per list: returns the index of the endpoint that had a slot before. Returns -1 if there was no such slot, or its
  * endpoint is not in the list.
  */
 export type Stood = (kind: ListKind) => (slot: number) => number;

@@ -139,7 +139,7 @@ function* readEndpoints(
         problems.report("", `${show(item)} is not an object`);
         continue;
       }
-      // Write the address after the present ones. It stays there unless it is already among them.
+      // Write the address after the existing ones. It stays there unless it is already among them.
       if (!readEndpointAddress(item, family, words, count * width, problems)) continue;
       const node = textOf(item["nodeName"], ".nodeName", problems);
       const state = readConditions(item, problems);

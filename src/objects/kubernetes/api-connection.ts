@@ -1,4 +1,4 @@
-/** Requests to the API server: HTTP/1.1 with JSON, one connection for each watch, reuse of idle ones. */
+/** Requests to the API server: HTTP/1.1 with JSON, one connection per watch, reuse of idle ones. */
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { RequestOptions } from "node:https";
 import type { Readable } from "node:stream";

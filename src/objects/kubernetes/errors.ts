@@ -116,7 +116,7 @@ const HINTS: Readonly<Record<string, string>> = {
 export function describeFailure(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if (error instanceof AggregateError && error.errors.length > 0) {
-    // One error for each tried address.
+    // One error per tried address.
     return [...new Set(error.errors.map(describeFailure))].join("; ");
   }
   const code = "code" in error && typeof error.code === "string" ? error.code : "";

@@ -106,7 +106,7 @@ export class ExecPlugin {
 
 /**
  * Resolves with the way the process ended, after its stdout has ended too, or its group was killed. It does not wait for
- * stderr, because a process left behind may hold that open for any time.
+ * stderr, because an orphaned child process may hold it open for any time.
  */
 async function ended(child: ChildProcess): Promise<string> {
   const closed = new Promise((resolve) => child.stdout?.once("close", resolve));

@@ -1,7 +1,6 @@
 /** Logs lasting failures: when they begin, from time to time while they last, and when they end. */
 import type { Logger } from "../../base/logger.js";
 
-/** A present failure. */
 export interface OngoingFailure {
   /** Its log message. */
   readonly message: string;
@@ -37,7 +36,7 @@ export class FailureLog {
     this.#now = now;
   }
 
-  /** Present failures, without those whose next attempt is likely to succeed. */
+  /** Current failures, except those whose next attempt is likely to succeed. */
   ongoing(): readonly OngoingFailure[] {
     return [...this.#open.values()].flatMap(({ message, fields, since, logged }) => {
       if (logged === undefined) return [];

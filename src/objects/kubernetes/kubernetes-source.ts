@@ -80,7 +80,7 @@ export class KubernetesSource implements ObjectSource {
   }
 
   /**
-   * State of the connection: present failures, and the time since the server's last message, ms (it sends a bookmark a minute
+   * State of the connection: current failures, and the time since the server's last message, ms (it sends a bookmark a minute
    * if all is well).
    */
   get health(): { readonly failures: readonly OngoingFailure[]; readonly silentMs?: number } {

@@ -23,7 +23,7 @@ import { unknownFields, type UnknownFields } from "./unknown-fields.js";
 
 /**
  * The part of a file with a problem that is still served: everything but the wrong part, its last good version, or nothing.
- * "nothing" means that there has been no good version since the start.
+ * "nothing" means that there has been no good version since startup.
  */
 export type ManifestRemainder = "rest" | "last" | "nothing";
 
@@ -46,7 +46,7 @@ export interface ManifestProblem {
   readonly place?: Place;
 }
 
-/** Missing parts of the directory, as far as known. */
+/** Known gaps of the directory. */
 interface ManifestGaps {
   /** Names of files, or the path of the directory, with unreadable parts. */
   readonly files: readonly string[];
@@ -60,7 +60,7 @@ export interface ManifestSourceOptions {
   /** Used to follow changes after the first full list. If absent, changes are not followed. */
   readonly watch?: OpenInotify;
   onProblem(problem: ManifestProblem): void;
-  /** Called once for each skipped kind of object, and if the directory is watched in an unusual way. */
+  /** Called once per skipped kind of object, and if the directory is watched in an unusual way. */
   onNote(note: string): void;
   /** Changes within this time are delivered together, ms. Default: 5. */
   readonly debounceMs?: number;
@@ -156,7 +156,7 @@ export class ManifestSource implements ObjectSource {
     return { files: files.map(([file]) => file), empty: this.#index.empty };
   }
 
-  /** All present problems, including objects that occur in several files. */
+  /** All current problems, including objects that occur in several files. */
   problems(): ManifestProblem[] {
     return [...[...this.#problems.values()].flat(), ...this.#index.clashes().map(problemOf)];
   }

@@ -87,7 +87,7 @@ async function yamlOffset(text: string, [document, ...path]: Place): Promise<num
 /** Walks through the tokens along the path to the place. */
 function jsonOffset(text: string, [document, ...path]: Place): number | undefined {
   let found: number | undefined;
-  /** For each object and list around the token: the next field or position. */
+  /** The next field or position of each object and list around the token. */
   const around: { next: string | number; readonly list: boolean }[] = [];
   let documents = 0;
   let key = false;

@@ -18,7 +18,7 @@
 const SEGMENT_BITS = 12;
 const SEGMENT_ROWS = 1 << SEGMENT_BITS;
 const SEGMENT_MASK = SEGMENT_ROWS - 1;
-/** With this many groups, the slots of a map are split into shards, one for each value of the hash's highest bits. */
+/** With this many groups, the slots of a map are split into shards, one per value of the hash's highest bits. */
 const MANY = 1 << 16;
 const SHARD_BITS = 6;
 const SHARDS = 1 << SHARD_BITS;

@@ -108,7 +108,7 @@ export class Packing {
   #packRow(row: number, full: boolean, writer: BatchWriter): void {
     const { rows, counted, expiries } = this;
     const state = rows.untake(row);
-    // Nothing to do: the case of nearly every row after a restart.
+    // Nothing to write, as for nearly every row after a restart.
     if (!full && rows.isUpToDate(state) && expiries?.renewed(row) !== true) return;
     const inKernel = rows.isInKernel(state);
     if ((state & DESIRED) !== 0) {

@@ -244,7 +244,7 @@ export class Rows extends PackedMap {
   }
 
   /**
-   * A dump has the row with the data at `data[at]`. Returns how this differs from what the kernel was believed to hold.
+   * A dump has the row with the data at `data[at]`. Returns how this differs from the observed state.
    * @param defer if the row is not desired, defer its deletion.
    */
   found(row: number, data: Int32Array, at: number, defer: boolean): "added" | "changed" | undefined {

@@ -3,12 +3,12 @@ import type { Verdict } from "../../netlink/kernel.js";
 interface NumberedVerdict {
   readonly id: number;
   readonly verdict: Verdict;
-  /** Number of desired elements with this verdict. */
+  /** By desired elements only. */
   uses: number;
 }
 
 /**
- * Numbers verdicts, and counts how many desired elements use each. So verdict maps keep 4 bytes for each element, and removing a chain that is still
+ * Numbers verdicts, and counts how many desired elements use each. So verdict maps keep 4 bytes per element, and removing a chain that is still
  * in use is noticed without walking the maps.
  */
 export class VerdictRegistry {

@@ -33,7 +33,7 @@ export function rangeElements(ranges: readonly Range[], keyLen: number): Element
 }
 
 /**
- * Returns the ranges of dumped elements, in whatever order they come. `complete` is false if there are other elements: a catch-all, or a start inside
+ * Returns the ranges of dumped elements, in any order. `complete` is false if there are other elements: a catch-all, or a start inside
  * another range.
  */
 export function rangesOfBatch(batch: ElementBatch): { ranges: Range[]; complete: boolean } {

@@ -93,7 +93,7 @@ export interface ElementSet {
   put(key: Uint8Array, data?: Uint8Array, timeoutMs?: number): boolean;
   /** Returns the desired timeout of the element in a set with timeouts, and the time left, ms. 0 if it has none. */
   times(key: Uint8Array): readonly [timeoutMs: number, leftMs: number];
-  /** No longer desires `key`, whatever its use count. Returns true if it was desired. */
+  /** No longer desires `key`, regardless of its use count. Returns true if it was desired. */
   delete(key: Uint8Array, deferred?: boolean): boolean;
   /** Desires `key` and counts one more use. `data` replaces earlier data. The key stays until it is released as often as it was retained. */
   retain(key: Uint8Array, data?: Uint8Array): void;

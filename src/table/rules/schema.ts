@@ -37,7 +37,7 @@ export function padded(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** nft's type id of a concatenation: 6 bits for each field. */
+/** nft's type id of a concatenation: 6 bits per field. */
 export function typeId(fields: readonly FieldType[]): number {
   return fields.reduce((all, field) => (all << 6) | FIELD_TYPES[field].id, 0);
 }

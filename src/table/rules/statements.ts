@@ -1,6 +1,6 @@
 /**
  * Turns rules into kernel expressions, and into nft's text. The expressions are the same that nft generates from that text, so every nft prints them
- * well. Pure. Each statement uses registers from word 0 on. Protocol guards are added once for each rule, if the table's family does not imply them.
+ * well. Pure. Each statement uses registers from word 0 on. Protocol guards are added once per rule, if the table's family does not imply them.
  */
 import { ACTIONS } from "./actions.js";
 import { neverMatches } from "./hooks-and-priorities.js";

@@ -9,7 +9,7 @@
  * **Elements.** Packets cannot see the elements of a set that no rule in the kernel names, or any elements as long as no chain has a hook.
  *
  * - Many elements in one transaction are expensive if anything on the host listens to nf_tables, in any network namespace. The kernel allocates a
- *   message of a page or two for each object, and keeps all of them until the commit ends (500,000 elements: 4 GB). All other commits of the
+ *   message of a page or two per object, and keeps all of them until the commit ends (500,000 elements: 4 GB). All other commits of the
  *   namespace wait meanwhile.
  * - So these elements go first, some thousands in each transaction. The last transaction adds the rules that packets traverse, so packets see all of
  *   the change or nothing. If the process is killed in between, the elements or the table are still invisible, and the next start completes them.

@@ -35,7 +35,7 @@ interface Moment {
 const MOST_ENDED = 16_384;
 
 type Action = SetPlan["action"];
-/** The action for each set. */
+/** The action per set. */
 type Fates = Map<string, Action>;
 
 /** @param keepInherited keep undesired objects for now if packets in flight may use them. */
@@ -68,7 +68,7 @@ export function takeSnapshot(
   for (const name of inherited.sets) fates.delete(name);
   const held = chainsInGrace(fates, idle, moment);
   for (const name of held) dirty.chains.delete(name);
-  // The next snapshot checks them again, whatever happens to this one.
+  // The next snapshot checks them again, even if this one fails.
   desired.mark(held, []);
   const stay = new Set([...held, ...inherited.chains]);
   const goingChains = new Set([...replaced, ...[...unused].filter((name) => !stay.has(name))]);

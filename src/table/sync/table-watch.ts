@@ -4,7 +4,7 @@ import type { ChangeBatch, Kernel, Monitor, TableRef } from "../../netlink/kerne
 
 /** A change of one table by another process in one transaction. */
 export interface ForeignChange {
-  /** In words, one line for each object. */
+  /** In words, one line per object. */
   readonly changes: readonly string[];
   /** Netlink port of the other process's socket. */
   readonly portId: number;
@@ -19,7 +19,7 @@ export interface WatchedTable {
   readonly ref: TableRef;
   /** True: `notice` gets the events of every table. Default: of those that are watched. */
   readonly noticesAllTables?: boolean;
-  /** Takes note of a transaction. Returns what another process did, in words. */
+  /** Notes a transaction. Returns descriptions of another process's changes. */
   notice(batch: ChangeBatch): readonly string[];
   /** Whether every transaction is passed to `notice` from now on. */
   listening(listening: boolean): void;

@@ -16,7 +16,7 @@ export interface Branch {
   readonly state: PacketState;
   readonly steps: readonly Step[];
   /**
-   * The assumptions about what cannot be evaluated, by what is guessed: "ip filter INPUT: udp dport 53 limit rate over 5/second
+   * Assumptions about expressions that cannot be evaluated, by expression: "ip filter INPUT: udp dport 53 limit rate over 5/second
    * drop (handle 7): limit". "no" comes before "yes".
    */
   readonly guesses: ReadonlyMap<string, string>;

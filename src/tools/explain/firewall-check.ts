@@ -60,7 +60,7 @@ const MOST_RULES = 2000;
 const NONE: FirewallCheck = { obstacles: [], checked: 0, services: 0, unjudged: 0, unread: [] };
 
 /**
- * Checks one packet for each service, endpoint port and endpoint network, until the time budget is spent. Checks
+ * Checks one packet per service, endpoint port and endpoint network, until the time budget is spent. Checks
  * nothing if no other program has base chains. Rejects with KernelError if the ruleset cannot be read.
  */
 export async function checkFirewalls(options: FirewallOptions): Promise<FirewallCheck> {

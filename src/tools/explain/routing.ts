@@ -1,4 +1,4 @@
-/** Looks up how this node's routes forward a packet, as far as that is visible from outside. */
+/** Looks up how this node's routes forward a packet, from the facts that are visible from outside. */
 import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { NetlinkExchange } from "../../netlink/netlink-message.js";

@@ -128,7 +128,7 @@ export class RuleRun {
     return this.#branch.state;
   }
 
-  // One case for each expression, because this is shorter than a table of functions with their types.
+  // One case per expression, because this is shorter than a table of functions with their types.
   async #expr(expr: Expr): Promise<Done> {
     if ("extra" in expr && expr.extra !== undefined && expr.extra.length > 0) return this.#notKnown();
     switch (expr.type) {

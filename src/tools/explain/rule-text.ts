@@ -72,7 +72,7 @@ export function ruleText({ exprs, handle }: Pick<RuleInfo, "exprs" | "handle">):
   return `${text} (handle ${handle})`;
 }
 
-// One case for each expression that has its own syntax.
+// One case per expression that has its own syntax.
 function wordsOf(expr: Expr, loaded: Loaded): string {
   switch (expr.type) {
     case "payload":

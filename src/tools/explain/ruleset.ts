@@ -92,7 +92,6 @@ export class Ruleset {
     return (await this.#elementsOf(ref, set)).find(key);
   }
 
-  /** Current number of elements in a set. */
   async sizeOf(ref: TableRef, set: SetDump): Promise<number> {
     return (await this.#elementsOf(ref, set)).count;
   }

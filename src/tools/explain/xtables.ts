@@ -1,5 +1,5 @@
 /**
- * iptables matches and targets in nf_tables rules (nft_compat), as far as their layout is known here. With any other,
+ * iptables matches and targets in nf_tables rules (nft_compat) whose layout is known here. With any other,
  * the packet's fate cannot be known.
  */
 import { LITTLE_ENDIAN } from "../../base/byte-order.js";

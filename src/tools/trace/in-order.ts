@@ -1,4 +1,4 @@
-/** Passes on numbered values in numerical order, in whatever order they arrive. */
+/** Passes on numbered values in numerical order, even if they arrive in another order. */
 export class InOrder<T> {
   readonly #onValue: (value: T) => void;
   readonly #early = new Map<number, T | undefined>();

@@ -114,7 +114,7 @@ export class PacketTrace {
     this.#timer = setInterval(() => this.#fold.settle(Date.now()), SETTLE_MS);
   }
 
-  /** Removes the table, reports packets in flight with what is known, and resolves when all are reported. */
+  /** Removes the table, reports packets in flight with the known facts, and resolves when all are reported. */
   async stop(): Promise<TraceTotals> {
     clearInterval(this.#timer);
     const matched = await this.#matched();

@@ -102,7 +102,7 @@ export function traceOps(ref: TableRef, filter: TraceFilter): Op[] {
   return [...ops, ...rules.ops];
 }
 
-/** Whole networks restrict a rule to one family, whatever else it matches. */
+/** Whole networks restrict a rule to one family, regardless of its other matches. */
 const ANYWHERE = { ip: "0.0.0.0/0", ip6: "::/0" } as const;
 
 function matchesOf(selector: TraceSelector, protocol: Transport, source: string | undefined): Match[] {
@@ -120,7 +120,7 @@ function matchesOf(selector: TraceSelector, protocol: Transport, source: string 
 /** Type of the ICMP message "destination unreachable" (RFC 792, RFC 4443). */
 const UNREACHABLE = { ip: { version: 4, type: 3 }, ip6: { version: 6, type: 1 } } as const;
 
-/** Matches replies that refuse, with one list for each way that these protocols have. */
+/** Matches replies that refuse a connection: one list per way to refuse. */
 function refusing({ family, protocols }: TraceSelector): Statement[][] {
   const reset: Match = { match: "tcp-flags", among: ["rst"], set: ["rst"] };
   return [

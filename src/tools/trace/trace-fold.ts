@@ -56,7 +56,7 @@ interface FoldOptions {
   readonly table: TableRef;
   /** Index of the loopback interface. */
   readonly loopback: number | undefined;
-  /** Called once for each packet when its fate is known, and so not in the order of numbers. */
+  /** Called once per packet when its fate is known, and so not in the order of numbers. */
   onPacket(packet: FoldedPacket): void;
   /** A reply that refuses a connection was seen. */
   onRefusal(event: TraceEvent): void;
@@ -121,7 +121,7 @@ export class TraceFold {
     }
   }
 
-  /** Call it after the last message. Reports the packets in flight as far as they are known. */
+  /** Call it after the last message. Reports the packets in flight, with the facts known by then. */
   finish(): void {
     for (const [id, packet] of this.#open) this.#end(id, packet.looping ? "accepted" : "unknown");
   }

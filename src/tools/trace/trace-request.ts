@@ -6,7 +6,7 @@ import type { ServicePortStatus } from "../../observe/status-report.js";
 import { type Transport, TRANSPORTS } from "../explain/packet.js";
 import type { TraceFilter, TraceSelector } from "./trace-filter.js";
 
-/** Arguments that select no packets, or too many. The message says what is wrong. */
+/** Arguments that select no packets, or too many. The message names the error. */
 export class RequestError extends Error {
   override readonly name = "RequestError";
 }

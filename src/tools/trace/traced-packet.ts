@@ -46,7 +46,6 @@ export interface TracedPacket {
   readonly packet: TraceTuple;
   /** As the other side sees it. Its destination is the chosen endpoint. Absent if nothing was rewritten. */
   readonly translated?: TraceTuple;
-  /** Whether the source was rewritten. */
   readonly masqueraded: boolean;
   /**
    * Names of interfaces. `in` is absent if this node sent it; `out` is absent if it went no further, or to a socket

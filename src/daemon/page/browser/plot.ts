@@ -19,7 +19,7 @@ export class Plot {
   readonly #writes = new Map<number, WriteBucket>();
   #waits: Wait[] = [];
 
-  /** @param waitMs how long the oldest pending change has waited. */
+  /** @param waitMs age of the oldest pending change. */
   add(now: number, writes: readonly WriteBucket[], waitMs: number): void {
     for (const bucket of writes) this.#writes.set(bucket.at, bucket);
     for (const at of this.#writes.keys()) if (at < now - RANGE_MS) this.#writes.delete(at);
