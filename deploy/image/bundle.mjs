@@ -17,7 +17,7 @@ import { AFTER_START } from "./snapshot.mjs";
 
 const root = path.resolve(import.meta.dirname, "../..");
 
-/** Loaded only if credentials need it (src/objects/kubernetes/library-credentials.ts), because it takes 2 MB. */
+/** Loaded only if credentials need it (src/objects/kubernetes/plugin-credentials.ts), because it takes 2 MB. */
 const LIBRARY = "@kubernetes/client-node";
 const LIBRARY_ENTRY = "client-node";
 

@@ -6,7 +6,7 @@ import { ApiConnection, type Credentials, type RequestReport } from "./api-conne
 import { FileCredentials } from "./credentials.js";
 import { ConnectionSettingsError } from "./errors.js";
 import { ANONYMOUS, type ClusterSettings, type Kubeconfig, readKubeconfig, serverUrl } from "./kubeconfig.js";
-import type { LibraryOptions } from "./library-credentials.js";
+import type { PluginCredentialsOptions } from "./plugin-credentials.js";
 import { isSocks, knowsProxies, proxyFromEnvironment } from "./proxy.js";
 
 export interface ConnectOptions {
@@ -48,7 +48,7 @@ export async function connectToApiServer(options: ConnectOptions): Promise<ApiCo
   });
 }
 
-async function credentialsFor(settings: Kubeconfig, options: LibraryOptions): Promise<Credentials> {
+async function credentialsFor(settings: Kubeconfig, options: PluginCredentialsOptions): Promise<Credentials> {
   const { proxyUrl } = options;
   const { user, cluster } = settings;
   if (proxyUrl !== "" && !isSocks(proxyUrl) && !knowsProxies(process.versions.node)) {
@@ -60,8 +60,8 @@ async function credentialsFor(settings: Kubeconfig, options: LibraryOptions): Pr
   if (user.exec === undefined && !user.authProvider && !isSocks(proxyUrl)) {
     return new FileCredentials(cluster, user, proxyUrl);
   }
-  const { LibraryCredentials } = await import("./library-credentials.js");
-  return LibraryCredentials.load(settings, options);
+  const { PluginCredentials } = await import("./plugin-credentials.js");
+  return PluginCredentials.load(settings, options);
 }
 
 function masterAlone(master: string): Kubeconfig {

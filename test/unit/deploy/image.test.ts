@@ -84,14 +84,14 @@ describe("bundle.mjs", () => {
     const file = join(directory, "kubeconfig");
     writeFileSync(file, JSON.stringify(kubeconfig));
     const chunks = join(image, "dist/chunks");
-    const chunk = join(chunks, String(readdirSync(chunks).find((name) => name.startsWith("library-credentials"))));
+    const chunk = join(chunks, String(readdirSync(chunks).find((name) => name.startsWith("plugin-credentials"))));
     const script = join(directory, "credentials.mjs");
     writeFileSync(
       script,
       `import { readKubeconfig } from ${JSON.stringify(join(ROOT, "dist/objects/kubernetes/kubeconfig.js"))};
-       import { LibraryCredentials } from ${JSON.stringify(chunk)};
+       import { PluginCredentials } from ${JSON.stringify(chunk)};
        const file = ${JSON.stringify(file)};
-       const credentials = await LibraryCredentials.load(await readKubeconfig(file, ""), { file, proxyUrl: "" });
+       const credentials = await PluginCredentials.load(await readKubeconfig(file, ""), { file, proxyUrl: "" });
        console.log(JSON.stringify((await credentials.next()).headers));`,
     );
     expect(run(script, [])).toContain("from-the-plugin");

@@ -14,7 +14,7 @@ import { ExecPlugin, type IssuedCredentials } from "./exec-plugin.js";
 import type { ClusterSettings, ExecSettings, Kubeconfig } from "./kubeconfig.js";
 import { isSocks } from "./proxy.js";
 
-export interface LibraryOptions {
+export interface PluginCredentialsOptions {
   /** Path of the kubeconfig. */
   readonly file: string;
   /** "" for none. */
@@ -26,7 +26,7 @@ export interface LibraryOptions {
 /** Creates the library's configuration, with the credentials that a plugin issued. */
 type Load = (issued: IssuedCredentials | undefined) => KubeConfig;
 
-export class LibraryCredentials implements Credentials {
+export class PluginCredentials implements Credentials {
   /** Undefined if only a plugin is needed. */
   readonly #load: Load | undefined;
   readonly #files: FileCredentials;
@@ -36,7 +36,7 @@ export class LibraryCredentials implements Credentials {
   #config: KubeConfig | undefined;
   #issued: IssuedCredentials | undefined;
 
-  private constructor(load: Load | undefined, { cluster, user }: Kubeconfig, options: LibraryOptions) {
+  private constructor(load: Load | undefined, { cluster, user }: Kubeconfig, options: PluginCredentialsOptions) {
     this.#load = load;
     this.#socks = isSocks(options.proxyUrl);
     const proxyUrl = this.#socks ? "" : options.proxyUrl;
@@ -49,15 +49,15 @@ export class LibraryCredentials implements Credentials {
   }
 
   /** Rejects with `ConnectionSettingsError`. */
-  static async load(kubeconfig: Kubeconfig, options: LibraryOptions): Promise<LibraryCredentials> {
+  static async load(kubeconfig: Kubeconfig, options: PluginCredentialsOptions): Promise<PluginCredentials> {
     if (!kubeconfig.user.authProvider && !isSocks(options.proxyUrl)) {
-      return new LibraryCredentials(undefined, kubeconfig, options);
+      return new PluginCredentials(undefined, kubeconfig, options);
     }
     const { KubeConfig } = await import("@kubernetes/client-node");
     const load: Load = (issued) => prepare(new KubeConfig(), kubeconfig, options, issued);
     // Reports unusable settings now.
     load(undefined);
-    return new LibraryCredentials(load, kubeconfig, options);
+    return new PluginCredentials(load, kubeconfig, options);
   }
 
   async next(): Promise<RequestCredentials> {
@@ -119,7 +119,7 @@ async function clusterInfoFor(
 function prepare(
   config: KubeConfig,
   kubeconfig: Kubeconfig,
-  { file, proxyUrl }: LibraryOptions,
+  { file, proxyUrl }: PluginCredentialsOptions,
   issued: IssuedCredentials | undefined,
 ): KubeConfig {
   const { server } = kubeconfig.cluster;
