@@ -4,7 +4,7 @@
  */
 import { Backoff } from "../base/backoff.js";
 
-interface PaceOptions {
+interface RunnerOptions {
   /** Minimum time between the starts of two writes, ms. */
   readonly gapMs: number;
   /** Longest wait between two attempts after failures, ms. */
@@ -24,9 +24,9 @@ export interface WriteOutcome {
   readonly againMs?: number;
 }
 
-export class Pace {
+export class BoundedFrequencyRunner {
   readonly #write: () => Promise<WriteOutcome>;
-  readonly #options: PaceOptions;
+  readonly #options: RunnerOptions;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
   #lastStart = Number.NEGATIVE_INFINITY;
@@ -34,14 +34,14 @@ export class Pace {
   readonly #backoff: Backoff;
   #stopped = false;
 
-  constructor(write: () => Promise<WriteOutcome>, options: PaceOptions) {
+  constructor(write: () => Promise<WriteOutcome>, options: RunnerOptions) {
     this.#write = write;
     this.#options = options;
     this.#backoff = new Backoff({ firstMs: FIRST_RETRY_MS, longestMs: options.maxRetryMs });
   }
 
   /**
-   * Writes after this many ms, unless a write is requested earlier; 0: as soon as the pace allows. Also after a failure:
+   * Writes after this many ms, unless a write is requested earlier; 0: as soon as the limit allows. Also after a failure:
    * a retry waits for its backoff, but a change may remove the cause.
    */
   requestIn(ms: number): void {

@@ -20,7 +20,7 @@ import { problemLogger, transferLogger } from "./model-log.js";
 import { LargeUpdates, type Updated } from "./large-updates.js";
 import { NodeRules } from "./node-rules.js";
 import type { ProxierObserver } from "./observer.js";
-import { Pace, type WriteOutcome } from "./pace.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "./bounded-frequency-runner.js";
 import type { ProxierContext } from "./proxier-context.js";
 import type { ServiceCounters } from "../ruleset/service-counters.js";
 import { SyncReports } from "./sync-reports.js";
@@ -89,7 +89,7 @@ export class Proxier implements ObjectSink {
   /** The meaning of the objects. Observers may query it. */
   readonly model: ServiceModel;
   readonly families: readonly FamilyProxier[];
-  readonly #pace: Pace;
+  readonly #runner: BoundedFrequencyRunner;
   readonly #observers: ProxierObserver[];
   readonly localAddresses: LocalAddresses;
   readonly nodeRules: NodeRules;
@@ -164,7 +164,7 @@ export class Proxier implements ObjectSink {
       ownTable: options.ownTable === true,
       serviceCounters: options.serviceCounters ?? "off",
     });
-    this.#pace = new Pace(() => this.#writePaced(), {
+    this.#runner = new BoundedFrequencyRunner(() => this.#writeStep(), {
       gapMs: Math.max(minSyncPeriodMs, BATCH_MS),
       maxRetryMs: syncPeriodMs,
       now: () => options.clock.now(),
@@ -242,7 +242,7 @@ export class Proxier implements ObjectSink {
   flush(): void {
     if (!this.#synced) return;
     for (const observer of this.#observers) observer.queued?.(Date.now());
-    this.#pace.requestIn(0);
+    this.#runner.requestIn(0);
   }
 
   /** Applies the objects to the desired tables, without writing to the kernel. */
@@ -365,7 +365,7 @@ export class Proxier implements ObjectSink {
 
   /** Stops. The kernel's tables stay unchanged. */
   async stop(): Promise<void> {
-    await this.#pace.stop();
+    await this.#runner.stop();
     await this.localAddresses.close();
     for (const family of this.families) family.close();
     await this.#watcher?.close();
@@ -407,9 +407,9 @@ export class Proxier implements ObjectSink {
     for (const observer of this.#observers) observer.found?.(former);
   }
 
-  async #writePaced(): Promise<WriteOutcome> {
+  async #writeStep(): Promise<WriteOutcome> {
     const { families, ...whole } = await this.#step();
-    // A table owned by another program has its own pace.
+    // A table owned by another program has its own intervals.
     const ok =
       families.length === 0 ? whole.ok : families.every(({ outcome }) => outcome.ok || outcome.owned !== undefined);
     const waits = families.flatMap(({ outcome }) => outcome.againMs ?? []);
@@ -442,7 +442,7 @@ export class Proxier implements ObjectSink {
   }
 
   #requestIn(ms: number): void {
-    if (this.#synced) this.#pace.requestIn(ms);
+    if (this.#synced) this.#runner.requestIn(ms);
   }
 
   #newWatcher(): Watcher {

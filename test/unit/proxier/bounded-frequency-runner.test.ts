@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Pace, type WriteOutcome } from "../../../src/proxier/pace.js";
+import { BoundedFrequencyRunner, type WriteOutcome } from "../../../src/proxier/bounded-frequency-runner.js";
 
-describe("Pace", () => {
+describe("BoundedFrequencyRunner", () => {
   let writes: number[];
   let outcome: (index: number) => WriteOutcome;
   let duration: number;
@@ -17,24 +17,24 @@ describe("Pace", () => {
   });
   afterEach(() => vi.useRealTimers());
 
-  function pace(): Pace {
+  function runner(): BoundedFrequencyRunner {
     const write = async (): Promise<WriteOutcome> => {
       writes.push(now());
       const result = outcome(writes.length - 1);
       await new Promise((resolve) => setTimeout(resolve, duration));
       return result;
     };
-    return new Pace(write, { gapMs: 20, maxRetryMs: 1000, now });
+    return new BoundedFrequencyRunner(write, { gapMs: 20, maxRetryMs: 1000, now });
   }
 
   it("writes the first change at once", async () => {
-    pace().requestIn(0);
+    runner().requestIn(0);
     await vi.advanceTimersByTimeAsync(1);
     expect(writes).toEqual([0]);
   });
 
   it("writes a stream of changes once per gap, including the last one", async () => {
-    const subject = pace();
+    const subject = runner();
     for (let i = 0; i < 50; i++) {
       subject.requestIn(0);
       await vi.advanceTimersByTimeAsync(2);
@@ -45,7 +45,7 @@ describe("Pace", () => {
 
   it("never writes twice at a time, and writes again for changes that arrive meanwhile", async () => {
     duration = 70;
-    const subject = pace();
+    const subject = runner();
     subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(30);
     subject.requestIn(0);
@@ -58,7 +58,7 @@ describe("Pace", () => {
 
   it("retries a failure with backoff, up to the limit, and forgets it after a success", async () => {
     outcome = (index) => ({ ok: index === 5 || index > 6 });
-    const subject = pace();
+    const subject = runner();
     subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(10_000);
     const waits = (): number[] => writes.slice(1).map((at, index) => at - writes[index] - duration);
@@ -71,7 +71,7 @@ describe("Pace", () => {
 
   it("tries a new change at the usual pace even while it waits to retry", async () => {
     outcome = (index) => ({ ok: index >= 1 });
-    const subject = pace();
+    const subject = runner();
     subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(50);
     subject.requestIn(0);
@@ -81,14 +81,14 @@ describe("Pace", () => {
 
   it("writes again when a write asks for it", async () => {
     outcome = (index) => (index === 0 ? { ok: true, againMs: 500 } : { ok: true });
-    pace().requestIn(0);
+    runner().requestIn(0);
     await vi.advanceTimersByTimeAsync(2000);
     expect(writes).toEqual([0, 501]);
   });
 
   it("stops: it waits for the write in progress, and no longer writes", async () => {
     duration = 30;
-    const subject = pace();
+    const subject = runner();
     subject.requestIn(0);
     await vi.advanceTimersByTimeAsync(10);
     subject.requestIn(0);
@@ -98,7 +98,7 @@ describe("Pace", () => {
     expect(stopped).toBe(false);
     await vi.advanceTimersByTimeAsync(100);
     await stop;
-    const idle = pace();
+    const idle = runner();
     await idle.stop();
     for (const one of [subject, idle]) one.requestIn(0);
     await vi.advanceTimersByTimeAsync(1000);
