@@ -8,7 +8,7 @@ import { handoverProblems } from "../migration/preflight/node-inspection.js";
 import { API_VERSION, type StatusProblem } from "../observe/status-report.js";
 import { type ConntrackFill, conntrackFill, conntrackFull, forwardingOff } from "../node/packet-settings.js";
 import { unpackNumber, unpackServiceKey } from "../ruleset/key-packer.js";
-import { isBySource, isSticky, unpackList } from "../ruleset/list-values.js";
+import { isBySource, hasAffinity, unpackList } from "../ruleset/list-values.js";
 import { FORMER_SERVICE_MAPS, SetName, TABLE_NAME } from "../ruleset/names.js";
 
 /** A VIP and port, or a node port, from the kernel's maps. */
@@ -33,7 +33,7 @@ export interface KernelServiceList {
   readonly items: readonly KernelService[];
 }
 
-const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", sticky: "by client" } as const;
+const LISTS = { cluster: "cluster", masq: "cluster, masqueraded", local: "local", affinity: "by client" } as const;
 
 /** Resolves to undefined if neither family has a table. Rejects with KernelError. */
 export async function kernelServices(kernel: Kernel): Promise<KernelServiceList | undefined> {
@@ -71,12 +71,12 @@ async function servicesOf(kernel: Kernel, family: IpFamily): Promise<KernelServi
 
 /** @param ofCluster the list for packets from inside the cluster, if the source decides. */
 function listOf(value: number, ofCluster: number | undefined): Pick<KernelService, "list" | "endpoints"> {
-  if (isSticky(value)) return { list: "by client" };
+  if (hasAffinity(value)) return { list: "by client" };
   if (!isBySource(value)) {
     const list = unpackList(value);
     return { list: LISTS[list.kind], ...(list.slots === undefined && { endpoints: list.count }) };
   }
-  if (ofCluster === undefined || isSticky(ofCluster)) return { list: "by source" };
+  if (ofCluster === undefined || hasAffinity(ofCluster)) return { list: "by source" };
   const { slots, count } = unpackList(ofCluster);
   return { list: "by source", ...(slots === undefined && { endpoints: count }) };
 }

@@ -1,19 +1,19 @@
 /**
  * ClientIP affinity as rules. A service port has a set of clients, which packets fill themselves. It has one chain per list, with
- * one rule per endpoint. These rules use elements of shared maps; sticky-numbers.ts explains how, and why a
+ * one rule per endpoint. These rules use elements of shared maps; affinity-numbers.ts explains how, and why a
  * single rule is not enough. No endpoint has its own chain or set, because the kernel finds a set by walking the list of all
  * sets in the table.
  */
 import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { Field, Rule, Statement, TableDeclarations } from "../table/table-exports.js";
-import { stickyList } from "./list-values.js";
+import { affinityList } from "./list-values.js";
 import { ChainName, drawChainName, ownComment, ownNames } from "./names.js";
 import type { OwnChainOptions, OwnObject } from "./own-object.js";
-import type { ServicePortState, Sticky } from "./service-port-state.js";
+import type { ServicePortState, AffinityState } from "./service-port-state.js";
 import { addressType } from "./element-sets.js";
 import { goto, jump, markForMasquerade, rule } from "./statements.js";
-import { listsInUse, NUMBERED, numberOf, numbersOf } from "./sticky-numbers.js";
+import { listsInUse, NUMBERED, numberOf, numbersOf } from "./affinity-numbers.js";
 
 /**
  * Maximum number of clients remembered per service port, so that spoofed addresses cannot exceed it. It is a multiple of 65,536
@@ -26,8 +26,8 @@ const CLIENT_KEY: readonly Field[] = ["saddr", "priority"];
 
 /** The set and the chains of a service port with affinity; empty for others. */
 export function affinityObjects(state: ServicePortState): OwnObject[] {
-  const { view, sticky } = state;
-  if (sticky === undefined) return [];
+  const { view, affinity } = state;
+  if (affinity === undefined) return [];
   const { clients, remember, draw: drawing } = ownNames(view);
   const declareClients = (table: TableDeclarations, { family }: OwnChainOptions): void => {
     const key = [addressType(family), "classid"] as const;
@@ -39,8 +39,8 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
     objects.push({ kind: "chain", name: chain, declare });
   };
   for (const kind of listsInUse(state)) {
-    const list = stickyList(kind, sticky.list);
-    const known = (): Rule[] => knownRules(sticky, state[kind], clients, remember[kind]);
+    const list = affinityList(kind, affinity.list);
+    const known = (): Rule[] => knownRules(affinity, state[kind], clients, remember[kind]);
     add(remember[kind], () => rememberRules(list, view, clients, ChainName[NUMBERED[kind]]));
     add(
       drawing[kind],
@@ -55,10 +55,10 @@ export function affinityObjects(state: ServicePortState): OwnObject[] {
 }
 
 /** Rules that lead a client to its endpoint, if that is in this list. Their order does not depend on the order of events. */
-function knownRules(sticky: Sticky, list: EndpointList, clients: string, remember: string): Rule[] {
+function knownRules(affinity: AffinityState, list: EndpointList, clients: string, remember: string): Rule[] {
   const isKnown: Statement = { match: "in-set", key: CLIENT_KEY, set: clients };
   return byAddress(list).map((index) =>
-    rule({ action: "set-priority", value: numberOf(sticky, list, index) }, isKnown, goto(remember)),
+    rule({ action: "set-priority", value: numberOf(affinity, list, index) }, isKnown, goto(remember)),
   );
 }
 

@@ -11,7 +11,7 @@ import { LOCAL_INDEX_BASE } from "./names.js";
 import { forEachAddress, placesOf } from "./service-expander.js";
 import type { PortName, ServicePortState } from "./service-port-state.js";
 import type { ElementSets } from "./element-sets.js";
-import { LIST_KINDS, NUMBERED, numberOf } from "./sticky-numbers.js";
+import { LIST_KINDS, NUMBERED, numberOf } from "./affinity-numbers.js";
 
 /** Connections of a service's ports as of the last reading, each computed on demand. Undefined if they are not counted. */
 export interface ConnectionCounts {
@@ -45,7 +45,7 @@ export function connectionsOfEndpoints(
   sets: ElementSets,
   keys: KeyPacker,
 ): ReadonlyMap<string, number> {
-  const { sticky } = state;
+  const { affinity } = state;
   const counted = new Map<string, number>();
   const add = (list: EndpointList, count: (index: number) => number): void => {
     let index = 0;
@@ -54,9 +54,9 @@ export function connectionsOfEndpoints(
       counted.set(key, (counted.get(key) ?? 0) + count(index++));
     }
   };
-  if (sticky !== undefined) {
+  if (affinity !== undefined) {
     for (const kind of LIST_KINDS) {
-      add(state[kind], (index) => sets[NUMBERED[kind]].count(packNumber(numberOf(sticky, state[kind], index))));
+      add(state[kind], (index) => sets[NUMBERED[kind]].count(packNumber(numberOf(affinity, state[kind], index))));
     }
     return counted;
   }

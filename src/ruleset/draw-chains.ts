@@ -26,7 +26,7 @@ const LARGE_MAP = 1024;
  * The list value, without a count, for draws of service ports with affinity. They need rules of their own per count, so they
  * have no spares.
  */
-const AFFINITY = packList({ kind: "sticky", count: 0, shard: 0, nodePort: false });
+const AFFINITY = packList({ kind: "affinity", count: 0, shard: 0, nodePort: false });
 
 /** The chains for short lists of one kind in one map, created in advance. */
 interface Spares {
@@ -151,11 +151,11 @@ export class DrawChains {
     const statements: readonly Statement[] =
       list.kind === "masq"
         ? [markForMasquerade(this.#masqueradeBit), goto(drawChainName({ ...list, kind: "cluster" }))]
-        : list.kind === "sticky"
+        : list.kind === "affinity"
           ? [drawNumber(list.count)]
           : [resetPriority, drawFrom(list)];
     this.#table.chain({ chain, rules: [{ statements }] });
-    if (list.kind === "sticky") return;
+    if (list.kind === "affinity") return;
     const verdict = this.#table.verdictId({ verdict: "goto", chain });
     this.#sets.dispatch.put(packNumber(packList(list)), packNumber(verdict));
   }

@@ -2,7 +2,7 @@
 import type { IpFamily } from "../base/ip.js";
 import type { ElementSet, FieldType, SetSpec, TableDeclarations } from "../table/table-exports.js";
 import { unpackNumber } from "./key-packer.js";
-import { isBySource, isSticky, SHARDS } from "./list-values.js";
+import { isBySource, hasAffinity, SHARDS } from "./list-values.js";
 import { endpointsName, SetName } from "./names.js";
 import type { ServiceCounters } from "./service-counters.js";
 
@@ -118,7 +118,7 @@ export function setSpecs(
     // deleted at once.
     dispatch: {
       ...verdicts(["classid"], "chain that draws from such a list"),
-      deferUndesired: (key) => !isSticky(unpackNumber(key)),
+      deferUndesired: (key) => !hasAffinity(unpackNumber(key)),
     },
     stickyDraws: {
       key: ["classid", "index"],

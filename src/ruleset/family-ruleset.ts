@@ -11,7 +11,7 @@ import type { FaultyObject, TableDeclarations } from "../table/table-exports.js"
 import { type ConnectionCounts, connectionsOf, connectionsOfEndpoints, NOT_COUNTED } from "./connection-counts.js";
 import { DrawChains } from "./draw-chains.js";
 import { LimitChains } from "./limit-chains.js";
-import { StickyNumbers } from "./sticky-numbers.js";
+import { AffinityNumbers } from "./affinity-numbers.js";
 import { attribute, type Attribution } from "./attribution.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { KeyPacker, type ServiceKey, unpackServiceKey } from "./key-packer.js";
@@ -114,7 +114,7 @@ const NOTHING_EXPANDED: Omit<Expansion, "endpoints"> = {
 };
 
 interface FamilyRulesetParts {
-  /** First number for endpoints with affinity; random by default, see StickyNumbers. */
+  /** First number for endpoints with affinity; random by default, see AffinityNumbers. */
   readonly firstNumber?: number;
 }
 
@@ -123,7 +123,7 @@ export class FamilyRuleset {
   readonly #table: TableDeclarations;
   readonly #keys: KeyPacker;
   readonly #expander: ServiceExpander;
-  readonly #sticky: StickyNumbers;
+  readonly #affinity: AffinityNumbers;
   readonly #sets: ElementSets;
   readonly #ports = new Map<string, ServiceState>();
   readonly #draws: DrawChains;
@@ -149,7 +149,7 @@ export class FamilyRuleset {
     this.#declare();
     this.#draws = new DrawChains(table, this.#sets, options.masqueradeBit);
     this.#expander = new ServiceExpander(table, this.#sets, this.#keys);
-    this.#sticky = new StickyNumbers(this.#sets, this.#keys, firstNumber);
+    this.#affinity = new AffinityNumbers(this.#sets, this.#keys, firstNumber);
     this.#replaceNodePortIPs();
   }
 
@@ -298,13 +298,14 @@ export class FamilyRuleset {
   ) => ServicePortState {
     // After an interrupted update, an older version of a port may have affinity and the newest none. A second list of endpoints
     // would forget the clients of the first.
-    const sticky = before.filter((state) => state.sticky !== undefined);
-    const findSticky = finderIn(sticky);
+    const withAffinity = before.filter((state) => state.affinity !== undefined);
+    const findWithAffinity = finderIn(withAffinity);
     const lists = new Set<number>();
     const assigners = { cluster: new IndexAssigner(), local: new IndexAssigner() };
     return (view, former, others) => {
       let state: ServicePortState;
-      if (view.affinitySeconds > 0) state = this.#sticky.order(view, sticky[findSticky(view)] ?? former, lists);
+      if (view.affinitySeconds > 0)
+        state = this.#affinity.order(view, withAffinity[findWithAffinity(view)] ?? former, lists);
       else if (isBalanced(view))
         state = assignSlots(view, [...prepared, ...before, ...others], former, this.#stoodInKernel(view));
       else {

@@ -18,7 +18,7 @@ export type DrawKind = "cluster" | "masq" | "local";
 export const SHARDS = 16;
 
 export interface ListValue {
-  readonly kind: DrawKind | "sticky";
+  readonly kind: DrawKind | "affinity";
   /** Below 2 ** 23; for slots below 2 ** 16. */
   readonly count: number;
   /** Below SHARDS; 0 for a node port. */
@@ -28,9 +28,9 @@ export interface ListValue {
   readonly slots?: Balance["by"];
 }
 
-const KINDS = ["sticky", "cluster", "masq", "local"] as const;
+const KINDS = ["affinity", "cluster", "masq", "local"] as const;
 /** No VIP has a list of kind 0: the chains of service ports with ClientIP affinity draw from it. */
-const KIND_NUMBER: Readonly<Record<ListValue["kind"], number>> = { sticky: 0, cluster: 1, masq: 2, local: 3 };
+const KIND_NUMBER: Readonly<Record<ListValue["kind"], number>> = { affinity: 0, cluster: 1, masq: 2, local: 3 };
 const BY_SOURCE = 4;
 /**
  * Set in the value that the map `services` has for a ClusterIP, and in no other value of `services` or `nodeports`. Other
@@ -38,7 +38,7 @@ const BY_SOURCE = 4;
  */
 export const OF_CLUSTER_IP = 1 << 20;
 /** Added to a list's kind if the service port has ClientIP affinity. */
-const STICKY = 4;
+const AFFINITY = 4;
 const NODE_PORT = 8;
 /** The first 8 bits of a list of slots: `8015:400` draws from 1,024 slots. No list has as many endpoints. */
 const SLOT_DRAWS: readonly (Balance["by"] | undefined)[] = ["source-ip", "source-ip-port", "chance"];
@@ -90,19 +90,19 @@ export function isBySource(value: number): boolean {
 }
 
 /** Each service port with ClientIP affinity has a number below this limit. It keeps their lists apart from ENDPOINT_NUMBERS. */
-export const STICKY_NUMBERS = 2 ** 26;
+export const AFFINITY_NUMBERS = 2 ** 26;
 
 /** List value for a list of the service port with this affinity number. */
-export function stickyList(kind: DrawKind, number: number): number {
-  return (((number >>> 20) << 24) | ((KIND_NUMBER[kind] + STICKY) << 20) | (number & 0xfffff)) >>> 0;
+export function affinityList(kind: DrawKind, number: number): number {
+  return (((number >>> 20) << 24) | ((KIND_NUMBER[kind] + AFFINITY) << 20) | (number & 0xfffff)) >>> 0;
 }
 
-export function isSticky(value: number): boolean {
+export function hasAffinity(value: number): boolean {
   const kind = (value >>> 20) & 0xf;
-  return kind > STICKY && kind < NODE_PORT;
+  return kind > AFFINITY && kind < NODE_PORT;
 }
 
-/** Endpoints' numbers (sticky-numbers.ts) consist of these bits, followed by others: `6b00:0` and up, as nft prints them. */
+/** Endpoints' numbers (affinity-numbers.ts) consist of these bits, followed by others: `6b00:0` and up, as nft prints them. */
 export const ENDPOINT_NUMBERS = { mask: 0xff000000, value: 0x6b000000, count: 2 ** 24 } as const;
 
 /** The shard of a VIP's endpoints: a hash of its packed address, protocol and port. */

@@ -82,10 +82,10 @@ export const LOCAL_INDEX_BASE = 2 ** 24;
 
 /**
  * Name of the chain that draws one of `count` endpoints of a shard. Node ports have separate chains, because their key has no
- * address. A chain of kind "sticky" draws an endpoint's number, for the chains of service ports with affinity.
+ * address. A chain of kind "affinity" draws an endpoint's number, for the chains of service ports with affinity.
  */
 export function drawChainName({ kind, count, shard, nodePort, slots }: ListValue): string {
-  if (kind === "sticky") return `sticky-draw-${count}`;
+  if (kind === "affinity") return `sticky-draw-${count}`;
   const how = slots === undefined ? kind : `${kind}-by-${slots}`;
   return nodePort ? `np-${how}-${count}` : `${how}-${count}-${shard.toString(16)}`;
 }
@@ -126,7 +126,7 @@ export function ownComment(view: ServicePortView): { comment?: string } {
   return /^[\x20-\x7e]*$/.test(id) && !id.includes('"') ? { comment: id.slice(0, COMMENT_BYTES) } : {};
 }
 
-/** Names of the chains and the set that belong to a service port. */
+/** Names of the chains and the set that belong to a service port. `sticky` means ClientIP affinity: new names would forget the clients. */
 export function ownNames(view: ServicePortView) {
   const parts = portParts(view);
   const base = ownName(parts);

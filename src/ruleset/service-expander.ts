@@ -7,10 +7,10 @@ import type { Verdict } from "../netlink/kernel.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet, TableDeclarations } from "../table/table-exports.js";
 import { limitChain, type PortLimits } from "./limit-chains.js";
-import { expandSticky } from "./sticky-numbers.js";
+import { expandAffinity } from "./affinity-numbers.js";
 import type { ServicePortState } from "./service-port-state.js";
 import { type KeyPacker, packNumber, type ServiceKey } from "./key-packer.js";
-import { bySource, type DrawKind, packList, shardOf, stickyList } from "./list-values.js";
+import { bySource, type DrawKind, packList, shardOf, affinityList } from "./list-values.js";
 import { ChainName, LOCAL_INDEX_BASE, ownNames } from "./names.js";
 import { firewallsOf } from "./source-ranges.js";
 import { type AddressRoles, type ElementSets, OF_NODE_PORTS, OF_VIPS } from "./element-sets.js";
@@ -71,7 +71,7 @@ export class ServiceExpander {
       }
     }
     if (state.limits !== undefined) this.#limit(state, state.limits, to);
-    expandSticky(state, this.#sets, keys, to);
+    expandAffinity(state, this.#sets, keys, to);
     this.expandHairpins(state, to);
   }
 
@@ -127,7 +127,7 @@ export class ServiceExpander {
 
   /**
    * Puts the key's list value into `into`, and the list's places into the endpoint map. With affinity, all VIPs and the node
-   * port share the list (sticky-numbers.ts).
+   * port share the list (affinity-numbers.ts).
    */
   #list(
     state: ServicePortState,
@@ -137,8 +137,8 @@ export class ServiceExpander {
     into: ElementSet,
     to: Expansion,
   ): void {
-    if (state.sticky !== undefined) {
-      const value = stickyList(kind, state.sticky.list);
+    if (state.affinity !== undefined) {
+      const value = affinityList(kind, state.affinity.list);
       to.element(into, key.service, packNumber(value));
       const verdict = this.#verdict({ verdict: "goto", chain: ownNames(state.view).draw[kind] });
       to.element(this.#sets.dispatch, packNumber(value), verdict);

@@ -18,12 +18,12 @@ export interface ServicePortState {
   /** Set if the view has limits. */
   readonly limits?: PortLimits;
   /** Set for affinity: identifies the service port and its endpoints to clients. */
-  readonly sticky?: Sticky;
+  readonly affinity?: AffinityState;
 }
 
 /** The numbers of a service port with affinity in the maps. */
-export interface Sticky {
-  /** Identifies its lists: see stickyList. */
+export interface AffinityState {
+  /** Identifies its lists: see affinityList. */
   readonly list: number;
   readonly endpoints: ReadonlyMap<number | string, number>;
 }

@@ -187,6 +187,6 @@ describe("an update in pieces that was interrupted", () => {
     expect(ruleset.state("shop/web").map(({ view }) => view.clusterIP)).toEqual(["10.96.0.1", "10.96.0.2"]);
     expect([...ruleset.updateInPieces("shop/web", [MOVED])].length).toBeGreaterThan(0);
     expect(ruleset.state("shop/web").map(({ view }) => view.clusterIP)).toEqual(["10.96.0.2"]);
-    expect(ruleset.state("shop/web")[0].sticky).toEqual(interrupted?.sticky);
+    expect(ruleset.state("shop/web")[0].affinity).toEqual(interrupted?.affinity);
   });
 });

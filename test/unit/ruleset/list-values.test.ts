@@ -6,8 +6,8 @@ import {
   packList,
   shardOf,
   SHARDS,
-  STICKY_NUMBERS,
-  stickyList,
+  AFFINITY_NUMBERS,
+  affinityList,
   unpackList,
 } from "../../../src/ruleset/list-values.js";
 import { setSpecs } from "../../../src/ruleset/element-sets.js";
@@ -17,7 +17,7 @@ const text = (value: number): string => printPacked(["classid"], new Uint8Array(
 
 describe("a list value", () => {
   const kinds = ["cluster", "masq", "local"] as const;
-  const drawn = ["sticky", ...kinds] as const;
+  const drawn = ["affinity", ...kinds] as const;
 
   it("is read as it was packed, whatever the kind, the shard and the count, and is unique", () => {
     const seen = new Set<number>();
@@ -36,8 +36,8 @@ describe("a list value", () => {
     }
     for (const nodePort of [false, true]) expect(seen.has(bySource(nodePort))).toBe(false);
     for (const kind of kinds) {
-      for (const number of [0, 1, 0xffff, 0x10000, 0xfffff, 0x100000, STICKY_NUMBERS - 1]) {
-        const value = stickyList(kind, number);
+      for (const number of [0, 1, 0xffff, 0x10000, 0xfffff, 0x100000, AFFINITY_NUMBERS - 1]) {
+        const value = affinityList(kind, number);
         expect((value & ENDPOINT_NUMBERS.mask) >>> 0).not.toBe(ENDPOINT_NUMBERS.value);
         expect(seen.has(value)).toBe(false);
         seen.add(value);
@@ -53,7 +53,7 @@ describe("a list value", () => {
     expect(specs.nodePorts.comment).toContain("90:3 = list 1 of a node port");
     expect(text(packList({ kind: "masq", count: 1000, shard: 15, nodePort: false }))).toBe("2f:3e8");
     expect([bySource(false), bySource(true)].map(text)).toEqual(["40:0", "c0:0"]);
-    expect([stickyList("local", 0x12), stickyList("cluster", 0x2b36cde)].map(text)).toEqual(["70:12", "2b53:6cde"]);
+    expect([affinityList("local", 0x12), affinityList("cluster", 0x2b36cde)].map(text)).toEqual(["70:12", "2b53:6cde"]);
   });
 });
 

@@ -20,10 +20,10 @@ import type { EndpointList } from "../objects/endpoint-list.js";
 import type { ServicePortView } from "../model/service-port-view.js";
 import type { ElementSet } from "../table/table-exports.js";
 import { type KeyPacker, packNumber, packNumbers, unpackNumber } from "./key-packer.js";
-import { ENDPOINT_NUMBERS, type ListValue, packList, STICKY_NUMBERS, stickyList } from "./list-values.js";
+import { ENDPOINT_NUMBERS, type ListValue, packList, AFFINITY_NUMBERS, affinityList } from "./list-values.js";
 import { portHash } from "./names.js";
 import type { Expansion } from "./expansion.js";
-import type { ServicePortState, Sticky } from "./service-port-state.js";
+import type { ServicePortState, AffinityState } from "./service-port-state.js";
 import type { ElementSets } from "./element-sets.js";
 
 export const LIST_KINDS: readonly ListKind[] = ["cluster", "local"];
@@ -42,7 +42,7 @@ export function listsInUse(state: ServicePortState): readonly ListKind[] {
 }
 
 /** Number of the endpoint at this index of one of the service port's lists. */
-export function numberOf({ endpoints }: Sticky, list: EndpointList, index: number): number {
+export function numberOf({ endpoints }: AffinityState, list: EndpointList, index: number): number {
   const number = endpoints.get(list.id(index));
   if (number === undefined) throw new Error(`no number for ${list.address(index)}`);
   return number;
@@ -50,22 +50,22 @@ export function numberOf({ endpoints }: Sticky, list: EndpointList, index: numbe
 
 /** List value used to draw a number for the first packet of a client: one of a list's first `count`. */
 export function numbersOf(count: number): ListValue {
-  return { kind: "sticky", count, shard: 0, nodePort: false };
+  return { kind: "affinity", count, shard: 0, nodePort: false };
 }
 
 /** Passes this service port's elements in the maps shared by all service ports to `to`. */
-export function expandSticky(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
-  const { sticky } = state;
-  if (sticky === undefined) return;
+export function expandAffinity(state: ServicePortState, sets: ElementSets, keys: KeyPacker, to: Expansion): void {
+  const { affinity } = state;
+  if (affinity === undefined) return;
   for (const kind of listsInUse(state)) {
     const endpoints = state[kind];
-    const list = stickyList(kind, sticky.list);
+    const list = affinityList(kind, affinity.list);
     to.list(packList(numbersOf(endpoints.length)));
     to.list(packList(numbersOf(1)));
     const set = sets[NUMBERED[kind]];
     const { buffer } = keys.endpoints(endpoints);
     for (let index = 0; index < endpoints.length; index++) {
-      const number = numberOf(sticky, endpoints, index);
+      const number = numberOf(affinity, endpoints, index);
       to.element(sets.stickyDraws, packNumbers(list, index), packNumber(number));
       to.element(set, packNumber(number), new Uint8Array(buffer, index * set.dataLen, set.dataLen));
     }
@@ -76,7 +76,7 @@ export function expandSticky(state: ServicePortState, sets: ElementSets, keys: K
  * Assigns the numbers. An endpoint keeps its number from the last state, or otherwise from the kernel's table. Others get new
  * numbers.
  */
-export class StickyNumbers {
+export class AffinityNumbers {
   readonly #sets: ElementSets;
   readonly #keys: KeyPacker;
   #last: number;
@@ -89,19 +89,19 @@ export class StickyNumbers {
   }
 
   /**
-   * The state of a service port with affinity. @param taken `Sticky.list` of the same service's other ports; this port's value
+   * The state of a service port with affinity. @param taken `AffinityState.list` of the same service's other ports; this port's value
    * is added.
    */
   order(view: ServicePortView, before: ServicePortState | undefined, taken: Set<number>): ServicePortState {
-    const list = before?.sticky?.list ?? this.#list(view, taken);
+    const list = before?.affinity?.list ?? this.#list(view, taken);
     taken.add(list);
     const inKernel = new Map<number | string, number>();
     const order = (kind: ListKind): EndpointList =>
-      before?.sticky === undefined
+      before?.affinity === undefined
         ? this.#inKernel(list, kind, endpointsOf(view, kind), inKernel)
         : assignIndices(before[kind], endpointsOf(view, kind));
     const [cluster, local] = [order("cluster"), order("local")];
-    const known = before?.sticky?.endpoints ?? inKernel;
+    const known = before?.affinity?.endpoints ?? inKernel;
     const endpoints = new Map<number | string, number>();
     for (const ordered of [cluster, local]) {
       for (let i = 0; i < ordered.length; i++) {
@@ -109,16 +109,16 @@ export class StickyNumbers {
         if (!endpoints.has(id)) endpoints.set(id, known.get(id) ?? this.#fresh());
       }
     }
-    return { view, cluster, local, sticky: { list, endpoints } };
+    return { view, cluster, local, affinity: { list, endpoints } };
   }
 
   /** The same after a restart, unless two hashes are equal. */
   #list(view: ServicePortView, taken: ReadonlySet<number>): number {
     const { stickyDraws } = this.#sets;
     const free = (list: number): boolean =>
-      !taken.has(list) && LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(stickyList(kind, list), 0)));
-    let list = portHash(view) % STICKY_NUMBERS;
-    while (!free(list)) list = (list + 1) % STICKY_NUMBERS;
+      !taken.has(list) && LIST_KINDS.every((kind) => !stickyDraws.has(packNumbers(affinityList(kind, list), 0)));
+    let list = portHash(view) % AFFINITY_NUMBERS;
+    while (!free(list)) list = (list + 1) % AFFINITY_NUMBERS;
     return list;
   }
 
@@ -127,7 +127,7 @@ export class StickyNumbers {
     const indexOf = this.#keys.finder(desired);
     const stood: number[] = [];
     for (;;) {
-      const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(stickyList(kind, list), stood.length));
+      const drawn = this.#sets.stickyDraws.kernelValue(packNumbers(affinityList(kind, list), stood.length));
       if (drawn === undefined) return arrange(stood, desired);
       const number = unpackNumber(drawn);
       const index = indexOf(this.#sets[NUMBERED[kind]].kernelValue(packNumber(number)));
