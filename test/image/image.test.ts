@@ -229,7 +229,12 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     const lines = [...rows, total].map(({ name, raw, compressed }) => `${mb(raw)} ${mb(compressed)}  ${name}`);
     console.log(["   raw   gzip  (MB)", ...lines].join("\n"));
     const readme = readFileSync(path.join(checkout, "deploy/README.md"), "utf8");
-    const [, raw, compressed] = /On amd64 the image takes (\d+) MB, and (\d+) MB compressed/.exec(readme) ?? [];
+    const [, raw, compressed] = /On amd64 the image is (\d+) MB, or (\d+) MB compressed/.exec(readme) ?? [];
+    for (const { name, ...row } of rows.filter(({ name }) => name.startsWith("`"))) {
+      const [, rawRow, compressedRow] = new RegExp(`^\\| ([\\d.]+) \\| ([\\d.]+) \\| ${name}`, "m").exec(readme) ?? [];
+      expect(Math.abs(row.raw / 1e6 - Number(rawRow)), name).toBeLessThan(1);
+      expect(Math.abs(row.compressed / 1e6 - Number(compressedRow)), name).toBeLessThan(1);
+    }
     // The base image of the test lacks time zones (2 MB).
     expect(Math.abs(total.raw / 1e6 - Number(raw))).toBeLessThan(6);
     expect(Math.abs(total.compressed / 1e6 - Number(compressed))).toBeLessThan(4);
