@@ -46,7 +46,7 @@ type Done = (code: number) => void;
  * @param words the command and its words.
  * @param done receives the exit code of the command that ran.
  */
-async function program(name: string, words: readonly string[], done: Done): Promise<CliCommand> {
+export async function program(name: string, words: readonly string[], done: Done): Promise<CliCommand> {
   const root = new CliCommand(name)
     .description("Route traffic for Kubernetes Services with nf_tables, in place of kube-proxy.")
     .usage("[flags] | <command> [options]")

@@ -10,18 +10,38 @@ const sources = readdirSync(join(ROOT, "src"), { recursive: true, encoding: "utf
   .map((name) => readFileSync(join(ROOT, "src", name), "utf8"))
   .join("\n");
 
-/** Messages of the table under "| message | meaning |", each as the fragments between what varies. */
 const troubleshooting = readFileSync(join(ROOT, "docs/troubleshooting.md"), "utf8");
-const [, rows = ""] = troubleshooting.split(/^\| message \|.*\n\|[-|: ]+\n/m);
-const table = rows.split("\n\n")[0];
-const messages = table
-  .split("\n")
-  .flatMap((row) => Array.from((row.split(" | ")[0] ?? "").matchAll(/`([^`]+)`/g), ([, message = ""]) => message));
 
-test("the table of log messages is found", () => {
-  expect(messages.length).toBeGreaterThan(50);
+/** First cells of each table whose first column is "message". */
+const tables = troubleshooting
+  .split(/^\| message \|.*\n\|[-|: ]+\n/m)
+  .slice(1)
+  .map((rows) =>
+    rows
+      .split("\n\n", 1)[0]
+      .split("\n")
+      .map((row) => row.slice("| ".length).split(" | ", 1)[0]),
+  );
+const messages = tables.flat().flatMap((cell) => Array.from(cell.matchAll(/`([^`]+)`/g), ([, message]) => message));
+
+test("the tables of messages are found", () => {
+  expect(tables).toHaveLength(2);
+  expect(messages.length).toBeGreaterThan(75);
 });
 
+test("the tables of messages are in alphabetical order", () => {
+  for (const cells of tables) {
+    const words = cells.map((cell) =>
+      cell
+        .toLowerCase()
+        .replaceAll(/[^\w ]/g, "")
+        .trim(),
+    );
+    expect(words).toEqual(words.toSorted());
+  }
+});
+
+// Each message as the fragments between the varying parts.
 test.each(messages)("%s", (message) => {
   const fragments = message.split(/[…:;]/).map((fragment) => fragment.replace(/^[\s,;]+|[\s,;]+$/g, ""));
   expect(fragments.filter((fragment) => fragment !== "" && !sources.includes(fragment))).toEqual([]);
