@@ -12,6 +12,8 @@
     "cflags_cc!": ["-fno-exceptions", "-fno-rtti", "-std=gnu++17", "-std=gnu++20"],
     "cflags_cc": [
       "-std=c++17",
+      # As fast as node-gyp's -O3, and compiled in less time.
+      "-O2",
       "-fvisibility=hidden",
       # Such symbols would keep the library in memory behind the last thread that has loaded it. gcc alone makes them,
       # and alone knows the option.
@@ -36,58 +38,17 @@
   },
   "targets": [
     {
-      # Everything but the addons' entry points, which is compiled once for both. An addon gets what it calls.
+      # Everything but the addons' entry points, which is compiled once for both. An addon gets what it calls. The longest
+      # units come first, so that all cores end together.
       "target_name": "nft_proxier_core",
       "type": "static_library",
       "product_extension": "a",
       "sources": [
-        "native/codec/attr.cc",
-        "native/codec/batch.cc",
-        "native/codec/element_codec.cc",
-        "native/codec/expr_codec.cc",
-        "native/codec/expr_table.cc",
-        "native/codec/failure.cc",
-        "native/codec/legacy_removal.cc",
-        "native/codec/legacy_table.cc",
-        "native/codec/message_decoder.cc",
-        "native/codec/op_codec.cc",
-        "native/codec/trace_decoder.cc",
-        "native/conntrack/codec.cc",
-        "native/conntrack/dump.cc",
-        "native/conntrack/filter.cc",
-        "native/conntrack/monitor.cc",
-        "native/conntrack/pack.cc",
-        "native/conntrack/prefilter.cc",
-        "native/conntrack/reader.cc",
-        "native/conntrack/requests.cc",
-        "native/conntrack/socket.cc",
-        "native/conntrack/table.cc",
-        "native/js/async_task.cc",
-        "native/js/batch.cc",
-        "native/js/conntrack.cc",
-        "native/js/conntrack_dump.cc",
-        "native/js/conntrack_piece.cc",
-        "native/js/conntrack_values.cc",
-        "native/js/end_signals.cc",
-        "native/js/exprs.cc",
-        "native/js/inotify.cc",
-        "native/js/legacy_tables.cc",
-        "native/js/legacy_values.cc",
-        "native/js/monitor.cc",
-        "native/js/ops.cc",
-        "native/js/values.cc",
-        "native/js/writer.cc",
-        "native/socket/address_monitor.cc",
-        "native/socket/addresses.cc",
-        "native/socket/carried_counts.cc",
-        "native/socket/connection.cc",
-        "native/socket/dump.cc",
-        "native/socket/exchange.cc",
-        "native/socket/legacy_tables.cc",
-        "native/socket/listener.cc",
-        "native/socket/monitor.cc",
-        "native/socket/socket.cc",
-        "native/socket/trace_monitor.cc"
+        "native/units/socket.cc",
+        "native/units/js_nftables.cc",
+        "native/units/js_conntrack.cc",
+        "native/units/codec.cc",
+        "native/units/conntrack.cc"
       ]
     },
     {
@@ -104,13 +65,7 @@
         "targets": [
           {
             "target_name": "nft_proxier_test",
-            "sources": [
-              "test/native/addon/addon.cc",
-              "test/native/addon/codec.cc",
-              "test/native/addon/conntrack.cc",
-              "test/native/addon/legacy_tables.cc",
-              "test/native/addon/messages.cc"
-            ],
+            "sources": ["test/native/addon/unit.cc"],
             "dependencies": ["nft_proxier_core"],
             "libraries": ["-lnftnl", "-lmnl"]
           }

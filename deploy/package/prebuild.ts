@@ -141,17 +141,9 @@ async function build(name: string, zig: CrossCompiler): Promise<void> {
     await zig.run(sources, ["cc", ...common, "-c", "package/musl.c", "-o", object]);
     objects.push(object);
   }
-  const units = filesUnder(path.join(sources, "native")).filter((file) => file.endsWith(".cc"));
+  const units = filesUnder(path.join(sources, "native", "units")).map((file) => `native/units/${file}`);
   const link = ["-Wl,-rpath,$ORIGIN", ...LIBRARIES.map((library) => path.join(directory, library)), ...objects];
-  await zig.run(sources, [
-    "c++",
-    ...common,
-    ...compile,
-    ...units.map((unit) => `native/${unit}`),
-    ...link,
-    "-o",
-    addon,
-  ]);
+  await zig.run(sources, ["c++", ...common, ...compile, ...units, "native/js/addon.cc", ...link, "-o", addon]);
   for (const library of ["libnftnl11", "libmnl0"]) {
     const notice = path.join(debianRoot(platform), "usr/share/doc", library, "copyright");
     copyFileSync(notice, path.join(root, "prebuilds", `${library}.copyright`));

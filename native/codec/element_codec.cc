@@ -45,22 +45,20 @@ uint8_t* Put64(uint8_t* out, uint16_t type, uint64_t value) {
   return out + sizeof wire;
 }
 
-constexpr char kCounter[] = "counter";
+constexpr char kCounterName[] = "counter";
 constexpr size_t kCounterData = 2 * (kAttrHeader + sizeof(uint64_t));
 // NFTA_SET_ELEM_EXPR with its name and data.
-constexpr size_t kCounterBound = 2 * kAttrHeader + Align4(sizeof kCounter) + kAttrHeader + kCounterData;
+constexpr size_t kCounterBound = 2 * kAttrHeader + Align4(sizeof kCounterName) + kAttrHeader + kCounterData;
 
 uint8_t* PutCounter(uint8_t* out, uint64_t packets, uint64_t bytes) {
   out = PutHeader(out, NFTA_SET_ELEM_EXPR | NLA_F_NESTED, kCounterBound - kAttrHeader);
-  out = PutHeader(out, NFTA_EXPR_NAME, sizeof kCounter);
-  std::memcpy(out, kCounter, sizeof kCounter);
-  out += Align4(sizeof kCounter);
+  out = PutHeader(out, NFTA_EXPR_NAME, sizeof kCounterName);
+  std::memcpy(out, kCounterName, sizeof kCounterName);
+  out += Align4(sizeof kCounterName);
   out = PutHeader(out, NFTA_EXPR_DATA | NLA_F_NESTED, kCounterData);
   out = Put64(out, NFTA_COUNTER_BYTES, bytes);
   return Put64(out, NFTA_COUNTER_PACKETS, packets);
 }
-
-bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
 
 }  // namespace
 
@@ -210,7 +208,7 @@ ElementLayout LayoutOf(const SetInfo& set) {
   layout.flags = interval && !layout.key_end;
   layout.timeouts = (set.flags & NFT_SET_TIMEOUT) != 0;
   layout.expirations = layout.timeouts;
-  layout.counters = set.exprs.size() == 1 && set.exprs.front().name == kCounter;
+  layout.counters = set.exprs.size() == 1 && set.exprs.front().name == kCounterName;
   return layout;
 }
 
@@ -229,7 +227,7 @@ const uint8_t* ValueOf(const AttrView& nest, uint32_t length, const char* what) 
 ElementCounter CounterOf(const AttrView& expr) {
   ElementCounter counter;
   for (AttrReader reader(expr); reader.Next();) {
-    if (reader.attr().type() == NFTA_EXPR_NAME && reader.attr().Text() != kCounter) return {};
+    if (reader.attr().type() == NFTA_EXPR_NAME && reader.attr().Text() != kCounterName) return {};
     if (reader.attr().type() != NFTA_EXPR_DATA) continue;
     for (AttrReader data(reader.attr()); data.Next();) {
       if (data.attr().type() == NFTA_COUNTER_PACKETS) counter.packets = data.attr().U64();

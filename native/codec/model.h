@@ -77,6 +77,8 @@ struct ElementLayout {
 
 enum class Verb : uint8_t { Add, Create, Insert, Replace, Delete, Destroy, Flush };
 
+constexpr bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
+
 struct TableOp {
   std::optional<uint32_t> flags;
   std::optional<Bytes> userdata;

@@ -38,8 +38,6 @@ void Stored(int result) {
   if (result < 0) throw std::bad_alloc();
 }
 
-bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
-
 void EncodeTable(const Op& op, const TableOp& body, nlmsghdr* message) {
   const Table table = Own<Table>(nftnl_table_alloc());
   Stored(nftnl_table_set_str(table.get(), NFTNL_TABLE_NAME, op.ref.table.c_str()));

@@ -12,9 +12,6 @@ namespace {
 
 constexpr uint16_t kStatsGlobalMax = 2;  // Linux 4.18
 
-constexpr size_t kOriginal = 0;
-constexpr size_t kReply = 1;
-
 [[noreturn]] void Reject(const char* what) { throw Malformed(what); }
 
 // AttrReader and AttrView again, but without function calls: an entry has some thirty attributes, a dump a million

@@ -18,6 +18,10 @@ constexpr uint16_t kPartCounters = 2;
 constexpr uint16_t kPartStart = 4;
 constexpr uint16_t kPartLabels = 8;
 
+// Indices of a record's directions.
+constexpr size_t kOriginal = 0;
+constexpr size_t kReply = 1;
+
 // Meaning of the fields for ports.
 constexpr uint8_t kKindNone = 0;
 constexpr uint8_t kKindPorts = 1;

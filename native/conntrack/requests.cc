@@ -25,9 +25,6 @@ constexpr uint32_t kFilterDestinationPort = 1 << 5;
 constexpr uint32_t kWholeTuple =
     kFilterSource | kFilterDestination | kFilterProtocol | kFilterSourcePort | kFilterDestinationPort;
 
-constexpr size_t kOriginal = 0;
-constexpr size_t kReply = 1;
-
 constexpr uint32_t kStatusConfirmed = 1 << 3;
 
 // The largest message, one that creates an IPv6 entry with everything, has some 350 bytes.

@@ -49,8 +49,6 @@ Verb ReadVerb(Napi::Env env, napi_value object, const Where& where) {
   Where(where, "op").Fail("unknown operation \"" + name + "\"");
 }
 
-bool Removes(Verb verb) { return verb == Verb::Delete || verb == Verb::Destroy; }
-
 std::vector<std::string> ReadDevices(Napi::Env env, napi_value object, const Where& where) {
   std::vector<std::string> names;
   const napi_value devices = Get(env, object, "devices");

@@ -9,8 +9,8 @@ namespace nftp {
 namespace {
 
 // An address event has less than 200 bytes; the kernel charges each with about 1 KiB.
-constexpr size_t kDefaultReceiveBuffer = 1 << 20;
-constexpr size_t kDatagram = 1 << 15;
+constexpr size_t kAddressesBuffer = 1 << 20;
+constexpr size_t kAddressesDatagram = 1 << 15;
 
 ListenerOptions EventsOf(Watched watched, size_t receive_buffer) {
   ListenerOptions options;
@@ -22,8 +22,8 @@ ListenerOptions EventsOf(Watched watched, size_t receive_buffer) {
   } else {
     options.groups = {RTNLGRP_LINK};
   }
-  options.receive_buffer = receive_buffer != 0 ? receive_buffer : kDefaultReceiveBuffer;
-  options.datagram = kDatagram;
+  options.receive_buffer = receive_buffer != 0 ? receive_buffer : kAddressesBuffer;
+  options.datagram = kAddressesDatagram;
   options.what = watched == Watched::Addresses ? "interface address events" : "interface events";
   options.thread = watched == Watched::Addresses ? "addr-monitor" : "link-monitor";
   return options;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kERestart = 85;  // ERESTART: the generation was not the expected one
 // Each fault comes in its own datagram; a batch with many bad operations needs room for them.
-constexpr size_t kReplyBuffer = 8 << 20;
+constexpr size_t kRepliesBuffer = 8 << 20;
 // Room for one reply or element: none exceeds a page plus overhead (NLMSG_GOODSIZE).
 constexpr size_t kReplyRoom = 1 << 14;
 // netlink_sendmsg takes at most sk_sndbuf - 32.
@@ -94,7 +94,7 @@ Connection::Connection(const ConnectionOptions& options)
 void Connection::OpenSocket() {
   auto socket = std::make_unique<NetlinkSocket>(netns_, NETLINK_NETFILTER);
   socket->WantExtendedAcks();
-  socket->SetReceiveBuffer(kReplyBuffer);
+  socket->SetReceiveBuffer(kRepliesBuffer);
   send_buffer_ = options_.send_buffer != 0 ? socket->SetSendBuffer(options_.send_buffer) : 0;
   socket_ = std::move(socket);
   port_id_ = socket_->port_id();

@@ -10,10 +10,10 @@ namespace nftp {
 namespace {
 
 // Room for the events of a commit of half a million elements, which arrive while the kernel is still committing.
-constexpr size_t kDefaultReceiveBuffer = 64 << 20;
-constexpr size_t kDatagram = 1 << 18;
+constexpr size_t kEventsBuffer = 64 << 20;
+constexpr size_t kEventsDatagram = 1 << 18;
 // With more items than this waiting for a stuck main thread, it must read everything again anyway.
-constexpr size_t kMaxQueued = 1 << 18;
+constexpr size_t kMaxQueuedItems = 1 << 18;
 
 bool IsElements(uint8_t operation) { return operation == NFT_MSG_NEWSETELEM || operation == NFT_MSG_DELSETELEM; }
 
@@ -21,8 +21,8 @@ ListenerOptions RulesetEvents(const MonitorOptions& options) {
   ListenerOptions listener;
   listener.protocol = NETLINK_NETFILTER;
   listener.groups = {NFNLGRP_NFTABLES};
-  listener.receive_buffer = options.receive_buffer != 0 ? options.receive_buffer : kDefaultReceiveBuffer;
-  listener.datagram = kDatagram;
+  listener.receive_buffer = options.receive_buffer != 0 ? options.receive_buffer : kEventsBuffer;
+  listener.datagram = kEventsDatagram;
   listener.what = "nf_tables events";
   listener.thread = "nft-monitor";
   return listener;
@@ -119,7 +119,7 @@ void Monitor::Push(MonitorItem item) {
     const auto* batch = std::get_if<ChangeBatch>(&item);
     queued_events_ += 1 + (batch != nullptr ? batch->events.size() : 0);
     first = items_.empty();
-    if (queued_events_ > kMaxQueued) {
+    if (queued_events_ > kMaxQueuedItems) {
       items_.clear();
       queued_events_ = 1;
       items_.emplace_back(EventsLost{});
@@ -137,7 +137,7 @@ void Monitor::Lose() {
 void Monitor::Add(const nlmsghdr* message) {
   ChangeBatch batch;
   if (grouper_.Add(message, &batch)) Push(std::move(batch));
-  if (grouper_.pending() > kMaxQueued) Lose();
+  if (grouper_.pending() > kMaxQueuedItems) Lose();
 }
 
 }  // namespace nftp

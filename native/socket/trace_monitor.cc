@@ -10,17 +10,17 @@ namespace nftp {
 namespace {
 
 // The kernel charges each message with about 1 KiB; a packet has ten to forty messages.
-constexpr size_t kDefaultReceiveBuffer = 8 << 20;
-constexpr size_t kDatagram = 1 << 14;
+constexpr size_t kTraceBuffer = 8 << 20;
+constexpr size_t kTraceDatagram = 1 << 14;
 // Maximum number of messages that wait for a stuck main thread.
-constexpr size_t kMaxQueued = 1 << 14;
+constexpr size_t kMaxQueuedMessages = 1 << 14;
 
 ListenerOptions TraceMessages(size_t receive_buffer) {
   ListenerOptions options;
   options.protocol = NETLINK_NETFILTER;
   options.groups = {NFNLGRP_NFTRACE};
-  options.receive_buffer = receive_buffer != 0 ? receive_buffer : kDefaultReceiveBuffer;
-  options.datagram = kDatagram;
+  options.receive_buffer = receive_buffer != 0 ? receive_buffer : kTraceBuffer;
+  options.datagram = kTraceDatagram;
   options.what = "packet traces";
   options.thread = "trace-monitor";
   return options;
@@ -29,7 +29,7 @@ ListenerOptions TraceMessages(size_t receive_buffer) {
 }  // namespace
 
 TraceMonitor::TraceMonitor(const NetNamespace& netns, size_t receive_buffer)
-    : queue_(kMaxQueued), listener_(netns, TraceMessages(receive_buffer)) {}
+    : queue_(kMaxQueuedMessages), listener_(netns, TraceMessages(receive_buffer)) {}
 
 void TraceMonitor::Start(std::function<void()> wake) {
   queue_.Start(std::move(wake));

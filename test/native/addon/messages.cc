@@ -91,12 +91,12 @@ Value ErrorReplyToJs(Env env, const nlmsghdr* message) {
   return object;
 }
 
-struct Body {
+struct DecodedBody {
   const char* kind;
   Value value;
 };
 
-Body BodyToJs(Env env, const nlmsghdr* message) {
+DecodedBody BodyToJs(Env env, const nlmsghdr* message) {
   switch (message->nlmsg_type) {
     case NLMSG_ERROR:
       return {"error", ErrorReplyToJs(env, message)};
@@ -174,7 +174,7 @@ Value MessagesToJs(Env env, const uint8_t* data, size_t length) {
   ChangeGrouper grouper{MonitorOptions{}};
   ForEachMessage(data, length, [&](const nlmsghdr* message) {
     const Napi::HandleScope scope(env);
-    Body body = BodyToJs(env, message);
+    DecodedBody body = BodyToJs(env, message);
     Object object = Object::New(env);
     object.Set("kind", Napi::String::New(env, body.kind));
     object.Set("type", Napi::Number::New(env, message->nlmsg_type));

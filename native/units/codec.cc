@@ -1,0 +1,12 @@
+// One compilation unit of codec/: README.md explains units.
+#include "codec/attr.cc"
+#include "codec/batch.cc"
+#include "codec/element_codec.cc"
+#include "codec/expr_codec.cc"
+#include "codec/expr_table.cc"
+#include "codec/failure.cc"
+#include "codec/legacy_removal.cc"
+#include "codec/legacy_table.cc"
+#include "codec/message_decoder.cc"
+#include "codec/op_codec.cc"
+#include "codec/trace_decoder.cc"
