@@ -15,7 +15,7 @@
  * Plain JavaScript without dependencies, because it runs with the machine's own Node (>= 18) before anything is
  * installed. Each step does nothing if its work is already done.
  */
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import fs from "node:fs";
 import os from "node:os";
@@ -52,27 +52,86 @@ const imageRequirements = [
 
 const known = ["--format", "--lint", "--asan", "--browser", "--image", "--no-addon"];
 
+const onTerminal = process.stdout.isTTY === true;
+/** Interval between two signs of life of a step. A terminal shows them in one line; a log gets a line each. */
+const SIGN_OF_LIFE_MS = onTerminal ? 500 : 10_000;
+
+/** The steps in progress, which are shown in the terminal's last line. */
+const steps = new Set();
+
 let worked = false;
 
-/** Prints a progress line. */
+const secondsSince = (start) => (Date.now() - start) / 1000;
+
+function describe({ text, progress, start }) {
+  const seconds = Math.round(secondsSince(start));
+  return `${text}: ${progress === "" ? "" : `${progress}, `}${seconds} s`;
+}
+
+function showSteps() {
+  if (!onTerminal) return;
+  const line = steps.size === 0 ? "" : `bootstrap: ${[...steps].map(describe).join("; ")}`;
+  process.stdout.write(`\r\x1b[K${line.slice(0, (process.stdout.columns || 80) - 1)}`);
+}
+
+/** Prints a line above the terminal's last one. */
 function say(text) {
   worked = true;
-  console.log(`bootstrap: ${text}`);
+  console.log(`${onTerminal ? "\r\x1b[K" : ""}bootstrap: ${text}`);
+  showSteps();
 }
 
-/** Exits with a reason and, if there is one, the exact command to run instead. */
-function fail(reason, command) {
-  console.error(`bootstrap: ${reason}`);
+class Failure extends Error {
+  constructor(reason, command, output) {
+    super(reason);
+    this.command = command;
+    this.output = output;
+  }
+}
+
+/**
+ * Ends the program with a reason and, if there are any, the exact command to run instead and the output of the command
+ * that failed.
+ */
+function fail(reason, command, output) {
+  throw new Failure(reason, command, output);
+}
+
+function explain({ message, command, output = "" }) {
+  process.stderr.write(output === "" || output.endsWith("\n") ? output : `${output}\n`);
+  console.error(`bootstrap: ${message}`);
   if (command !== undefined) console.error(`\nRun this, then start again:\n\n    ${command}\n`);
-  process.exit(1);
 }
 
-/** Does the work of one step, and prints how long it took. */
-function step(text, work) {
-  say(`${text} ...`);
-  const start = Date.now();
-  work();
-  say(`${text}: done in ${((Date.now() - start) / 1000).toFixed(1)} s`);
+/**
+ * Does the work of one step, and prints how long it took. Meanwhile it prints at intervals, and when `work` reports
+ * progress, that the step lives.
+ */
+async function step(text, work) {
+  const current = { text, progress: "", start: Date.now() };
+  const show = () => (onTerminal ? showSteps() : say(describe(current)));
+  steps.add(current);
+  if (onTerminal) showSteps();
+  else say(`${text} ...`);
+  const timer = setInterval(show, SIGN_OF_LIFE_MS);
+  try {
+    await work((progress) => {
+      if (progress === current.progress) return;
+      current.progress = progress;
+      show();
+    });
+  } finally {
+    clearInterval(timer);
+    steps.delete(current);
+    showSteps();
+  }
+  say(`${text}: done in ${secondsSince(current.start).toFixed(1)} s`);
+}
+
+/** Waits for all, and then fails if one has failed: a command that another one left behind would disturb the next run. */
+async function all(promises) {
+  const failed = (await Promise.allSettled(promises)).find(({ status }) => status === "rejected");
+  if (failed !== undefined) throw failed.reason;
 }
 
 /** Adds the directories of administrators' commands, which are not on every user's PATH. */
@@ -106,23 +165,25 @@ function childEnvironment() {
   return environment;
 }
 
-/** Runs a command, and shows its output only if it fails. */
-function run(command, args, options = {}) {
-  const result = spawnSync(command, args, {
-    cwd: root,
-    encoding: "utf8",
-    maxBuffer: 1 << 28,
-    stdio: ["ignore", "pipe", "pipe"],
-    ...options,
+/** Runs a command. `onOutput` gets its output so far whenever there is more. */
+function run(command, args, { env, onOutput } = {}) {
+  return new Promise((resolve) => {
+    let output = "";
+    const child = spawn(command, args, { cwd: root, stdio: ["ignore", "pipe", "pipe"], env });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text) => {
+        output += text;
+        onOutput?.(output);
+      });
+    }
+    child.on("error", (error) => resolve({ ok: false, output: `${output}${error}` }));
+    child.on("close", (code) => resolve({ ok: code === 0, output }));
   });
-  return { ok: result.status === 0, output: `${result.stdout ?? ""}${result.stderr ?? ""}${result.error ?? ""}` };
 }
 
-function runOrFail(what, command, args, options) {
-  const { ok, output } = run(command, args, options);
-  if (ok) return;
-  process.stderr.write(output.endsWith("\n") ? output : `${output}\n`);
-  fail(`${what} failed: ${[command, ...args].join(" ")}`);
+async function runOrFail(what, command, args, options) {
+  const { ok, output } = await run(command, args, options);
+  if (!ok) fail(`${what} failed: ${[command, ...args].join(" ")}`, undefined, output);
 }
 
 function checkPlatform() {
@@ -136,7 +197,7 @@ function missingRequirements(list) {
 }
 
 /** Installs missing packages with apt-get, as root or through a sudo without password. */
-function ensurePackages(list) {
+async function ensurePackages(list) {
   const missing = missingRequirements(list);
   if (missing.length === 0) return;
   const packages = missing.map((requirement) => requirement.package);
@@ -151,20 +212,17 @@ function ensurePackages(list) {
     );
   }
   const isRoot = process.getuid() === 0;
-  if (!isRoot && !run("sudo", ["-n", "true"]).ok)
+  if (!isRoot && !(await run("sudo", ["-n", "true"])).ok)
     fail("installing packages needs root (or a sudo without password)", byHand);
   // sudo drops the environment, so env(1) sets the variables that apt needs.
   const prefix = [...(isRoot ? [] : ["sudo", "-n"]), "env", "DEBIAN_FRONTEND=noninteractive"];
   const apt = (args) => run(prefix[0], [...prefix.slice(1), ...args]);
-  step(`installing Debian packages: ${packages.join(" ")}`, () => {
-    if (apt(install).ok) return;
+  await step(`installing Debian packages: ${packages.join(" ")}`, async () => {
+    if ((await apt(install)).ok) return;
     say("apt-get could not install from the lists it has; updating them");
-    const update = apt(["apt-get", "update"]);
-    const second = apt(install);
-    if (!second.ok) {
-      process.stderr.write(update.output + second.output);
-      fail("apt-get could not install the packages", byHand);
-    }
+    const update = await apt(["apt-get", "update"]);
+    const second = await apt(install);
+    if (!second.ok) fail("apt-get could not install the packages", byHand, update.output + second.output);
   });
   const still = missingRequirements(missing);
   if (still.length > 0) {
@@ -196,16 +254,15 @@ function npmPackagesInPlace() {
   });
 }
 
-function ensureNpmPackages() {
+async function ensureNpmPackages() {
   if (npmPackagesInPlace()) return;
   // npm tells its scripts where it is. Outside of npm, use the one on PATH.
   const npmScript = process.env.npm_execpath;
   const [command, prefix] = npmScript?.endsWith(".js") ? [process.execPath, [npmScript]] : ["npm", []];
-  step("installing npm packages, with the pinned Node (npm ci)", () => {
-    runOrFail("npm ci", command, [...prefix, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], {
-      env: process.env,
-    });
-  });
+  const options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+  await step("installing npm packages, with the pinned Node (npm ci)", () =>
+    runOrFail("npm ci", command, [...prefix, "ci", ...options], { env: process.env }),
+  );
   if (!fs.existsSync(pinnedNode)) {
     fail(
       `npm did not install ${path.basename(nodePackage)}; is it told to skip optional packages?`,
@@ -243,29 +300,38 @@ function packageVersion(name) {
 }
 
 /** Does a step, unless its stamp has the digest of these inputs and its outputs exist. */
-function unlessStamped(name, inputs, outputs, work) {
+async function unlessStamped(name, inputs, outputs, work) {
   const stamp = path.join(stamps, name);
   const missing = () => outputs.find((output) => !fs.existsSync(output));
   if (missing() === undefined && fs.existsSync(stamp) && fs.readFileSync(stamp, "utf8") === inputs) return;
   fs.rmSync(stamp, { force: true });
-  work();
+  await work();
   if (missing() !== undefined) fail(`${path.relative(root, missing())} was not made`);
   fs.mkdirSync(stamps, { recursive: true });
   fs.writeFileSync(stamp, inputs);
 }
 
+/** Counts the files that make starts to compile, or would start in a dry run, according to its output. */
+const compilationsIn = (output) => output.match(/CXX\(target\)/g)?.length ?? 0;
+
 /**
  * Compiles the addon, and the one that only tests load, in `directory`/build. Does not use `node-gyp rebuild`, which
  * removes all of build/ with our stamps.
  */
-function buildAddon(directory, gypArguments) {
+async function buildAddon(directory, gypArguments, report) {
   const gyp = path.join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
   const common = [`--nodedir=${nodePackage}`, `--directory=${directory}`, "--loglevel=error"];
   const env = childEnvironment();
   const variables = ["-Dtests=1", ...gypArguments];
-  runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...variables], { env });
+  await runOrFail("configuring the addon", pinnedNode, [gyp, "configure", ...common, "--", ...variables], { env });
   const jobs = `--jobs=${os.cpus().length}`;
-  runOrFail("compiling the addon", pinnedNode, [gyp, "build", ...common, jobs], { env });
+  const plan = await run("make", ["--dry-run", "BUILDTYPE=Release", "-C", path.join(directory, "build")], { env });
+  const total = compilationsIn(plan.output);
+  const onOutput = (output) => {
+    const started = compilationsIn(output);
+    if (started > 0) report(`file ${started} of ${total}`);
+  };
+  await runOrFail("compiling the addon", pinnedNode, [gyp, "build", ...common, jobs], { env, onOutput });
 }
 
 function addonInputs() {
@@ -283,24 +349,24 @@ function addonsIn(directory) {
 }
 
 function ensureAddon() {
-  unlessStamped("addon", addonInputs(), addonsIn(root), () => {
-    step("compiling the addon", () => buildAddon(root, []));
-  });
+  return unlessStamped("addon", addonInputs(), addonsIn(root), () =>
+    step("compiling the addon", (report) => buildAddon(root, [], report)),
+  );
 }
 
 /** node-gyp always builds in ./build, so the sanitized addon gets a directory that shares our sources. */
 function ensureSanitizedAddon() {
   const directory = path.join(root, "build-asan");
-  unlessStamped("addon-asan", addonInputs(), addonsIn(directory), () => {
-    step("compiling the addon under AddressSanitizer and UBSan", () => {
+  return unlessStamped("addon-asan", addonInputs(), addonsIn(directory), () =>
+    step("compiling the addon under AddressSanitizer and UBSan", (report) => {
       fs.mkdirSync(directory, { recursive: true });
       for (const name of ["binding.gyp", "native", "package.json", "test"]) {
         fs.rmSync(path.join(directory, name), { force: true });
         fs.symlinkSync(path.join("..", name), path.join(directory, name));
       }
-      buildAddon(directory, ["-Dsanitize=1"]);
-    });
-  });
+      return buildAddon(directory, ["-Dsanitize=1"], report);
+    }),
+  );
 }
 
 /** tsc keeps the output of deleted sources, but a stale module must not remain importable. */
@@ -318,17 +384,17 @@ function ensureDist() {
     packageVersion("typescript"),
     packageVersion("rolldown"),
   );
-  unlessStamped("dist", inputs, [output], () => {
-    step("compiling TypeScript to dist/", () => {
-      runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
+  return unlessStamped("dist", inputs, [output], () =>
+    step("compiling TypeScript to dist/", async () => {
+      await runOrFail("compiling TypeScript", path.join(binDirectory, "tsc"), ["-p", "tsconfig.json"], {
         env: childEnvironment(),
       });
-      runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/daemon/page/page.html"]);
+      await runOrFail("building the status page", pinnedNode, ["deploy/page.mjs", "dist/daemon/page/page.html"]);
       removeOrphans("dist");
-      runOrFail("writing the manual page", pinnedNode, ["deploy/man.mjs", "dist/man/nft-proxier.8"]);
+      await runOrFail("writing the manual page", pinnedNode, ["deploy/man.mjs", "dist/man/nft-proxier.8"]);
       fs.chmodSync(output, 0o755);
-    });
-  });
+    }),
+  );
 }
 
 /**
@@ -343,7 +409,7 @@ function become(args) {
   child.on("exit", (code, signal) => process.exit(code ?? 128 + (os.constants.signals[signal] ?? 0)));
 }
 
-function main() {
+async function main() {
   const start = Date.now();
   const args = process.argv.slice(2);
   const separator = args.indexOf("--");
@@ -353,19 +419,27 @@ function main() {
   if (unknown !== undefined) fail(`unknown option ${unknown}; there are ${known.join(", ")} and -- SCRIPT`);
 
   checkPlatform();
-  ensurePackages([
+  const packages = [
     ...requirements,
     ...(options.includes("--format") ? formatRequirements : []),
     ...(options.includes("--lint") ? lintRequirements : []),
     ...(options.includes("--browser") ? browserRequirements : []),
     ...(options.includes("--image") ? imageRequirements : []),
+  ];
+  await all([ensurePackages(packages), ensureNpmPackages()]);
+  await all([
+    ...(options.includes("--no-addon") ? [] : [ensureAddon()]),
+    ...(options.includes("--asan") ? [ensureSanitizedAddon()] : []),
+    ensureDist(),
   ]);
-  ensureNpmPackages();
-  if (!options.includes("--no-addon")) ensureAddon();
-  if (options.includes("--asan")) ensureSanitizedAddon();
-  ensureDist();
   console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${Date.now() - start} ms)`);
   if (script.length > 0) become(script);
 }
 
-main();
+try {
+  await main();
+} catch (error) {
+  if (!(error instanceof Failure)) throw error;
+  explain(error);
+  process.exitCode = 1;
+}
