@@ -265,7 +265,9 @@ test("-o wide lists the endpoints of all services, and open connections of termi
 
 test("without a health port /healthz is not mentioned", async () => {
   expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
-  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(/^health +changes have been pending for too long$/m);
+  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(
+    /^health +changes have been pending for too long$/m,
+  );
 });
 
 test("an address belongs to its service, or to none", async () => {
