@@ -52,7 +52,7 @@ const imageRequirements = [
 
 const known = ["--format", "--lint", "--asan", "--browser", "--image", "--no-addon"];
 
-const onTerminal = process.stdout.isTTY === true;
+const onTerminal = process.stdout.isTTY;
 /** Interval between two signs of life of a step. A terminal shows them in one line; a log gets a line each. */
 const SIGN_OF_LIFE_MS = onTerminal ? 500 : 10_000;
 
