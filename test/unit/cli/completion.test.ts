@@ -7,6 +7,7 @@ import { expect, test } from "vitest";
 import { completionScript } from "../../../src/cli/completion.js";
 import { manPage } from "../../../src/cli/man.js";
 import { commandOutline } from "../../../src/cli/program.js";
+import { patience } from "../../lab/patience.ts";
 import { temporaryDirectory } from "../../support/temporary-directory.ts";
 
 const outline = await commandOutline();
@@ -25,21 +26,24 @@ function offeredAfter(lines: readonly (readonly string[])[]): string[][] {
   return text.split("\n", lines.length).map((line) => line.split(" "));
 }
 
-function offered(...words: readonly string[]): string[] {
-  return offeredAfter([words])[0];
-}
-
 test("commands, their options, and the values of enumerated options are completed", () => {
-  expect(offered("st")).toEqual(["status"]);
-  expect(offered("--vers")).toEqual(["--version"]);
-  expect(offered("")).toEqual(expect.arrayContaining(["run", "services", "conntrack", "completion", "--config"]));
-  expect(offered("services", "--no")).toEqual(["--no-headers"]);
-  expect(offered("services", "-o", "")).toEqual(["table", "wide", "json", "yaml", "name"]);
-  expect(offered("services", "default/web", "--output", "w")).toEqual(["wide"]);
-  expect(offered("completion", "")).toEqual(expect.arrayContaining(["bash", "zsh", "fish"]));
-  expect(offered("conntrack", "l")).toEqual(["list"]);
-  expect(offered("conntrack", "list", "--ser")).toEqual(["--service"]);
-  expect(offered("run", "--manifests", "/pro")).toEqual(["/proc"]);
+  const all = (...words: readonly string[]): unknown => expect.arrayContaining([...words]);
+  const cases: readonly (readonly [words: readonly string[], offers: unknown])[] = [
+    [["st"], ["status"]],
+    [["--vers"], ["--version"]],
+    [[""], all("run", "services", "conntrack", "completion", "--config")],
+    [["services", "--no"], ["--no-headers"]],
+    [
+      ["services", "-o", ""],
+      ["table", "wide", "json", "yaml", "name"],
+    ],
+    [["services", "default/web", "--output", "w"], ["wide"]],
+    [["completion", ""], all("bash", "zsh", "fish")],
+    [["conntrack", "l"], ["list"]],
+    [["conntrack", "list", "--ser"], ["--service"]],
+    [["run", "--manifests", "/pro"], ["/proc"]],
+  ];
+  expect(offeredAfter(cases.map(([words]) => words))).toEqual(cases.map(([, offers]) => offers));
 });
 
 test("every option of every command is in each script and in the manual page", () => {
@@ -100,29 +104,28 @@ const COMPLETED = [
   ["nft-proxier completion z", "zsh"],
 ] as const;
 
-test.skipIf(!existsSync("/usr/bin/zsh"))(
-  "a zsh (Debian's package zsh, if installed) completes the same",
-  async () => {
-    const lines = COMPLETED.map(([line]) => line);
-    const { stdout } = await withScript("zsh", (path) =>
-      spawnSync("zsh", ["-f", "-c", ZSH, "zsh", path, ...lines], { encoding: "utf8", timeout: 60_000 }),
-    );
-    expect(
-      stdout
-        .trimEnd()
-        .split("\n")
-        .map((line) => line.trim().split(" ").at(-1)),
-    ).toEqual(COMPLETED.map(([, word]) => word));
-  },
-  90_000,
-);
+test.skipIf(!existsSync("/usr/bin/zsh"))("a zsh (Debian's package zsh, if installed) completes the same", async () => {
+  const lines = COMPLETED.map(([line]) => line);
+  const { stdout } = await withScript("zsh", (path) =>
+    spawnSync("zsh", ["-f", "-c", ZSH, "zsh", path, ...lines], { encoding: "utf8", timeout: patience(120_000) }),
+  );
+  expect(
+    stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => line.trim().split(" ").at(-1)),
+  ).toEqual(COMPLETED.map(([, word]) => word));
+});
 
 test.skipIf(!existsSync("/usr/bin/fish"))(
   "a fish (Debian's package fish, if installed) completes the same",
   async () => {
     const complete = COMPLETED.map(([line]) => `complete -C '${line}'`).join("\n");
     const { stdout, stderr } = await withScript("fish", (path) =>
-      spawnSync("fish", ["--no-config", "-c", `source ${path}\n${complete}`], { encoding: "utf8", timeout: 60_000 }),
+      spawnSync("fish", ["--no-config", "-c", `source ${path}\n${complete}`], {
+        encoding: "utf8",
+        timeout: patience(120_000),
+      }),
     );
     expect(stderr).toBe("");
     expect(
@@ -132,5 +135,4 @@ test.skipIf(!existsSync("/usr/bin/fish"))(
         .map((line) => line.split("\t")[0]),
     ).toEqual(COMPLETED.map(([, word]) => word));
   },
-  90_000,
 );

@@ -233,9 +233,9 @@ test("the unread answers that hold most memory are dropped first, and others are
       begun++;
       return textReply(200, long);
     },
-    new ConnectionLimit(100, 48 << 20),
+    new ConnectionLimit(100, 32 << 20),
   );
-  const sockets = Array.from({ length: 15 }, () => {
+  const sockets = Array.from({ length: 8 }, () => {
     const socket = connect(port, "127.0.0.1").on("error", () => undefined);
     socket.pause().write("GET /long HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     return socket;
@@ -252,6 +252,6 @@ test("the unread answers that hold most memory are dropped first, and others are
     }),
   );
   const complete = received.filter((bytes) => bytes > long.length).length;
-  // Each holds at least 11 MiB, because the kernel takes at most 5 MiB that nobody reads. So 4 fit, and the one that began last is kept.
-  expect(complete).toBeLessThanOrEqual(5);
+  // Each holds at least 11 MiB, because the kernel takes at most 5 MiB that nobody reads. So 2 fit, and the one that began last is kept.
+  expect(complete).toBeLessThanOrEqual(3);
 });
