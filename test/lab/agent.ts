@@ -35,7 +35,7 @@ export interface Probe {
   readonly port: number;
   /** Number of connections, each from its own source port. Default 1. */
   readonly count?: number;
-  /** Per connection, on hardware. Default 1000. */
+  /** Per connection, on hardware. Default 10,000: only a failure waits that long, or silence that a test expects. */
   readonly timeoutMs?: number;
   /** Maximum number of connections open at once. Default 32. */
   readonly concurrency?: number;
@@ -97,7 +97,7 @@ export class Agent {
 
   /** Never rejects because of network results; rejects if the command itself cannot be sent. */
   async probe(probe: Probe): Promise<readonly Outcome[]> {
-    const { protocol, source = "*", destination, port, count = 1, timeoutMs = 1000 } = probe;
+    const { protocol, source = "*", destination, port, count = 1, timeoutMs = 10_000 } = probe;
     const { concurrency = 32, sourcePort = 0 } = probe;
     const words = [protocol, source, destination, port, count, patience(timeoutMs), concurrency, sourcePort];
     const answer = await this.#ask(`probe ${words.join(" ")}`);
@@ -112,7 +112,7 @@ export class Agent {
     return answer["answers"] as readonly FlowAnswers[];
   }
 
-  /** Ends all flows. */
+  /** Ends all flows, each after one more answer. */
   async endFlows(): Promise<void> {
     await this.#ask("endflows");
   }

@@ -280,9 +280,12 @@ function onIpvs(): void {
       CONFIG,
     );
     await eventually(async () => {
-      const outcomes = await cluster.lab.client
-        .agent()
-        .probe({ protocol: "tcp", destination: clusterIP(long).address.ip, port: clusterIP(long).port });
+      const outcomes = await cluster.lab.client.agent().probe({
+        protocol: "tcp",
+        destination: clusterIP(long).address.ip,
+        port: clusterIP(long).port,
+        timeoutMs: 1000,
+      });
       // An ICMP error proves it: a server would stay silent.
       expect(outcomes).toMatchObject([{ result: "unreachable" }]);
     });
