@@ -44,7 +44,8 @@ const UDP_TRACKED_S = 2;
 const UDP_TIMEOUTS = ["udp_timeout", "udp_timeout_stream"].map((name) => `net.netfilter.nf_conntrack_${name}`);
 
 /**
- * Keeps every stream busy, in both families, until `work` is done. Returns the results of the connections.
+ * Keeps every stream busy, in both families, from before `work` until after it: each stream opens connections at least once after `work` is
+ * done. Returns the results of the connections.
  * @param work receives a function that waits until all connections that have begun by then are over.
  */
 export async function underLoad(
@@ -72,7 +73,8 @@ export async function underLoad(
         // A long limit: a packet that found no endpoint is lost or rejected at once, never late.
         timeoutMs: 10_000,
       };
-      while (!stop.signal.aborted) {
+      for (let isLast = false; !isLast;) {
+        isLast = stop.signal.aborted;
         const started = performance.now();
         const round = namespace.agent().probe(probe);
         under.add(round);
@@ -83,7 +85,8 @@ export async function underLoad(
           if (!good) failures.push(`${family} ${protocol} ${from} → ${to.name}: ${JSON.stringify(outcome)}`);
         }
         const took = performance.now() - started;
-        await sleep(Math.min(PAUSE_MS + patience(took) - took, LONGEST_PAUSE_MS));
+        const pauseMs = isLast ? 0 : Math.min(PAUSE_MS + patience(took) - took, LONGEST_PAUSE_MS);
+        await sleep(pauseMs, undefined, { signal: stop.signal }).catch(() => undefined);
       }
       return { connections, failures };
     }),
@@ -92,6 +95,7 @@ export async function underLoad(
     await work(async () => void (await Promise.allSettled(under)));
   } finally {
     stop.abort();
+    await Promise.allSettled(loads);
   }
   const results = await Promise.all(loads);
   return {
@@ -149,6 +153,7 @@ export async function underSteadyLoad(
     await work();
   } finally {
     stop.abort();
+    await Promise.allSettled(loads);
   }
   const results = await Promise.all(loads);
   const connections = results.reduce((sum, one) => sum + one.connections, 0);
