@@ -11,7 +11,7 @@
 //                             {"count":N,"result":"timeout"}]}
 //   ID flow udp|sctp SOURCE DESTINATION PORT SOURCE_PORT INTERVAL_MS   one packet after the other, one socket
 //     -> {"id":ID,"answers":[{"name":…,"firstMs":N,"lastMs":N,"count":N}, …]}   runs of answers; CLOCK_MONOTONIC
-//   ID endflows                                             ends all flows
+//   ID endflows                                             ends all flows, each after one more answer
 //     -> {"id":ID,"ok":true}
 //   any failure -> {"id":ID,"error":TEXT}
 // It ends with its stdin.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 
 #include "net.hpp"
 #include "probe.hpp"
@@ -48,12 +49,19 @@ class Flow {
       throw std::runtime_error(std::string("flow: ") + std::strerror(errno));
   }
 
-  /// Runs until flows get the command to end. Returns runs of answers by one server, in order. Lost, refused or dropped
-  /// packets show as a gap.
+  /// Runs until flows get the command to end and one more packet is answered, so that the last run is of the server that
+  /// answers at the end. Waits at most kLastMs for that answer. Returns runs of answers by one server, in order. Lost,
+  /// refused or dropped packets show as a gap.
   std::vector<FlowAnswers> run() {
     const int begun = flowsEnded;
     auto next = Clock::now();
-    while (flowsEnded == begun) {
+    std::optional<Clock::time_point> ended;
+    while (!ended || (!answered_ && Clock::now() < *ended + std::chrono::milliseconds(kLastMs))) {
+      if (!ended && flowsEnded != begun) {
+        take();  // answers to earlier packets
+        ended = Clock::now();
+        answered_ = false;
+      }
       send();
       next += std::chrono::milliseconds(query_.intervalMs);
       for (auto now = Clock::now(); now < next; now = Clock::now()) {
@@ -106,13 +114,16 @@ class Flow {
     if (answers_.empty() || answers_.back().name != name) answers_.push_back({name, now, now, 0});
     answers_.back().lastMs = now;
     ++answers_.back().count;
+    answered_ = true;
   }
 
   static constexpr uint32_t kTag = 0x20001;
+  static constexpr int kLastMs = 10'000;
   const FlowQuery query_;
   const bool sctp_;
   Fd fd_;
   std::vector<FlowAnswers> answers_;
+  bool answered_ = false;  ///< whether an answer came since the command to end
 };
 
 }  // namespace lab

@@ -1,8 +1,8 @@
 /** Packets that another program assigns to a conntrack zone, as on nodes with VRFs or tenants. */
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 
 import type { FlowAnswers } from "../lab/agent.ts";
+import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -11,8 +11,6 @@ import { Tracked } from "./support/tracked.ts";
 import { someOf } from "../lab/length.ts";
 
 const INTERVAL_MS = patience(10);
-const LIMIT_MS = patience(2000);
-const UNTIL_ANSWERED_MS = patience(300);
 
 let cluster: Cluster;
 let tracked: Tracked;
@@ -49,14 +47,16 @@ test.each(someOf(ZONES, 2))("UDP in %s follows the replaced endpoint", async (_w
   await cluster.lab.node.mustRun(["nft", `table inet zones { chain pre ${chain}; }`]);
   await tracked.apply(serviceObjects(cluster.lab, moving("a")));
   const ways = [clusterIP(moving("a")), nodePort(moving("a"))];
+  const first = sourcePort;
   const answers = FAMILIES.flatMap((family) => ways.map((to) => send(family, to)));
-  await sleep(UNTIL_ANSWERED_MS);
-  const entries = (await tracked.entries({ protocol: 17 })).filter((entry) => entry.original.sourcePort >= 22_000);
-  expect(entries.length).toBeGreaterThanOrEqual(answers.length);
-  expect(entries.some((entry) => entry.zone === 5 || entry.original.zone === 6)).toBe(true);
-  expect(entries.at(-1)).toMatchObject(zone);
+  const answeredBy = async (pod: string) => {
+    const entries = await tracked.answered(pod, first, first + answers.length);
+    expect(entries).toHaveLength(answers.length);
+    return entries;
+  };
+  for (const entry of await eventually(() => answeredBy("a"))) expect(entry).toMatchObject(zone);
   await tracked.apply(serviceObjects(cluster.lab, moving("r1")));
-  await sleep(LIMIT_MS);
+  await eventually(() => answeredBy("r1"));
   await cluster.source("client").namespace.agent().endFlows();
   for (const runs of await Promise.all(answers)) expect(runs.map(({ name }) => name)).toEqual(["a", "r1"]);
 });

@@ -5,7 +5,11 @@ import { loadConfig } from "../../../src/config/load.ts";
 import { NetlinkConntrack } from "../../../src/conntrack/table/netlink-conntrack.ts";
 import type { ReconcileReport } from "../../../src/conntrack/reconcile/reconciler.ts";
 import { ConntrackService, type ConntrackServiceOptions } from "../../../src/conntrack/conntrack-service.ts";
-import type { ConntrackEntry, ConntrackFilter } from "../../../src/conntrack/table/conntrack-table.ts";
+import {
+  CONNTRACK_STATUS,
+  type ConntrackEntry,
+  type ConntrackFilter,
+} from "../../../src/conntrack/table/conntrack-table.ts";
 import { plainEntry } from "../../../src/conntrack/table/decode.ts";
 import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
 import { formatAddress } from "../../../src/base/ip.ts";
@@ -18,6 +22,7 @@ import { configuration, type Manifest, NODE, nodeObject, serviceCIDRObject } fro
 import { SILENT } from "../../support/log.ts";
 
 const FAMILIES = ["ip", "ip6"] as const;
+const { seenReply } = CONNTRACK_STATUS;
 
 /** Options beyond those that every service has. */
 export type TrackedOptions = Pick<ConntrackServiceOptions, "observers" | "gcInterval" | "timing">;
@@ -26,16 +31,19 @@ export class Tracked {
   readonly table: NetlinkConntrack;
   readonly conntrack: ConntrackService;
   readonly reports: ReconcileReport[] = [];
+  readonly #cluster: Cluster;
   readonly #kernel: NftKernel;
   readonly #proxier: Proxier;
   #names = new Map<string, KubeKind>();
 
   private constructor(
+    cluster: Cluster,
     kernel: NftKernel,
     table: NetlinkConntrack,
     proxier: Proxier,
     { observers = [], ...more }: TrackedOptions,
   ) {
+    this.#cluster = cluster;
     this.#kernel = kernel;
     this.table = table;
     this.#proxier = proxier;
@@ -65,7 +73,7 @@ export class Tracked {
     const clock = { now: () => performance.now() };
     const { interfaces } = kernel;
     const options = { config, nodeName: NODE, families: FAMILIES, kernel, interfaces, log, clock };
-    const tracked = new Tracked(kernel, table, new Proxier({ ...options, trackRemovals: true }), more);
+    const tracked = new Tracked(cluster, kernel, table, new Proxier({ ...options, trackRemovals: true }), more);
     tracked.#put([nodeObject(), serviceCIDRObject()]);
     tracked.#proxier.synced();
     return tracked;
@@ -86,6 +94,16 @@ export class Tracked {
     const found: ConntrackEntry[] = [];
     await this.table.dump(filter, (entries) => void found.push(...entries.map(plainEntry)));
     return found;
+  }
+
+  /** Entries of clients' ports from `from` to below `to` in which this pod has answered. */
+  async answered(pod: string, from: number, to: number): Promise<readonly ConntrackEntry[]> {
+    const addresses = Object.values<string>(this.#cluster.lab.pod(pod).address);
+    const entries = await this.entries({ status: { value: seenReply, mask: seenReply } });
+    return entries.filter(
+      ({ original, reply }) =>
+        original.sourcePort >= from && original.sourcePort < to && addresses.includes(reply.source),
+    );
   }
 
   async stop(): Promise<void> {
