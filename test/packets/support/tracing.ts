@@ -42,7 +42,7 @@ export function flows(from: readonly string[], to: readonly Target[], protocols 
 export async function send(
   cluster: Cluster,
   { from, to, family, protocol, sourcePort }: Flow,
-  timeoutMs = 5000,
+  timeoutMs?: number,
 ): Promise<Outcome> {
   const { namespace, address } = cluster.source(from);
   const source = address === undefined ? {} : { source: address[family] };
