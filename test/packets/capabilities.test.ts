@@ -66,6 +66,7 @@ test("the program serves in the container", async () => {
 });
 
 test("cleanup works in the container", async () => {
+  await cluster.apply(serviceObjects(cluster.lab, web));
   expect(await cluster.commandThrough(container(), ["cleanup"])).toMatchObject({ code: 0 });
   expect(await cluster.lab.node.mustRun(["nft", "list", "tables"])).not.toContain("kube-proxy");
 });

@@ -100,6 +100,7 @@ test("with a daemon in a cluster, the archive has everything except secrets", as
 });
 
 test("without a daemon, the archive has the kernel's contents and the names of missing parts", async () => {
+  await cluster.apply(serviceObjects(cluster.lab, { name: "web", n: 1, endpoints: ["a"] }));
   const archive = join(directory, "alone.tar.gz");
   const { code, stderr } = await cluster.command(["diagnose", "-o", archive]);
   expect(code).toBe(0);

@@ -10,6 +10,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { addLegacyChains, getLegacyTable, holdLock, putLegacyTable } from "../lab/legacy-kernel.ts";
+import { eventually } from "../lab/eventually.ts";
 import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -41,13 +42,13 @@ let present: boolean;
 beforeAll(async () => {
   cluster = await Cluster.create();
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-legacy-"));
+  process.env["XTABLES_LOCKFILE"] = lockFile();
   present = true;
   for (const family of FAMILIES) present = (await enterLegacyMode(cluster.lab, family)) && present;
-  if (!present) return;
-  others = await tables();
-  for (const family of FAMILIES) await enterLegacyMode(cluster.lab, family, SERVICES);
+  if (present) others = await tables();
 });
 afterAll(async () => {
+  delete process.env["XTABLES_LOCKFILE"];
   await rm(directory, { recursive: true, force: true });
   await cluster.destroy();
 });
@@ -56,9 +57,11 @@ const tables = async (): Promise<unknown> => ({
   ...(await legacyTables(cluster.lab, "ip")),
   ...(await legacyTables(cluster.lab, "ip6")),
 });
-const needsLegacy = (context: { skip: (reason: string) => void }): void => {
+/** Fills the older iptables: with other programs' rules and, if services are given, kube-proxy's. */
+async function enter(context: { skip: (reason: string) => void }, services?: readonly ServiceSpec[]): Promise<void> {
   if (!present) context.skip("this kernel does not have the older iptables");
-};
+  for (const family of FAMILIES) await enterLegacyMode(cluster.lab, family, services);
+}
 const lockFile = (): string => join(directory, "xtables.lock");
 
 interface Running {
@@ -67,7 +70,6 @@ interface Running {
 }
 
 async function start(): Promise<Running> {
-  process.env["XTABLES_LOCKFILE"] = lockFile();
   const objects = SERVICES.flatMap((service) => serviceObjects(cluster.lab, service));
   const child = cluster.start([...(await cluster.write(objects)), "--control-socket", join(directory, "socket")]);
   let log = "";
@@ -78,6 +80,10 @@ async function start(): Promise<Running> {
       .slice(0, -1)
       .map((line) => JSON.parse(line) as Record<string, unknown>);
   return { child, lines };
+}
+
+async function active({ lines }: Running): Promise<void> {
+  await eventually(() => expect(lines().map(({ msg }) => msg)).toContain("rules active"));
 }
 
 async function stop({ child }: Running): Promise<void> {
@@ -99,7 +105,7 @@ async function checkAll(rows: readonly Row[]): Promise<void> {
 }
 
 test("kube-proxy's rules serve alone", async (context) => {
-  needsLegacy(context);
+  await enter(context, SERVICES);
   await checkAll(ROWS);
 });
 
@@ -112,47 +118,37 @@ describe("taking over", () => {
     { from: "c", to: clusterIP(many), protocol: "sctp" },
     { from: "client", to: nodePort(many), protocol: "tcp" },
   ] as const;
-  let running: Running;
 
-  test("under load: no connection is lost, either when our rules are written or when kube-proxy's are removed", async (context) => {
-    needsLegacy(context);
+  test("under load: no connection is lost, our rules then serve, others' stay, and a second run has nothing to do", async (context) => {
+    await enter(context, SERVICES);
     const lock = await holdLock(lockFile());
-    const { connections, failures } = await underLoad(cluster, streams, async () => {
-      running = await start();
-      await expect
-        .poll(() => running.lines().map(({ msg }) => msg), { timeout: patience(30_000) })
-        .toContain("rules active");
-      // Another process holds the lock: both rule sets serve.
-      await sleep(500);
-      expect(removedFrom(running.lines())).toEqual([]);
-      await lock.release();
-      await expect.poll(() => removedFrom(running.lines()), { timeout: patience(60_000) }).toEqual(ALL);
-      await sleep(1000);
-    });
-    expect(failures).toEqual([]);
-    expect(connections).toBeGreaterThan(50);
-    const said = running.lines().filter(({ level, leftover }) => level === "warn" && leftover !== undefined);
-    expect(said).toEqual([]);
-  });
+    const running = await start();
+    try {
+      const { connections, failures } = await underLoad(cluster, streams, async () => {
+        await active(running);
+        // Another process holds the lock: both rule sets serve.
+        await sleep(500);
+        expect(removedFrom(running.lines())).toEqual([]);
+        await lock.release();
+        await expect.poll(() => removedFrom(running.lines()), { timeout: patience(60_000) }).toEqual(ALL);
+        await sleep(1000);
+      });
+      expect(failures).toEqual([]);
+      expect(connections).toBeGreaterThan(50);
+      const said = running.lines().filter(({ level, leftover }) => level === "warn" && leftover !== undefined);
+      expect(said).toEqual([]);
+      expect(await tables()).toEqual(others);
+      await checkAll(ROWS);
+    } finally {
+      await stop(running);
+    }
 
-  test("other programs' rules are unchanged, and nothing else is left", async (context) => {
-    needsLegacy(context);
-    expect(await tables()).toEqual(others);
-  });
-
-  test("our rules serve", async (context) => {
-    needsLegacy(context);
-    await checkAll(ROWS);
-    await stop(running);
-  });
-
-  test("a second run has nothing to do", async (context) => {
-    needsLegacy(context);
     const again = await start();
-    await expect
-      .poll(() => again.lines().map(({ msg }) => msg), { timeout: patience(30_000) })
-      .toContain("rules active");
-    await stop(again);
+    try {
+      await active(again);
+    } finally {
+      await stop(again);
+    }
     expect(removedFrom(again.lines())).toEqual([]);
     expect(await tables()).toEqual(others);
   });
@@ -165,16 +161,17 @@ describe("cleanup", () => {
   };
 
   test("deletes our tables and the leftovers of the iptables mode", async (context) => {
-    needsLegacy(context);
-    for (const family of FAMILIES) await enterLegacyMode(cluster.lab, family, SERVICES);
+    await enter(context, SERVICES);
+    await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
     expect(await cleanup()).toMatchObject({ code: 0 });
     expect(await tables()).toEqual(others);
+    expect(await cluster.node.mustRun(["nft", "list", "tables"])).not.toContain(" kube-proxy");
     const row = { rule: "", from: ["b", "client"], to: everyWay(web), expect: "untouched" } as const;
     expect(await checkRow(cluster, row)).toEqual([]);
   });
 
   test("exits with 1 while another program's rule jumps to a chain, and names both", async (context) => {
-    needsLegacy(context);
+    await enter(context);
     const { prefix } = cluster.lab.node;
     const nat = (await getLegacyTable(prefix, "ip", "nat")) ?? [];
     await putLegacyTable(prefix, "ip", "nat", [
@@ -188,11 +185,10 @@ describe("cleanup", () => {
     expect(log).toMatch(/chain=KUBE-MARK-MASQ.*CNI-HOSTPORT-SETMARK|"chain":"KUBE-MARK-MASQ".*CNI-HOSTPORT-SETMARK/);
     const left = (await getLegacyTable(prefix, "ip", "nat"))?.map(({ name }) => name);
     expect(left?.filter((name) => /KUBE-(MARK-MASQ|SERVICES)/.test(name))).toEqual(["KUBE-MARK-MASQ"]);
-    await enterLegacyMode(cluster.lab, "ip");
   });
 
   test("exits with 1 while another process keeps the tables locked, and says what to run", async (context) => {
-    needsLegacy(context);
+    await enter(context);
     const { prefix } = cluster.lab.node;
     await addLegacyChains(prefix, "ip", "nat", ["KUBE-SERVICES", "KUBE-MARK-MASQ", "DOCKER"]);
     const lock = await holdLock(lockFile());

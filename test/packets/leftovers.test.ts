@@ -7,7 +7,6 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { NftKernel } from "../../src/netlink/nft-kernel.js";
 import { loadConntrack } from "../../src/node/system-settings.js";
 import { removeLeftovers } from "../../src/migration/leftovers/leftover-removal.js";
-import { patience } from "../lab/patience.ts";
 import { FAMILIES } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { iptablesTables } from "./support/iptables-mode.ts";
@@ -78,10 +77,10 @@ let others: string;
 beforeAll(async () => {
   await nft(FAMILIES.map((family) => iptablesTables(cluster.lab, family)).join(""));
   others = await tables();
-  await nft(`flush ruleset\n${kubeProxy()}`);
 });
 
 describe("kube-proxy's iptables mode alone", () => {
+  beforeAll(() => nft(`flush ruleset\n${kubeProxy()}`));
   testRows(rows("kube-proxy's"));
 });
 
@@ -95,11 +94,18 @@ describe("taking over", () => {
     { from: "client", to: nodePort(many[1]), protocol: "tcp" },
   ] as const;
 
+  async function takeOver(): Promise<void> {
+    await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
+    expect(await leftovers()).toBe(true);
+  }
+  beforeAll(async () => {
+    await nft(`flush ruleset\n${kubeProxy()}`);
+    await takeOver();
+  });
+
   test("under load: no connection is lost, either when our rules are written or when kube-proxy's are removed", async () => {
-    const { connections, failures } = await underLoad(cluster, streams, async () => {
-      await cluster.apply(SERVICES.flatMap((service) => serviceObjects(cluster.lab, service)));
-      expect(await leftovers()).toBe(true);
-    });
+    await nft(`flush ruleset\n${kubeProxy()}`);
+    const { connections, failures } = await underLoad(cluster, streams, takeOver);
     expect(failures).toEqual([]);
     expect(connections).toBeGreaterThan(50);
   });
@@ -184,7 +190,7 @@ describe("a firewall that drops by default, if kube-proxy's iptables mode accept
       let log = "";
       daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
       try {
-        await expect.poll(() => log, { timeout: patience(20_000) }).toContain("a firewall drops forwarded packets");
+        await expect.poll(() => log).toContain("a firewall drops forwarded packets");
       } finally {
         const ended = new Promise((resolve) => daemon.once("exit", resolve));
         daemon.kill("SIGTERM");

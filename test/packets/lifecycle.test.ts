@@ -26,6 +26,7 @@ let cluster: Cluster;
 const testRows = rowTests(() => cluster);
 beforeAll(async () => {
   cluster = await Cluster.create();
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: STRANGER });
 });
 afterAll(() => cluster.destroy());
 
@@ -85,7 +86,6 @@ add element ${family} kube-proxy service-ips { ${vip} . tcp . 80 : goto service-
 
 describe("starting on another table of this name", () => {
   beforeAll(async () => {
-    await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: STRANGER });
     await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: FAMILIES.map(foreignTable).join("") });
     const before = await checkRow(cluster, {
       rule: "",
@@ -124,7 +124,10 @@ describe("from one run to the next", () => {
   });
 
   describe("switching to no endpoints, and to policy Local without local endpoints", () => {
-    beforeAll(() => applyServices({ ...web, endpoints: [] }, { ...edge, endpoints: ["r1"] }));
+    beforeAll(async () => {
+      await applyServices(web, edge);
+      await applyServices({ ...web, endpoints: [] }, { ...edge, endpoints: ["r1"] });
+    });
     testRows([
       { rule: "none", from: ["c", "client"], to: everyWay(web), expect: "reject" },
       { rule: "none here", from: "client", to: externals(edge), expect: "drop" },
@@ -132,7 +135,10 @@ describe("from one run to the next", () => {
   });
 
   describe("switching back, with the policy changed", () => {
-    beforeAll(() => applyServices({ ...web, external: "Local" }, { ...edge, external: "Cluster" }));
+    beforeAll(async () => {
+      await applyServices({ ...web, endpoints: [] }, { ...edge, endpoints: ["r1"] });
+      await applyServices({ ...web, external: "Local" }, { ...edge, external: "Cluster" });
+    });
     testRows([
       { rule: "now Local", from: "client", to: externals(web), expect: { pods: ["a"], masq: false } },
       { rule: "now Cluster", from: "client", to: externals(edge), expect: { pods: ["a", "b", "r1"], masq: true } },
@@ -140,7 +146,10 @@ describe("from one run to the next", () => {
   });
 
   describe("deleting a service", () => {
-    beforeAll(() => applyServices(edge));
+    beforeAll(async () => {
+      await applyServices(web, edge);
+      await applyServices(edge);
+    });
     testRows([
       { rule: "its ClusterIP", from: ["c", "client"], to: clusterIP(web), expect: "drop" },
       { rule: "its other addresses", from: ["c", "client"], to: externals(web), expect: "untouched" },

@@ -257,9 +257,12 @@ describe("connections", () => {
       const rule = `${family} daddr ${LOOPBACK[family]} tcp dport ${from} redirect to :${to}`;
       const table = `table ${family} other { chain o { type nat hook output priority -100; ${rule}; }; }`;
       await cluster.node.mustRun(["nft", "-f", "-"], { input: table });
-      const conversation = await talk(LOOPBACK[family], from);
-      for (const word of ["one", "two"]) expect(await conversation.say(word)).toBe(word);
-      await cluster.node.mustRun(["nft", "delete", "table", family, "other"]);
+      try {
+        const conversation = await talk(LOOPBACK[family], from);
+        for (const word of ["one", "two"]) expect(await conversation.say(word)).toBe(word);
+      } finally {
+        await cluster.node.mustRun(["nft", "delete", "table", family, "other"]);
+      }
     },
   );
 
@@ -339,6 +342,7 @@ describe("from the network, with route_localnet on", () => {
   });
 
   test("the node's own node ports on loopback still work", async () => {
+    await apply(LOCALHOST);
     for (const row of servedAt(LOOPBACK)) expect(await checkRow(cluster, row)).toEqual([]);
   });
 });

@@ -127,7 +127,15 @@ describe("after the takeover", () => {
     { from: "b", to: loadBalancer(more[0]), protocol: "sctp" },
   ] as const;
 
+  beforeAll(async () => {
+    await theirs();
+    await ours();
+  });
+
   test("under load: no connection is lost", async () => {
+    await (
+      await theirs()
+    )();
     const { connections, failures } = await underLoad(cluster, streams, async () => void (await ours()));
     expect(failures).toEqual([]);
     expect(connections).toBeGreaterThan(100);
@@ -169,6 +177,19 @@ describe("back to kube-proxy", () => {
   });
   testRows(rows("kube-proxy's again"));
 
+  test("no rule of ours is in a packet's way", async () => {
+    const text = await listed();
+    const base = text.match(/chain (filter|nat)-[a-z-]+ \{[^}]*\}/g) ?? [];
+    expect(base).toHaveLength(16);
+    for (const chain of base) expect(chain).not.toMatch(/(external|nodeport)-local|dispatch/);
+    // Its maps lead to its own chains.
+    for (const map of ["service-ips", "service-nodeports", "firewall-ips"]) {
+      for (const [body] of text.matchAll(new RegExp(`map ${map} \\{[^}]*\\}`, "g"))) {
+        expect(body.match(/goto [a-z]+-[A-Z2-7]{8}-/g)?.length ?? 0).toBe(body.match(/goto /g)?.length ?? 0);
+      }
+    }
+  });
+
   test("kube-proxy can delete the chains that it considers stale", async () => {
     await afterASecond();
     const again = await Promise.all(FAMILIES.map((family) => new KubeProxyDouble(cluster.lab, family).sync(SERVICES)));
@@ -187,19 +208,6 @@ describe("back to kube-proxy", () => {
       expect: { pods: ["a", "r1"], masq: true },
     };
     expect(await checkRow(cluster, row)).toEqual([]);
-  });
-
-  test("no rule of ours is in a packet's way", async () => {
-    const text = await listed();
-    const base = text.match(/chain (filter|nat)-[a-z-]+ \{[^}]*\}/g) ?? [];
-    expect(base).toHaveLength(16);
-    for (const chain of base) expect(chain).not.toMatch(/(external|nodeport)-local|dispatch/);
-    // Its maps lead to its own chains.
-    for (const map of ["service-ips", "service-nodeports", "firewall-ips"]) {
-      for (const [body] of text.matchAll(new RegExp(`map ${map} \\{[^}]*\\}`, "g"))) {
-        expect(body.match(/goto [a-z]+-[A-Z2-7]{8}-/g)?.length ?? 0).toBe(body.match(/goto /g)?.length ?? 0);
-      }
-    }
   });
 
   describe("after another takeover", () => {
