@@ -82,15 +82,15 @@ async function scaleUp(lab: Lab, proxier: ProxierProcess, directory: string, pod
   const added = pods.at(-1);
   if (added === undefined) throw new Error("no pod to add");
   const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
+  await load.begun();
   await sleep(500);
   const from = proxier.log.length;
   const edited = setEndpoints(directory, pods);
   const synced = await proxier.synced("ip", from);
+  const first = await load.firstAnswer(added.name);
   await sleep(1000);
   const answers = await load.stop();
   failed += answers.failures.length;
-  const first = load.firstAnswer(added.name);
-  if (first === undefined) throw new Error(`${added.name} never got a request`);
   say(`the manifest was edited                    at     0 ms`);
   say(`the kernel had the change                  at ${String(Date.parse(synced.ts) - edited).padStart(5)} ms`);
   say(`the new pod answered its first request     at ${String(first - edited).padStart(5)} ms`);
@@ -108,7 +108,8 @@ async function takeAway(
 ): Promise<void> {
   heading("Removing a pod, under load");
   const load = new Load(lab.client, `http://${LOAD_BALANCER_IP}/`, "until-told");
-  await sleep(700);
+  await load.begun();
+  await sleep(500);
   const from = proxier.log.length;
   const edited = setEndpoints(directory, rest);
   const synced = await proxier.synced("ip", from);
@@ -200,20 +201,32 @@ async function offerPage(lab: Lab): Promise<void> {
   rmSync(path.dirname(socket), { recursive: true, force: true });
 }
 
+/** Copies the examples to the directory, to be edited. Returns the paths of the manifests and of the configuration. */
+function copyExamples(directory: string): { readonly manifests: string; readonly config: string } {
+  const manifests = path.join(directory, "manifests");
+  cpSync(path.join(examples, "manifests"), manifests, { recursive: true });
+  const config = path.join(directory, "config.yaml");
+  // Containers may lack the right to lower it, and the demo has no need to outlive other programs.
+  const oomScore = readFileSync("/proc/self/oom_score_adj", "utf8");
+  writeFileSync(config, `${readFileSync(path.join(examples, "config.yaml"), "utf8")}oomScoreAdj: ${oomScore}`);
+  return { manifests, config };
+}
+
 async function story(lab: Lab, directory: string): Promise<void> {
+  const { manifests, config } = copyExamples(directory);
   const [web1, web2, web3, web4, shell] = lab.pods as [Pod, Pod, Pod, Pod, Pod];
   const servers = await Promise.all([web1, web2, web3, web4].map(startPod));
   heading("A cluster in namespaces");
   say(
     `node-a ${PLAN.node.ip} runs the proxier; ${web1.name} and ${web2.name} are pods on it, ${web3.name} is on node-b`,
   );
-  const proxier = new ProxierProcess(lab.node, directory, path.join(examples, "config.yaml"), options.page);
+  const proxier = new ProxierProcess(lab.node, manifests, config, options.page);
   try {
     const [ip, ip6] = await Promise.all([proxier.synced("ip", 0), proxier.synced("ip6", 0)]);
     say(`the services of deploy/examples are in the kernel: IPv4 ${ip.operations} operations, IPv6 ${ip6.operations}`);
     await showSpread(lab, shell.namespace);
-    await scaleUp(lab, proxier, directory, [web1, web2, web3, web4]);
-    await takeAway(lab, proxier, directory, [web2, web3, web4], () => stopPod(servers[0]));
+    await scaleUp(lab, proxier, manifests, [web1, web2, web3, web4]);
+    await takeAway(lab, proxier, manifests, [web2, web3, web4], () => stopPod(servers[0]));
     await showRuleset(lab);
     await ask(lab, shell);
     await trace(lab, shell);
@@ -225,7 +238,6 @@ async function story(lab: Lab, directory: string): Promise<void> {
 }
 
 const directory = mkdtempSync(path.join(tmpdir(), "nft-proxier-demo-"));
-cpSync(path.join(examples, "manifests"), directory, { recursive: true });
 const lab = await Lab.create({
   pods: [
     { name: "web-1", on: "node" },

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import type { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Namespace } from "../../test/lab/namespace.ts";
 import type { Pod } from "../../test/lab/topology.ts";
 import type { Answers } from "./requests.ts";
@@ -13,6 +14,20 @@ const program = (name: string): string => path.join(import.meta.dirname, name);
 
 export const PORT = 8080;
 export const MAIN = path.join(root, "dist", "main.js");
+
+/** Only a failure takes so long, even on a busy machine. */
+const PATIENCE_MS = 60_000;
+
+/** Asks every 2 ms until there is a value, and returns it. Rejects if there is none in time. */
+async function until<T>(what: string, value: () => T | undefined): Promise<T> {
+  const deadline = Date.now() + PATIENCE_MS;
+  for (;;) {
+    const found = value();
+    if (found !== undefined) return found;
+    if (Date.now() > deadline) throw new Error(`not within ${PATIENCE_MS / 1000} s: ${what}`);
+    await sleep(2);
+  }
+}
 
 /** Returns the output of a program that was started with a pipe, by line. */
 export function lines(stream: Readable | null): AsyncIterable<string> {
@@ -47,9 +62,14 @@ export class Load {
     this.#done = this.#read();
   }
 
-  /** Returns when this pod answered first, ms since the epoch. */
-  firstAnswer(pod: string): number | undefined {
-    return this.#first.get(pod);
+  /** Resolves when any pod has answered. */
+  async begun(): Promise<void> {
+    await until("an answer to the client's requests", () => (this.#first.size > 0 ? true : undefined));
+  }
+
+  /** Waits until this pod has answered. Returns when it answered first, ms since the epoch. */
+  firstAnswer(pod: string): Promise<number> {
+    return until(`an answer of ${pod}`, () => this.#first.get(pod));
   }
 
   /** Stops after the current requests are complete. */
@@ -108,15 +128,11 @@ export class ProxierProcess {
    * Returns the first line that satisfies `wanted`, at index `from` of the log or later. Rejects if no such line appears
    * in time.
    */
-  async line(wanted: (line: LogLine) => boolean, from: number, timeoutMs = 10_000): Promise<LogLine> {
-    const deadline = Date.now() + timeoutMs;
-    for (;;) {
-      const found = this.log.slice(from).find(wanted);
-      if (found !== undefined) return found;
+  line(wanted: (line: LogLine) => boolean, from: number): Promise<LogLine> {
+    return until("a line of the proxier's log", () => {
       if (this.#ended !== undefined) throw new Error(`the proxier ${this.#ended}`);
-      if (Date.now() > deadline) throw new Error("the proxier did not write within 10 s");
-      await new Promise((resolve) => setTimeout(resolve, 2));
-    }
+      return this.log.slice(from).find(wanted);
+    });
   }
 
   /** Returns the first logged write of a family, at index `from` of the log or later. */

@@ -19,7 +19,7 @@ export interface Answers {
 
 const CONCURRENCY = 8;
 const PAUSE_MS = 10;
-const TIMEOUT_MS = 3000;
+const TIMEOUT_MS = 10_000;
 
 function request(url: string): Promise<string> {
   return new Promise((resolve, reject) => {
