@@ -1,7 +1,12 @@
 /**
- * The configuration that kubeadm 1.36 puts on a node for kube-proxy: the key config.conf of its ConfigMap, and the command line of its
- * DaemonSet. Source: kubernetes, cmd/kubeadm/app/phases/addons/proxy/manifests.go and componentconfigs/kubeproxy.go.
+ * The objects that kubeadm 1.36 applies for kube-proxy. Source: kubernetes, cmd/kubeadm/app/phases/addons/proxy/manifests.go and
+ * componentconfigs/kubeproxy.go.
  */
+import type { V1DaemonSet } from "@kubernetes/client-node";
+import { join } from "node:path";
+import type { KubeObject } from "../../support/kustomize.ts";
+
+/** The key config.conf of its ConfigMap. */
 export const KUBEADM_CONFIG = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 bindAddress: 0.0.0.0
 bindAddressHardFail: false
@@ -69,6 +74,53 @@ winkernel:
   networkName: ""
   rootHnsEndpointName: ""
   sourceVip: ""`;
+
+/** The other key of that ConfigMap. */
+export const KUBEADM_KUBECONFIG_FILE = join(
+  import.meta.dirname,
+  "../objects/kubernetes/fixtures/kubeadm-kubeconfig.conf",
+);
+
+/** The DaemonSet, with the fields that start a pod. */
+export const KUBEADM_DAEMON_SET: V1DaemonSet & KubeObject = {
+  apiVersion: "apps/v1",
+  kind: "DaemonSet",
+  metadata: { name: "kube-proxy", namespace: "kube-system", labels: { "k8s-app": "kube-proxy" } },
+  spec: {
+    selector: { matchLabels: { "k8s-app": "kube-proxy" } },
+    updateStrategy: { type: "RollingUpdate" },
+    template: {
+      metadata: { labels: { "k8s-app": "kube-proxy" } },
+      spec: {
+        hostNetwork: true,
+        serviceAccountName: "kube-proxy",
+        nodeSelector: { "kubernetes.io/os": "linux" },
+        containers: [
+          {
+            name: "kube-proxy",
+            command: [
+              "/usr/local/bin/kube-proxy",
+              "--config=/var/lib/kube-proxy/config.conf",
+              "--hostname-override=$(NODE_NAME)",
+            ],
+            env: [{ name: "NODE_NAME", valueFrom: { fieldRef: { fieldPath: "spec.nodeName" } } }],
+            securityContext: { privileged: true },
+            volumeMounts: [
+              { name: "kube-proxy", mountPath: "/var/lib/kube-proxy" },
+              { name: "xtables-lock", mountPath: "/run/xtables.lock", readOnly: false },
+              { name: "lib-modules", mountPath: "/lib/modules", readOnly: true },
+            ],
+          },
+        ],
+        volumes: [
+          { name: "kube-proxy", configMap: { name: "kube-proxy" } },
+          { name: "xtables-lock", hostPath: { path: "/run/xtables.lock", type: "FileOrCreate" } },
+          { name: "lib-modules", hostPath: { path: "/lib/modules" } },
+        ],
+      },
+    },
+  },
+};
 
 /** The arguments of `/usr/local/bin/kube-proxy`; tests put the file elsewhere. */
 export const kubeadmArguments = (file: string, nodeName: string): string[] => [

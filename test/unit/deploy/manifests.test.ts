@@ -1,4 +1,4 @@
-/** deploy/: Kubernetes, our program and the image know everything that is written there. */
+/** deploy/: Kubernetes and the image know everything that is written there. test/packets/deploy.test.ts starts it. */
 import type {
   V1ClusterRoleBinding,
   V1ConfigMap,
@@ -12,9 +12,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
-import { defaultSocketPath } from "../../../src/daemon/control/socket-path.js";
-import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
 import { parseConfig } from "../../../src/config/load.js";
+import { kustomize, type KubeObject, patched } from "../../support/kustomize.js";
+import { KUBEADM_DAEMON_SET } from "../config/kubeadm.js";
 import { checkAgainst } from "./model-check.js";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
@@ -29,30 +29,21 @@ const packageJson = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"))
   readonly optionalDependencies: Readonly<Record<string, string>>;
 };
 
-interface Manifest {
-  readonly apiVersion: string;
-  readonly kind: string;
-  readonly metadata: { readonly name: string; readonly namespace?: string };
-}
-interface Kustomization {
-  readonly resources: readonly string[];
-  readonly images?: readonly { readonly name: string; readonly newName: string; readonly newTag: string }[];
-  readonly patches?: readonly {
-    readonly target: { readonly kind: string; readonly name: string };
-    readonly patch: string;
-  }[];
-}
-
-const kustomization = load("kubernetes", "kustomization.yaml") as Kustomization;
-const manifests = kustomization.resources.map((file) => load("kubernetes", file) as Manifest);
-const one = (kind: string): Manifest => {
-  const found = manifests.find((manifest) => manifest.kind === kind);
-  if (found === undefined) throw new Error(`there is no ${kind}`);
-  return found;
+/** The objects of each kustomization. */
+const built = {
+  kubernetes: kustomize(join(DEPLOY, "kubernetes")),
+  kubeadm: kustomize(join(DEPLOY, "kubeadm")),
+  canary: kustomize(join(DEPLOY, "canary")),
 };
 
-const daemonSet = one("DaemonSet") as V1DaemonSet & Manifest;
-const configMap = one("ConfigMap") as V1ConfigMap & Manifest;
+function one(kind: string, objects = built.kubernetes): KubeObject {
+  const found = objects.find((object) => object.kind === kind);
+  if (found === undefined) throw new Error(`there is no ${kind}`);
+  return found;
+}
+
+const daemonSet = one("DaemonSet") as V1DaemonSet & KubeObject;
+const configMap = one("ConfigMap") as V1ConfigMap & KubeObject;
 const pod = daemonSet.spec?.template.spec as V1PodSpec;
 const [main] = pod.containers;
 const [init] = pod.initContainers as V1Container[];
@@ -67,7 +58,7 @@ const MODELS: Readonly<Record<string, readonly [apiVersion: string, model: strin
 };
 
 test("the job that inspects a node has no more rights than the daemon, and writes nothing", () => {
-  const job = load("preflight", "job.yaml") as V1Job & Manifest;
+  const job = load("preflight", "job.yaml") as V1Job & KubeObject;
   expect(job.apiVersion).toBe("batch/v1");
   expect(checkAgainst("V1Job", job)).toEqual([]);
   const spec = job.spec?.template.spec as V1PodSpec;
@@ -79,19 +70,16 @@ test("the job that inspects a node has no more rights than the daemon, and write
   // The command in README.md sets the node like this.
   const named = parse(text("preflight", "job.yaml").replaceAll(/nodeName: .*/g, "nodeName: worker-1")) as V1Job;
   expect(named).toEqual({ ...job, spec: { ...job.spec, template: { spec: { ...spec, nodeName: "worker-1" } } } });
-  const flags = container.command?.slice(2).map((flag) => flag.replace(/^--|=.*/g, "")) ?? [];
-  expect(KUBE_PROXY_FLAGS.map(({ name }) => name)).toEqual(expect.arrayContaining(flags));
 });
 
 describe("the manifests", () => {
-  test.each(manifests.map((manifest) => [manifest.kind, manifest] as const))(
-    "%s: every key and type is the API's",
-    (kind, manifest) => {
-      const [apiVersion, model] = MODELS[kind];
-      expect(manifest.apiVersion).toBe(apiVersion);
-      expect(checkAgainst(model, manifest)).toEqual([]);
-    },
-  );
+  test.each(Object.entries(built))("%s: every key and type is the API's", (_name, objects) => {
+    for (const object of objects) {
+      const [apiVersion, model] = MODELS[object.kind];
+      expect(object.apiVersion).toBe(apiVersion);
+      expect(checkAgainst(model, object)).toEqual([]);
+    }
+  });
 
   test("a wrong key or type would be noticed", () => {
     const wrong = { spec: { template: { spec: { hostnetwork: true, containers: [{ name: 1, env: {} }] } } } };
@@ -102,16 +90,14 @@ describe("the manifests", () => {
     ]);
   });
 
-  test("all files are in the kustomization, and in one namespace", () => {
+  test("all files are in the kustomization", () => {
     const files = readdirSync(join(DEPLOY, "kubernetes")).filter((file) => file !== "kustomization.yaml");
-    expect([...kustomization.resources].toSorted()).toEqual(files.toSorted());
-    for (const { kind, metadata } of manifests) {
-      expect([kind, metadata.namespace]).toEqual([kind, kind === "ClusterRoleBinding" ? undefined : "kube-system"]);
-    }
+    const { resources } = load("kubernetes", "kustomization.yaml") as { readonly resources: readonly string[] };
+    expect(resources.toSorted()).toEqual(files.toSorted());
   });
 
   test("the account is bound only to the role that kube-proxy has", () => {
-    const binding = one("ClusterRoleBinding") as V1ClusterRoleBinding & Manifest;
+    const binding = one("ClusterRoleBinding") as V1ClusterRoleBinding & KubeObject;
     const account = one("ServiceAccount");
     expect(binding.roleRef).toEqual({
       apiGroup: "rbac.authorization.k8s.io",
@@ -166,113 +152,20 @@ describe("the pod", () => {
     }
   });
 
-  test("mounts the ConfigMap where the command expects it", () => {
-    for (const container of [main, init]) {
-      const [mount, ...others] = container.volumeMounts ?? [];
-      expect(others.map(({ mountPath }) => mountPath)).toEqual(
-        container === main ? ["/run/nft-proxier", "/run/xtables.lock"] : [],
-      );
-      const volume = pod.volumes?.find(({ name }) => name === mount.name);
-      expect(volume?.configMap?.name).toBe(configMap.metadata.name);
-      const config = container.command?.find((word) => word.startsWith("--config="))?.slice("--config=".length) ?? "";
-      expect(config.startsWith(`${mount.mountPath}/`)).toBe(true);
-      expect(Object.keys(configMap.data ?? {})).toContain(config.slice(mount.mountPath.length + 1));
-    }
-  });
-
-  test("has a place for its socket, because its root is read-only", () => {
-    const mount = main.volumeMounts?.find(({ mountPath }) => defaultSocketPath().startsWith(`${mountPath}/`));
-    expect(pod.volumes?.find(({ name }) => name === mount?.name)?.emptyDir).toBeDefined();
-  });
-
-  test("passes flags that the program has, and variables that are set", () => {
-    const flags = new Set(KUBE_PROXY_FLAGS.map(({ name }) => name));
-    for (const container of [main, init]) {
-      const words = container.command?.slice(1) ?? [];
-      for (const word of words) expect(flags).toContain(/^--([a-z-]+)/.exec(word)?.[1]);
-      const variables = words.flatMap((word) => [...word.matchAll(/\$\((\w+)\)/g)].map(([, name]) => name));
-      expect(container.env?.map(({ name }) => name)).toEqual(variables);
-    }
-  });
-
-  test("has probes at the program's health address", () => {
+  test("asks for the OOM score that the kubelet gives it: it lacks the right to lower it", () => {
     const { config } = parseConfig(configMap.data?.["config.conf"] ?? "", "config.conf");
-    const port = Number(config.healthzBindAddress.split(":").at(-1));
-    expect(main.livenessProbe?.httpGet).toEqual({ path: "/livez", port });
-    expect(main.readinessProbe?.httpGet).toEqual({ path: "/readyz", port });
-  });
-});
-
-describe("the ConfigMap", () => {
-  const files = configMap.data ?? {};
-
-  test("contains a configuration without warnings", () => {
-    const { config, warnings } = parseConfig(files["config.conf"] ?? "", "config.conf");
-    expect(warnings).toEqual([]);
-    const [mount] = main.volumeMounts ?? [];
-    expect(config.clientConnection.kubeconfig).toBe(`${mount.mountPath}/kubeconfig.conf`);
-    // The container lacks the right to write it, and need not: see kubelet's score of node-critical pods.
     expect(config.oomScoreAdj).toBe(-997);
-  });
-
-  test("contains a kubeconfig whose names agree", () => {
-    const config = parse(files["kubeconfig.conf"] ?? "") as {
-      readonly clusters: readonly { readonly name: string; readonly cluster: { readonly server: string } }[];
-      readonly users: readonly { readonly name: string; readonly user: { readonly tokenFile: string } }[];
-      readonly contexts: readonly {
-        readonly name: string;
-        readonly context: { readonly cluster: string; readonly user: string };
-      }[];
-      readonly "current-context": string;
-    };
-    const [context] = config.contexts.filter(({ name }) => name === config["current-context"]);
-    const [cluster] = config.clusters.filter(({ name }) => name === context.context.cluster);
-    const [user] = config.users.filter(({ name }) => name === context.context.user);
-    expect(new URL(cluster.cluster.server).protocol).toBe("https:");
-    expect(user.user.tokenFile).toBe("/var/run/secrets/kubernetes.io/serviceaccount/token");
-  });
-});
-
-describe("manifests for kubeadm's clusters", () => {
-  const overlay = load("kubeadm", "kustomization.yaml") as Kustomization;
-
-  test("are the same, with kubeadm's ConfigMap in place of ours", () => {
-    expect(overlay.resources).toEqual(["../kubernetes"]);
-    const [deletion, volume] = overlay.patches ?? [];
-    expect(deletion.target).toEqual({ kind: "ConfigMap", name: configMap.metadata.name });
-    expect(parse(deletion.patch)).toMatchObject({ $patch: "delete", metadata: { name: configMap.metadata.name } });
-    expect(volume.target).toEqual({ kind: "DaemonSet", name: daemonSet.metadata.name });
-    const operations = parse(volume.patch) as readonly {
-      readonly op: string;
-      readonly path: string;
-      readonly value: unknown;
-    }[];
-    const at = (path: string): unknown =>
-      path
-        .split("/")
-        .slice(1)
-        .reduce<unknown>((value, key) => (value as Record<string, unknown> | undefined)?.[key], daemonSet);
-    expect(operations.map(({ op, path }) => [op, at(path)])).toEqual([
-      ["test", configMap.metadata.name],
-      ["replace", configMap.metadata.name],
-    ]);
-    expect(operations[0].value).toBe(configMap.metadata.name);
-    expect(operations[1].value).toBe("kube-proxy");
   });
 });
 
 describe("manifests for one node first", () => {
-  const overlay = load("canary", "kustomization.yaml") as Kustomization;
-  const [{ target, patch }, ...others] = overlay.patches ?? [];
-  const patched = parse(patch) as V1DaemonSet & Manifest;
+  const canary = one("DaemonSet", built.canary);
+  const label = "nft-proxier.dev/canary";
 
   test("are kubeadm's, only for nodes with the label", () => {
-    expect(overlay.resources).toEqual(["../kubeadm"]);
-    expect(others).toEqual([]);
-    expect(target).toEqual({ kind: "DaemonSet", name: daemonSet.metadata.name });
-    expect(patched).toMatchObject({ kind: "DaemonSet", metadata: { name: daemonSet.metadata.name } });
-    expect(checkAgainst("V1DaemonSet", patched)).toEqual([]);
-    expect(patched.spec?.template.spec).toEqual({ nodeSelector: { "nft-proxier.dev/canary": "true" } });
+    const nodeSelector = { ...pod.nodeSelector, [label]: "true" };
+    const patch = { spec: { template: { spec: { nodeSelector } } } };
+    expect(canary).toEqual(patched(one("DaemonSet", built.kubeadm), patch));
   });
 
   test("move kube-proxy off the nodes with that label, and no others", () => {
@@ -280,7 +173,6 @@ describe("manifests for one node first", () => {
     expect(more).toEqual([]);
     const terms = (JSON.parse(affinity) as V1DaemonSet).spec?.template.spec?.affinity?.nodeAffinity
       ?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
-    const [label] = Object.keys(patched.spec?.template.spec?.nodeSelector ?? {});
     expect(terms).toEqual([{ matchExpressions: [{ key: label, operator: "DoesNotExist" }] }]);
     expect(text("README.md")).toContain(`kubectl label node NODE ${label}=true`);
   });
@@ -290,15 +182,21 @@ describe("the commands in README.md", () => {
   const readme = text("README.md");
   const commands = [...readme.matchAll(/^ {4,}(kubectl .*)$/gm)].map(([, command]) => command);
 
-  test("have patches that the API accepts", () => {
-    const patches = commands.flatMap((command) => [...(/ patch daemonset .*-p '(.*)'/.exec(command)?.slice(1) ?? [])]);
-    expect(patches.length).toBeGreaterThan(4);
-    for (const json of patches) {
-      const value = JSON.parse(json) as unknown;
-      if (Array.isArray(value)) {
-        const path = expect.stringMatching(/^\/spec\/template\/spec\/(affinity|nodeSelector\/replaced-by)$/) as string;
-        expect(value).toEqual([{ op: "remove", path }]);
-      } else expect([json, checkAgainst("V1DaemonSet", withoutNulls(value))]).toEqual([json, []]);
+  test("have patches that the API accepts, and the last step of a section undoes the first", () => {
+    const applied = readme.split(/^## /m).map((section) => {
+      const patches = [...section.matchAll(/ patch daemonset kube-proxy (?:--type json )?-p '(.*)'$/gm)];
+      let result: V1DaemonSet & KubeObject = KUBEADM_DAEMON_SET;
+      for (const [, json] of patches) {
+        result = patched(result, JSON.parse(json) as unknown) as V1DaemonSet & KubeObject;
+        expect([json, checkAgainst("V1DaemonSet", result)]).toEqual([json, []]);
+      }
+      return { title: section.split("\n")[0], patches: patches.length, result };
+    });
+    for (const [title, patches] of [
+      ["2. Canary", 4],
+      ["With fewer rights", 2],
+    ] as const) {
+      expect(applied.find((section) => section.title === title)).toMatchObject({ patches, result: KUBEADM_DAEMON_SET });
     }
   });
 
@@ -324,26 +222,19 @@ describe("the commands in README.md", () => {
     }
   });
 
-  test("name existing directories", () => {
-    const named = commands.flatMap((command) => [...(/ -k deploy\/(\S+)/.exec(command)?.slice(1) ?? [])]);
-    expect(new Set(named)).toEqual(new Set(["canary", "kubeadm"]));
-    for (const directory of named) expect(readdirSync(join(DEPLOY, directory))).toContain("kustomization.yaml");
+  test("name kustomizations that exist", () => {
+    const named = [...readme.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name);
+    expect(new Set(named)).toEqual(new Set(Object.keys(built)));
   });
 });
-
-/** In a merge patch, null removes a field. */
-function withoutNulls(value: unknown): unknown {
-  return JSON.parse(JSON.stringify(value, (_, item: unknown) => item ?? undefined));
-}
 
 describe("the image", () => {
   const stages = dockerfile.split(/^FROM /m).slice(1);
   const last = stages.at(-1) ?? "";
 
   test("is the one that the pods start, of this version", () => {
-    const [image] = kustomization.images ?? [];
-    expect([main.image, init.image]).toEqual([image.name, image.name]);
-    expect(image.newTag).toBe(packageJson.version);
+    const image = `registry.example/nft-proxier:${packageJson.version}`;
+    expect([main.image, init.image]).toEqual([image, image]);
     expect(dockerfile).toContain(`/nft-proxier:${packageJson.version} `);
   });
 
