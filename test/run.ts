@@ -15,6 +15,7 @@ import { fetchIptables } from "./kube-proxy/support/iptables.ts";
 import { LONG_FILES } from "./lab/length.ts";
 import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
+import { kubectl } from "./page/kubectl.ts";
 import { promtool } from "./page/promtool.ts";
 
 interface Tier {
@@ -69,7 +70,12 @@ const tiers: readonly Tier[] = [
   { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
   { name: "nft", what: "the output of nft for our table", runs: "in-namespaces", alone: true },
   { name: "image", what: "deploy/Dockerfile, built and run", runs: "in-namespaces", long: true, alone: true },
-  { name: "page", what: "the status page in Chromium; dashboard and alerts", runs: "in-namespaces", apart: true },
+  {
+    name: "page",
+    what: "the status page in Chromium; dashboard, alerts, kustomizations",
+    runs: "in-namespaces",
+    apart: true,
+  },
   { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
   { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
   { name: "kube-proxy", what: "together with kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
@@ -286,7 +292,10 @@ function prepare(tier: Tier): string | undefined {
     return `cannot run: ${String(error)}`;
   }
   try {
-    if (tier.name === "page") promtool();
+    if (tier.name === "page") {
+      promtool();
+      kubectl();
+    }
     if (tier.name === "nft" && options["nft-versions"] === "all") for (const suite of suites) fetchNft(suite);
     if (tier.name === "kube-proxy") fetchIptables();
     return undefined;
