@@ -120,6 +120,7 @@ const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["ENDURE_SECONDS, ENDURE_SERVICES", "duration of packets/endurance, and its number of services"],
   ["NFT_PROXIER_OLDER", "versions for the tier rollback; `npm run test:rollback` sets it"],
   ["DEBIAN_MIRROR", "mirror for the packages of other releases"],
+  ["PICTURES=write", "replace the pictures of README.md by those that page/pictures takes"],
   ["KUBE_PROXY", "path of the kube-proxy for the tier kube-proxy"],
 ];
 

@@ -1,7 +1,7 @@
 /** A headless Chromium in a network namespace, driven over its pipe (the DevTools protocol, a JSON object and a NUL at a time). */
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Readable, Writable } from "node:stream";
@@ -16,6 +16,9 @@ const FLAGS = [
   // It runs as root here, in a namespace with no way out.
   "--no-sandbox",
   "--disable-gpu",
+  "--disable-quic",
+  // On a busy machine, a frame would be shown before all of its parts are drawn.
+  "--run-all-compositor-stages-before-draw",
   "--disable-dev-shm-usage",
   "--no-first-run",
   "--disable-background-networking",
@@ -88,8 +91,14 @@ export class Browser {
     });
   }
 
-  /** Runs a script before those of every page from now on. */
-  async atEachPage(source: string): Promise<void> {
+  /** Exposes the stream of every status page from now on as `window.pageSource`. */
+  async exposeStream(): Promise<void> {
+    const source = `window.EventSource = class extends EventSource {
+      constructor(...given) {
+        super(...given);
+        window.pageSource = this;
+      }
+    };`;
     await this.send("Page.addScriptToEvaluateOnNewDocument", { source });
   }
 
@@ -113,24 +122,20 @@ export class Browser {
     return this.evaluate(`document.querySelector(${JSON.stringify(selector)})?.innerText ?? ""`);
   }
 
-  async resize(width: number, height: number, mobile = false): Promise<void> {
-    await this.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile });
+  /** `scale` is the number of the screen's pixels in one of the page's, in each direction. */
+  async resize(width: number, height: number, { mobile = false, scale = 1 } = {}): Promise<void> {
+    await this.send("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: scale, mobile });
   }
 
   async prefer(scheme: "light" | "dark"): Promise<void> {
     await this.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
   }
 
-  /** Saves the whole document as WebP. */
-  async screenshot(file: string): Promise<void> {
-    const { data } = (await this.send("Page.captureScreenshot", {
-      format: "webp",
-      quality: 80,
-      captureBeyondViewport: true,
-    })) as {
-      readonly data: string;
-    };
-    writeFileSync(file, Buffer.from(data, "base64"));
+  /** Returns the whole document as WebP, of this quality in percent. */
+  async screenshot(quality = 80): Promise<Buffer> {
+    const format = { format: "webp", quality, captureBeyondViewport: true };
+    const { data } = (await this.send("Page.captureScreenshot", format)) as { readonly data: string };
+    return Buffer.from(data, "base64");
   }
 
   #take(answer: Answer & { readonly params?: unknown }): void {

@@ -52,7 +52,8 @@ beforeAll(async () => {
   daemon.stderr?.resume();
   browser = await Browser.open(cluster.node);
   await browser.resize(1200, 1000);
-  await browser.atEachPage(KEEP_SOURCE);
+  // A test sends messages that the daemon sends only on other nodes.
+  await browser.exposeStream();
 });
 afterAll(async () => {
   await browser.close();
@@ -62,14 +63,6 @@ afterAll(async () => {
   }
   await cluster.destroy();
 });
-
-/** Exposes the page's stream, so that a test can send messages that the daemon sends only on other nodes. */
-const KEEP_SOURCE = `window.EventSource = class extends EventSource {
-  constructor(...given) {
-    super(...given);
-    window.pageSource = this;
-  }
-};`;
 
 /** Waits until the page shows it. */
 function shows(selector: string): ReturnType<typeof expect.poll<string>> {
@@ -179,10 +172,10 @@ test("the process that changed the table appears among the events within seconds
     ["phone", "dark", 390],
   ] as const) {
     await browser.prefer(scheme);
-    await browser.resize(width, width > 400 ? 1000 : 1600, width < 400);
+    await browser.resize(width, width > 400 ? 1000 : 1600, { mobile: width < 400 });
     // Nothing extends beyond the screen of a phone.
     expect(await browser.evaluate<number>("document.documentElement.scrollWidth")).toBeLessThanOrEqual(width);
-    await browser.screenshot(path.join(PICTURES, `${name}.webp`));
+    writeFileSync(path.join(PICTURES, `${name}.webp`), await browser.screenshot());
   }
   await browser.resize(1200, 1000);
   expect(browser.errors).toEqual([]);
@@ -217,5 +210,5 @@ test("the page says so when the daemon ends, dims, and does not report services 
   await shows("#explanation").toBe("the daemon does not answer");
   await browser.evaluate(`document.querySelector("#rows .row").click()`);
   await shows("#detail").toBe("the daemon does not answer");
-  await browser.screenshot(path.join(PICTURES, "away.webp"));
+  writeFileSync(path.join(PICTURES, "away.webp"), await browser.screenshot());
 });

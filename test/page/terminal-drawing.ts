@@ -1,23 +1,18 @@
-/**
- * Records `npm run demo` as an SVG image of a terminal that scrolls in real time: docs/images/demo.svg.
- *
- *   node deploy/demo/record.ts FILE
- *
- * Needs `script` from util-linux, because the demo uses colours only on a terminal.
- */
-import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
-import { createInterface } from "node:readline";
+/** Draws a program's output as an SVG image of a terminal that scrolls in real time. */
+import { stripVTControlCharacters } from "node:util";
 
-interface Line {
+export interface Line {
+  /** With the SGR codes that deploy/demo/print.ts uses. */
   readonly text: string;
   /** Seconds; the origin is arbitrary. */
   readonly at: number;
 }
 
+/** Begins a heading of the demo: bold. */
+export const HEADING = "\u001B[1m";
+
 /** Number of visible rows. */
 const ROWS = 30;
-const COLUMNS = 122;
 const ROW_HEIGHT = 17;
 const COLUMN_WIDTH = 7.2;
 const MARGIN = 12;
@@ -25,42 +20,13 @@ const MARGIN = 12;
 const LONGEST_PAUSE = 0.8;
 /** Time to read the first and the last screen, and each section before the next heading, seconds. */
 const READING = 4;
-/** SGR codes that deploy/demo/print.ts uses. */
+/** The other codes end a colour. */
 const CLASSES: Readonly<Record<string, string>> = { "1": "b", "31": "r", "32": "g", "36": "c" };
-const HEADING = "\u001B[1m";
-const LAST = `${HEADING}Done`;
 const STYLE = [
   "text{font:12px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#d6deeb;white-space:pre}",
   ".b{font-weight:bold;fill:#fff}.r{fill:#ff6b6b}.g{fill:#7bd88f}.c{fill:#5ad4e6}",
   "@media(prefers-reduced-motion:reduce){*{animation:none!important}}",
 ].join("");
-
-const [file] = process.argv.slice(2);
-if (file === undefined) throw new Error("usage: node deploy/demo/record.ts FILE");
-writeFileSync(file, drawing(paced(await record())));
-
-/** Records the demo's output from its first heading on. Rejects if the demo fails. */
-async function record(): Promise<Line[]> {
-  const child = spawn("script", ["-qefc", "npm run demo", "/dev/null"], { stdio: ["ignore", "pipe", "inherit"] });
-  const exited = new Promise<number | null>((resolve) => child.once("exit", resolve));
-  const lines: Line[] = [];
-  for await (const text of createInterface({ input: child.stdout })) {
-    const isBefore = lines.length === 0 && !text.startsWith(HEADING);
-    if (!isBefore && !lines.at(-1)?.text.startsWith(LAST)) lines.push({ text: shortened(text), at: now() });
-  }
-  const code = await exited;
-  if (code !== 0) throw new Error(`the demo ended with ${code}`);
-  return lines;
-}
-
-/** Removes the kernel's local version, which is specific to this machine. */
-function shortened(text: string): string {
-  return text.trimEnd().replace(/(Linux \d+\.\d+\.\d+)-\S+/, "$1");
-}
-
-function now(): number {
-  return performance.now() / 1000;
-}
 
 /** Adds pauses that a reader can follow. The first screen is visible from the start. */
 function paced(lines: readonly Line[]): Line[] {
@@ -73,8 +39,11 @@ function paced(lines: readonly Line[]): Line[] {
   });
 }
 
-function drawing(lines: readonly Line[]): string {
-  const width = Math.ceil(COLUMNS * COLUMN_WIDTH + 2 * MARGIN);
+/** Returns the image. `title` is for readers that do not see it. */
+export function terminalDrawing(title: string, output: readonly Line[]): string {
+  const lines = paced(output);
+  const columns = Math.max(...lines.map(({ text }) => stripVTControlCharacters(text).length));
+  const width = Math.ceil(columns * COLUMN_WIDTH + 2 * MARGIN);
   const height = ROWS * ROW_HEIGHT + 2 * MARGIN;
   const end = (lines.at(-1)?.at ?? 0) + READING;
   const rows = lines.map(({ text }, i) => {
@@ -85,7 +54,7 @@ function drawing(lines: readonly Line[]): string {
   });
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img">`,
-    "<title>The output of npm run demo</title>",
+    `<title>${escaped(title)}</title>`,
     `<style>${STYLE}.m{animation:m ${end.toFixed(1)}s step-end infinite}@keyframes m{${scroll.join("")}}</style>`,
     `<clipPath id="v"><rect y="${MARGIN}" width="${width}" height="${height - 2 * MARGIN}"/></clipPath>`,
     `<rect width="${width}" height="${height}" rx="6" fill="#16181d"/>`,
