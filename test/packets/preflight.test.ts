@@ -463,7 +463,7 @@ describe("objects", () => {
     const bad = await runPreflight(["--manifests", await manifests([web, wrong])]);
     expect(bad.code).toBe(1);
     expect(saying(bad.findings, "problem")).toEqual([
-      expect.stringMatching(/^Service default\/wrong: spec\.externalIPs\[0\]: /),
+      expect.stringMatching(/^Service default\/wrong: spec\.externalIPs\[0\] cannot be served as written: /),
     ]);
   });
 

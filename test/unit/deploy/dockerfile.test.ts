@@ -44,6 +44,9 @@ run("make", "--dry-run", "--directory=build", "BUILDTYPE=Release");
 require("node:fs").cpSync("${ROOT}/build/Release/nft_proxier.node", "build/Release/nft_proxier.node");
 `;
 
+/** Ends only a stage that hangs: the commands take 20 s of two idle cores. */
+const LIMIT_MS = patience(600_000);
+
 let directory: string;
 beforeAll(() => {
   directory = mkdtempSync(path.join(tmpdir(), "dockerfile-"));
@@ -54,7 +57,7 @@ const upper = (stage: string): string => path.join(directory, stage, "upper");
 
 /** Runs a shell script in its own mount namespace. Returns its output; throws with it if it fails. */
 function inMounts(script: string): string {
-  const limit = { timeout: patience(150_000), killSignal: "SIGKILL" } as const;
+  const limit = { timeout: LIMIT_MS, killSignal: "SIGKILL" } as const;
   const done = spawnSync("unshare", ["--mount", "sh", "-ec", script], { encoding: "utf8", ...limit });
   if (done.status !== 0) throw new Error(`exit ${done.status ?? done.signal}\n${done.stdout}${done.stderr}`);
   return done.stdout;
@@ -90,26 +93,30 @@ function makeContext(isAllowed: (file: string) => boolean): string {
 
 // Mounts of an overlay over the machine's files need real root.
 describe.skipIf(process.getuid?.() !== 0)("deploy/Dockerfile", () => {
-  test("each stage's commands succeed, and the resulting files run the program alone", () => {
-    const context = makeContext(readDockerignore(read(".dockerignore")));
-    const stages = dockerfile.stages.filter(({ name }) => name !== "");
-    for (const stage of stages) runStage(stage, context);
-    const image = path.join(upper("native"), "image");
-    mkdirSync(path.join(image, "proc"));
-    const commands = [
-      "nft-proxier --version",
-      "kube-proxy --version",
-      "nft-proxier services --help",
-      "kube-proxy --help",
-    ];
-    const run = commands.map((words) => `chroot ${image} /usr/local/bin/${words}`);
-    const output = inMounts([`mount --rbind /proc ${image}/proc`, ...run].join("\n"));
-    expect(output.match(new RegExp(`\\b${version.replaceAll(".", "\\.")}\\b`, "g"))).toHaveLength(2);
-    expect(output).toContain("Usage: nft-proxier services");
-    expect(output).toContain("Usage: kube-proxy");
-    expect(readFileSync(path.join(image, "opt/nft-proxier/dist/chunks/page.html"), "utf8")).toContain("<style>");
-    expect(JSON.parse(readFileSync(path.join(image, "opt/nft-proxier/sbom.spdx.json"), "utf8"))).toHaveProperty(
-      "spdxVersion",
-    );
-  });
+  test(
+    "each stage's commands succeed, and the resulting files run the program alone",
+    () => {
+      const context = makeContext(readDockerignore(read(".dockerignore")));
+      const stages = dockerfile.stages.filter(({ name }) => name !== "");
+      for (const stage of stages) runStage(stage, context);
+      const image = path.join(upper("native"), "image");
+      mkdirSync(path.join(image, "proc"));
+      const commands = [
+        "nft-proxier --version",
+        "kube-proxy --version",
+        "nft-proxier services --help",
+        "kube-proxy --help",
+      ];
+      const run = commands.map((words) => `chroot ${image} /usr/local/bin/${words}`);
+      const output = inMounts([`mount --rbind /proc ${image}/proc`, ...run].join("\n"));
+      expect(output.match(new RegExp(`\\b${version.replaceAll(".", "\\.")}\\b`, "g"))).toHaveLength(2);
+      expect(output).toContain("Usage: nft-proxier services");
+      expect(output).toContain("Usage: kube-proxy");
+      expect(readFileSync(path.join(image, "opt/nft-proxier/dist/chunks/page.html"), "utf8")).toContain("<style>");
+      expect(JSON.parse(readFileSync(path.join(image, "opt/nft-proxier/sbom.spdx.json"), "utf8"))).toHaveProperty(
+        "spdxVersion",
+      );
+    },
+    2 * LIMIT_MS,
+  );
 });
