@@ -194,7 +194,7 @@ describe("the commands in README.md", () => {
     });
     for (const [title, patches] of [
       ["2. Canary", 4],
-      ["With fewer rights", 2],
+      ["With fewer privileges", 2],
     ] as const) {
       expect(applied.find((section) => section.title === title)).toMatchObject({ patches, result: KUBEADM_DAEMON_SET });
     }
