@@ -17,19 +17,7 @@ import { kubeProxyMinor } from "./kube-proxy/support/program.ts";
 import { fetchNft, suites } from "./nft-versions/debian-nft.ts";
 import { kubectl } from "./page/kubectl.ts";
 import { promtool } from "./page/promtool.ts";
-
-interface Tier {
-  readonly name: string;
-  readonly what: string;
-  /** How it runs: static checks in this process, plain vitest, or vitest in new network namespaces. */
-  readonly runs: "checks" | "plain" | "in-namespaces";
-  /** Runs only with `--only`. */
-  readonly apart?: true;
-  /** Not in a short run. */
-  readonly long?: true;
-  /** Changes its namespace, so it cannot share one. */
-  readonly alone?: true;
-}
+import { commands, type Tier, tiers } from "./tiers.ts";
 
 interface Outcome {
   readonly passed: number;
@@ -59,27 +47,6 @@ interface Report {
 const results = path.join(root, "build", "test-results");
 /** The program as in the image, which nodes run; it also starts in less than half the time. */
 const bundle = path.join(root, "build", "program");
-
-const tiers: readonly Tier[] = [
-  { name: "lint", what: "type checks; linter and formatter too unless --short", runs: "checks" },
-  { name: "unit", what: "pure functions and the fake kernel", runs: "plain" },
-  { name: "conformance", what: "one suite on the fake and on the real kernel", runs: "in-namespaces" },
-  { name: "native", what: "the addon: codec, errors, dumps, events, fuzzing", runs: "in-namespaces" },
-  { name: "leaks", what: "the addon under LeakSanitizer, in worker threads too", runs: "in-namespaces", long: true },
-  { name: "packets", what: "real packets through the real kernel", runs: "in-namespaces" },
-  { name: "library", what: "the package's entry points and examples/, on the real kernel", runs: "in-namespaces" },
-  { name: "nft", what: "the output of nft for our table", runs: "in-namespaces", alone: true },
-  { name: "image", what: "deploy/Dockerfile, built and run", runs: "in-namespaces", long: true, alone: true },
-  {
-    name: "page",
-    what: "the status page in Chromium; dashboard, alerts, kustomizations",
-    runs: "in-namespaces",
-    apart: true,
-  },
-  { name: "rollback", what: "upgrade from older versions, rollback to them", runs: "in-namespaces", apart: true },
-  { name: "package", what: "npm pack, installed and run in a clean root", runs: "in-namespaces", apart: true },
-  { name: "kube-proxy", what: "together with kube-proxy itself ($KUBE_PROXY)", runs: "in-namespaces", apart: true },
-];
 
 const { values: options, positionals: filters } = parseArgs({
   allowPositionals: true,
@@ -366,23 +333,12 @@ function selectTiers(): readonly Tier[] {
   });
 }
 
-/** Commands that are not part of `npm test`, and the reasons. */
-const apart: readonly { readonly command: string; readonly why: string }[] = [
-  { command: "test:all", why: "long: every test, and more seeds, kills, inputs and rows than `npm test`" },
-  {
-    command: "test:nightly",
-    why: "long: 1,000,000 fuzz inputs, 100,000 to the control socket, 200 kills, 12,000 random steps",
-  },
-  { command: "test:leaks", why: "long: 10,000 of everything under LeakSanitizer" },
-  { command: "test:asan", why: "long: a second build, under sanitizers" },
-  { command: "test:endurance", why: "long: two minutes of changes under traffic" },
-  { command: "test:kernels", why: "long, downloads: other kernels" },
-  { command: "test:nft", why: "downloads: nft of other releases" },
-  { command: "test:package", why: "downloads: a cross compiler, a Debian root" },
-  { command: "test:kube-proxy", why: "needs a kube-proxy; downloads: iptables" },
-  { command: "test:rollback", why: "long, downloads: older versions, built from history" },
-  { command: "bench", why: "needs a quiet machine" },
-];
+/** Commands that do more than a run, each with its purpose and duration. */
+function beyond(run: "ci" | "nightly"): readonly (readonly [name: string, what: string])[] {
+  return commands
+    .filter((command) => command.in[run] !== "all")
+    .map(({ name, what, takes }) => [name, `${what}; ${takes}`]);
+}
 
 /** Existing tests that this run does not cover. They are printed, so that nobody reads too much into a green line. */
 function notCovered(selected: readonly Tier[]): string[] {
@@ -395,14 +351,9 @@ function notCovered(selected: readonly Tier[]): string[] {
     const left = ["linter", "formatter", ...tiers.filter(({ long }) => long).map(({ name }) => name), ...LONG_FILES];
     lines.push(`only in npm run test:all: ${left.join(", ")}, and some tests and rows of other files`);
   }
-  const done = [
-    ...(options.short ? [] : ["test:all"]),
-    ...(options.nightly ? ["test:nightly"] : []),
-    ...(options.asan ? ["test:asan"] : []),
-    ...(options["nft-versions"] === "all" ? ["test:nft"] : []),
-  ];
-  const others = apart.filter(({ command }) => !done.includes(command));
-  lines.push(`not covered (npm run …): ${others.map(({ command, why }) => `${command} (${why})`).join(", ")}`);
+  const done = [...(options.asan ? ["test:asan"] : []), ...(options["nft-versions"] === "all" ? ["test:nft"] : [])];
+  const others = beyond(options.nightly ? "nightly" : "ci").filter(([name]) => !done.includes(name));
+  lines.push(`not covered (npm run …): ${others.map(([name, what]) => `${name} (${what})`).join(", ")}`);
   return lines;
 }
 
@@ -438,7 +389,7 @@ function help(): string {
     "",
     `Environment:\n${columns(VARIABLES)}`,
     "",
-    `Not part of \`npm test\` (npm run …):\n${columns(apart.map(({ command, why }) => [command, why]))}`,
+    `More than \`npm test\` and \`npm run test:all\` (npm run …):\n${columns(beyond("ci"))}`,
     "",
     "Reports are in build/test-results/, one JSON file per tier. To run a test while you write it:",
     "  node_modules/.bin/node node_modules/vitest/vitest.mjs --project=unit model/claims     (watches, and runs again)",
