@@ -204,7 +204,7 @@ test("a VIP belongs to another service", async () => {
   const externalIPs = [clusterAddress(web.n).ip];
   await isTold(
     () => put({ ...clash, spec: { ...spec, externalIPs } }),
-    /Service default\/xenon spec\.externalIPs: .* belongs to default\/web/,
+    /Service default\/xenon: spec\.externalIPs: .* belongs to default\/web/,
     /change the Service/,
   );
   await api.call("delete", "Service", "default/xenon");
@@ -338,7 +338,7 @@ test("the kernel refuses a service", { timeout: 2 * MINUTE_MS }, async () => {
   const refused: ServiceSpec = { name: "refused", n: 3, endpoints: ["a"], ranges: ["198.51.100.0/25"] };
   await isTold(
     () => put(...serviceObjects(cluster.lab, refused)),
-    /of default\/refused is quarantined/,
+    /default\/refused is quarantined \(IPv/,
     /retried with backoff/,
   );
   await writeFile(good, "");
