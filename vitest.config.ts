@@ -18,7 +18,7 @@ export default defineConfig({
     // Nothing but a failure waits so long. Machines that run tests are busy, and stand still now and then.
     testTimeout: patience(180_000),
     hookTimeout: patience(180_000),
-    expect: { poll: { timeout: patience(30_000) } },
+    expect: { poll: { timeout: patience(90_000) } },
     projects: [
       { extends: true, test: { name: "unit", include: ["test/unit/**/*.test.ts"], isolate } },
       { extends: true, test: { name: "conformance", include: ["test/conformance/**/*.test.ts"], isolate } },

@@ -4,7 +4,7 @@ import { vi } from "vitest";
 import { patience } from "./patience.ts";
 
 /** Far longer than any awaited event takes: only a failure waits until the end. */
-export const EVENTUALLY_MS = patience(30_000);
+export const EVENTUALLY_MS = patience(90_000);
 
 /**
  * Calls `check` until it no longer throws, and resolves with its result. Rejects with its last error after the timeout.
