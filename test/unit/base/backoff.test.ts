@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { Backoff } from "../../../src/base/backoff.js";
 
 test("next() doubles the wait after each failure up to the maximum; reset() starts again", () => {
@@ -16,8 +16,11 @@ test("next() returns the longest wait however many failures there were", () => {
 });
 
 test("with jitter each wait is extended by up to its own length", () => {
-  const waits = Array.from({ length: 200 }, () => new Backoff({ firstMs: 100, longestMs: 1000, jitter: true }).next());
-  expect(Math.min(...waits)).toBeGreaterThanOrEqual(100);
-  expect(Math.max(...waits)).toBeLessThan(200);
-  expect(new Set(waits).size).toBeGreaterThan(1);
+  const random = vi.spyOn(Math, "random");
+  onTestFinished(() => random.mockRestore());
+  const waits = [0, 0.25, 0.999].map((drawn) => {
+    random.mockReturnValue(drawn);
+    return new Backoff({ firstMs: 100, longestMs: 1000, jitter: true }).next();
+  });
+  expect(waits).toEqual([100, 125, 199.9]);
 });
