@@ -8,6 +8,7 @@ import { connectToApiServer, type ConnectOptions } from "../../../../src/objects
 import type { ApiConnection, RequestReport } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ConnectionSettingsError, StatusError, TransportError } from "../../../../src/objects/kubernetes/errors.js";
 import { ApiServer, type ApiServerOptions, Authority } from "../../../lab/api-server/api-server.ts";
+import { EVENTUALLY_MS } from "../../../lab/eventually.ts";
 import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 let directory: string;
@@ -59,7 +60,7 @@ async function kubeconfig(user: Record<string, unknown> = {}, cluster: Record<st
 async function ask(connection: ApiConnection, path = "/version"): Promise<string> {
   const { signal } = new AbortController();
   let text = "";
-  for await (const chunk of connection.stream({ method: "GET", path, signal, idleMs: 10_000 }))
+  for await (const chunk of connection.stream({ method: "GET", path, signal, idleMs: EVENTUALLY_MS }))
     text += chunk.toString();
   return text;
 }

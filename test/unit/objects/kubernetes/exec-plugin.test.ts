@@ -1,11 +1,11 @@
 /** Credentials plugins, run as real programs. */
 import { readdir, readFile, readlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { connectToApiServer } from "../../../../src/objects/kubernetes/connect-to-api-server.js";
 import type { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
 import { ApiServer } from "../../../lab/api-server/api-server.ts";
-import { eventually } from "../../../lab/eventually.ts";
+import { eventually, EVENTUALLY_MS } from "../../../lab/eventually.ts";
 import { temporaryDirectory } from "../../../support/temporary-directory.ts";
 
 const API_VERSION = "client.authentication.k8s.io/v1";
@@ -60,7 +60,7 @@ async function connect({ exec, cluster = {}, timeLimitMs }: Settings): Promise<A
 
 async function ask(connection: ApiConnection): Promise<void> {
   const { signal } = new AbortController();
-  await connection.send({ method: "GET", path: "/version", signal, idleMs: 20_000 });
+  await connection.send({ method: "GET", path: "/version", signal, idleMs: EVENTUALLY_MS });
 }
 
 async function refusal(connection: ApiConnection): Promise<string> {
@@ -191,9 +191,20 @@ password: hunter2" >&2\nexit 7`,
   test("a plugin that hangs is killed with its children, reported, and never runs twice at a time", async () => {
     const command = await plugin(`sleep 600 & echo "waiting for a browser" >&2\nsleep 601`);
     const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 5_000 });
+    // The time limit is over when the test says so: a busy machine may need longer to start the plugin.
+    const { setTimeout } = globalThis;
+    const limits: (() => void)[] = [];
+    const setting = vi.spyOn(globalThis, "setTimeout").mockImplementation((work, ms, ...args) => {
+      if (ms !== 5_000) return setTimeout(work, ms, ...args);
+      limits.push(work);
+      return setTimeout(() => undefined);
+    });
+    onTestFinished(() => setting.mockRestore());
     const asking = Promise.all(Array.from({ length: 12 }, () => refusal(connection)));
     // The shell and its two children.
     await eventually(async () => expect(await running()).toHaveLength(3));
+    expect(limits).toHaveLength(1);
+    limits[0]();
     const messages = await asking;
     expect(new Set(messages)).toEqual(
       new Set([
@@ -210,8 +221,11 @@ password: hunter2" >&2\nexit 7`,
   });
 
   test("a plugin is accepted if a child of it holds only stderr open", async () => {
-    const command = await plugin(`setsid sleep 5 > /dev/null &\n${issued()}`);
-    const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: 2_000 });
+    const command = await plugin(`setsid sleep 600 > /dev/null &\necho $! > "$(dirname "$0")/pid"\n${issued()}`);
+    onTestFinished(async () => {
+      process.kill(Number(await readFile(join(directory, "pid"), "utf8")), "SIGKILL");
+    });
+    const connection = await connect({ exec: { command, env: OF_TEST() }, timeLimitMs: EVENTUALLY_MS });
     await ask(connection);
   });
 
