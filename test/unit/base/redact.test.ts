@@ -1,6 +1,8 @@
 /** Text that looks like a secret is removed, and nothing else. */
 import { expect, test } from "vitest";
 import { redactText } from "../../../src/base/redact.js";
+import { ownMs } from "../../bench/loop-watch.ts";
+import { patience } from "../../lab/patience.ts";
 
 const BASE64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw";
 
@@ -78,8 +80,9 @@ test("the time for a long text is proportional to its length", () => {
     "https://a:".repeat(20_000),
   ];
   for (const text of texts) {
-    const began = performance.now();
+    // This thread's own time: other load does not count. Some 20 ms are usual, and minutes if each place leads to another search.
+    const began = ownMs();
     redactText(text);
-    expect(performance.now() - began).toBeLessThan(3_000);
+    expect(ownMs() - began).toBeLessThan(patience(3_000));
   }
 });

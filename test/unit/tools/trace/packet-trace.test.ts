@@ -145,7 +145,7 @@ test("another connection's entry with the same addresses is not used", async () 
   found = entry;
   const left: TraceEvent = { ...marked, chain: TraceChain.postroutingLast, oif: 5, ctId: 8 };
   kernel.handlers?.onEvents([marked, left]);
-  await expect.poll(() => told.length, { timeout: 20_000 }).toBe(1);
+  await expect.poll(() => told.length).toBe(1);
   expect(told[0]).toMatchObject({ verdict: "accepted", reply: "untracked" });
   await trace.stop();
 });
