@@ -46,7 +46,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
     )
     .action(withFilter(async (filter, options) => (await commands()).listCommand(filter, options)));
   filtered("count", "count entries; -o wide also prints the limit")
-    .addOption(new Option("--by <what>", "property to count by, highest count first").choices(COUNTED_BY))
+    .addOption(new Option("--by <property>", "property to count by, highest count first").choices(COUNTED_BY))
     .setExamples(
       ["Count all entries", "nft-proxier conntrack count"],
       ["Count entries per service", "nft-proxier conntrack count --by service"],
