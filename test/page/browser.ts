@@ -17,8 +17,6 @@ const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
   "--disable-quic",
-  // On a busy machine, a frame would be shown before all of its parts are drawn.
-  "--run-all-compositor-stages-before-draw",
   "--disable-dev-shm-usage",
   "--no-first-run",
   "--disable-background-networking",

@@ -1,5 +1,6 @@
 /** The pictures of README.md can be taken, and show this version. Run with PICTURES=write, the test also replaces them. */
 import { cpSync, readFileSync, statSync } from "node:fs";
+import { setPriority } from "node:os";
 import path from "node:path";
 import { expect, test } from "vitest";
 import { patience } from "../lab/patience.ts";
@@ -17,10 +18,17 @@ const SIZES: Readonly<Record<string, readonly [least: number, most: number]>> = 
 /** In the demo, a new pod answers its first request within this time. It takes 80 ms on an idle machine. */
 const USUAL_MS = 300;
 
+/** Gives this process and its children precedence, so that other programs hardly affect the figures. Needs root. */
+function preferThisProcess(): void {
+  if (process.getuid?.() === 0) setPriority(-10);
+}
+
 test(
   "the demo's output and its page become pictures, which show this version",
   async () => {
     const { version } = JSON.parse(readFileSync(path.join(root, "package.json"), "utf8")) as { version: string };
+    const isWriting = process.env["PICTURES"] === "write";
+    if (isWriting) preferThisProcess();
     const directory = temporaryDirectory();
     await takePictures(directory);
     const pictures = JSON.parse(readFileSync(path.join(directory, "pictures.json"), "utf8")) as PictureRecord;
@@ -32,9 +40,11 @@ test(
       expect(size, name).toBeGreaterThan(least);
       expect(size, name).toBeLessThan(most);
     }
-    if (process.env["PICTURES"] !== "write") return;
+    if (!isWriting) return;
     const answered = /first request +at +(\d+) ms/.exec(readFileSync(path.join(directory, "demo.svg"), "utf8"))?.[1];
-    expect(Number(answered), "This machine is too busy: the pictures would show its figures.").toBeLessThan(USUAL_MS);
+    expect(Number(answered), "This machine is too busy for the figures in the pictures. Run it again.").toBeLessThan(
+      USUAL_MS,
+    );
     cpSync(directory, path.join(root, "docs", "images"), { recursive: true });
   },
   patience(600_000),
