@@ -6,23 +6,29 @@ import { describe, expect, it } from "vitest";
 const run = promisify(execFile);
 const MODULE = fileURLToPath(new URL("../../../src/base/runtime.ts", import.meta.url));
 
-/** Size of the young generation, in MiB, of a separate process that creates and keeps 60 MB of objects in small steps. */
+/**
+ * The largest size of the young generation, in MiB, of a separate process that creates and keeps 60 MB of objects in small steps. V8 shrinks
+ * it again if a program allocates little in a second, for example because it has no core.
+ */
 async function sizeAfter(first: string, then: string): Promise<number> {
   const script = `
     import { getHeapSpaceStatistics } from "node:v8";
     import { setUpForFewServices, setUpForManyServices } from ${JSON.stringify(MODULE)};
     ${first}
     const kept = [];
+    let largest = 0;
     const work = async (steps) => {
       for (let step = 0; step < steps; step++) {
         for (let i = 0; i < 2_000; i++) kept.push({ i, list: [i, i + 1, i + 2] });
         await new Promise((resolve) => setImmediate(resolve));
+        const { space_size: size } = getHeapSpaceStatistics().find(({ space_name: name }) => name === "new_space");
+        largest = Math.max(largest, size / 2 ** 20);
       }
     };
     await work(100);
     ${then}
     await work(200);
-    console.log(getHeapSpaceStatistics().find((space) => space.space_name === "new_space").space_size / 2 ** 20);
+    console.log(largest);
   `;
   const { stdout } = await run(process.execPath, ["--no-warnings", "--input-type=module", "-e", script]);
   return Number(stdout);
@@ -34,8 +40,8 @@ describe("the young generation", () => {
   });
 
   it("stays unchanged while there are few services", async () => {
-    // As below, V8 may enlarge it once before the program limits it.
-    expect(await sizeAfter("setUpForFewServices();", "")).toBeLessThanOrEqual(4);
+    // V8 may enlarge it before the program limits it: usually to 4 MiB. Without that, it would be 64.
+    expect(await sizeAfter("setUpForFewServices();", "")).toBeLessThanOrEqual(8);
   });
 
   it("grows up to its limit once there are many", async () => {

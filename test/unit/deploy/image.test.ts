@@ -128,7 +128,7 @@ longDescribe("the startup snapshot", () => {
   beforeAll(() => {
     image = join(directory, "snapshot");
     launcher = makeImage(image);
-  }, 120_000);
+  });
 
   /** The command's output, stdout and stderr. */
   const said = (name: string, args: readonly string[]): string => {
