@@ -6,7 +6,6 @@ import type { Proxier } from "../../src/proxier/proxier.js";
 import { KeyPacker } from "../../src/ruleset/key-packer.js";
 import { shardOf, SHARDS } from "../../src/ruleset/list-values.js";
 import { clusterIPOf, freshPod, makeSlice, podsOf } from "../bench/cluster.js";
-import { patience } from "../lab/patience.js";
 import { makeProxier, putService, sync } from "../unit/proxier/support/proxier.js";
 import { makeNamespace, type Namespace } from "../support/real-kernel.ts";
 import { decoded } from "../support/decoded.js";
@@ -47,24 +46,20 @@ async function scale(service: number, count: number): Promise<number> {
 
 const median = (all: readonly number[]): number => all.toSorted((a, b) => a - b)[all.length >> 1] ?? Number.NaN;
 
-test(
-  `scaling to a new number of endpoints takes at most three times as long as to a number that others have`,
-  { timeout: patience(60_000) },
-  async () => {
-    const keys = new KeyPacker("ip");
-    const byShard = Map.groupBy(
-      Array.from({ length: SERVICES }, (_, i) => i),
-      (i) => shardOf(keys.vip(clusterIPOf(i), "TCP", 80).service),
-    );
-    expect(byShard.size).toBe(SHARDS);
-    const toNew: number[] = [];
-    const toKnown: number[] = [];
-    for (let count = ENDPOINTS + 1; count <= MOST; count++) {
-      for (const [first, second] of byShard.values()) {
-        toNew.push(await scale(first, count));
-        toKnown.push(await scale(second, count));
-      }
+test(`scaling to a new number of endpoints takes at most three times as long as to a number that others have`, async () => {
+  const keys = new KeyPacker("ip");
+  const byShard = Map.groupBy(
+    Array.from({ length: SERVICES }, (_, i) => i),
+    (i) => shardOf(keys.vip(clusterIPOf(i), "TCP", 80).service),
+  );
+  expect(byShard.size).toBe(SHARDS);
+  const toNew: number[] = [];
+  const toKnown: number[] = [];
+  for (let count = ENDPOINTS + 1; count <= MOST; count++) {
+    for (const [first, second] of byShard.values()) {
+      toNew.push(await scale(first, count));
+      toKnown.push(await scale(second, count));
     }
-    expect(median(toNew) / median(toKnown)).toBeLessThan(3);
-  },
-);
+  }
+  expect(median(toNew) / median(toKnown)).toBeLessThan(3);
+});

@@ -47,7 +47,7 @@ beforeAll(async () => {
   cluster = await Cluster.create();
   directory = await cluster.temporaryDirectory();
   api = await Api.start(cluster.lab.node, { tls: {}, tokens: ["first-token"] });
-  await put(nodeObject(), serviceCIDRObject(), ...objects(web));
+  await put(nodeObject(), serviceCIDRObject(), ...objects(web, late));
   daemon = cluster.start(await kubeadmFiles());
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
@@ -85,6 +85,12 @@ function put(...manifests: readonly Manifest[]): Promise<void> {
 }
 
 const becomes = (row: Row, limitMs?: number): Promise<void> => untilRow(cluster, row, () => log, limitMs);
+
+/** Gives `late` these endpoints, and waits until packets reach them. */
+async function serveLate(...pods: readonly string[]): Promise<void> {
+  await put(...objects({ ...late, endpoints: pods }));
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods, masq: false } });
+}
 
 const get = (url: string): Promise<Answer> => cluster.node.http().get(url);
 
@@ -255,26 +261,30 @@ test("a Node object that is deleted changes nothing: its last state is kept", as
 test("a watch that breaks off in the middle of a line is resumed", async () => {
   await api.call("watching", "endpointslices");
   await api.call("cut", "endpointslices");
-  await put(...objects({ ...late, endpoints: ["a", "r1"] }));
-  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["a", "r1"], masq: false } });
-  await put(...objects(late));
-  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } });
+  await serveLate("a", "r1");
+  await serveLate("b");
 });
 
 test("without the API server nothing changes, and later changes are caught up with", async () => {
+  await serveLate("b");
+  await put(...objects(web));
+  await becomes({ rule: "", from: "c", to: clusterIP(web), expect: { pods: ["a"], masq: false } });
   await api.call("down");
-  await sleep(atLength({ short: 500, usual: 2_000 }));
-  const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
-  expect(await checkRow(cluster, row)).toEqual([]);
-  await put(...objects({ ...late, endpoints: ["r2"] }));
-  await api.call("delete", "Service", "default/web");
-  // The history no longer contains what the watches missed: only a new list shows it.
-  await api.call("compact");
-  // The kubelet renews the token every hour.
-  await writeFile(join(directory, "token"), "second-token\n");
-  await api.call("accept", ["second-token"]);
-  await api.call("up");
-  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } }, patience(40_000));
+  try {
+    await sleep(atLength({ short: 500, usual: 2_000 }));
+    const row: Row = { rule: "", from: "c", to: clusterIP(late), expect: { pods: ["b"], masq: false } };
+    expect(await checkRow(cluster, row)).toEqual([]);
+    await put(...objects({ ...late, endpoints: ["r2"] }));
+    await api.call("delete", "Service", "default/web");
+    // The history no longer contains what the watches missed: only a new list shows it.
+    await api.call("compact");
+    // The kubelet renews the token every hour.
+    await writeFile(join(directory, "token"), "second-token\n");
+    await api.call("accept", ["second-token"]);
+  } finally {
+    await api.call("up");
+  }
+  await becomes({ rule: "", from: "c", to: clusterIP(late), expect: { pods: ["r2"], masq: false } }, patience(60_000));
   await becomes({ rule: "", from: ["c", "client"], to: clusterIP(web), expect: "drop" });
 });
 
@@ -285,6 +295,7 @@ test("an Event reports the start", async () => {
 });
 
 test("a change of the configuration file ends the program with 1, and the rules stay", async () => {
+  await serveLate("r2");
   const ended = new Promise<number | null>((resolve) => daemon.once("exit", resolve));
   const file = join(directory, "config.conf");
   await writeFile(file, "mode: [");

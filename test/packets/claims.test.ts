@@ -106,7 +106,7 @@ describe("blue/green", () => {
     await becomes(["c", "client", "node"], [SHARED, loadBalancer(green([]))], TO_B);
     await becomes(["c", "client"], loadBalancer(blue([])), "reject");
     // Three protocols in two families.
-    expect(clashes()).toHaveLength(1);
+    await expect.poll(clashes).toHaveLength(1);
     expect(String(clashes()[0])).toContain(
       "belongs to default/green, which has a usable endpoint, unlike this service",
     );
@@ -116,7 +116,8 @@ describe("blue/green", () => {
     await put("blue", blue(["a"]));
     await becomes(["c", "client", "node"], SHARED, TO_A);
     await becomes("client", loadBalancer(green([])), TO_B);
-    expect(passed()).toEqual(["default/blue from default/green: 6"]);
+    await expect.poll(passed).toEqual(["default/blue from default/green: 6"]);
+    await expect.poll(() => lines("synced").length).toBeGreaterThanOrEqual(former + 2);
     for (const { transactions } of lines("synced").slice(former, former + 2)) {
       // A chain for a list like blue's, which nothing refers to yet, may be written first in a transaction of its own.
       expect([1, 2]).toContain(transactions);
@@ -130,11 +131,13 @@ describe("blue/green", () => {
     await becomes(["c", "client", "node"], SHARED, { pods: ["b", "r1"], masq: true });
     await rm(join(directory, "green.json"));
     await becomes(["c", "client", "node"], SHARED, "reject");
-    expect(passed()).toEqual([
-      "default/blue from default/green: 6",
-      "default/green from default/blue: 6",
-      "default/blue from default/green: 6",
-    ]);
+    await expect
+      .poll(passed)
+      .toEqual([
+        "default/blue from default/green: 6",
+        "default/green from default/blue: 6",
+        "default/blue from default/green: 6",
+      ]);
     expect(clashes()).toHaveLength(1);
   });
 
@@ -178,13 +181,13 @@ test("without creation times a new file claims no used address, whatever its nam
   await put("a-first", first);
   await becomes("client", loadBalancer(first), TO_B);
   await becomes("client", SHARED, TO_A);
-  expect(clashes()).toHaveLength(1);
+  await expect.poll(clashes).toHaveLength(1);
   expect(String(clashes()[0])).toContain("belongs to default/middle, which was there first");
   await rm(join(directory, "middle.json"));
   await becomes("client", SHARED, TO_B);
   await put("middle", middle);
   await becomes("client", loadBalancer(middle), TO_A);
   await becomes("client", SHARED, TO_B);
-  expect(passed()).toEqual(["default/a-first from default/middle: 6"]);
-  expect(clashes()).toHaveLength(2);
+  await expect.poll(passed).toEqual(["default/a-first from default/middle: 6"]);
+  await expect.poll(clashes).toHaveLength(2);
 });

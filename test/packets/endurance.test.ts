@@ -10,7 +10,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 
 import { makeService, makeSlice } from "../bench/cluster.ts";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
@@ -86,6 +86,13 @@ beforeAll(async () => {
   args = ["--config", config];
   start();
   await until("served", () => said('"msg":"synced"', 0) >= FAMILIES.length);
+});
+// A failed test may have left no daemon.
+beforeEach(async () => {
+  if (daemon.exitCode === null && daemon.signalCode === null) return;
+  const offset = log.length;
+  start();
+  await until("served again", () => said('"msg":"synced"', offset) + said('"msg":"nothing written"', offset) > 0);
 });
 afterAll(async () => {
   await cluster.destroy();

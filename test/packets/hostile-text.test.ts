@@ -135,7 +135,7 @@ test("trace", async () => {
   expectSafe(stderr);
 });
 
-test("the daemon's log", () => {
-  expect(log).toContain("FORGED");
+test("the daemon's log", async () => {
+  await eventually(() => expect(log).toContain("FORGED"));
   expectSafe(log);
 });

@@ -1,6 +1,6 @@
 /** Node ports follow the addresses of the node's interfaces at run time. */
 import type { ChildProcess } from "node:child_process";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 
 import { type AddressPair, FAMILIES, PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
@@ -68,6 +68,15 @@ describe("nodePortAddresses: CIDRs", () => {
     await becomes(PLAN.node, SERVED, daemon.log);
   });
   afterAll(() => end(daemon.process));
+  // A failed test leaves its addresses.
+  afterEach(async () => {
+    const addresses = [LATE, OUTSIDE].flatMap(({ ip, ip6 }) => [`${ip}/32`, `${ip6}/128`]);
+    const deletions = ["eth0", "eth1", "lo"].flatMap((device) =>
+      addresses.map((address) => `address delete ${address} dev ${device}\n`),
+    );
+    const commands = ["link delete late0\n", ...deletions].join("");
+    await cluster.lab.node.run(["ip", "-force", "-batch", "-"], { input: commands });
+  });
 
   test("an address added to an interface is served until it is removed", async () => {
     await becomes(LATE, "untouched", daemon.log);

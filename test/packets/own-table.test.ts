@@ -12,6 +12,7 @@ import { Cluster } from "./support/cluster.ts";
 import { KubeProxyDouble } from "./support/kube-proxy.ts";
 import { exceptMissed, underLoad } from "./support/load.ts";
 import { clusterIP, serviceObjects, type ServiceSpec } from "./support/objects.ts";
+import { endIfRunning } from "./support/daemon.ts";
 import { checkRow, type Row } from "./support/rows.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
@@ -40,8 +41,8 @@ afterAll(async () => {
 });
 
 // Clean up after a failed test.
-afterEach(() => {
-  for (const daemon of running) daemon.kill("SIGKILL");
+afterEach(async () => {
+  for (const daemon of running) await endIfRunning(daemon, "SIGKILL");
   running.clear();
 });
 
@@ -103,6 +104,7 @@ function onOlder(): void {
   });
 
   test("the table stays, and a start without the option uses it unchanged", async () => {
+    await end(await start("--own-table"));
     expect(await checkRow(cluster, SERVED)).toEqual([]);
     const daemon = await start();
     expect(log).not.toContain('"msg":"synced"');

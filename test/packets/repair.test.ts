@@ -57,7 +57,8 @@ async function until<T>(what: string, look: () => T | undefined | Promise<T | un
 beforeAll(async () => {
   cluster = await Cluster.create();
   const args = await cluster.write([web, sticky].flatMap((service) => serviceObjects(cluster.lab, service)));
-  daemon = cluster.start(["run", ...args]);
+  // Every repair is logged, also while another process keeps changing the tables.
+  daemon = cluster.start(["run", ...args, "--log-level", "debug"]);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await until("served", () => (log.split('"msg":"synced"').length > FAMILIES.length ? true : undefined));
 });
@@ -122,10 +123,11 @@ describe("changes with nft", () => {
   test("repeats a change: each is undone, and repairs take a limited share of a processor", async () => {
     const offset = log.length;
     const began = { at: performance.now(), cpuMs: cpuMsOf(daemon) };
-    for (let times = 0; performance.now() < began.at + patience(3000) || times <= 20; times++) {
+    const longEnough = (): boolean => performance.now() > began.at + patience(3000);
+    // A slow machine repairs more rarely.
+    for (let times = 0; !longEnough() || times <= 20 || repairs(offset).length <= 5; times++) {
       await nft("add", "rule", "ip", "kube-proxy", "services", "counter");
     }
-    expect(repairs(offset).length).toBeGreaterThan(5);
     // A tenth for repairs, plus the events of all these changes.
     expect((cpuMsOf(daemon) - began.cpuMs) / (performance.now() - began.at)).toBeLessThan(0.5);
   });

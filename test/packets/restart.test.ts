@@ -11,6 +11,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { FAMILIES, type Family } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import { Conversation, startEchoServer } from "./support/conversation.ts";
+import { endIfRunning } from "./support/daemon.ts";
 import { exceptMissed, underLoad } from "./support/load.ts";
 import {
   clusterIP,
@@ -64,8 +65,8 @@ function writes(log: string): Line[] {
 
 const running = new Set<ChildProcess>();
 // Ends the daemon of a failed test: it would repair what the next test breaks.
-afterEach(() => {
-  for (const daemon of running) daemon.kill("SIGKILL");
+afterEach(async () => {
+  for (const daemon of running) await endIfRunning(daemon, "SIGKILL");
   running.clear();
 });
 
@@ -116,6 +117,7 @@ const STREAMS = [
 
 describe.each(someOf(["SIGKILL", "SIGTERM"] as const, 2))("after %s, with the same input", (signal) => {
   test("there is no transaction: open connections, remembered clients and every handle stay, and no connection fails", async () => {
+    expect((await cluster.command(["run", ...args, "--once"])).code).toBe(0);
     const first = await start();
     const talks = await Promise.all(
       FAMILIES.map((family) =>

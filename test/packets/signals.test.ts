@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 
+import { EVENTUALLY_MS } from "../lab/eventually.ts";
 import { Namespace } from "../lab/namespace.ts";
 import { patience } from "../lab/patience.ts";
 import { watchWithoutCore } from "../lab/stolen.ts";
@@ -52,14 +53,20 @@ function catchesSigterm(pid: number): boolean {
   return ((BigInt(`0x${mask}`) >> 14n) & 1n) === 1n;
 }
 
+/** Starts the program as PID 1, which ends with the returned unshare(1). */
+function spawnAsInit(args: readonly string[], node: readonly string[] = []): ChildProcess {
+  const unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+  return namespace.spawn([...unshare, process.execPath, ...node, MAIN, ...args], {
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+}
+
 /** Starts the program as PID 1. Resolves when it can catch the first signal, some ms after its exec. */
 async function startAsInit(args: readonly string[], node: readonly string[] = []): Promise<Started> {
-  const unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
-  const command = [...unshare, process.execPath, ...node, MAIN, ...args];
-  const parent = namespace.spawn(command, { stdio: ["ignore", "ignore", "pipe"] });
+  const parent = spawnAsInit(args, node);
   let log = "";
   parent.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
-  const limit = performance.now() + patience(20_000);
+  const limit = performance.now() + EVENTUALLY_MS;
   for (;;) {
     const [pid] = children(parent.pid!);
     if (pid !== undefined && catchesSigterm(pid)) return { parent, pid, log: () => log };
@@ -162,10 +169,10 @@ describe("SIGTERM ends a program that has not installed its own handlers yet", (
          return on.call(this, event, ...rest);
        };`,
     );
-    const started = await startAsInit(["run", "--manifests", directory], ["--import", preload]);
-    const ended = once(started.parent, "exit");
-    const limit = setTimeout(() => process.kill(started.pid, "SIGKILL"), patience(20_000));
-    expect(await ended).toEqual([128 + constants.signals.SIGTERM, null]);
+    const parent = spawnAsInit(["run", "--manifests", directory], ["--import", preload]);
+    parent.stderr?.resume();
+    const limit = setTimeout(() => parent.kill("SIGKILL"), EVENTUALLY_MS);
+    expect(await once(parent, "exit")).toEqual([128 + constants.signals.SIGTERM, null]);
     clearTimeout(limit);
   });
 });

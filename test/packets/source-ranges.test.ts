@@ -13,7 +13,7 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./support/objects.ts";
-import { checkRow, rowTests } from "./support/rows.ts";
+import { checkRow, type Row, rowTests } from "./support/rows.ts";
 
 const CLIENT_HALF = ["198.51.100.0/25", "2001:db8:2::/65"];
 
@@ -140,27 +140,24 @@ describe("source ranges", () => {
       cluster.addSource(`LB IP of ${service.name}`, { namespace: node, address: loadBalancerAddress(service.n) });
       return `LB IP of ${service.name}`;
     };
-    await node.ip(
-      [withNode, guarded].flatMap(({ n }) => [
-        `address add ${loadBalancerAddress(n).ip}/32 dev lo`,
-        `address add ${loadBalancerAddress(n).ip6}/128 dev lo nodad`,
-      ]),
-    );
-    const results = await Promise.all([
-      checkRow(cluster, {
-        rule: "",
-        from: own(withNode),
-        to: loadBalancer(withNode),
-        expect: { pods: ["a"], masq: true },
-      }),
-      checkRow(cluster, { rule: "", from: own(guarded), to: loadBalancer(guarded), expect: "drop" }),
-      checkRow(cluster, {
-        rule: "",
-        from: own(guarded),
-        to: externals(guarded).slice(1),
-        expect: { pods: ["a", "r1"], masq: true },
-      }),
-    ]);
-    expect(results.flat()).toEqual([]);
+    const change = (action: "add" | "delete"): Promise<void> =>
+      node.ip(
+        [withNode, guarded].flatMap(({ n }) => [
+          `address ${action} ${loadBalancerAddress(n).ip}/32 dev lo`,
+          `address ${action} ${loadBalancerAddress(n).ip6}/128 dev lo${action === "add" ? " nodad" : ""}`,
+        ]),
+      );
+    await change("add");
+    const rows: readonly Row[] = [
+      { rule: "", from: own(withNode), to: loadBalancer(withNode), expect: { pods: ["a"], masq: true } },
+      { rule: "", from: own(guarded), to: loadBalancer(guarded), expect: "drop" },
+      { rule: "", from: own(guarded), to: externals(guarded).slice(1), expect: { pods: ["a", "r1"], masq: true } },
+    ];
+    try {
+      const results = await Promise.all(rows.map((row) => checkRow(cluster, row)));
+      expect(results.flat()).toEqual([]);
+    } finally {
+      await change("delete");
+    }
   });
 });

@@ -8,7 +8,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { ask } from "../../src/daemon/control/client.js";
 import { eventually } from "../lab/eventually.ts";
 import type { KubeJson } from "../lab/api-server/api-server.ts";
@@ -43,8 +43,6 @@ let api: Api;
 let directory: string;
 let socket: string;
 let daemon: Daemon;
-/** Directory of the manifests of the daemon that has no API server. */
-let manifests: string;
 
 /** A daemon of the node, and its log. */
 class Daemon {
@@ -62,14 +60,23 @@ class Daemon {
   }
 
   async end(): Promise<void> {
-    if (this.process.exitCode !== null) return;
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
     const exited = once(this.process, "exit");
     this.process.kill("SIGTERM");
     await exited;
   }
 }
 
-beforeAll(async () => {
+beforeAll(begin);
+// A failed test leaves its fault: the next one gets another node.
+afterEach(async ({ task }) => {
+  if (task.result?.state !== "fail") return;
+  await finish();
+  await begin();
+});
+afterAll(finish);
+
+async function begin(): Promise<void> {
   directory = await mkdtemp(join(tmpdir(), "nft-proxier-faults-"));
   socket = join(directory, "daemon.sock");
   cluster = await Cluster.create([{ name: "a", on: "node" }]);
@@ -77,12 +84,13 @@ beforeAll(async () => {
   await put(nodeObject(), serviceCIDRObject(), ...serviceObjects(cluster.lab, web));
   daemon = await serve();
   await isWell();
-});
-afterAll(async () => {
+}
+
+async function finish(): Promise<void> {
   await daemon.end();
   await cluster.destroy();
   await rm(directory, { recursive: true, force: true });
-});
+}
 
 const put = (...objects: readonly Manifest[]): Promise<void> =>
   api.call("put", objects as unknown as readonly KubeJson[]);
@@ -101,6 +109,15 @@ async function serve(preload?: string): Promise<Daemon> {
   await writeFile(file, JSON.stringify(config));
   const words = ["--config", file, "--control-socket", socket];
   return new Daemon(words, preload);
+}
+
+/** Replaces the daemon by one that serves manifests instead of an API server's objects. Returns their directory. */
+async function serveManifests(): Promise<string> {
+  await daemon.end();
+  const args = await cluster.write(serviceObjects(cluster.lab, web));
+  daemon = new Daemon(["run", ...args, "--control-socket", socket]);
+  await isWell();
+  return args[1];
 }
 
 interface Report {
@@ -347,12 +364,7 @@ test("the kernel refuses a service", { timeout: 2 * MINUTE_MS }, async () => {
 });
 
 test("a manifest cannot be parsed", async () => {
-  await daemon.end();
-  const args = await cluster.write(serviceObjects(cluster.lab, web));
-  daemon = new Daemon(["run", ...args, "--control-socket", socket]);
-  await isWell();
-  manifests = args[1];
-  const broken = join(manifests, "broken.yaml");
+  const broken = join(await serveManifests(), "broken.yaml");
   await isTold(() => writeFile(broken, "kind: Service\n  metadata: ["), /manifest broken\.yaml:\d+:\d+: /, /validate/);
   await rm(broken);
   await isWell();
@@ -369,6 +381,7 @@ async function ofSockets(column: "Rmem" | "Drops"): Promise<number> {
 }
 
 longTest("events are lost because the kernel's buffer was full", { timeout: 2 * MINUTE_MS }, async () => {
+  const manifests = await serveManifests();
   // A stopped daemon reads no events, until its socket's 64 MiB are full.
   const elements = Array.from({ length: 60_000 }, (_, i) => `10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`).join(", ");
   const flood = `add table ip flood\nadd set ip flood s { type ipv4_addr; }\nadd element ip flood s { ${elements} }\n`;

@@ -4,9 +4,8 @@ import { once } from "node:events";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { eventually } from "../lab/eventually.ts";
+import { EVENTUALLY_MS, eventually } from "../lab/eventually.ts";
 import type { Finished } from "../lab/namespace.ts";
-import { patience } from "../lab/patience.ts";
 import { PLAN } from "../lab/topology.ts";
 import { Cluster } from "./support/cluster.ts";
 import type { ServiceList } from "../../src/observe/status-report.ts";
@@ -202,7 +201,7 @@ longTest("top and services --watch exit when their reader ends", async () => {
     const shell = cluster.node.spawn(["sh", "-c", `(${words}) | head -n 1 >&2`], {
       stdio: ["ignore", "ignore", "pipe"],
     });
-    const ended = once(shell, "exit", { signal: AbortSignal.timeout(patience(15_000)) });
+    const ended = once(shell, "exit", { signal: AbortSignal.timeout(EVENTUALLY_MS) });
     if (shell.stderr !== null) await once(shell.stderr, "data");
     await change?.();
     const [code] = (await ended) as [number | null];

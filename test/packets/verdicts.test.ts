@@ -157,7 +157,11 @@ describe("an endpoint with the address of a service", () => {
 test("an unallocated ClusterIP that the node itself has: outgoing packets are checked, and incoming ones are not", async () => {
   const own = { ip: "10.96.200.2", ip6: "fd00:10:96::c802" };
   await cluster.lab.node.ip([`address add ${own.ip}/32 dev lo`, `address add ${own.ip6}/128 dev lo nodad`]);
-  const to = target("a ClusterIP that the node has", own, 80);
-  expect(await checkRow(cluster, { rule: "", from: ["b", "client"], to, expect: "untouched" })).toEqual([]);
-  expect(await checkRow(cluster, { rule: "", from: "node", to, expect: "drop" })).toEqual([]);
+  try {
+    const to = target("a ClusterIP that the node has", own, 80);
+    expect(await checkRow(cluster, { rule: "", from: ["b", "client"], to, expect: "untouched" })).toEqual([]);
+    expect(await checkRow(cluster, { rule: "", from: "node", to, expect: "drop" })).toEqual([]);
+  } finally {
+    await cluster.lab.node.ip([`address delete ${own.ip}/32 dev lo`, `address delete ${own.ip6}/128 dev lo`]);
+  }
 });

@@ -232,18 +232,19 @@ const OBJECTS: Readonly<Record<string, string>> = {
   "ct timeout": "protocol tcp; policy = { established : 132 };",
 };
 
-/** One to three damages to one family's table, one after the other. */
+/** One to three damages to one family's table, one after the other. The kind of the first one is the turn's, the others are random. */
 export function corruption(
   random: () => number,
   family: Family,
   content: TableContent,
+  turn: number,
 ): { name: string; script: string }[] {
   const below = (end: number): number => Math.floor(random() * end);
   const pick = <T>(items: readonly T[]): T => items[below(items.length)];
   const means: Means = { family, table: content, pick, below };
   const names = Object.keys(DAMAGES);
-  return Array.from({ length: 1 + (below(3) === 0 ? 1 + below(2) : 0) }, () => {
-    const name = pick(names);
+  return Array.from({ length: 1 + (below(3) === 0 ? 1 + below(2) : 0) }, (_, i) => {
+    const name = i === 0 ? names[turn % names.length] : pick(names);
     return { name, script: DAMAGES[name](means).join("\n") };
   });
 }

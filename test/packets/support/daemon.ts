@@ -14,8 +14,8 @@ function hasExited({ exitCode, signalCode }: ChildProcess): boolean {
 }
 
 /** Ends a program, if it still runs, and waits for its exit. For programs that a test may have ended. */
-export async function endIfRunning(daemon: ChildProcess): Promise<void> {
-  if (!hasExited(daemon)) await end(daemon);
+export async function endIfRunning(daemon: ChildProcess, signal?: NodeJS.Signals): Promise<void> {
+  if (!hasExited(daemon)) await end(daemon, signal);
 }
 
 /** Ends a program, and waits for its exit. Rejects if it has already exited: it should have kept running. */

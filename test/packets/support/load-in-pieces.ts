@@ -1,6 +1,7 @@
 /**
  * Loads the table in pieces, in a process that can be killed. Prints "writing" before the first transaction, and one line of JSON
- * (`LoadInPieces`) at the end. Arguments: services endpoints elements-of-a-piece
+ * (`LoadInPieces`) at the end. Arguments: services endpoints elements-of-a-piece [transactions]. With the last one it kills itself after
+ * that many transactions.
  */
 import { feed, makeObjects, newProxier, openKernel } from "../../bench/proxier.ts";
 
@@ -12,16 +13,19 @@ export interface LoadInPieces {
   readonly lastedMs: number;
 }
 
-const [services, endpoints, pieceElements] = process.argv.slice(2).map(Number);
+const [services, endpoints, pieceElements, mostTransactions] = process.argv.slice(2).map(Number);
 const kernel = await openKernel();
 let began: number | undefined;
+let committed = 0;
 const commit = kernel.commit.bind(kernel);
-kernel.commit = (ops, options) => {
+kernel.commit = async (ops, options) => {
   if (began === undefined && options?.dryRun !== true) {
     began = performance.now();
     process.stdout.write("writing\n");
   }
-  return commit(ops, options);
+  const result = await commit(ops, options);
+  if (options?.dryRun !== true && ++committed === mostTransactions) process.kill(process.pid, "SIGKILL");
+  return result;
 };
 const proxier = newProxier(kernel, { pieceElements });
 await feed(proxier, makeObjects(services, endpoints));
