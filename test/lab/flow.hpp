@@ -49,9 +49,9 @@ class Flow {
       throw std::runtime_error(std::string("flow: ") + std::strerror(errno));
   }
 
-  /// Runs until flows get the command to end and one more packet is answered, so that the last run is of the server that
-  /// answers at the end. Waits at most kLastMs for that answer. Returns runs of answers by one server, in order. Lost,
-  /// refused or dropped packets show as a gap.
+  /// Runs until flows get the command to end and one more packet is answered, so that the last run is of the server
+  /// that answers at the end. Waits at most kLastMs for that answer. Returns runs of answers by one server, in order.
+  /// Lost, refused or dropped packets show as a gap.
   std::vector<FlowAnswers> run() {
     const int begun = flowsEnded;
     auto next = Clock::now();
