@@ -183,7 +183,9 @@ test("a file in the place of the socket stays when the daemon ends", async () =>
 
 test("an answer of another version is an error that says what to do", async () => {
   await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : { items: [] }));
-  await expect(answerOf(path, "status")).rejects.toThrow(/apiVersion "nft-proxier.dev\/v9".*Use the same version of nft-proxier/);
+  await expect(answerOf(path, "status")).rejects.toThrow(
+    /apiVersion "nft-proxier.dev\/v9".*Use the same version of nft-proxier/,
+  );
   await expect(itemsOf(path, ["services"], () => undefined)).rejects.toThrow(/no apiVersion/);
 });
 
