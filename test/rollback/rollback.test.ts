@@ -132,6 +132,17 @@ async function listing(): Promise<string[]> {
 const uncounted = (lines: readonly string[]): string[] =>
   lines.filter((line) => line !== "counter").map((line) => line.replace(" counter :", " :"));
 
+/**
+ * Without the chains that draw an endpoint of a node port: today's version keeps spare ones for other numbers of endpoints, and may have
+ * postponed them after an older version that was killed had removed them.
+ */
+const withoutNodePortDraws = (lines: readonly string[]): string[] =>
+  lines.filter(
+    (line) =>
+      !["", "}"].includes(line) &&
+      !/^chain np-(cluster|local)-\d+ \{$|: goto np-(cluster|local)-\d+$|^meta .* map @nodeport-endpoints$/.test(line),
+  );
+
 /** The ruleset that this version creates on an empty node. */
 async function listingOf(main: string): Promise<string[]> {
   await start(main);
@@ -206,7 +217,7 @@ function openOnLoopback(): Promise<Conversation[]> {
 
 /** Returns the number of connections that still answer. Ends them. */
 async function countAnswers(talks: readonly Conversation[]): Promise<number> {
-  const answers = await Promise.all(talks.map((talk) => talk.say("still there", patience(5000))));
+  const answers = await Promise.all(talks.map((talk) => talk.say("still there", patience(20_000))));
   for (const talk of talks) talk.close();
   return answers.filter((word) => word === "still there").length;
 }
@@ -260,7 +271,7 @@ describe.each(older)("$name", ({ main }) => {
         await replace(MAIN, { signal: "SIGKILL" });
       }
     });
-    await expectListing(asToday);
+    await expectListing(asToday, withoutNodePortDraws);
   });
 
   test("a rollback from tables that today's version owned loses no connection", async () => {
