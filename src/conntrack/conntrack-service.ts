@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { IpFamily } from "../base/ip.js";
 import type { LocalAddress } from "../node/node-facts.js";
 import type { Logger } from "../base/logger.js";
-import type { ProxierObserver, SyncReport } from "../proxier/observer.js";
+import type { ProxierObserver, RebuildReport, RepairReport, SyncReport } from "../proxier/observer.js";
 import { Drains } from "./reconcile/drains.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import { FormerTargets } from "./reconcile/former-targets.js";
@@ -176,6 +176,18 @@ export class ConntrackService implements ProxierObserver {
     this.#begun.add(family);
     this.#gone[family].clear();
     this.#reconciler.requestAll(family);
+  }
+
+  /**
+   * ProxierObserver: rules that packets may have missed are back. Such a packet creates an entry without translation, and
+   * each further packet of its client renews the entry.
+   */
+  repaired({ family }: Pick<RepairReport, "family">): void {
+    if (this.#begun.has(family)) this.#reconciler.requestAll(family);
+  }
+
+  rebuilt({ family }: Pick<RebuildReport, "family">): void {
+    this.repaired({ family });
   }
 
   /** Resolves when no pass of the reconciler is running or waiting, except for repetitions and retries. */

@@ -140,6 +140,33 @@ function cpuMsOf({ pid }: ChildProcess): number {
   return 10 * (user + system);
 }
 
+test("clients that first send while the tables are away, and send again from the same port, are served after the repair", async () => {
+  // Like any firewall on a node, this chain makes the kernel track connections while our table is away.
+  await nft("add table inet other");
+  await nft("add chain inet other input { type filter hook input priority 0; ct state established accept; }");
+  for (const timeout of ["udp_timeout", "udp_timeout_stream", "sctp_timeout_cookie_wait", "sctp_timeout_cookie_echoed"])
+    await cluster.lab.node.sysctl({ [`net.netfilter.nf_conntrack_${timeout}`]: patience(600) });
+  const { namespace, address } = cluster.source("client");
+  const { address: destinations, port } = nodePort(web);
+  const flows = FAMILIES.flatMap((family) => (["udp", "sctp"] as const).map((protocol) => ({ family, protocol })));
+  const askAll = () =>
+    Promise.all(
+      flows.map(async ({ family, protocol }, i) => {
+        const query = { protocol, source: address?.[family], destination: destinations[family], port };
+        const [outcome] = await namespace.agent().probe({ ...query, sourcePort: 22_000 + i });
+        return outcome.result === "ok" ? outcome.name : outcome.result;
+      }),
+    );
+  daemon.kill("SIGSTOP");
+  for (const family of FAMILIES) await nft("delete", "table", family, "kube-proxy");
+  // The node's own server has the same port.
+  expect(await askAll()).toEqual(flows.map(() => "node"));
+  daemon.kill("SIGCONT");
+  // Each packet renews its entry, so only the proxier can end it.
+  await until("served", async () => ((await askAll()).every((name) => name === "a") ? true : undefined));
+  await nft("delete", "table", "inet", "other");
+});
+
 test("it ends with its rules in place and nothing left to repair", async () => {
   await until("repaired in the end", async () => {
     const text = await nft("list", "chain", "ip", "kube-proxy", "services");
