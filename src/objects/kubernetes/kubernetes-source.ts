@@ -49,6 +49,8 @@ export class KubernetesSource implements ObjectSource {
     this.#failureLog = failureLog;
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
+    /** Whether the last request that was not answered is later than the last answer. */
+    let away = false;
     const shared = {
       connection,
       decoder,
@@ -56,15 +58,19 @@ export class KubernetesSource implements ObjectSource {
       timing,
       failureLog,
       log,
-      onAnswer: () => wakeAll(),
+      onAway: () => {
+        away = true;
+      },
+      onAnswer: () => {
+        if (!away) return;
+        away = false;
+        for (const reflector of reflectors) reflector.reconnected();
+      },
       onHeard: () => (this.#heard = performance.now()),
       onShrunk,
       onDenied: deniedIsFinal ? ended.reject : undefined,
     };
     const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));
-    const wakeAll = () => {
-      for (const reflector of reflectors) reflector.wake();
-    };
     log.info({ server: connection.server }, "listing and watching the objects of the API server");
     this.#running = Promise.all(reflectors.map((reflector) => reflector.run(signal)));
     const awaited = reflectors.filter(({ resource }) => resource.required || (deniedIsFinal && !resource.optional));

@@ -30,8 +30,10 @@ interface ReflectorOptions {
   readonly timing: Timing;
   readonly failureLog: FailureLog;
   readonly log: Logger;
-  /** Called after every successful answer of the server. */
+  /** Called after each answer of the server, except 429 and errors of the server itself. */
   readonly onAnswer: () => void;
+  /** Called after a request that no API server answered, or only with an error of its own. */
+  readonly onAway: () => void;
   /** Called when bytes of a list or watch arrive. */
   readonly onHeard?: () => void;
   /** Called after such a list has been delivered. */
@@ -44,7 +46,10 @@ interface ReflectorOptions {
 const PAGE = 500;
 /** A watch that ends normally within this time counts as a failure, ms. */
 const SHORT_WATCH_MS = 1_000;
-/** The first attempt after a success comes within this time, ms: soon, but not from all kinds and nodes at once. */
+/**
+ * The first attempt after a success comes within this time, ms: soon, but not from all kinds and nodes at once. A list comes
+ * within `minBackoffMs`, because many nodes may need one at the same time.
+ */
 const AT_ONCE_MS = 100;
 /** Number of failures after which the resourceVersion itself may be the cause. */
 const SUSPECT_AFTER = 3;
@@ -72,6 +77,8 @@ export class Reflector {
   #atOnce = true;
   /** Number of dead watches in a row. */
   #stalls = 0;
+  /** The watch has failed since the last list, so the server may have been replaced by an older state of itself. */
+  #interrupted = false;
   /** Whether the server has answered the current request. */
   #answered = false;
   #absenceLogged = false;
@@ -96,8 +103,9 @@ export class Reflector {
     return this.#listed;
   }
 
-  /** Ends the backoff after a failed connection, because another request was answered. */
-  wake(): void {
+  /** The server answers again: ends the backoff, and the next failure counts as the first. */
+  reconnected(): void {
+    this.#succeeded();
     this.#sleep.wake();
   }
 
@@ -105,6 +113,7 @@ export class Reflector {
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
+        this.#answered = false;
         this.#from ??= await this.#list(signal);
         this.#answered = false;
         if (!signal.aborted) await this.#watch(this.#from, signal);
@@ -124,8 +133,12 @@ export class Reflector {
     let reported = started;
     let token = "";
     let meta: ListMeta;
+    const onItem = async (item: unknown): Promise<void> => {
+      const name = await this.#deliver(item, signal);
+      if (name !== undefined) present.add(name);
+    };
     do {
-      meta = await this.#page(token, present, signal);
+      meta = await this.#page({ limit: String(PAGE), ...(token !== "" && { continue: token }) }, onItem, signal);
       token = meta.continue;
       if (token !== "" && performance.now() - reported >= timing.progressMs) {
         reported = performance.now();
@@ -140,6 +153,7 @@ export class Reflector {
     failureLog.recovered(this.#kind, "list succeeded again", { kind: this.#kind });
     sink.flush();
     this.#markListed();
+    this.#interrupted = false;
     if (removed > FEW_REMOVED && 2 * removed > before) this.#reportShrunk({ kind: this.#kind, before, removed });
     return meta.resourceVersion;
   }
@@ -160,32 +174,78 @@ export class Reflector {
     onShrunk?.(list);
   }
 
-  async #page(token: string, present: Set<string>, signal: AbortSignal): Promise<ListMeta> {
+  async #page(
+    query: Readonly<Record<string, string>>,
+    onItem: (item: unknown) => Promise<void>,
+    signal: AbortSignal,
+  ): Promise<ListMeta> {
     const { connection, resource, timing } = this.#options;
-    const query = { limit: String(PAGE), ...(token !== "" && { continue: token }) };
     const body = new ListBody(resource);
     const answer = connection.stream({
       method: "GET",
       path: collectionPath(resource, query),
       signal,
       idleMs: timing.answerIdleMs,
-      continued: token !== "",
+      continued: query["continue"] !== undefined,
       onAnswer: () => this.#onAnswer(),
     });
     for await (const chunk of answer) {
       this.#options.onHeard?.();
       this.#timeSlice.begin();
       for (const item of body.push(chunk)) {
-        const name = await this.#deliver(item, signal);
-        if (name !== undefined) present.add(name);
+        await onItem(item);
         if (this.#timeSlice.spent) await this.#timeSlice.yield();
       }
     }
     return body.end();
   }
 
-  /** Returns when the server ends the watch normally. */
+  /**
+   * Returns when the server ends the watch normally. After etcd was restored from a backup, versions start again at an earlier
+   * one, and a watch from our version hears nothing. So a watch after an interruption also asks for the current version.
+   */
   async #watch(from: string, signal: AbortSignal): Promise<void> {
+    if (!this.#interrupted) return this.#watchUntil(from, signal);
+    const { log } = this.#options;
+    const over = new AbortController();
+    const ended = AbortSignal.any([signal, over.signal]);
+    const check = this.#findOlderVersion(ended, () => over.abort());
+    try {
+      await this.#watchUntil(from, ended);
+    } catch (error) {
+      if (!over.signal.aborted) throw error;
+      const fields = { kind: this.#kind, from, now: await check };
+      log.warn(fields, "the API server's resourceVersion went back, as after a restore of etcd; relisting");
+      this.#from = undefined;
+    } finally {
+      over.abort();
+      await check;
+    }
+  }
+
+  /**
+   * Resolves with the server's version, and calls `onFound`, if it is older than ours was when we asked. Retries until there
+   * is an answer.
+   */
+  async #findOlderVersion(signal: AbortSignal, onFound: () => void): Promise<string | undefined> {
+    const { timing } = this.#options;
+    while (!signal.aborted) {
+      await pause(timing.resetAfterMs * (1 + Math.random()), signal);
+      const from = this.#from;
+      try {
+        const { resourceVersion } = await this.#page({ limit: "1" }, () => Promise.resolve(), signal);
+        this.#interrupted = false;
+        if (!isOlder(resourceVersion, from)) return undefined;
+        onFound();
+        return resourceVersion;
+      } catch {
+        // The watch reports failures.
+      }
+    }
+    return undefined;
+  }
+
+  async #watchUntil(from: string, signal: AbortSignal): Promise<void> {
     const { connection, resource, timing } = this.#options;
     const started = performance.now();
     const seconds = Math.ceil((timing.watchMs * (1 + Math.random())) / 1000);
@@ -297,26 +357,31 @@ export class Reflector {
 
   /** Decides where to continue, and waits as long as necessary. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { resource, timing, log } = this.#options;
+    const { resource, timing, log, onAnswer, onAway } = this.#options;
+    if (isAnswer(error)) onAnswer();
+    else if (!this.#answered) onAway();
     if (isAbsent(error) && resource.optional) return this.#skipKind(error, signal);
     const step = this.#from === undefined ? "list" : "watch";
+    this.#interrupted ||= step === "watch";
     if (this.#mustList(error)) this.#from = undefined;
     const atOnce = this.#atOnce && !(error instanceof StatusError && !isExpired(error));
     this.#atOnce = false;
     if (isExpired(error)) log.info({ kind: this.#kind }, "resourceVersion expired; relisting");
     else this.#report(error, step, atOnce);
     if (atOnce) {
-      await pause(Math.random() * Math.min(AT_ONCE_MS, timing.minBackoffMs), signal);
+      const longestMs = isExpired(error) ? timing.minBackoffMs : Math.min(AT_ONCE_MS, timing.minBackoffMs);
+      await pause(Math.random() * longestMs, signal);
       return;
     }
     const backoff = this.#backoff.next();
-    // This wait ends as soon as any other request is answered.
-    if (error instanceof TransportError) return this.#sleep.for(backoff, signal);
-    const asked = error instanceof StatusError ? error.retryAfterMs : undefined;
-    // Not before the requested time, and not all clients at the same moment.
-    const wait =
-      asked === undefined ? backoff : Math.min(asked, MAX_RETRY_AFTER_MS) + Math.random() * timing.minBackoffMs;
-    await pause(wait, signal);
+    if (error instanceof StatusError && error.retryAfterMs !== undefined) {
+      // Not before the requested time, and not all clients at the same moment.
+      const asked = Math.min(error.retryAfterMs, MAX_RETRY_AFTER_MS);
+      return pause(asked + Math.random() * timing.minBackoffMs, signal);
+    }
+    // A server that nothing reaches is not burdened by attempts.
+    const unreached = error instanceof TransportError && !this.#answered;
+    await this.#sleep.for(unreached ? Math.min(backoff, timing.reconnectMs * (1 + Math.random())) : backoff, signal);
   }
 
   /** Whether the watch cannot continue from its last version. */
@@ -350,6 +415,11 @@ export class Reflector {
     const fields = { kind: this.#kind, reason, hint };
     failureLog.failed(this.#kind, `${step} failed; keeping the last known state`, fields, quiet);
   }
+}
+
+/** Whether an API server that works gave this error. */
+function isAnswer(error: unknown): boolean {
+  return error instanceof StatusError && error.status < 500 && ![408, 429].includes(error.status);
 }
 
 /** resourceVersions are increasing decimal numbers (KEP-5504). Any other text is never older. */

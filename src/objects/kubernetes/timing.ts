@@ -5,6 +5,8 @@ export interface Timing {
   /** Wait after the first failure. Each further failure doubles it, up to `maxBackoffMs`; jitter adds up to the same length. */
   readonly minBackoffMs: number;
   readonly maxBackoffMs: number;
+  /** Longest wait before the next attempt to reach a server that no request reaches; jitter adds up to the same length. */
+  readonly reconnectMs: number;
   /** A watch that lasted this long was a success: the next failure counts as the first. */
   readonly resetAfterMs: number;
   /** A watch lasts this long, up to twice as long; then the server ends it. */
@@ -21,10 +23,11 @@ export interface Timing {
   readonly progressMs: number;
 }
 
-/** Backoff and duration of watches are those of client-go's reflector. */
+/** Backoff and duration of watches are those of client-go's reflector, except `reconnectMs`. */
 export const TIMING: Timing = {
   minBackoffMs: 800,
   maxBackoffMs: 30_000,
+  reconnectMs: 4_000,
   resetAfterMs: 10_000,
   watchMs: 300_000,
   watchIdleMs: 150_000,

@@ -44,7 +44,7 @@ import { type ApiRequest, readRequest } from "./requests.ts";
 import { apiVersionOf, isAllowed, type KubeJson } from "./resources.ts";
 import { BadRequest } from "./selectors.ts";
 import { statusFor, statusObject, type StatusFields } from "./status.ts";
-import { Store } from "./store.ts";
+import { type Backup, Store } from "./store.ts";
 import { Watch } from "./watches.ts";
 import { type Pace, Wire } from "./wire.ts";
 
@@ -213,6 +213,16 @@ export class ApiServer {
    */
   compact(): void {
     this.#store.compact();
+  }
+
+  /** Copies all objects, like a backup of etcd. */
+  backup(): Backup {
+    return this.#store.backup();
+  }
+
+  /** Returns to a backup while the server is down: resourceVersions go back, and later watches from the future hear nothing. */
+  restore(backup: Backup): void {
+    this.#store.restore(backup);
   }
 
   /** Increases the resourceVersion without changing any served object. */

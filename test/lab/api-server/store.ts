@@ -37,6 +37,11 @@ class Shelf {
   readonly snapshots = new Map<number, readonly Stored[]>();
 }
 
+export interface Backup {
+  readonly revision: number;
+  readonly objects: readonly (readonly [Resource, ReadonlyMap<string, Stored>])[];
+}
+
 export interface StoreOptions {
   /** Whether to give objects metadata.managedFields, as real ones have. */
   readonly managedFields: boolean;
@@ -131,6 +136,21 @@ export class Store {
   /** Increases the revision, as writes to objects that are not served do. */
   advance(by: number): void {
     this.#revision += by;
+  }
+
+  /** Copies the current objects and the revision, like a backup of etcd. */
+  backup(): Backup {
+    const objects = [...this.#shelves].map(([resource, shelf]) => [resource, new Map(shelf.objects)] as const);
+    return { revision: this.#revision, objects };
+  }
+
+  /** Returns to a backup. Its history is forgotten. */
+  restore({ revision, objects }: Backup): void {
+    this.#shelves.clear();
+    this.#revision = revision;
+    for (const [resource, stored] of objects)
+      for (const [key, one] of stored) this.#shelf(resource).objects.set(key, one);
+    this.compact();
   }
 
   #shelf(resource: Resource): Shelf {

@@ -19,6 +19,8 @@ export class Watch {
   readonly #store: Store;
   readonly #matches: Predicate;
   readonly #bookmarks: boolean;
+  /** The revision from which the client watches. Until the store reaches it, the client hears nothing, as from etcd. */
+  readonly #from: number;
   #timer: NodeJS.Timeout | undefined;
 
   /** Sends the initial events that the client asked for. Throws `BadRequest`. */
@@ -29,6 +31,7 @@ export class Watch {
     this.#wire = wire;
     this.#matches = selectionOf(request).matches;
     this.#bookmarks = isTrue(request.query.get("allowWatchBookmarks"));
+    this.#from = numberOf(request.query, "resourceVersion") ?? 0;
   }
 
   get open(): boolean {
@@ -38,7 +41,7 @@ export class Watch {
   /** Returns false if the watch cannot start because its revision is forgotten. */
   begin(): boolean {
     const { query, resource } = this;
-    const from = numberOf(query, "resourceVersion") ?? 0;
+    const from = this.#from;
     const initial = isTrue(query.get("sendInitialEvents"));
     if (from === 0 || initial) {
       for (const stored of this.#store.list(resource)) this.#deliver("ADDED", stored);
@@ -61,6 +64,7 @@ export class Watch {
 
   /** Sends a change of any resource if the client selected it. */
   change({ revision, before, now, gone }: Change): void {
+    if (revision <= this.#from) return;
     const was = before !== undefined && before.resource === this.resource && this.#matches(before.object);
     const is = now !== undefined && now.resource === this.resource && this.#matches(now.object);
     if (is) this.#send(was ? "MODIFIED" : "ADDED", now);
@@ -69,7 +73,7 @@ export class Watch {
 
   /** Reports the server's current revision. Does nothing if the client did not ask for bookmarks. */
   bookmark(annotations?: Readonly<Record<string, string>>): void {
-    if (!this.#bookmarks) return;
+    if (!this.#bookmarks || this.#store.revision < this.#from) return;
     const metadata = { resourceVersion: String(this.#store.revision), creationTimestamp: null, annotations };
     const object = { kind: this.resource.kind, apiVersion: apiVersionOf(this.resource), metadata };
     this.raw(`${JSON.stringify({ type: "BOOKMARK", object })}\n`);

@@ -576,6 +576,45 @@ describe("Reflector: the API server is down", () => {
     await sink.seen("+ Service a/new");
   });
 
+  test("after a long outage with a compaction, the first list comes at once", async () => {
+    // With the backoff of a server that answers, the last attempts would be days apart.
+    const timing = { resetAfterMs: 600_000, maxBackoffMs: 2 ** 40, reconnectMs: 20 };
+    const { sink, lines } = await following({ timing });
+    for (let outage = 0; outage < 3; outage++) {
+      await api.down();
+      const before = lines.length;
+      const failed = () =>
+        lines.slice(before).filter(({ msg }) => msg.startsWith("connection to the API server failed"));
+      await eventually(() => expect(failed().length).toBeGreaterThan(4 * 16));
+      api.delete("Service", `a/new-${outage - 1}`);
+      api.put(service(`a/new-${outage}`));
+      api.compact();
+      await api.up();
+      await sink.seen(`+ Service a/new-${outage}`);
+    }
+    await eventually(() => expect(sink.names("Service")).toEqual(["Service a/db", "Service a/new-2", "Service a/web"]));
+    expect(lists("services")).toBe(4);
+  });
+
+  test("after a restore of etcd from a backup, it lists again, and follows changes", async () => {
+    const { sink, lines } = await following();
+    const backup = api.backup();
+    api.delete("Service", "a/db");
+    api.put(service("a/new"));
+    api.advance(1000);
+    api.put(service("a/newest"));
+    await sink.seen("+ Service a/newest");
+    await api.down();
+    api.restore(backup);
+    await api.up();
+    await sink.seen("+ Service a/db");
+    await eventually(() => expect(sink.names("Service")).toEqual(["Service a/db", "Service a/web"]));
+    const back = "the API server's resourceVersion went back, as after a restore of etcd; relisting";
+    await eventually(() => expect(lines.filter(({ msg }) => msg === back)).toHaveLength(1));
+    api.put(service("a/later"));
+    await sink.seen("+ Service a/later");
+  });
+
   test("it logs one line when the server goes down, and one when it is back", async () => {
     const { lines } = await following();
     const shown = () => lines.filter((line) => isAtLeast(line, "info")).map(({ msg }) => msg);
