@@ -1,5 +1,7 @@
 /** Structured log, one line per message: JSON, or logfmt for people. Fields have the names that Kubernetes components use. */
+import { constants, openSync } from "node:fs";
 import type { Level as PinoLevel, Logger as PinoLogger, LoggerOptions } from "pino";
+import { LineWriter } from "./line-writer.js";
 import type { LogTail } from "./log-tail.js";
 import { printable, printableLines } from "./printable.js";
 
@@ -65,23 +67,32 @@ export async function createLogger(
 ): Promise<Logger> {
   // Loaded here, because help and version output need only the names of the levels.
   const { pino } = await import("pino");
-  const stderr = pino.destination({ dest: 2, sync: true });
+  // Opening the stream makes a pipe or socket non-blocking. Node itself writes only to the stream.
   const { isTTY } = process.stderr;
-  if (format === "json" || (format === "" && !isTTY)) {
-    const write = (line: string): void => {
-      const safe = printableLines(line);
-      tail?.keep(safe);
-      stderr.write(safe);
-    };
-    return pino(loggerOptions(level), { write });
-  }
+  const stderr = new LineWriter(isTTY ? openTerminal() : STDERR, (lines) =>
+    log.warn({ lines }, "log lines were dropped, because stderr did not accept them"),
+  );
+  const json = format === "json" || (format === "" && !isTTY);
   // https://no-color.org
   const coloured = isTTY && (process.env["NO_COLOR"] ?? "") === "" && process.env["TERM"] !== "dumb";
   const write = (line: string): void => {
-    tail?.keep(logfmt(line));
-    stderr.write(logfmt(line, coloured));
+    const plain = json ? printableLines(line) : logfmt(line);
+    tail?.keep(plain);
+    stderr.write(coloured && !json ? logfmt(line, coloured) : plain);
   };
-  return pino(loggerOptions(level), { write });
+  const log = pino(loggerOptions(level), { write });
+  return log;
+}
+
+const STDERR = 2;
+
+/** The terminal of stderr again, non-blocking: Ctrl-S stops its output. Other programs use its own descriptor too. */
+function openTerminal(): number {
+  try {
+    return openSync(`/proc/self/fd/${STDERR}`, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch {
+    return STDERR;
+  }
 }
 
 /**
