@@ -67,6 +67,12 @@ export const CASES: readonly Case[] = [
   ),
   { ...udp("masqueraded, to a removed endpoint", "endpoint-gone", DNS, "10.1.9.8:5353"), replyTo: NODE },
   { ...udp("from a removed endpoint to itself", "endpoint-gone", DNS, `${CLIENT}:5353`), replyTo: NODE },
+  udp(
+    "through the node port, to a removed endpoint at the node's own address",
+    "endpoint-gone",
+    DNS_NODE_PORT,
+    `${NODE}:5353`,
+  ),
   udp("to an endpoint's address at its former port", "endpoint-gone", DNS, "10.1.0.1:5300"),
   udp("created before the service had rules", "not-translated", DNS),
   udp("to a node port's number on another machine", "other-machine", "192.0.2.77:30053"),

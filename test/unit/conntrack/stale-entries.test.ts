@@ -60,6 +60,16 @@ test("the cases cover every reason", () => {
   expect(never).toEqual(["other-protocol"]);
 });
 
+test.each(["original", "reply"] as const)(
+  "an entry without translation stays if only its %s direction is in a zone",
+  (direction) => {
+    const n = CASES.findIndex((one) => one.expect === "not-translated");
+    const entry = shown("ip", n);
+    const zoned = { ...entry, [direction]: { ...entry[direction], zone: 7 } };
+    expect(decide(zoned, knowledge("ip")).reason).toBe("other-zone");
+  },
+);
+
 test("an entry that is neither TCP, UDP nor SCTP stays", () => {
   const ping = shown("ip", 0);
   const entry = { ...ping, original: { ...ping.original, protocol: 1, sourcePort: 0, destinationPort: 0 } };
