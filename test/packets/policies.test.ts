@@ -3,14 +3,18 @@ import { afterAll, beforeAll, describe } from "vitest";
 
 import { Cluster } from "./support/cluster.ts";
 import {
+  clusterAddress,
   clusterIP,
   everyWay,
   externalIP,
   externals,
   loadBalancer,
   nodePort,
+  POD_PORT,
   serviceObjects,
   type ServiceSpec,
+  target,
+  TRANSPORTS,
 } from "./support/objects.ts";
 import { rowTests } from "./support/rows.ts";
 
@@ -23,7 +27,24 @@ const innerFar: ServiceSpec = { name: "inner-far", n: 6, endpoints: ["r1", "r2"]
 const bothFar: ServiceSpec = { name: "both-far", n: 7, endpoints: ["r1"], internal: "Local", external: "Local" };
 const alone: ServiceSpec = { name: "alone", n: 8, endpoints: ["a"] };
 const aloneEdge: ServiceSpec = { name: "alone-edge", n: 9, endpoints: ["a"], external: "Local" };
-const services = [web, edge, inner, both, edgeFar, innerFar, bothFar, alone, aloneEdge];
+const BORROWED_PORT = 10_009;
+/** Its external IP is the ClusterIP of `web`, at another port. */
+const borrower: ServiceSpec = {
+  name: "borrower",
+  n: 10,
+  endpoints: ["a"],
+  external: "Local",
+  spec: {
+    externalIPs: Object.values(clusterAddress(web.n)),
+    ports: TRANSPORTS.map((name) => ({
+      name,
+      protocol: name.toUpperCase(),
+      port: BORROWED_PORT,
+      targetPort: POD_PORT,
+    })),
+  },
+};
+const services = [web, edge, inner, both, edgeFar, innerFar, bothFar, alone, aloneEdge, borrower];
 
 const OFF_CLUSTER = ["client", "clientSecond", "remoteNode"];
 
@@ -101,6 +122,12 @@ describe("external addresses and node ports, policy Cluster", () => {
 
 describe("external addresses and node ports, policy Local", () => {
   testRows([
+    {
+      rule: "an external IP that is the ClusterIP of another service: the source is kept",
+      from: OFF_CLUSTER,
+      to: target("external IP borrower", clusterAddress(web.n), BORROWED_PORT),
+      expect: { pods: ["a"], masq: false },
+    },
     {
       rule: "a pod reaches the cluster list and keeps its address",
       from: ["b", "c"],
