@@ -4,6 +4,7 @@ import type { Level as PinoLevel, Logger as PinoLogger, LoggerOptions } from "pi
 import { LineWriter } from "./line-writer.js";
 import type { LogTail } from "./log-tail.js";
 import { printable, printableLines } from "./printable.js";
+import { redactTexts } from "./redact.js";
 
 /** Between info and debug: klog's -v=2. These lines have the level info. */
 type Level = PinoLevel | "verbose";
@@ -45,7 +46,8 @@ export function loggerOptions(level: Level | "silent"): LoggerOptions<"verbose">
         const v = VERBOSITY[label as Level];
         return { level: label === "verbose" ? "info" : label, v };
       },
-      log: ({ err, ...fields }) => (err instanceof Error ? { ...fields, ...errorFields(err) } : { ...fields, err }),
+      log: ({ err, ...fields }) =>
+        redactTexts(err instanceof Error ? { ...fields, ...errorFields(err) } : { ...fields, err }),
     },
   };
 }

@@ -55,6 +55,15 @@ export function withoutSecrets(value: unknown): unknown {
   );
 }
 
+/** A copy whose texts, at any depth, contain nothing that looks like a secret. */
+export function redactTexts<T>(value: T): T;
+export function redactTexts(value: unknown): unknown {
+  if (typeof value === "string") return redactText(value);
+  if (Array.isArray(value)) return value.map((one: unknown) => redactTexts(one));
+  if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, redactTexts<unknown>(field)]));
+}
+
 /** The text without anything that looks like a secret. */
 export function redactText(text: string): string {
   const redacted = SECRET_TEXTS.reduce((so, [form, instead]) => so.replaceAll(form, instead), withoutPem(text));

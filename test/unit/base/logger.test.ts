@@ -39,6 +39,16 @@ describe("a line of JSON", () => {
     });
   });
 
+  test.each([
+    ["an error", { err: new Error("GET https://admin:hunter2@10.0.0.1/api: Authorization: Bearer hunter2") }],
+    ["an error without a code, which has a stack", { err: new TypeError("token=hunter2") }],
+    ["a text at any depth", { server: { reasons: ['{"password":"hunter2"}'] } }],
+  ])("hides secrets in %s", (_what, fields) => {
+    const text = line((log) => log.error(fields, "failed"));
+    expect(text).not.toContain("hunter2");
+    expect(text).toContain("(removed)");
+  });
+
   test("has level info with -v=2", () => {
     expect(JSON.parse(line((log) => log.verbose("done")))).toMatchObject({ level: "info", v: 2 });
   });
