@@ -1,42 +1,71 @@
-/** Commands in docs/troubleshooting.md exist, and accept the arguments and options that they are shown with. */
+/** Commands in the documents exist, and accept the arguments and options that they are shown with. */
 import type { Command } from "commander";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
 import { program } from "../../../src/cli/program.js";
+import { readFlags } from "../../../src/cli/read-flags.js";
 
-const troubleshooting = readFileSync(join(import.meta.dirname, "../../../docs/troubleshooting.md"), "utf8");
+const ROOT = join(import.meta.dirname, "../../..");
 
-/** Lines of code blocks, and code within text. */
-const code = [...troubleshooting.matchAll(/^ {4}(?:\$ )?(.*)/gm), ...troubleshooting.matchAll(/`([^`\n]+)`/g)].map(
-  ([, text]) => text,
-);
+const documents = [
+  "README.md",
+  "SECURITY.md",
+  "deploy/README.md",
+  ...readdirSync(join(ROOT, "docs"))
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => join("docs", name)),
+];
 
-/** Of "[-o json|yaml]", the first choice is tried. Comments, pipes and redirections end a command. */
-const commands = code.flatMap((text) => {
-  const [, words] = /(?:^|-- |<\()nft-proxier( .*)/.exec(text) ?? [];
-  const [command] = words?.split(/ # | > | \| |[`)]/) ?? [];
-  return command?.trim().replaceAll(/[[\]]/g, "").replaceAll(/\|\S+/g, "") ?? [];
-});
+/** Lines of code blocks, and code within text. A line that starts with an option continues the one before. */
+function codeOf(text: string): string[] {
+  const joined = text.replaceAll(/\n {6,}(?=\[-)/g, " ");
+  return [...joined.matchAll(/^ {4,}(?:\$ )?(.*)/gm), ...joined.matchAll(/`([^`\n]+)`/g)].map(([, code]) =>
+    code.trim(),
+  );
+}
+
+/** The program's words. Of "[-o json|yaml]", the first choice is tried. Comments, pipes and redirections end a command. */
+function commandsOf(document: string): string[] {
+  const commands = codeOf(readFileSync(join(ROOT, document), "utf8")).flatMap((code) => {
+    const [, words] = /(?:^|-- |<\()(?:\S*node )?(?:\S*\/)?(?:nft-proxier|kube-proxy|main\.js) (.*)/.exec(code) ?? [];
+    const [command] = words?.split(/ # | +# | > | \| |[`)]/) ?? [];
+    return (
+      command
+        ?.replaceAll(/[[\]…]/g, "")
+        .replaceAll(/\|\S+/g, "")
+        .trim() ?? []
+    );
+  });
+  return [...new Set(commands)];
+}
+
+const found = documents.map((document) => ({ document, commands: commandsOf(document) }));
 
 test("the commands are found", () => {
-  expect(new Set(commands.map((command) => command.split(" ")[0])).size).toBeGreaterThan(8);
+  const names = found.flatMap(({ commands }) => commands.map((command) => command.split(" ")[0]));
+  expect(new Set(names.filter((name) => !name.startsWith("-"))).size).toBeGreaterThan(12);
 });
 
-test.each([...new Set(commands)])("nft-proxier %s", async (text) => {
-  const words = text.split(/\s+/);
-  let command: Command = (await program("nft-proxier", words, () => undefined)).exitOverride();
-  while (words.length > 0) {
-    const found = command.commands.find((each) => each.name() === words[0]);
-    if (found === undefined) break;
-    command = found.exitOverride();
-    words.shift();
-  }
-  const { operands, unknown } = command.parseOptions(words);
-  expect(unknown).toEqual([]);
-  // `preflight` reads kube-proxy's flags itself.
-  expect(command).not.toHaveProperty("given.problems.0");
-  const { registeredArguments: declared } = command;
-  expect(operands.length).toBeGreaterThanOrEqual(declared.filter(({ required }) => required).length);
-  expect(operands.length).toBeLessThanOrEqual(declared.some(({ variadic }) => variadic) ? Infinity : declared.length);
+describe.each(found.filter(({ commands }) => commands.length > 0))("$document", ({ commands }) => {
+  test.each(commands)("nft-proxier %s", async (text) => {
+    const { rest, problems } = readFlags(text.split(/\s+/), ALL_FLAGS);
+    expect(problems).toEqual([]);
+    const words = [...rest];
+    let command: Command = (await program("nft-proxier", words, () => undefined)).exitOverride();
+    while (words.length > 0) {
+      const named = command.commands.find((each) => each.name() === words[0]);
+      if (named === undefined) break;
+      command = named.exitOverride();
+      words.shift();
+    }
+    const { operands, unknown } = command.parseOptions(words);
+    expect(unknown).toEqual([]);
+    // `preflight` reads kube-proxy's flags itself.
+    expect(command).not.toHaveProperty("given.problems.0");
+    const { registeredArguments: declared } = command;
+    expect(operands.length).toBeGreaterThanOrEqual(declared.filter(({ required }) => required).length);
+    expect(operands.length).toBeLessThanOrEqual(declared.some(({ variadic }) => variadic) ? Infinity : declared.length);
+  });
 });
