@@ -1,4 +1,4 @@
-/** Files that documents link to or name exist. */
+/** Files and npm scripts that documents link to or name exist. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -22,6 +22,11 @@ const elsewhere = new Set(["vitest.config.ts"]);
 /** Directories to which a name in backticks may be relative. */
 const BASES = ["", "src", "test", "src/table", "src/ruleset"];
 
+const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { scripts: Record<string, string> };
+
+/** Files of the checkout that commands read, relative to the root. What the build writes is not there yet. */
+const FILE_OF_COMMAND = /(?<![\w./=*-])(?:deploy|docs|examples|native|src|test)\/[\w./-]*\w/g;
+
 describe.each(documents)("%s", (document) => {
   const text = readFileSync(join(ROOT, document), "utf8");
 
@@ -42,6 +47,18 @@ describe.each(documents)("%s", (document) => {
     );
     const bases = [...BASES, dirname(document)];
     expect(named.filter((name) => !bases.some((base) => existsSync(join(ROOT, base, name))))).toEqual([]);
+  });
+
+  test("every file and npm script in a command exists", () => {
+    // CHANGELOG.md names files and scripts of older versions.
+    const code = document === "CHANGELOG.md" ? [] : [...text.matchAll(/^ {4,}(.*)|`([^`\n]+)`/gm)];
+    const commands = code
+      .map(([, line, span]) => line ?? span)
+      .filter((words) => /\b(?:node|npm|docker|kubectl|nft-proxier)\b/.test(words));
+    const files = commands.flatMap((line) => line.match(FILE_OF_COMMAND) ?? []);
+    expect(files.filter((name) => !existsSync(join(ROOT, name)))).toEqual([]);
+    const named = commands.flatMap((line) => [...line.matchAll(/\bnpm run ([a-z][\w:-]*)/g)].map(([, name]) => name));
+    expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([]);
   });
 });
 
