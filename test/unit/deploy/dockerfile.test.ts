@@ -9,7 +9,7 @@
  * - node-gyp configures, checks that every source is there, and takes the checkout's addon.
  */
 import { execFileSync, spawnSync } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -91,6 +91,19 @@ function makeContext(isAllowed: (file: string) => boolean): string {
   return context;
 }
 
+/** Returns the Debian packages of the image's libraries. */
+function packagesOf(image: string): Set<string> {
+  const files = readdirSync(image, { recursive: true, encoding: "utf8" }).filter((name) => /^lib.*\.so\b/.test(name));
+  const patterns = files.map((name) => `*/${name.split("/").slice(-2).join("/")}`);
+  const owners = execFileSync("dpkg-query", ["--search", ...patterns], { encoding: "utf8" });
+  return new Set(
+    owners
+      .trim()
+      .split("\n")
+      .map((line) => line.split(":", 1)[0]),
+  );
+}
+
 // Mounts of an overlay over the machine's files need real root.
 describe.skipIf(process.getuid?.() !== 0)("deploy/Dockerfile", () => {
   test(
@@ -106,6 +119,8 @@ describe.skipIf(process.getuid?.() !== 0)("deploy/Dockerfile", () => {
         "kube-proxy --version",
         "nft-proxier services --help",
         "kube-proxy --help",
+        // Loads the addon with its libraries.
+        `node -e 'require("/opt/nft-proxier/build/Release/nft_proxier.node")'`,
       ];
       const run = commands.map((words) => `chroot ${image} /usr/local/bin/${words}`);
       const output = inMounts([`mount --rbind /proc ${image}/proc`, ...run].join("\n"));
@@ -116,6 +131,12 @@ describe.skipIf(process.getuid?.() !== 0)("deploy/Dockerfile", () => {
       expect(JSON.parse(readFileSync(path.join(image, "opt/nft-proxier/sbom.spdx.json"), "utf8"))).toHaveProperty(
         "spdxVersion",
       );
+      expect(readFileSync(path.join(image, "opt/nft-proxier/LICENSE"), "utf8")).toBe(read("LICENSE"));
+      // Scanners find a package in these files.
+      const status = path.join(image, "var/lib/dpkg/status.d");
+      const listed = readdirSync(status).map((name) => readFileSync(path.join(status, name), "utf8"));
+      const packages = listed.map((text) => /^Package: (.*)$/m.exec(text)?.[1]);
+      expect(new Set(packages)).toEqual(packagesOf(image));
     },
     2 * LIMIT_MS,
   );
