@@ -65,7 +65,11 @@ test("the job that inspects a node has no more rights than the daemon, and write
   const [container] = spec.containers;
   expect(container.securityContext).toEqual(main.securityContext);
   expect(container.volumeMounts?.filter(({ readOnly }) => readOnly !== true)).toEqual([]);
-  expect([spec.hostNetwork, spec.restartPolicy]).toEqual([true, "Never"]);
+  expect([spec.hostNetwork, spec.restartPolicy, spec.securityContext]).toEqual([true, "Never", pod.securityContext]);
+  // kube-proxy's account and ConfigMap exist only in its namespace.
+  const { metadata, spec: kubeProxy } = KUBEADM_DAEMON_SET;
+  expect(job.metadata.namespace).toBe(metadata.namespace);
+  expect(spec.serviceAccountName).toBe(kubeProxy?.template.spec?.serviceAccountName);
   expect(container.command?.slice(0, 2)).toEqual(["/usr/local/bin/nft-proxier", "preflight"]);
   // The command in README.md sets the node like this.
   const named = parse(text("preflight", "job.yaml").replaceAll(/nodeName: .*/g, "nodeName: worker-1")) as V1Job;
@@ -222,6 +226,32 @@ describe("the commands in README.md", () => {
     }
   });
 
+  test("name objects and containers that exist, of kubeadm or of ours", () => {
+    const objects = [...Object.values(built).flat(), load("preflight", "job.yaml") as KubeObject, KUBEADM_DAEMON_SET];
+    // kubeadm's ConfigMap has the name that its DaemonSet mounts.
+    const known = new Set(objects.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`));
+    for (const { configMap } of KUBEADM_DAEMON_SET.spec?.template.spec?.volumes ?? [])
+      known.add(`configmap/${configMap?.name}`);
+    const documents = ["README.md", "deploy/README.md", "docs/troubleshooting.md"].map((name) =>
+      readFileSync(join(ROOT, name), "utf8"),
+    );
+    const code = documents.flatMap((document) =>
+      Array.from(document.matchAll(/^ {4,}(.*)|`([^`\n]+)`/gm), ([, line, span]) => line ?? span),
+    );
+    const kubectl = code.filter((line) => /\bkubectl\b/.test(line));
+    const named = kubectl.flatMap((line) =>
+      Array.from(line.matchAll(/ (daemonset|job|configmap)[/ ]([\w.-]+)/g), ([, kind, name]) => `${kind}/${name}`),
+    );
+    expect(named.length).toBeGreaterThan(20);
+    // NAME stands for either DaemonSet.
+    expect([...new Set(named)].filter((name) => !known.has(name) && name !== "daemonset/NAME")).toEqual([]);
+    const images = kubectl.flatMap((line) => Array.from(line.matchAll(/ set image \S+ (\S+)=/g), ([, name]) => name));
+    const containers = KUBEADM_DAEMON_SET.spec?.template.spec?.containers.map(({ name }) => name);
+    expect([...new Set(images)]).toEqual(containers);
+    const executed = kubectl.filter((line) => / exec /.test(line));
+    expect(executed.filter((line) => !/ exec POD -- \S/.test(line))).toEqual([]);
+  });
+
   test("name kustomizations that exist", () => {
     const named = [...readme.matchAll(/ -k deploy\/(\w+)/g)].map(([, name]) => name);
     expect(new Set(named)).toEqual(new Set(Object.keys(built)));
@@ -231,6 +261,11 @@ describe("the commands in README.md", () => {
 describe("the image", () => {
   const stages = dockerfile.split(/^FROM /m).slice(1);
   const last = stages.at(-1) ?? "";
+
+  test("is built with arguments that the Dockerfile has", () => {
+    const named = [...text("README.md").matchAll(/--build-arg (\w+)=/g)].map(([, name]) => name);
+    expect(named.filter((name) => !new RegExp(`^ARG ${name}\\b`, "m").test(dockerfile))).toEqual([]);
+  });
 
   test("is the one that the pods start, of this version", () => {
     const image = `REGISTRY/nft-proxier:${packageJson.version}`;
