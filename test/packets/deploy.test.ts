@@ -2,7 +2,7 @@
  * The manifests in deploy/, and the commands of deploy/README.md, start this version: each container runs with the command
  * line, files and rights that it has there. Only the API server and the image differ.
  */
-import type { V1Container, V1DaemonSet, V1Job, V1PodSpec } from "@kubernetes/client-node";
+import type { V1Container, V1DaemonSet, V1Job, V1PodSpec, V1Probe } from "@kubernetes/client-node";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -31,13 +31,14 @@ const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"] };
 type Built = V1DaemonSet & KubeObject;
 
 let cluster: Cluster;
+let api: Api;
 let world: PodWorld;
 beforeAll(async () => {
   cluster = await Cluster.create([
     { name: "a", on: "node" },
     { name: "b", on: "node" },
   ]);
-  const api = await Api.start(cluster.lab.remote, {
+  api = await Api.start(cluster.lab.remote, {
     host: PLAN.remoteNode.ip,
     port: 6443,
     tls: { hosts: [CONTROL_PLANE] },
@@ -66,18 +67,18 @@ interface Deployed {
   readonly pod: Pod;
 }
 
-async function deployed(daemonSet: Built, configMaps = world.configMaps): Promise<Deployed> {
+async function deployed(daemonSet: Built, changes: Partial<PodWorld> = {}): Promise<Deployed> {
   const spec = daemonSet.spec?.template.spec as V1PodSpec;
-  return { spec, main: spec.containers[0], pod: await Pod.create({ ...world, configMaps }, spec) };
+  return { spec, main: spec.containers[0], pod: await Pod.create({ ...world, ...changes }, spec) };
 }
 
 /** The DaemonSet of a kustomization, together with its ConfigMap if it has one. */
-async function fromKustomization(name: string): Promise<Deployed> {
+async function fromKustomization(name: string, changes: Partial<PodWorld> = {}): Promise<Deployed> {
   const objects = kustomize(join(DEPLOY, name));
   const maps = objects.filter(({ kind }) => kind === "ConfigMap") as (KubeObject & { data: Record<string, string> })[];
   const daemonSet = objects.find(({ kind }) => kind === "DaemonSet") as Built;
   const configMaps = Object.fromEntries(maps.map(({ metadata, data }) => [metadata.name, data]));
-  return deployed(daemonSet, { ...world.configMaps, ...configMaps });
+  return deployed(daemonSet, { ...changes, configMaps: { ...world.configMaps, ...configMaps } });
 }
 
 type Exec = (command: readonly string[]) => ReturnType<Pod["exec"]>;
@@ -121,6 +122,35 @@ function expectQuiet(log: string): void {
 describe("the manifests", () => {
   test.each(["kubernetes", "kubeadm"])("%s: the pod serves, logs no warning, and exits with 0", async (name) => {
     expectQuiet(await lives(await fromKustomization(name)));
+  });
+
+  describe("kubernetes: a restart would not help, so the liveness probe succeeds", () => {
+    const expectProbes = (probes: readonly (V1Probe | undefined)[], answers: readonly number[]): Promise<void> =>
+      eventually(async () => {
+        expect(await Promise.all(probes.map((one = {}) => probe(cluster, one)))).toEqual(answers);
+      });
+
+    test("while no API server answers, and the pod is not ready", async () => {
+      const { main, pod } = await fromKustomization("kubernetes", { hosts: `127.0.0.1 localhost ${CONTROL_PLANE}\n` });
+      const running = pod.start(main);
+      await expectProbes([main.livenessProbe, main.readinessProbe], [200, 503]);
+      expect(await terminate(running)).toBe(0);
+    });
+
+    test("while load balancers should not send traffic to the node", async () => {
+      const taint = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" };
+      const node = nodeObject() as unknown as KubeJson & { spec: object };
+      await api.call("put", [{ ...node, spec: { ...node.spec, taints: [taint] } }]);
+      try {
+        const { main, pod } = await fromKustomization("kubernetes");
+        const running = pod.start(main);
+        const forLoadBalancers = { httpGet: { path: "/healthz", port: 10256 } };
+        await expectProbes([main.livenessProbe, main.readinessProbe, forLoadBalancers], [200, 200, 503]);
+        expect(await terminate(running)).toBe(0);
+      } finally {
+        await api.call("put", [node]);
+      }
+    });
   });
 
   test("preflight: the job finds no problems, and exits with 0", async () => {
