@@ -432,7 +432,7 @@ async function main() {
     ...(options.includes("--asan") ? [ensureSanitizedAddon()] : []),
     ensureDist(),
   ]);
-  console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${Date.now() - start} ms)`);
+  console.log(`bootstrap: ${worked ? "ready" : "everything is in place"} (${secondsSince(start).toFixed(1)} s)`);
   if (script.length > 0) become(script);
 }
 
