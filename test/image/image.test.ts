@@ -140,6 +140,11 @@ describe.skipIf(report.skipped !== undefined)("the image", () => {
     expect(ofOurs.filter((name) => !expected.includes(name))).toEqual([]);
   });
 
+  test("has the base image's certificates", () => {
+    const certificates = readFileSync(path.join(pod.root, "etc/ssl/certs/ca-certificates.crt"), "utf8");
+    expect(certificates).toContain("BEGIN CERTIFICATE");
+  });
+
   test("the init container ends with 0, and sets what the other container may not", async () => {
     await initialized();
     const held = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait";
