@@ -133,7 +133,7 @@ const uncounted = (lines: readonly string[]): string[] =>
   lines.filter((line) => line !== "counter").map((line) => line.replace(" counter :", " :"));
 
 /**
- * Without the chains that draw an endpoint of a node port: today's version keeps spare ones for other numbers of endpoints, and may have
+ * Without the chains that draw an endpoint of a node port. Today's version keeps spare ones for other numbers of endpoints, and may have
  * postponed them after an older version that was killed had removed them.
  */
 const withoutNodePortDraws = (lines: readonly string[]): string[] =>
