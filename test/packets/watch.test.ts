@@ -131,16 +131,18 @@ test("the log has the first write of each family, slow ones, and the number of t
   // Packets show each edit before the next one, so each has its own write.
   for (let i = 0; i < EDITS; i++) await serveLate(i % 2 === 0 ? "b" : "r1");
   await end(daemon);
-  await eventually(() => expect(log).toContain("recent writes"));
-  const lines = log
-    .split("\n")
-    .filter((line) => line.startsWith("{"))
-    .map((line) => JSON.parse(line) as LogLine);
-  const synced = lines.filter(({ msg }) => msg === "synced");
-  const quick = synced.filter(({ ms = 0 }) => ms <= 1000);
-  expect(new Set(synced.map(({ family }) => family))).toEqual(new Set(["ip", "ip6"]));
-  expect(quick.length).toBeLessThanOrEqual(2);
-  const counted = lines.filter(({ msg }) => msg === "recent writes");
-  const writes = counted.reduce((sum, { ip, ip6 }) => sum + (ip?.writes ?? 0) + (ip6?.writes ?? 0), 0);
-  expect(writes + synced.length - quick.length).toBeGreaterThanOrEqual(EDITS);
+  // The last lines may arrive after the exit. On a busy machine all edits may be slow, and none is left for the summary.
+  await eventually(() => {
+    const lines = log
+      .split("\n")
+      .filter((line) => line.startsWith("{"))
+      .map((line) => JSON.parse(line) as LogLine);
+    const synced = lines.filter(({ msg }) => msg === "synced");
+    const quick = synced.filter(({ ms = 0 }) => ms <= 1000);
+    expect(new Set(synced.map(({ family }) => family))).toEqual(new Set(["ip", "ip6"]));
+    expect(quick.length).toBeLessThanOrEqual(2);
+    const counted = lines.filter(({ msg }) => msg === "recent writes");
+    const writes = counted.reduce((sum, { ip, ip6 }) => sum + (ip?.writes ?? 0) + (ip6?.writes ?? 0), 0);
+    expect(writes + synced.length - quick.length).toBeGreaterThanOrEqual(EDITS);
+  });
 });
