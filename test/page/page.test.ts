@@ -27,6 +27,7 @@ const NAMES = [
   "mail",
   "images",
   "cart-ui",
+  "invoices",
 ];
 const shop: readonly ServiceSpec[] = NAMES.map((name, i) => ({
   name,
@@ -64,6 +65,13 @@ afterAll(async () => {
   await cluster.destroy();
 });
 
+/** Types into the search field. */
+function fill(value: string): Promise<unknown> {
+  return browser.evaluate(
+    `(() => { const search = document.querySelector("#search"); search.value = ${JSON.stringify(value)}; search.dispatchEvent(new Event("input")); })()`,
+  );
+}
+
 /** Waits until the page shows it. */
 function shows(selector: string): ReturnType<typeof expect.poll<string>> {
   return expect.poll(() => browser.text(selector));
@@ -93,10 +101,6 @@ test("services have the order of the command", async () => {
 });
 
 test("a list can be searched and sorted, and one service shows its endpoints as bars", async () => {
-  const fill = (value: string): Promise<unknown> =>
-    browser.evaluate(
-      `(() => { const search = document.querySelector("#search"); search.value = ${JSON.stringify(value)}; search.dispatchEvent(new Event("input")); })()`,
-    );
   await fill("checkout 80");
   await shows("#shown").toMatch(/^2 of \d+ service ports$/);
   await fill("");
@@ -115,6 +119,14 @@ test("a list can be searched and sorted, and one service shows its endpoints as 
   // Share of all new connections, as the text says: each of three endpoints has a third, in each family.
   expect(widths).toHaveLength(6);
   expect(widths.filter((width) => !width.startsWith("33.3"))).toEqual([]);
+  await fill("");
+});
+
+test("an endpoint elsewhere gets no external connections if the policy is Local", async () => {
+  await fill("invoices");
+  await browser.evaluate(`document.querySelector("#rows .row").click()`);
+  await shows("#detail").toContain("33 % of internal and 50 % of external new connections");
+  expect(await browser.text("#detail")).toContain("33 % of internal and 0 % of external new connections");
   await fill("");
 });
 
@@ -199,6 +211,14 @@ test(`${MANY} services: the page holds one screenful of them at any scroll posit
   await shows("#rows .row:last-child").toContain(`many/many-${MANY - 1}`);
   expect(await rows()).toBeLessThan(60);
   expect(browser.errors).toEqual([]);
+});
+
+test("the page says so while the daemon hangs, and recovers", async () => {
+  daemon.kill("SIGSTOP");
+  await shows("#health").toBe("the daemon does not answer");
+  expect(await browser.evaluate("Number(getComputedStyle(document.querySelector('main')).opacity)")).toBeLessThan(1);
+  daemon.kill("SIGCONT");
+  await shows("#health").toMatch(/^(healthy|\d+ problems?)$/);
 });
 
 test("the page says so when the daemon ends, dims, and does not report services as deleted", async () => {

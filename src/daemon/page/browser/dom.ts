@@ -15,9 +15,17 @@ export function inputById(id: string): HTMLInputElement {
 
 export const AWAY = "the daemon does not answer";
 
-/** Returns why a request failed. If there is no answer at all, `fetch` throws a TypeError whose message does not say so clearly in any browser. */
+/** Time limit of a request, ms. */
+const ANSWER_MS = 30_000;
+
+/** Rejects if there is no answer in time. */
+export function ask(path: string): Promise<Response> {
+  return fetch(path, { signal: AbortSignal.timeout(ANSWER_MS) });
+}
+
+/** Returns why a request failed. If there is no answer at all, the message of `fetch` does not say so clearly in any browser. */
 export function reasonOf(error: unknown): string {
-  if (error instanceof TypeError) return AWAY;
+  if (error instanceof TypeError || error instanceof DOMException) return AWAY;
   return error instanceof Error ? error.message : String(error);
 }
 

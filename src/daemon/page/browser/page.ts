@@ -4,12 +4,14 @@ import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
 import type { PageExplanation, PageUpdate } from "../page-update.js";
 import { printable } from "../../../base/printable.js";
-import { AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
+import { ask, AWAY, byId, duration, inputById, make, reasonOf, setText } from "./dom.js";
 import { clock, Plot } from "./plot.js";
 import { ServiceTable } from "./service-table.js";
 
 /** Minimum time between two loads of all services. */
 const SERVICES_MS = 10_000;
+/** Silence after which the daemon counts as away: it sends an update every 2 s. */
+const SILENT_MS = 10_000;
 /** Time until a refused page asks again. */
 const REFUSED_MS = 5_000;
 
@@ -20,6 +22,7 @@ let loading = false;
 /** The part of the status that changes with the services, as of their last load. */
 let servicesMark = "";
 let source: EventSource | undefined;
+let silence: ReturnType<typeof setTimeout> | undefined;
 
 function say(text: string, colour: string): void {
   const pill = byId("health");
@@ -117,7 +120,7 @@ async function explain(packet: string): Promise<void> {
   const output = byId("explanation");
   output.hidden = false;
   setText("explanation", "…");
-  const response = await fetch(`/status/v1/explain?packet=${encodeURIComponent(packet)}`);
+  const response = await ask(`/status/v1/explain?packet=${encodeURIComponent(packet)}`);
   setText("explanation", response.ok ? ((await response.json()) as PageExplanation).text : await response.text());
 }
 
@@ -130,6 +133,7 @@ byId("explain").addEventListener("submit", (event) => {
 
 /** Closes the stream while the page is hidden, so that the daemon computes nothing for it. */
 function follow(): void {
+  clearTimeout(silence);
   if (document.hidden) {
     source?.close();
     source = undefined;
@@ -137,8 +141,18 @@ function follow(): void {
   }
   if (source !== undefined) return;
   source = new EventSource("/status/stream");
-  source.addEventListener("message", ({ data }: MessageEvent<string>) => show(JSON.parse(data) as PageUpdate));
+  source.addEventListener("message", ({ data }: MessageEvent<string>) => {
+    awaitUpdate();
+    show(JSON.parse(data) as PageUpdate);
+  });
   source.addEventListener("error", lost);
+  awaitUpdate();
+}
+
+/** The connection of a daemon that hangs stays open, so the next update has a time limit. */
+function awaitUpdate(): void {
+  clearTimeout(silence);
+  silence = setTimeout(lost, SILENT_MS);
 }
 
 /** Dims the outdated content. The browser reconnects by itself, unless the daemon refused because too many pages are open. */

@@ -11,7 +11,7 @@ import {
   serviceText,
   type ServiceState,
 } from "../../../observe/status-report.js";
-import { byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
+import { ask, byId, inputById, make, reasonOf, setText, withPort } from "./dom.js";
 
 interface Row {
   readonly service: ServicePortStatus;
@@ -190,7 +190,7 @@ function orderOf({ title, by, of }: Column): (a: ServicePortStatus, b: ServicePo
 
 /** Resolves to undefined if there is no such path. Rejects if the daemon does not answer, or with the reason that it gives. */
 async function listOf(path: string): Promise<ServiceList | undefined> {
-  const response = await fetch(path);
+  const response = await ask(path);
   if (response.status === 404) return undefined;
   if (!response.ok) throw new Error(await response.text());
   return (await response.json()) as ServiceList;
@@ -223,21 +223,34 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
     ...annotationTexts(service),
     ...(reason === undefined ? [] : [reason]),
   ];
-  return [make("h3", "", serviceText(service)), make("p", "quiet", facts.join(" · ")), ...endpoints.map(endpointLine)];
+  return [
+    make("h3", "", serviceText(service)),
+    make("p", "quiet", facts.join(" · ")),
+    ...endpoints.map((endpoint) => endpointLine(service, endpoint)),
+  ];
 }
 
-function shareOf({ clusterShare, localShare }: EndpointStatus): number {
-  return Math.max(clusterShare, localShare);
+const percent = (share: number): string => `${(100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0)} %`;
+
+/** An endpoint's shares of new connections from inside and outside the cluster. */
+function sharesOf(
+  service: ServicePortStatus,
+  { clusterShare, localShare }: EndpointStatus,
+): Record<"internal" | "external", number> {
+  const under = (policy: string): number => (policy === "Local" ? localShare : clusterShare);
+  return { internal: under(service.internalTrafficPolicy), external: under(service.externalTrafficPolicy) };
 }
 
-function endpointLine(endpoint: EndpointStatus): HTMLElement {
-  const share = shareOf(endpoint);
+function endpointLine(service: ServicePortStatus, endpoint: EndpointStatus): HTMLElement {
+  const { internal, external } = sharesOf(service, endpoint);
   const bar = make("i");
-  bar.style.width = `${100 * share}%`;
+  bar.style.width = `${100 * internal}%`;
   const { pod, node, zone, ready, serving, terminating } = endpoint;
   const takesTraffic = ready || serving;
   const words = [
-    `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} % of new connections`,
+    internal === external
+      ? `${percent(internal)} of new connections`
+      : `${percent(internal)} of internal and ${percent(external)} of external new connections`,
     ...(endpoint.connections === undefined
       ? []
       : [
