@@ -1,4 +1,4 @@
-/** Tables of the families netdev, bridge and arp: which real packets their rules match, what is rejected, and the text that nft reads. */
+/** Tables of the families netdev, bridge, inet and arp: which real packets their rules match, what is rejected, and the text that nft reads. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FieldError, type Kernel, openKernel, printRule, type Statement, Table } from "nft-proxier/table";
 import { Namespace } from "../lab/namespace.ts";
@@ -7,6 +7,7 @@ let host: Namespace;
 let left: Namespace;
 let right: Namespace;
 let kernel: Kernel;
+let receiver: Kernel;
 
 /** Two machines with a bridge between them. */
 beforeAll(async () => {
@@ -26,15 +27,17 @@ beforeAll(async () => {
     "link set eth0 up",
   ]);
   kernel = await openKernel({ netns: `/run/netns/${host.name}` });
+  receiver = await openKernel({ netns: `/run/netns/${right.name}` });
 });
 afterAll(async () => {
   await kernel.close();
+  await receiver.close();
   await Promise.all([host, left, right].map((namespace) => namespace.destroy()));
 });
 
 /** Each rule counts, with its own statements, matches among two IPv4 packets and two IPv6 packets to UDP port 9. */
-async function counted(table: Table, chain: string): Promise<number[]> {
-  const rules = await kernel.rules(table.ref, chain);
+async function counted(table: Table, chain: string, at: Kernel): Promise<number[]> {
+  const rules = await at.rules(table.ref, chain);
   return rules.map(({ exprs }) => Number(exprs.find((expr) => expr.type === "counter")?.packets));
 }
 
@@ -55,21 +58,29 @@ const RULES: readonly (readonly [statements: readonly Statement[], packets: numb
   [[UDP, { match: "port", direction: "destination", ports: [9] }], 4],
   [[UDP, { match: "in-set", key: ["saddr", "dport"], set: "four" }], 2],
   [[UDP, { match: "in-set", key: ["daddr"], set: "six" }], 2],
+  // The address is not the first field of the key.
+  [[UDP, { match: "in-set", key: ["dport", "saddr"], set: "port-four" }], 2],
+  [[{ match: "in-set", key: ["l4proto", "dport", "daddr"], set: "port-six" }], 2],
 ];
 
 describe.each([
   ["netdev", { type: "filter", hook: "ingress", priority: "filter", devices: ["left"] }],
   ["bridge", { type: "filter", hook: "forward", priority: "filter" }],
+  ["inet", { type: "filter", hook: "input", priority: "filter" }],
 ] as const)("in a table of family %s", (family, base) => {
   test("rules match packets by address, protocol and port, and nft reads the text", async () => {
-    const table = new Table(kernel, { family, name: "family" });
+    // Packets that the host bridges do not reach its inet hooks.
+    const at = family === "inet" ? receiver : kernel;
+    const table = new Table(at, { family, name: "family" });
     table.set({ set: "four", key: ["ipv4_addr", "inet_service"] }).put(["192.0.2.1", 9]);
     table.set({ set: "six", key: ["ipv6_addr"] }).put("2001:db8::2");
+    table.set({ set: "port-four", key: ["inet_service", "ipv4_addr"] }).put([9, "192.0.2.1"]);
+    table.set({ set: "port-six", key: ["inet_proto", "inet_service", "ipv6_addr"] }).put(["udp", 9, "2001:db8::2"]);
     const rules = RULES.map(([statements]) => ({ statements: [...statements, { action: "counter" } as const] }));
     table.chain({ chain: "a", base, rules });
     await table.apply();
     await send();
-    await expect.poll(() => counted(table, "a")).toEqual(RULES.map(([, packets]) => packets));
+    await expect.poll(() => counted(table, "a", at)).toEqual(RULES.map(([, packets]) => packets));
     expect(await host.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
     // A restart finds the same table.
     table.invalidate("a restart");
@@ -92,8 +103,7 @@ test("a priority has the number that nft gives it in the family", () => {
 
 describe("in a table of family arp", () => {
   test("rules count incoming packets", async () => {
-    const arp = await openKernel({ netns: `/run/netns/${right.name}` });
-    const table = new Table(arp, { family: "arp", name: "family" });
+    const table = new Table(receiver, { family: "arp", name: "family" });
     const interfaces = table.set({ set: "interfaces", key: ["ifname"] });
     interfaces.put("eth0");
     table.chain({
@@ -106,13 +116,12 @@ describe("in a table of family arp", () => {
     await send();
     await expect
       .poll(async () => {
-        const [{ exprs }] = await arp.rules(table.ref, "a");
+        const [{ exprs }] = await receiver.rules(table.ref, "a");
         return Number(exprs.find((expr) => expr.type === "counter")?.packets);
       })
       .toBeGreaterThan(0);
     expect(await right.mustRun(["nft", "-c", "-f", "-"], { input: table.render() })).toBe("");
     await table.destroy();
-    await arp.close();
   });
 
   test.each([

@@ -163,8 +163,11 @@ export const CT_MARK = lowered("ct mark", { type: "ct", key: CtKey.mark, dreg: 1
 
 interface FieldKind {
   readonly types: readonly FieldType[];
-  /** Loads the field, as this type, into the register. */
-  load(context: LowerContext, dreg: number, type: FieldType): Lowered;
+  /**
+   * Loads the field, as this type, into the register. Adds the conditions that it needs to `guards`: they use register 1, so
+   * they come before the key's first field.
+   */
+  load(context: LowerContext, dreg: number, type: FieldType, guards: Expr[]): Lowered;
 }
 
 export const ADDRESS_TYPE = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
@@ -176,11 +179,10 @@ export const CT_DIRECTION: Readonly<Record<CtDirectionName, number>> = { origina
 function address(direction: Direction, ct?: CtDirectionName): FieldKind {
   return {
     types: ADDRESS,
-    load(context, dreg, type) {
+    load(context, dreg, type, guards) {
       const version = type === "ipv4_addr" ? 4 : 6;
-      const guard = ct === undefined ? requireVersion(context, version) : [];
-      const { exprs, text } = addressField(version, direction, ct, dreg);
-      return lowered(text, ...guard, ...exprs);
+      if (ct === undefined) guards.push(...requireVersion(context, version));
+      return addressField(version, direction, ct, dreg);
     },
   };
 }
@@ -212,12 +214,12 @@ function generated(field: Exclude<Field, string>): FieldKind {
   const { modulus, offset = 0 } = field;
   return {
     types: ["index", "mark"],
-    load(context, dreg) {
+    load(context, dreg, _, guards) {
       if (!Number.isInteger(modulus) || modulus < 1 || modulus + offset > 0xffffffff)
         throw new RangeError(`${field.field}: mod ${modulus} offset ${offset} is out of range`);
       const range = { modulus, ...(offset === 0 ? {} : { offset }) };
       const { exprs, text } =
-        field.field === "numgen" ? numgen(field, dreg, range) : jhash(field, dreg, range, context);
+        field.field === "numgen" ? numgen(field, dreg, range) : jhash(field, dreg, range, context, guards);
       return lowered(offset === 0 ? text : `${text} offset ${offset}`, ...exprs);
     },
   };
@@ -234,12 +236,18 @@ const WORDS = 16;
 /** The hashed fields go where nft loads them: 4 words after the last word of the key, which is the number. */
 const HASHED_OFFSET = 5;
 
-function jhash({ of, modulus, seed }: HashField, dreg: number, range: NumberRange, context: LowerContext): Lowered {
+function jhash(
+  { of, modulus, seed }: HashField,
+  dreg: number,
+  range: NumberRange,
+  context: LowerContext,
+  guards: Expr[],
+): Lowered {
   // In an inet table, the other fields of the rule have set the family.
   const type = context.version && ADDRESS_TYPE[context.version];
   const first = registerWord(dreg) + HASHED_OFFSET;
   const types = of.map(() => type);
-  const { exprs, text, end } = loadFields(context, of, first, types, "jhash and the key before it");
+  const { exprs, text, end } = loadFields(context, of, first, types, "jhash and the key before it", guards);
   if (end === first) throw new RangeError("jhash needs at least one field");
   const at = { sreg: register(first), dreg, len: (end - first) * 4 };
   // NFT_HASH_JENKINS
@@ -258,6 +266,7 @@ function loadFields(
   first: number,
   types: readonly (FieldType | undefined)[],
   what: string,
+  guards: Expr[],
 ): Lowered & { end: number } {
   let end = first;
   const parts = fields.map((field, index) => {
@@ -266,7 +275,7 @@ function loadFields(
     const from = end;
     end += padded(FIELD_TYPES[type].bytes) / 4;
     if (end > WORDS) throw new RangeError(`${what}: exceeds the 64 bytes of the kernel's registers`);
-    return kind.load(context, register(from), type);
+    return kind.load(context, register(from), type, guards);
   });
   return { exprs: parts.flatMap(({ exprs }) => exprs), text: parts.map(({ text }) => text).join(" . "), end };
 }
@@ -284,8 +293,9 @@ export function loadKey(context: LowerContext, key: readonly Field[], set: strin
   }
   if (key.slice(0, -1).some((field) => typeof field !== "string" && field.field === "jhash"))
     throw new RangeError(`set ${set}: jhash must be the last field of a key`);
-  const { exprs, text, end } = loadFields(context, key, 0, types ?? [], `key of set ${set}`);
-  return { exprs, text, words: end };
+  const guards: Expr[] = [];
+  const { exprs, text, end } = loadFields(context, key, 0, types ?? [], `key of set ${set}`, guards);
+  return { exprs: [...guards, ...exprs], text, words: end };
 }
 
 /** Loads the data that a map holds for the key into the register. Without an entry for the key, the rule ends. */
