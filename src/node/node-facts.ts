@@ -6,6 +6,7 @@ import type { V1Node } from "@kubernetes/client-node";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { expandNodePortAddresses, isLoopbackCIDR } from "../config/node-port-addresses.js";
 import { type ProxyConfig } from "../config/proxy-config.js";
+import { isFields } from "../base/unknown.js";
 import { familyOf, type IpFamily, parseAddress, parseCIDR, type Prefix, prefixContains } from "../base/ip.js";
 import type { NodeContext } from "../model/categorize-endpoints.js";
 
@@ -39,6 +40,8 @@ export interface NodeFacts {
   readonly context: NodeContext;
   /** The node's own IP of each family, canonical; the loopback address if unknown. */
   readonly nodeIPs: Readonly<Record<IpFamily, string>>;
+  /** Whether the Node lists an IP that cannot be read. */
+  readonly unreadableIP: boolean;
   /** The family of `bindAddress`, otherwise of the Node's first address, otherwise IPv4. */
   readonly primary: IpFamily;
   /** Canonical; invalid ones are ignored. */
@@ -66,6 +69,21 @@ export function hostIPs(node: V1Node | undefined): string[] {
   return [...found.values()];
 }
 
+/** Whether the Node lists an IP that cannot be read. It may have either family. */
+function hasUnreadableIP(node: V1Node | undefined): boolean {
+  const listed: unknown = node?.status?.addresses;
+  if (listed === undefined || listed === null) return false;
+  return (
+    !Array.isArray(listed) ||
+    listed.some((entry: unknown) => {
+      if (!isFields(entry)) return true;
+      const { type, address } = entry;
+      if (type !== "InternalIP" && type !== "ExternalIP") return false;
+      return typeof address !== "string" || parseAddress(address) === undefined;
+    })
+  );
+}
+
 export const isUnspecified = (address: string): boolean => address === "0.0.0.0" || address === "::";
 /** fe80::/10 (RFC 4291): useless without an interface. */
 export const isLinkLocal = (address: string): boolean => /^fe[89ab]/.test(address);
@@ -89,6 +107,7 @@ export function nodeFacts(config: ProxyConfig, nodeName: string, node: V1Node | 
   return {
     context: typeof zone === "string" && zone !== "" ? { nodeName, zone } : { nodeName },
     nodeIPs: { ip: ipOf("ip") ?? "127.0.0.1", ip6: ipOf("ip6") ?? "::1" },
+    unreadableIP: hasUnreadableIP(node),
     primary: given.length === 0 ? "ip" : familyOf(given[0]),
     podCIDRs: prefixesOf(node?.spec?.podCIDRs ?? [node?.spec?.podCIDR]).map(({ text }) => text),
   };
@@ -127,7 +146,8 @@ export interface NodePortPlaces {
 
 /**
  * Node ports answer on the interface addresses inside `nodePortAddresses`, and on the loopback addresses that it names. If
- * the family has no entry, or 0.0.0.0/0 or ::/0, they answer on every local address except loopback.
+ * the family has no entry, or 0.0.0.0/0 or ::/0, they answer on every local address except loopback. If `primary` is the
+ * only entry, and the address that it stands for cannot be read, they answer on none.
  */
 export function nodePortAddresses(
   config: ProxyConfig,
@@ -149,6 +169,12 @@ export function nodePortAddresses(
   const unknown = `no ${version} address of this node is known`;
   if (cidrs.length === 0) {
     if (primary !== undefined) return { addresses: "all" };
+    if (facts.unreadableIP) {
+      return {
+        addresses: [],
+        warning: `an IP of the Node cannot be read, so node ports are not reachable on any ${version} address`,
+      };
+    }
     return {
       addresses: "all",
       warning: `${unknown}, so node ports are reachable on all of its local ${version} addresses`,

@@ -21,7 +21,7 @@ export interface FamilyRecord {
   readonly clusterIP: string;
   readonly externalIPs: readonly string[];
   readonly loadBalancerIPs: readonly string[];
-  /** Undefined if every client is allowed. */
+  /** Undefined if every client is allowed; empty if none is. */
   readonly sourceRanges: readonly string[] | undefined;
 }
 

@@ -39,7 +39,8 @@ export function firewallsOf(view: ServicePortView) {
 }
 
 function firewallRule(guard: Guard, nodeIP: string | undefined): Rule {
-  return rule({ match: "address", direction: "source", nets: sourceNets(guard, nodeIP), negate: true }, drop);
+  const nets = sourceNets(guard, nodeIP);
+  return nets.length === 0 ? rule(drop) : rule({ match: "address", direction: "source", nets, negate: true }, drop);
 }
 
 /**

@@ -57,20 +57,24 @@ export function annotationChoice<T extends string>(
   return unset;
 }
 
-/** A number from 1 to `most`, or 0 if it is missing. Any other value is reported, and yields 0. */
+/** A number from 1 to `most`, or 0 if it is missing. Any other value is reported, and yields `invalid`. */
 export function annotationNumber(
   annotations: Fields,
   name: AnnotationName,
   most: number,
   problems: FieldProblems,
+  invalid = 0,
 ): number {
   const { key, path } = annotationField(name);
   const value = annotations[key];
   if (value === undefined) return 0;
   const number = typeof value === "string" && /^\d{1,7}$/.test(value) ? Number(value) : 0;
   if (number >= 1 && number <= most) return number;
-  problems.report(path, `${notText(value) ?? `${show(value)} is not a number from 1 to ${most}`}; it is ignored`);
-  return 0;
+  problems.report(
+    path,
+    `${notText(value) ?? `${show(value)} is not a number from 1 to ${most}`}; ${invalid === 0 ? "it is ignored" : `using ${invalid}`}`,
+  );
+  return invalid;
 }
 
 /** Annotations are text. An unquoted number or boolean in a YAML file is a mistake, because the API server would reject it. */

@@ -51,6 +51,7 @@ export function* decodeService(
   problems: FieldProblems,
 ): Pieces<ServiceRecord | undefined> {
   const metadata = metadataOf(fields, problems);
+  if (!readable(metadata, "labels", problems) || !readable(metadata, "annotations", problems)) return undefined;
   const labels = metadata["labels"];
   if (isFields(labels) && Object.hasOwn(labels, PROXY_NAME_LABEL)) return undefined;
   const spec = fieldsOf(fields["spec"], "spec", problems);
@@ -59,10 +60,11 @@ export function* decodeService(
   if (clusterIPs === undefined) return undefined;
 
   const ports = yield* readPorts(spec, options, problems);
-  const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", problems);
+  // The type decides nothing but whether policy Local counts. With an unknown one, it does.
+  const type = choiceOf(spec["type"], TYPES, "ClusterIP", "spec.type", problems, "NodePort");
   const external = options.allowExternalIPs ? readExternalIPs(spec, problems) : NONE;
   const balancer = readLoadBalancerIPs(fields, problems);
-  const ranges = cidrsOf(spec["loadBalancerSourceRanges"], "spec.loadBalancerSourceRanges", problems);
+  const ranges = readSourceRanges(spec, problems);
   const ip = familyRecord("ip", clusterIPs.ip, external, balancer, ranges, problems);
   const ip6 = familyRecord("ip6", clusterIPs.ip6, external, balancer, ranges, problems);
   if (ports.length === 0 || (ip === undefined && ip6 === undefined)) return undefined;
@@ -75,6 +77,7 @@ export function* decodeService(
     "Cluster",
     "spec.internalTrafficPolicy",
     problems,
+    "Local",
   );
   const externalPolicy = choiceOf(
     spec["externalTrafficPolicy"],
@@ -82,6 +85,7 @@ export function* decodeService(
     "Cluster",
     "spec.externalTrafficPolicy",
     problems,
+    "Local",
   );
   const affinitySeconds = readAffinity(spec, problems);
   const drainSeconds = readDrain(metadata, problems);
@@ -106,6 +110,14 @@ export function* decodeService(
         ? portOf(spec["healthCheckNodePort"], "spec.healthCheckNodePort", problems)
         : 0,
   };
+}
+
+/** Returns false, with a report, if labels or annotations are no object: nobody knows then which proxy or limits they name. */
+function readable(metadata: Fields, name: "labels" | "annotations", problems: FieldProblems): boolean {
+  const value = metadata[name];
+  if (value === undefined || value === null || isFields(value)) return true;
+  problems.report(`metadata.${name}`, `${show(value)} is not an object, so the service is not served`);
+  return false;
 }
 
 /** Annotations are text. A value other than "true" or "false" is reported, and resets nothing. */
@@ -256,13 +268,33 @@ function readLoadBalancerIPs(fields: Fields, problems: FieldProblems): readonly 
     const path = `status.loadBalancer.ingress[${i}]`;
     const entry = fieldsOf(item, path, problems);
     if (entry["ip"] === undefined || entry["ip"] === null || entry["ip"] === "") return [];
-    if (choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, problems) === "Proxy") return [];
+    const mode = choiceOf(entry["ipMode"], ["VIP", "Proxy"], "VIP", `${path}.ipMode`, problems, "Proxy");
+    if (mode === "Proxy") return [];
     const address = addressOf(entry["ip"], `${path}.ip`, problems);
     if (address === undefined) return [];
     if (specialKindOf(address) !== "a loopback") return address;
     problems.refuse(`${path}.ip`, `${address} is a loopback address, whose ports belong to the node`);
     return [];
   });
+}
+
+/** Source ranges of both families. */
+interface SourceRanges {
+  readonly ranges: readonly Prefix[];
+  /** Whether some of them cannot be read. They allow no client. */
+  readonly unreadable: boolean;
+}
+
+function readSourceRanges(spec: Fields, problems: FieldProblems): SourceRanges {
+  const path = "spec.loadBalancerSourceRanges";
+  const value = spec["loadBalancerSourceRanges"];
+  if (value === undefined || value === null) return { ranges: NONE, unreadable: false };
+  if (!Array.isArray(value)) {
+    problems.report(path, `${show(value)} is not a list, so load-balancer IPs accept no client`);
+    return { ranges: NONE, unreadable: true };
+  }
+  const ranges = cidrsOf(value, path, problems, ", so it allows no client");
+  return { ranges, unreadable: ranges.length < value.length };
 }
 
 function readAffinity(spec: Fields, problems: FieldProblems): number {
@@ -291,16 +323,15 @@ function familyRecord(
   clusterIP: string | undefined,
   external: readonly string[],
   balancer: readonly string[],
-  ranges: readonly Prefix[],
+  { ranges, unreadable }: SourceRanges,
   problems: FieldProblems,
 ): FamilyRecord | undefined {
   if (clusterIP === undefined) return undefined;
   const loadBalancerIPs = ownAddresses(family, clusterIP, balancer, NONE, "status.loadBalancer.ingress", problems);
   const externalIPs = ownAddresses(family, clusterIP, external, loadBalancerIPs, "spec.externalIPs", problems);
-  if (ranges.length === 0) return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: undefined };
   const mine = ranges.filter((range) => range.family === family);
-  // A range of length 0 allows every client, so it is the same as no range.
-  const restricted = mine.length > 0 && mine.every((range) => range.length > 0);
+  // A range of length 0 allows every client, so it is the same as no range. An unreadable one may belong to either family.
+  const restricted = (mine.length > 0 || unreadable) && mine.every((range) => range.length > 0);
   return { clusterIP, externalIPs, loadBalancerIPs, sourceRanges: restricted ? mergePrefixes(mine) : undefined };
 }
 

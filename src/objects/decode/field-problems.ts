@@ -144,19 +144,23 @@ export function booleanOf(value: unknown, unset: boolean, field: string, problem
   return false;
 }
 
-/** One of `allowed`. Absent, null and "" yield the default, and so does anything else, with a report. */
+/**
+ * One of `allowed`. Absent, null and "" yield the default. Anything else yields `invalid`, with a report: if the field restricts
+ * access, that is the choice that restricts it most.
+ */
 export function choiceOf<T extends string>(
   value: unknown,
   allowed: readonly T[],
   unset: T,
   field: string,
   problems: FieldProblems,
+  invalid: T = unset,
 ): T {
   if (value === undefined || value === null || value === "" || value === unset) return unset;
   const choice = allowed.find((one) => one === value);
   if (choice !== undefined) return choice;
-  problems.report(field, `${show(value)} is not one of ${allowed.join(", ")}; using ${unset}`);
-  return unset;
+  problems.report(field, `${show(value)} is not one of ${allowed.join(", ")}; using ${invalid}`);
+  return invalid;
 }
 
 /** A port's protocol. Absent, null and "" yield TCP. Returns undefined, with a report, if the protocol cannot be served. */
@@ -198,13 +202,13 @@ export function metadataOf(object: Fields, problems: FieldProblems): Fields {
   return metadata;
 }
 
-/** The networks of a list. Invalid ones are reported. */
-export function cidrsOf(value: unknown, field: string, problems: FieldProblems): readonly Prefix[] {
+/** The networks of a list. Invalid ones are reported. @param effect of an invalid one, for the report. */
+export function cidrsOf(value: unknown, field: string, problems: FieldProblems, effect = ""): readonly Prefix[] {
   const items = listOf(value, field, problems);
   if (items.length === 0) return NO_PREFIXES;
   return items.flatMap((item, i) => {
     const prefix = typeof item === "string" ? parseCIDR(item.trim()) : undefined;
-    if (prefix === undefined) problems.report(`${field}[${i}]`, `${show(item)} is not a CIDR`);
+    if (prefix === undefined) problems.report(`${field}[${i}]`, `${show(item)} is not a CIDR${effect}`);
     return prefix ?? [];
   });
 }

@@ -276,7 +276,9 @@ describe("Service: source ranges", () => {
     ],
     ["only of the other family: unrestricted", ["fd00::/8"], undefined, ["fd00::/8"]],
     ["all addresses: unrestricted", ["0.0.0.0/0", "10.0.0.0/8", "fd00::/8"], undefined, ["fd00::/8"]],
-    ["an invalid range is ignored", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], undefined],
+    ["an invalid range may belong to either family", ["10.0.0.0/8", "10.0.0.0/40"], ["10.0.0.0/8"], []],
+    ["only invalid ranges: no client", ["10.0.0.0/40", 5], [], []],
+    ["an invalid range beside all addresses", ["0.0.0.0/0", "::/0", ""], undefined, undefined],
   ])("%s", (_name, loadBalancerSourceRanges, ip, ip6) => {
     const { model, view } = newModel();
     model.upsertService(service("web", { clusterIPs: ["10.0.0.1", "fd00::1"], loadBalancerSourceRanges }));
@@ -288,8 +290,17 @@ describe("Service: source ranges", () => {
     const { model, problems } = newModel();
     model.upsertService(service("web", { loadBalancerSourceRanges: ["10.0.0.0/40", 5] }));
     expect(problems).toEqual([
-      'Service default/web spec.loadBalancerSourceRanges[0]: "10.0.0.0/40" is not a CIDR',
-      "Service default/web spec.loadBalancerSourceRanges[1]: 5 is not a CIDR",
+      'Service default/web spec.loadBalancerSourceRanges[0]: "10.0.0.0/40" is not a CIDR, so it allows no client',
+      "Service default/web spec.loadBalancerSourceRanges[1]: 5 is not a CIDR, so it allows no client",
+    ]);
+  });
+
+  test("ranges that are no list allow no client", () => {
+    const { model, problems, view } = newModel();
+    model.upsertService(service("web", { loadBalancerSourceRanges: "10.0.0.0/8" }));
+    expect(view("web").sourceRanges).toEqual([]);
+    expect(problems).toEqual([
+      'Service default/web spec.loadBalancerSourceRanges: "10.0.0.0/8" is not a list, so load-balancer IPs accept no client',
     ]);
   });
 });
@@ -358,10 +369,14 @@ describe("Service: policies and affinity", () => {
     expect(problems).toEqual([]);
   });
 
-  test.each(["internalTrafficPolicy", "externalTrafficPolicy", "type"])("an unknown %s is reported", (field) => {
+  test.each<[string, object, boolean, boolean]>([
+    ["internalTrafficPolicy", {}, true, false],
+    ["externalTrafficPolicy", { type: "NodePort" }, false, true],
+    ["type", { externalTrafficPolicy: "Local" }, false, true],
+  ])("an unknown %s is reported, and restricts access", (field, spec, internal, external) => {
     const { model, view, problems } = newModel();
-    model.upsertService(service("web", { [field]: "Nearby" }));
-    expect(view("web")).toMatchObject({ internalPolicyLocal: false, externalPolicyLocal: false });
+    model.upsertService(service("web", { ...spec, [field]: "Nearby" }));
+    expect(view("web")).toMatchObject({ internalPolicyLocal: internal, externalPolicyLocal: external });
     expect(problems.join()).toContain(`Service default/web spec.${field}: "Nearby" is not one of`);
   });
 });

@@ -57,6 +57,7 @@ describe("nodeFacts", () => {
     expect(nodeFacts(config(), "n1", undefined)).toEqual({
       context: { nodeName: "n1" },
       nodeIPs: { ip: "127.0.0.1", ip6: "::1" },
+      unreadableIP: false,
       primary: "ip",
       podCIDRs: [],
     });
@@ -67,7 +68,10 @@ describe("nodeFacts", () => {
       status: { addresses: [null, { type: "InternalIP", address: 5 }, { type: "InternalIP" }] },
       spec: { podCIDRs: "x" },
     };
-    expect(nodeFacts(config(), "n1", odd as unknown as V1Node).nodeIPs).toEqual({ ip: "127.0.0.1", ip6: "::1" });
+    expect(nodeFacts(config(), "n1", odd as unknown as V1Node)).toMatchObject({
+      nodeIPs: { ip: "127.0.0.1", ip6: "::1" },
+      unreadableIP: true,
+    });
   });
 });
 
@@ -110,6 +114,14 @@ describe("nodePortAddresses", () => {
     const result = nodePortAddresses(config(), facts, "ip6", interfaces);
     expect(result.addresses).toBe("all");
     expect(result.warning).toContain("IPv6");
+  });
+  it("primary means no address if an IP of the Node cannot be read", () => {
+    const odd = nodeFacts(config(), "n1", node(["InternalIP", "192.0.2.1"], ["InternalIP", "2001:db8::x"]));
+    expect(nodePortAddresses(config(), odd, "ip", interfaces).addresses).toEqual(["192.0.2.1"]);
+    expect(nodePortAddresses(config(), odd, "ip6", interfaces)).toEqual({
+      addresses: [],
+      warning: "an IP of the Node cannot be read, so node ports are not reachable on any IPv6 address",
+    });
   });
   it("CIDRs select interface addresses, but never loopback", () => {
     expect(answer(["192.0.2.0/24", "127.0.0.0/8"])).toEqual(["192.0.2.1", "192.0.2.2"]);

@@ -9,6 +9,7 @@ function read(annotations: Record<string, unknown>) {
   return { limits: view("web").limits, problems };
 }
 
+const STRICTEST_RATE = { count: 1, per: "hour", burst: 1 };
 const NONE = { connections: 0, clientConnections: 0, rate: undefined, action: "reject" };
 
 describe("limits", () => {
@@ -28,24 +29,31 @@ describe("limits", () => {
     expect(read(annotations)).toEqual({ limits, problems: [] });
   });
 
-  it.each<[string, unknown, string]>([
-    ["max-connections", "0", '"0" is not a number from 1 to 1000000; it is ignored'],
-    ["max-connections", "ten", '"ten" is not a number from 1 to 1000000; it is ignored'],
-    ["max-connections", 10, "10 is not text (put it in quotes); it is ignored"],
-    ["max-connections-per-client", "1000001", '"1000001" is not a number from 1 to 1000000; it is ignored'],
+  it.each<[string, unknown, object, string]>([
+    ["max-connections", "0", { connections: 1 }, '"0" is not a number from 1 to 1000000; using 1'],
+    ["max-connections", "ten", { connections: 1 }, '"ten" is not a number from 1 to 1000000; using 1'],
+    ["max-connections", 10, { connections: 1 }, "10 is not text (put it in quotes); using 1"],
+    [
+      "max-connections-per-client",
+      "1000001",
+      { clientConnections: 1 },
+      '"1000001" is not a number from 1 to 1000000; using 1',
+    ],
     [
       "rate-per-client",
       "10/day",
-      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; the rate is not limited',
+      { rate: STRICTEST_RATE },
+      '"10/day" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; using 1/hour burst 1',
     ],
     [
       "rate-per-client",
       "10/second burst 0",
-      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; the rate is not limited',
+      { rate: STRICTEST_RATE },
+      '"10/second burst 0" is not NUMBER/second|minute|hour [burst NUMBER], with numbers from 1 to 1000000; using 1/hour burst 1',
     ],
-  ])("%s: %j is reported and ignored", (name, value, reason) => {
+  ])("%s: %j is reported, and is the strictest limit", (name, value, limits, reason) => {
     const path = `Service default/web metadata.annotations["nft-proxier.dev/${name}"]`;
-    expect(read({ [name]: value })).toEqual({ limits: undefined, problems: [`${path}: ${reason}`] });
+    expect(read({ [name]: value })).toEqual({ limits: { ...NONE, ...limits }, problems: [`${path}: ${reason}`] });
   });
 
   it("over-limit: an invalid value is reported even if nothing is limited", () => {
