@@ -140,7 +140,7 @@ async function findingsOf(source: ManifestSource, { model, overlaps }: Objects, 
   }
   for (const [kind, { file, place }] of source.skippedKinds) {
     const position = await (await positionsIn(file))?.of(place);
-    const why = "only Service, EndpointSlice, Node and ServiceCIDR are read";
+    const why = "only Kubernetes' own Service, EndpointSlice, Node and ServiceCIDR objects are read";
     const what = `${kind} objects are skipped (this is the first)`;
     found.push({ severity: "note", file, ...position, what, why, action: "none needed" });
   }

@@ -156,12 +156,14 @@ describe("run --once with active tables", () => {
   );
 
   longTest(
-    "objects that are skipped by design are not missing: other kinds, ExternalName, headless; it exits with 0",
+    "objects that are skipped by design are not missing: other kinds and groups, ExternalName, headless; it exits with 0",
     async () => {
       await put(complete());
       expect((await run()).code).toBe(0);
       const skipped = [
         { apiVersion: "v1", kind: "ConfigMap", metadata: { name: "settings" } },
+        { apiVersion: "serving.knative.dev/v1", kind: "Service", metadata: { name: "hello" }, spec: { template: {} } },
+        { apiVersion: "config.openshift.io/v1", kind: "Node", metadata: { name: "cluster" } },
         serviceObject({ ...web, name: "elsewhere", n: 3, spec: { type: "ExternalName", externalName: "example.org" } }),
         serviceObject({ ...web, name: "headless", n: 4, spec: { clusterIP: "None", clusterIPs: ["None"] } }),
       ];

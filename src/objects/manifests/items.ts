@@ -19,7 +19,7 @@ export type Item =
   | { readonly kind: KubeKind; readonly name: string; readonly object: Fields; readonly place: Place }
   /** A value that looks like a supported object but is invalid. */
   | { readonly fault: string; readonly place: Place }
-  /** An object of an unsupported kind: "ConfigMap (v1)". */
+  /** An object of an unsupported kind: "ConfigMap (v1)", "Service (serving.knative.dev/v1)". */
   | { readonly otherKind: string; readonly place: Place };
 
 /** The items in the values of a file, including those inside lists. */
@@ -48,7 +48,7 @@ function* visit(
     return;
   }
   if (kind === "List") return;
-  if (!isKubeKind(kind)) return yield { place, otherKind: `${kind} (${apiVersion})` };
+  if (!isKubeKind(kind) || isForeign(apiVersion, kind)) return yield { place, otherKind: `${kind} (${apiVersion})` };
   const name = nameOf(kind, value);
   if (!VERSIONS[kind].includes(apiVersion)) {
     const readable = VERSIONS[kind].join(" or ");
@@ -63,6 +63,17 @@ function wordsFor([document, ...path]: Place): string {
   const words = path.map((step) => (typeof step === "number" ? `[${step}]` : `, ${step}`)).join("");
   return `document ${Number(document) + 1}${words}`;
 }
+
+/**
+ * Whether the kind belongs to a custom resource. Its group has a dot (ValidateCustomResourceDefinition of
+ * apiextensions-apiserver). A group without one is Kubernetes' own: there, the kind has the wrong apiVersion.
+ */
+function isForeign(apiVersion: string, kind: KubeKind): boolean {
+  const group = groupOf(apiVersion);
+  return group.includes(".") && !VERSIONS[kind].some((version) => groupOf(version) === group);
+}
+
+const groupOf = (apiVersion: string): string => apiVersion.slice(0, Math.max(0, apiVersion.lastIndexOf("/")));
 
 function isKubeKind(kind: string): kind is KubeKind {
   return Object.hasOwn(VERSIONS, kind);

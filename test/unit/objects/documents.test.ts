@@ -278,6 +278,23 @@ describe("readDocuments: objects", () => {
     expect(otherKinds).toEqual(["Pod (v1)", "Pod (v1)", "Pod (v1)", "IPAddress (networking.k8s.io/v1)"]);
   });
 
+  test("a supported kind of another group is another kind", () => {
+    const foreign = [
+      item("Service", "serving.knative.dev/v1"),
+      item("Node", "config.openshift.io/v1"),
+      item("EndpointSlice", "example.org/v1"),
+      item("ServiceCIDR", "example.org/v1"),
+    ];
+    const { objects, otherKinds, faults } = sorted(foreign);
+    expect({ objects, faults }).toEqual({ objects: [], faults: [] });
+    expect(otherKinds).toEqual([
+      "Service (serving.knative.dev/v1)",
+      "Node (config.openshift.io/v1)",
+      "EndpointSlice (example.org/v1)",
+      "ServiceCIDR (example.org/v1)",
+    ]);
+  });
+
   test.each<[unknown, string]>([
     [5, "document 1 is not an object"],
     [[], "document 1 is not an object"],
@@ -289,6 +306,10 @@ describe("readDocuments: objects", () => {
     [
       item("EndpointSlice", "discovery.k8s.io/v1beta1"),
       "document 1: EndpointSlice default/x has the unsupported version discovery.k8s.io/v1beta1; supported: discovery.k8s.io/v1",
+    ],
+    [
+      item("EndpointSlice", "v1"),
+      "document 1: EndpointSlice default/x has the unsupported version v1; supported: discovery.k8s.io/v1",
     ],
     [item("constructor", "v1"), ""],
   ])("%j", (value, expected) => {
