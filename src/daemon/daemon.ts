@@ -29,7 +29,7 @@ import { followConntrack } from "./conntrack-follower.js";
 import { KubernetesEvents } from "./kubernetes-events.js";
 import { MemoryRelease } from "./memory-release.js";
 import { isTableActive, ReadingGate } from "./reading-gate.js";
-import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems } from "./problems.js";
+import { flowtableProblems, healthCheckProblems, leftoverProblems, nodeProblems, nodeUnread } from "./problems.js";
 import { registerFlowtableMetrics } from "../observe/flowtable-metrics.js";
 import type { Listener } from "../observe/listeners.js";
 import { configuredListeners, Observation, serviceHealth } from "./servers.js";
@@ -95,6 +95,7 @@ class Daemon {
     const { openCluster } = await import("./cluster.js");
     const cluster = await openCluster({ config, nodeName, log, metrics: this.#observation.metrics });
     this.#closers.add(() => cluster.close());
+    this.#observation.health.nodeUnread = () => nodeUnread(cluster);
     return cluster;
   }
 

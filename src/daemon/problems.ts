@@ -14,14 +14,20 @@ import type { Cluster } from "./cluster.js";
 const NAMED = 10;
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {
+  const then = source.complete
+    ? "The last known state stays active"
+    : "Until its objects are read, no rules are written, and the kernel keeps those of an earlier run";
   return source.health.failures.map(({ message, reason, hint, ms }) => {
     const what = `${message} (${server}, for ${durationText(ms)}): ${reason}`;
-    return {
-      what,
-      remedy:
-        hint ?? "check that the API server is up, and that this node reaches it. The last known state stays active",
-    };
+    return { what, remedy: hint ?? `check that the API server is up, and that this node reaches it. ${then}` };
   });
+}
+
+/** Why the Node has not been read since startup. Undefined if it has, or does not exist. */
+export function nodeUnread({ source, server }: Cluster): string | undefined {
+  if (source.isListed("Node")) return undefined;
+  if (source.health.silentMs === undefined) return `the API server ${server} has not answered`;
+  return `the API server ${server} has not listed it; the log has the reason`;
 }
 
 export function apiStatus({ source, server }: Cluster): ApiStatus {
@@ -47,18 +53,21 @@ export function manifestProblems(source: Pick<ManifestSource, "problems">): Stat
   );
 }
 
-export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting">, nodeName: string): StatusProblem[] {
-  const { missing, waiting } = gate;
+export function nodeProblems(gate: Pick<NodeGate, "missing" | "waiting" | "node">, nodeName: string): StatusProblem[] {
+  const { missing, waiting, node } = gate;
   if (missing === undefined) return [];
   const what = missing === "addresses" ? "address" : "podCIDRs";
+  const lacks = { unread: "has not been read yet", absent: "does not exist", present: `has no ${what}` }[node];
   const then = waiting ? "no rules are written yet" : "node ports are reachable on all local addresses";
   const remedy =
-    missing === "addresses"
-      ? "check `--hostname-override`, or set bindAddress"
-      : "check the controller that allocates podCIDRs";
+    node === "unread"
+      ? "check the permission to list Nodes (ClusterRole system:node-proxier)"
+      : missing === "addresses"
+        ? "check `--hostname-override`, or set bindAddress"
+        : "check the controller that allocates podCIDRs";
   return [
     {
-      what: `Node ${nodeName} has no ${what}, so ${then}`,
+      what: `Node ${nodeName} ${lacks}, so ${then}`,
       remedy: `run \`kubectl get node ${nodeName} -o wide\`; ${remedy}`,
     },
   ];

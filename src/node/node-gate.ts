@@ -110,6 +110,12 @@ export class NodeGate implements ObjectSink {
     return this.#state === "open" && this.#onLoopback ? "addresses" : undefined;
   }
 
+  /** Whether this node's Node object has been listed, and exists. */
+  get node(): "unread" | "absent" | "present" {
+    if (this.#node !== undefined) return "present";
+    return !this.#listed || this.#pending.has("Node") ? "unread" : "absent";
+  }
+
   /** True while the gate waits for the Node, and nothing is written. */
   get waiting(): boolean {
     return this.#timer !== undefined;
@@ -189,7 +195,11 @@ export class NodeGate implements ObjectSink {
     }
     if (!this.#byNodeCIDR || podCIDRsOf(this.#node).length > 0) return false;
     this.#waitFor("podCIDRs", POD_CIDRS_MS, () => {
-      const missing = this.#node === undefined ? "the Node does not exist" : "the Node has none";
+      const missing = {
+        unread: "the API server has not listed the Node",
+        absent: "the Node does not exist",
+        present: "the Node has none",
+      }[this.node];
       const hint = "The detectLocalMode NodeCIDR needs a controller that allocates podCIDRs";
       this.#fail(new NodeError("pod-cidrs-timeout", `no podCIDRs for node ${nodeName}: ${missing}. ${hint}`));
     });

@@ -50,6 +50,7 @@ export class ProxyHealth implements ProxierObserver {
   readonly #now: () => number;
   readonly #states = new Map<IpFamily, FamilyState>();
   #node: V1Node | undefined;
+  #nodeUnread: () => string | undefined = () => "the program is starting";
 
   constructor(options: ProxyHealthOptions) {
     this.#timeoutMs = options.timeoutMs;
@@ -66,6 +67,11 @@ export class ProxyHealth implements ProxierObserver {
         lastUpdated: this.#now(),
       });
     }
+  }
+
+  /** @param ask why this node's Node object has not been read yet; undefined if it has, or is known not to exist. */
+  set nodeUnread(ask: () => string | undefined) {
+    this.#nodeUnread = ask;
   }
 
   /** Called with each version of this node's own Node object. */
@@ -115,14 +121,16 @@ export class ProxyHealth implements ProxierObserver {
   }
 
   /**
-   * Why the node should get no traffic, in words: its Node was never seen, is being deleted, or the autoscaler is about to
-   * remove it. Returns undefined if it should get traffic, which is always so without a cluster.
+   * Why the node should get no traffic, in words: its Node was not read yet, does not exist, is being deleted, or the
+   * autoscaler is about to remove it. Returns undefined if it should get traffic, which is always so without a cluster.
    */
   get nodeIneligibleReason(): string | undefined {
     const name = this.#nodeName;
     const node = this.#node;
     if (name === undefined) return undefined;
     if (node === undefined) {
+      const unread = this.#nodeUnread();
+      if (unread !== undefined) return `Node ${name} has not been read yet: ${unread}`;
       const hint = "Check `--hostname-override`, and the permission to read Nodes";
       return `No Node object named ${name} was found. ${hint}`;
     }

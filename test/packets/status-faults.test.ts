@@ -174,8 +174,11 @@ test("the API server is unreachable", async () => {
   await isTold(() => api.call("down"), /connection to the API server failed.*\(http.*, for \w+\)/, /stays active/);
   const { stdout } = await cluster.command(["status", "--socket", socket]);
   expect(stdout).toMatch(/^API server +http\S+: not connected, last answer \S+ ago$/m);
+  const upAt = performance.now();
   await api.call("up");
   await isWell();
+  const answer = (await ask(socket, "status")) as { readonly api: { readonly silentMs: number } };
+  expect(answer.api.silentMs).toBeLessThan(performance.now() - upAt);
 });
 
 longTest("the daemon was restarted while the API server is down: commands report what the kernel serves", async () => {
@@ -190,12 +193,15 @@ longTest("the daemon was restarted while the API server is down: commands report
     /^IPv4 +not written since startup; the kernel serves \d+ VIPs and node ports of an earlier run$/m,
   );
   expect(status).not.toContain("kernel serves 0 VIPs");
-  expect(status).toMatch(/^health +\/healthz 503: No Node object named node-1 was found/m);
+  expect(status).toMatch(
+    /^health +\/healthz 503: Node node-1 has not been read yet: the API server http\S+ has not answered$/m,
+  );
+  expect(`${status}${daemon.log}`).not.toContain("last known state");
   // The status page agrees.
   expect(await get("10249/status/v1/status")).toMatch(/^200 .*"inForce":false[^}]*"kernelEntries":[1-9]/);
   expect(await get("10249/status/v1/services")).toMatch(/^503 it has written no rules since startup/);
   expect(await get(`${HEALTH_PORT}/readyz`)).toMatch(
-    /^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*No Node object named node-1/,
+    /^503 \{"ready":false,"reason":"no IPv4 and IPv6 rules.*Node node-1 has not been read yet: the API server http\S+ has not answered/,
   );
   const services = await command("services");
   expect([services.code, services.stdout]).toEqual([0, expect.stringContaining(`${clusterAddress(web.n).ip}:80`)]);

@@ -1,6 +1,6 @@
 import type { Logger } from "../../base/logger.js";
 import type { ObjectDecoder } from "../decode/object-decoder.js";
-import type { ObjectSink, ObjectSource } from "../object-sink.js";
+import type { KubeKind, ObjectSink, ObjectSource } from "../object-sink.js";
 import type { ApiConnection } from "./api-connection.js";
 import { Reflector, type ShrunkList } from "./reflector.js";
 import { resources } from "./resources.js";
@@ -30,6 +30,7 @@ export class KubernetesSource implements ObjectSource {
   readonly #abort = new AbortController();
   #running: Promise<unknown> | undefined;
   #failureLog: FailureLog | undefined;
+  #reflectors: readonly Reflector[] = [];
   /** Time of the server's last message, ms of performance.now(). */
   #heard: number | undefined;
 
@@ -51,6 +52,9 @@ export class KubernetesSource implements ObjectSource {
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
     /** Whether the last request that was not answered is later than the last answer. */
     let away = false;
+    const heard = (): void => {
+      this.#heard = performance.now();
+    };
     const shared = {
       connection,
       decoder,
@@ -62,15 +66,18 @@ export class KubernetesSource implements ObjectSource {
         away = true;
       },
       onAnswer: () => {
+        heard();
         if (!away) return;
         away = false;
         for (const reflector of reflectors) reflector.reconnected();
       },
-      onHeard: () => (this.#heard = performance.now()),
+      onHeard: heard,
+      complete: () => this.complete,
       onShrunk,
       onDenied: deniedIsFinal ? ended.reject : undefined,
     };
     const reflectors = resources(nodeName).map((resource) => new Reflector({ resource, ...shared }));
+    this.#reflectors = reflectors;
     log.info({ server: connection.server }, "listing and watching the objects of the API server");
     this.#running = Promise.all(reflectors.map((reflector) => reflector.run(signal)));
     const awaited = reflectors.filter(({ resource }) => resource.required || (deniedIsFinal && !resource.optional));
@@ -83,6 +90,18 @@ export class KubernetesSource implements ObjectSource {
     sink.synced(kinds);
     sink.flush();
     for (const reflector of pending) void this.#reportListed(reflector, sink);
+  }
+
+  /** Whether the first list of this kind is complete. */
+  isListed(kind: KubeKind): boolean {
+    return this.#reflectors.some(({ resource, isListed }) => resource.kind === kind && isListed);
+  }
+
+  /** Whether the first lists are complete without which nothing can be served. */
+  get complete(): boolean {
+    return (
+      this.#reflectors.length > 0 && this.#reflectors.every(({ resource, isListed }) => isListed || !resource.required)
+    );
   }
 
   /**

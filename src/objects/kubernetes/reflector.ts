@@ -34,8 +34,10 @@ interface ReflectorOptions {
   readonly onAnswer: () => void;
   /** Called after a request that no API server answered, or only with an error of its own. */
   readonly onAway: () => void;
-  /** Called when bytes of a list or watch arrive. */
+  /** Called when bytes of a list or watch arrive, and after an answer that reports an error. */
   readonly onHeard?: () => void;
+  /** Whether all objects that services need are known. */
+  readonly complete: () => boolean;
   /** Called after such a list has been delivered. */
   readonly onShrunk?: (list: ShrunkList) => void;
   /** If set, 401 and 403 are final, and passed to it instead of logged. Default: retry with backoff. */
@@ -357,7 +359,8 @@ export class Reflector {
 
   /** Decides where to continue, and waits as long as necessary. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { resource, timing, log, onAnswer, onAway } = this.#options;
+    const { resource, timing, log, onAnswer, onAway, onHeard } = this.#options;
+    if (error instanceof StatusError) onHeard?.();
     if (isAnswer(error)) onAnswer();
     else if (!this.#answered) onAway();
     if (isAbsent(error) && resource.optional) return this.#skipKind(error, signal);
@@ -405,21 +408,25 @@ export class Reflector {
   }
 
   #report(error: unknown, step: "list" | "watch", quiet: boolean): void {
-    const { connection, failureLog } = this.#options;
+    const { connection, failureLog, complete } = this.#options;
     const reason = reasonOf(error);
     if (error instanceof TransportError) {
-      const text = "connection to the API server failed; keeping the last known state";
+      const text = `connection to the API server failed; ${consequence(complete())}`;
       return failureLog.failed(CONNECTION, text, { server: connection.server, reason }, quiet);
     }
     const hint = error instanceof StatusError ? hintFor(error.status) : undefined;
     const fields = { kind: this.#kind, reason, hint };
-    failureLog.failed(this.#kind, `${step} failed; keeping the last known state`, fields, quiet);
+    failureLog.failed(this.#kind, `${step} failed; ${consequence(this.#listed)}`, fields, quiet);
   }
 }
 
 /** Whether an API server that works gave this error. */
 function isAnswer(error: unknown): boolean {
   return error instanceof StatusError && error.status < 500 && ![408, 429].includes(error.status);
+}
+
+function consequence(known: boolean): string {
+  return known ? "keeping the last known state" : "retrying";
 }
 
 /** resourceVersions are increasing decimal numbers (KEP-5504). Any other text is never older. */

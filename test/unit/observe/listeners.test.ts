@@ -126,6 +126,7 @@ describe("health port", () => {
 
   test("/healthz without a Node object names the one that it needs, and /livez does not need it", async () => {
     health = new ProxyHealth({ families: ["ip"], timeoutMs: 60_000, nodeName: "n1", clock: { now: () => now } });
+    health.nodeUnread = () => undefined;
     const port = await started(makeHealth());
     const { status, body } = await ask(port, "/healthz");
     expect([status, JSON.parse(body)]).toMatchObject([

@@ -59,8 +59,15 @@ describe("readyz", () => {
     expect(readyz()).toEqual([200, { ready: true }]);
   });
 
-  test("names the Node that has not been seen", () => {
+  test("names the Node that has not been read, or does not exist", () => {
     health = make({ families: ["ip"], nodeName: "n1" });
+    health.nodeUnread = () => "the API server http://a has not answered";
+    expect(readyz()).toEqual(
+      unready(
+        "no IPv4 rules have been written since startup. Node n1 has not been read yet: the API server http://a has not answered",
+      ),
+    );
+    health.nodeUnread = () => undefined;
     expect(readyz()).toEqual(unready(expect.stringContaining("startup. No Node object named n1 was found") as string));
     health.node(node());
     expect(readyz()).toEqual(unready(expect.stringContaining(STATUS) as string));
@@ -233,6 +240,8 @@ describe("healthz: whether the node should receive traffic", () => {
   }
 
   test("is unhealthy before its Node object is known, and the answer names it", () => {
+    expect(verdict()).toEqual([503, "Node n1 has not been read yet: the program is starting"]);
+    health.nodeUnread = () => undefined;
     expect(verdict()).toEqual([
       503,
       "No Node object named n1 was found. Check `--hostname-override`, and the permission to read Nodes",

@@ -166,7 +166,7 @@ describe("KubernetesSource: requests", () => {
 
 describe("KubernetesSource: lists that the start does not wait for", () => {
   test.each<[string, FaultEffect, string]>([
-    ["fails", { status: 500 }, "list failed; keeping the last known state"],
+    ["fails", { status: 500 }, "list failed; retrying"],
     ["hangs", { hang: true }, "connection to the API server failed; keeping the last known state"],
     ["is forbidden", { status: 403 }, "kind not available to this user; skipped"],
   ])("a ServiceCIDR list that %s is pending, and delivered when it arrives", async (_what, effect, message) => {
@@ -185,6 +185,20 @@ describe("KubernetesSource: lists that the start does not wait for", () => {
     await sink.seen("flush");
     expect(sink.calls.indexOf("+ ServiceCIDR kubernetes")).toBeLessThan(sink.calls.indexOf("listed ServiceCIDR"));
     expect(sink.calls.at(-1)).toBe("flush");
+  });
+
+  test("an error is an answer of the server too, and a kind that was never listed is known as such", async () => {
+    const fault = api.fail({ resource: "nodes" }, { status: 500 });
+    const others = ["services", "endpointslices", "servicecidrs"].map((resource) =>
+      api.fail({ resource }, { hang: true }),
+    );
+    const { source, started } = follow({ timing: { answerIdleMs: 300 } });
+    expect(source.health.silentMs).toBeUndefined();
+    await expect.poll(() => source.health.silentMs).toBeGreaterThan(0);
+    expect([source.complete, source.isListed("Node")]).toEqual([false, false]);
+    for (const one of [fault, ...others]) one.remove();
+    await started;
+    await expect.poll(() => [source.complete, source.isListed("Node")]).toEqual([true, true]);
   });
 
   test("a Node list that hangs is pending; with deniedIsFinal, as for a command that needs the Node, it is awaited", async () => {
