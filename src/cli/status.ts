@@ -1,4 +1,5 @@
 import { counted } from "../base/counted.js";
+import { percentText } from "../base/percent.js";
 import { durationText } from "../base/duration-text.js";
 import { FAMILY_NAMES } from "../base/ip-families.js";
 import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../daemon/control/client.js";
@@ -152,7 +153,7 @@ function nodePortsText(family: FamilyStatus): string {
 function fillText(fill: StatusReport["conntrack"]): string {
   if (fill === undefined) return "not loaded";
   const { entries, max } = fill;
-  return `${entries} of ${counted(max, "entry", "entries")} (${max === 0 ? 0 : Math.floor((100 * entries) / max)} %)`;
+  return `${entries} of ${counted(max, "entry", "entries")} (${percentText(entries, max)})`;
 }
 
 /** Also reports the parts that were not checked. */

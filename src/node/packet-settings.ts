@@ -3,6 +3,7 @@
  * request. Nothing here throws.
  */
 import type { IpFamily } from "../base/ip.js";
+import { percentText } from "../base/percent.js";
 import { readNumber } from "./kernel-number.js";
 
 /** Entries of the connection tracking table, and its capacity. */
@@ -40,17 +41,20 @@ export const CONNTRACK_REMEDY =
   "raise net.netfilter.nf_conntrack_max (conntrack.maxPerCore or conntrack.min in the configuration), or shorten the " +
   "timeouts there. `nft-proxier conntrack count --by source` shows which sources fill the table";
 
-/** Returns undefined if entries are left. New connections are dropped when no entry is free, not before. */
+/** The kernel makes room like this for a new connection if no entry is free (early_drop, net/netfilter/nf_conntrack_core.c). */
+export const CONNTRACK_EVICTION =
+  "the kernel ends a connection that is not assured, such as an unanswered one, for each new one; if it finds none, it drops the new one";
+
+/** Returns undefined if enough entries are left. */
 export function conntrackFull(fill: ConntrackFill | undefined): Shortcoming | undefined {
   if (fill === undefined) return undefined;
   const { entries, max } = fill;
   if (max === 0 || entries < CONNTRACK_FULL * max) return undefined;
   const of = `(${entries} of ${max})`;
-  const percent = Math.floor((100 * entries) / max);
   const what =
     entries >= max
-      ? `the connection tracking table is full ${of}, so new connections are dropped`
-      : `the connection tracking table is ${percent} % full ${of}. When it is full, new connections are dropped`;
+      ? `the connection tracking table is full ${of}: ${CONNTRACK_EVICTION}`
+      : `the connection tracking table is ${percentText(entries, max)} full ${of}. When it is full, ${CONNTRACK_EVICTION}`;
   return { what, remedy: CONNTRACK_REMEDY };
 }
 

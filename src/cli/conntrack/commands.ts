@@ -1,5 +1,6 @@
 /** The conntrack commands. Each returns an exit code: 0 done, 1 failed, with the reason on stderr. */
 import { counted } from "../../base/counted.js";
+import { percentText } from "../../base/percent.js";
 import { FAMILY_NAMES, IP_FAMILIES } from "../../base/ip-families.js";
 import { handleEnd } from "../../base/signals.js";
 import {
@@ -231,7 +232,7 @@ export function countCommand(filter: ConntrackFilter, options: CountCommandOptio
     const pressure = max === 0 ? 0 : entries / max;
     const lines: Record<Format, string> = {
       text: String(entries),
-      wide: `${entries} of ${max} (${(pressure * 100).toFixed(1)} % full)`,
+      wide: `${entries} of ${max} (${percentText(entries, max)} full)`,
       json: JSON.stringify({ entries, max, pressure }),
     };
     await output.line(lines[options.output]);

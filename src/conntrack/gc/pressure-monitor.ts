@@ -1,6 +1,7 @@
 /** Samples how full the connection tracking table is, and warns once when it is nearly full. */
+import { percentText } from "../../base/percent.js";
 import type { Logger } from "../../base/logger.js";
-import { CONNTRACK_REMEDY } from "../../node/packet-settings.js";
+import { CONNTRACK_EVICTION, CONNTRACK_REMEDY } from "../../node/packet-settings.js";
 import type { ConntrackTable } from "../table/conntrack-table.js";
 
 export interface PressureReport {
@@ -32,7 +33,7 @@ const WARN_PRESSURE = 0.9;
 const CALM_PRESSURE = 0.8;
 const INTERVAL_MS = 10_000;
 
-const HINT = `when it is full, new connections are dropped. To prevent that, ${CONNTRACK_REMEDY}`;
+const HINT = `when it is full, ${CONNTRACK_EVICTION}. To prevent that, ${CONNTRACK_REMEDY}`;
 
 export class PressureMonitor {
   readonly #options: PressureOptions;
@@ -87,11 +88,9 @@ export class PressureMonitor {
     this.#before = report;
     if (report.pressure > WARN_PRESSURE && !this.#warned) {
       this.#warned = true;
-      const percent = Math.floor(report.pressure * 100);
-      log.warn(
-        { entries: report.entries, max: report.max, percent, hint: HINT },
-        "connection tracking table nearly full",
-      );
+      const { entries, max } = report;
+      const percent = Number.parseFloat(percentText(entries, max));
+      log.warn({ entries, max, percent, hint: HINT }, "connection tracking table nearly full");
     } else if (report.pressure < CALM_PRESSURE && this.#warned) {
       this.#warned = false;
       log.info({ entries: report.entries, max: report.max }, "connection tracking table relieved");

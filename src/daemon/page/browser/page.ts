@@ -1,6 +1,7 @@
 /** The browser's part of the status page. Shows the updates from /status/stream while the page is visible. */
 import { counted } from "../../../base/counted.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
+import { percentText } from "../../../base/percent.js";
 import type { StatusEvent, StatusReport } from "../../../observe/status-report.js";
 import type { PageExplanation, PageUpdate } from "../page-update.js";
 import { printable } from "../../../base/printable.js";
@@ -100,7 +101,7 @@ function showTiles({ families, lastRepair, api, conntrack }: StatusReport, now: 
   tiles.push(["last repair", lastRepair === undefined ? "none" : `${duration(now - lastRepair.at)} ago`]);
   if (api !== undefined) tiles.push(["API server", api.connected ? "connected" : "not connected"]);
   if (conntrack !== undefined) {
-    const fill = `${((100 * conntrack.entries) / conntrack.max).toFixed(1)} %`;
+    const fill = percentText(conntrack.entries, conntrack.max);
     tiles.push([`of ${conntrack.max.toLocaleString()} connections tracked`, fill]);
   }
   byId("tiles").replaceChildren(
