@@ -21,10 +21,15 @@ export interface TracePrinterOptions extends Pick<TraceOptions, "count" | "dropp
   onBehind(): void;
 }
 
+/** The verdict, unless the other side refused the connection or did not answer. */
+function outcomeOf({ verdict, reply }: TracedPacket): string {
+  return reply === "refused" ? "refused" : reply === "no" ? "unanswered" : verdict;
+}
+
 export class TracePrinter {
   readonly #options: TracePrinterOptions;
   readonly #output: Output;
-  readonly #verdicts = new Map<string, number>();
+  readonly #outcomes = new Map<string, number>();
   #printed = 0;
   #waiting = 0;
   #skipped = 0;
@@ -39,7 +44,8 @@ export class TracePrinter {
   packet(packet: TracedPacket): void {
     const { count, dropped = false } = this.#options;
     if (count !== undefined && this.#printed >= count) return;
-    this.#verdicts.set(packet.verdict, (this.#verdicts.get(packet.verdict) ?? 0) + 1);
+    const outcome = outcomeOf(packet);
+    this.#outcomes.set(outcome, (this.#outcomes.get(outcome) ?? 0) + 1);
     if (dropped && !isDropped(packet)) return;
     if (this.#waiting >= MOST_WAITING) return this.#skip();
     this.#behind = false;
@@ -68,10 +74,10 @@ export class TracePrinter {
     return this.#printed;
   }
 
-  /** Returns the result of the trace: "3 packets traced: 2 accepted, 1 dropped; 7 matched". */
+  /** Returns the result of the trace: "3 packets traced: 2 accepted, 1 refused; 7 matched". */
   summary({ matched, losses }: TraceTotals): string {
-    const sum = [...this.#verdicts.values()].reduce((all, each) => all + each, 0);
-    const kinds = [...this.#verdicts].map(([verdict, count]) => `${count} ${verdict}`).join(", ");
+    const sum = [...this.#outcomes.values()].reduce((all, each) => all + each, 0);
+    const kinds = [...this.#outcomes].map(([outcome, count]) => `${count} ${outcome}`).join(", ");
     const more = matched > sum ? `; ${matched} matched` : "";
     const lost = losses === 0 ? "" : `; the kernel dropped messages ${losses === 1 ? "once" : `${losses} times`}`;
     const skipped = this.#skipped === 0 ? "" : `; ${this.#skipped} not printed because the reader was too slow`;

@@ -21,8 +21,8 @@ export async function traceCommand(words: readonly string[], options: TraceOptio
   const request = requestOf(words);
   const broad = broadness(request);
   if (broad !== undefined && options.force !== true) {
-    const share = `of which at most ${PACKETS_PER_SECOND} packets a second are traced`;
-    throw new RequestError(`${broad} may match all of this node's traffic, ${share}. Name a port, or use --force.`);
+    const share = `of which at most ${PACKETS_PER_SECOND} a second are traced`;
+    throw new RequestError(`${broad} may be many packets, ${share}. Name a port, or use --force.`);
   }
   const names = await TraceNames.load(options.socket, request);
   if (!names.known)

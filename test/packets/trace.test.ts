@@ -211,6 +211,7 @@ function onNewer(): void {
         expect(tracing.of(flow)).toMatchObject({ verdict: "delivered", reply: "refused", refusal: "TCP reset" }),
       );
       await tracing.interrupt();
+      expect(tracing.stderr).toContain("1 packet traced: 1 refused");
     });
   });
 
@@ -351,9 +352,9 @@ function onNewer(): void {
   });
 
   const REFUSED = [
-    [["10.96.1.1"], "all ports of 10.96.1.1"],
+    [["10.96.1.1"], "traffic to all ports of 10.96.1.1 may be many packets, of which at most 50 a second are traced"],
     [["10.96.0.0/16:80"], "all addresses of 10.96.0.0/16"],
-    [["any:80"], "any destination"],
+    [["any:80"], "all traffic to port 80 may be many packets"],
     [["10.96.0.300:80"], "not an address and port, or a service"],
     [["::1", "10.96.0.1:80"], "not of the destination's address family"],
     [["default/plain:81"], "has no such port; its ports are 80/TCP tcp"],

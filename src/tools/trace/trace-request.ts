@@ -68,9 +68,10 @@ function destinationOf(text: string): TraceRequest["to"] | undefined {
 /** Says why the request may match a great many packets. Returns undefined if it names a port of an address. */
 export function broadness({ to }: TraceRequest): string | undefined {
   if ("service" in to) return undefined;
-  if (to.destination === "any") return "any destination";
-  if (to.port === undefined) return `all ports of ${to.destination}`;
-  return to.destination.includes("/") ? `all addresses of ${to.destination}` : undefined;
+  if (to.destination === "any")
+    return to.port === undefined ? "all traffic of this node" : `all traffic to port ${to.port}`;
+  if (to.port === undefined) return `traffic to all ports of ${to.destination}`;
+  return to.destination.includes("/") ? `traffic to all addresses of ${to.destination}` : undefined;
 }
 
 /** @param services ports of the service that the request names. Throws a RequestError if there is none. */

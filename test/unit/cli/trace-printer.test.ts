@@ -98,3 +98,11 @@ test("the requested number of packets is printed, without counting skipped ones"
   for (let at = 0; at < 3; at++) one.packet(packet(at));
   expect([await one.finish(), told]).toEqual([2, ["full"]]);
 });
+
+test("the summary counts refused and unanswered connections apart from accepted ones", () => {
+  const one = printer();
+  for (const reply of ["no", "refused", "no", "yes", "untracked"] as const) one.packet({ ...packet(1), reply });
+  one.packet({ ...packet(1), verdict: "delivered", reply: "refused" });
+  one.packet({ ...packet(1), verdict: "dropped" });
+  expect(one.summary(TOTALS)).toBe("7 packets traced: 2 unanswered, 2 refused, 2 accepted, 1 dropped");
+});

@@ -43,9 +43,9 @@ test.each([
   ["10.96.0.10:53", undefined],
   ["10.0.0.0/8 10.96.0.10:53", undefined],
   ["default/web", undefined],
-  ["10.96.0.10", "all ports of 10.96.0.10"],
-  ["10.96.0.0/16:53", "all addresses of 10.96.0.0/16"],
-  ["any", "any destination"],
+  ["10.96.0.10", "traffic to all ports of 10.96.0.10"],
+  ["10.96.0.0/16:53", "traffic to all addresses of 10.96.0.0/16"],
+  ["any", "all traffic of this node"],
 ])("%s may match very many packets: %s", (words, why) => {
   expect(broadness(requestOf(words.split(" ")))).toBe(why);
 });
