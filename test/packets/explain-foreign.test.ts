@@ -324,6 +324,37 @@ test.for(MATCHES)("the match of iptables-nft is understood: %s", async ([, ...ex
   }
 });
 
+test("the order of chains with the same priority is named only if it changes the outcome", async () => {
+  const quota = "quota q { over 25 mbytes }";
+  // Whether the quota's rule accepts decides, in both orders.
+  const table = `table inet a {\n${quota}\nchain i {\ntype filter hook input priority 0; policy drop\nquota name "q" accept\n}\n}\n`;
+  const beside = "table inet b {\nchain i {\ntype filter hook input priority 0\ntcp dport 4399 counter\n}\n}\n";
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: table + beside });
+  try {
+    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:4399`]);
+    expect(stdout.split("\n")[0]).toMatch(
+      /unknown: it depends on inet a i: quota name q accept \(handle \d+\); if it does not match, the packet is dropped silently$/,
+    );
+  } finally {
+    for (const name of ["a", "b"]) await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", name]);
+  }
+});
+
+test("if the order of chains decides, the headline says what happens in one order", async () => {
+  const chain = (name: string, rule: string): string =>
+    `table inet ${name} {\nchain i {\ntype filter hook input priority 7\n${rule}\n}\n}\n`;
+  const input = chain("a", "tcp dport 4399 drop") + chain("b", "tcp dport 4399 reject with tcp reset");
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input });
+  try {
+    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:4399`]);
+    expect(stdout.split("\n")[0]).toMatch(
+      /unknown: it depends on the order of chains with the same priority \(inet \w, inet \w\) at input; in this order, the packet is (dropped silently|rejected with an error)$/,
+    );
+  } finally {
+    for (const name of ["a", "b"]) await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", name]);
+  }
+});
+
 test("the headline says what the outcome depends on, and what happens otherwise", async () => {
   const quota =
     'table inet a {\nquota q { over 25 mbytes }\nchain f {\ntype filter hook forward priority -5\nquota name "q" drop\n}\n}\n';

@@ -3,6 +3,7 @@
  * base chain of every table on the packet's path, in order. If rules choose an endpoint at random, it follows every
  * number that may be drawn.
  */
+import { isDeepStrictEqual } from "node:util";
 import { TimeSlice } from "../../base/time-slice.js";
 import { AddressType, Hook } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
@@ -187,8 +188,26 @@ function settled(outcomes: readonly Outcome[]): Drawn {
   const plain = outcomes.find(({ branch, end }) => isPlain(branch) && end !== "unknown") ?? outcomes[0];
   const same = new Set(outcomes.map(keyOf));
   const isSure = same.size === 1 && plain.end !== "unknown";
-  const guesses = outcomes.flatMap(({ branch }) => [...branch.guesses.keys()]);
-  return { plain, unknown: isSure ? [] : [...new Set(guesses.map((what) => what.replace(/'+$/, "")))] };
+  if (isSure) return { plain, unknown: [] };
+  const guesses = [...new Set(outcomes.flatMap(({ branch }) => [...branch.guesses.keys()]))];
+  const deciding = guesses.filter((what) => decides(what, outcomes));
+  const unknown = deciding.length > 0 ? deciding : guesses;
+  return { plain, unknown: [...new Set(unknown.map((what) => what.replace(/'+$/, "")))] };
+}
+
+/** Whether another value of this guess leads to other outcomes, given the same other guesses. */
+function decides(what: string, outcomes: readonly Outcome[]): boolean {
+  const byValue = new Map<string, Set<string>>();
+  for (const outcome of outcomes) {
+    const { guesses } = outcome.branch;
+    const taken = guesses.get(what);
+    if (taken === undefined) continue;
+    const others = [...guesses].filter(([other]) => other !== what).toSorted();
+    const same = byValue.get(taken) ?? new Set();
+    byValue.set(taken, same.add(`${JSON.stringify(others)} ${keyOf(outcome)}`));
+  }
+  const [first, ...rest] = byValue.values();
+  return rest.length === 0 || first === undefined || rest.some((one) => !isDeepStrictEqual(one, first));
 }
 
 function keyOf({ end, branch: { state } }: Outcome): string {

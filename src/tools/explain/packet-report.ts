@@ -21,6 +21,7 @@ import {
   openNotes,
   sampleNotes,
 } from "./surroundings.js";
+import { readListeners } from "../../node/tcp-listeners.js";
 
 /** Documentation addresses (RFC 5737, RFC 3849) that stand for a client outside the cluster. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
@@ -125,7 +126,8 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
     notes.push("the service is unknown, because no daemon answers or it has not written its rules yet");
   else if (owner === undefined) {
     const isNode = await routing.hasAddress(packet.destination);
-    notes.push(...nearestNotes(packet, await sources.services(), isNode));
+    const listening = isNode ? await readListeners() : [];
+    notes.push(...nearestNotes(packet, await sources.services(), isNode, listening));
   } else {
     notes.push(...differenceNotes(explanation, owner));
     const nodePorts = await sources.nodePorts(packet.family);
@@ -193,7 +195,7 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, end
     const rest =
       otherwise === undefined || otherwise === "unknown"
         ? ""
-        : `; if it does not match, the packet ${VERDICTS[otherwise]}`;
+        : `; ${assumption(unknown)}, the packet ${VERDICTS[otherwise]}`;
     return `unknown: it depends on ${first}${more}${rest}`;
   }
   if (verdict === "untouched" && noTable === true) {
@@ -204,6 +206,16 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, end
     return `${VERDICTS.mixed}: ${((1 - arrive) * 100).toFixed(0)} % of new connections are dropped or rejected`;
   }
   return `${VERDICTS[verdict].replace(/^is /, "")}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
+}
+
+/** What `otherwise` assumes. */
+function assumption(unknown: readonly string[]): string {
+  const rules = unknown.filter((what) => !what.startsWith("the order of "));
+  const matches = rules.length === 1 ? "if it does not match" : "if none of them matches";
+  if (rules.length === unknown.length) return matches;
+  return rules.length === 0
+    ? "in this order"
+    : `in this order, and ${rules.length === 1 ? "if the rule does not match" : "if no rule matches"}`;
 }
 
 export function reportText(report: PacketReport): string {

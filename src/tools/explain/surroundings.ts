@@ -5,6 +5,7 @@ import { vipsOf } from "../../model/service-address.js";
 import { addressBytes, withPort } from "../../base/ip.js";
 import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../../observe/status-report.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import type { Listener } from "../../node/tcp-listeners.js";
 import { routeTo } from "../../node/routes.js";
 import type { Routing } from "./routing.js";
 import { type ExplainedEndpoint, type Explanation, MOST_DRAWS } from "./explain-packet.js";
@@ -193,13 +194,15 @@ export function sampleNotes({ draws }: Explanation): string[] {
 
 /**
  * Names the ports served at this address, or else the service with the nearest address. For an address of this node,
- * names the nearest node port instead.
+ * names the nearest node port instead, or says that a program has the port.
  * @param isNode whether the address is this node's.
+ * @param listening the addresses and ports on which this node's programs listen.
  */
 export function nearestNotes(
   { family, protocol, destination, destinationPort }: PacketSpec,
   services: readonly ServicePortStatus[],
   isNode: boolean,
+  listening: readonly Pick<Listener, "address" | "port">[] = [],
 ): string[] {
   const there = services.filter((each) => vipsOf(each).includes(destination));
   if (there.length > 0) {
@@ -208,6 +211,12 @@ export function nearestNotes(
   }
   if (isNode) {
     const none = `no service has node port ${destinationPort}/${protocol.toUpperCase()}`;
+    const all = ["0.0.0.0", "::"];
+    const program = listening.find(
+      ({ address, port }) => port === destinationPort && (address === destination || all.includes(address)),
+    );
+    if (protocol === "tcp" && program !== undefined)
+      return [`${none}; a program of this node listens on ${withPort(program.address, program.port)}`];
     const [nearest] = services
       .filter((each) => each.family === family && each.nodePort > 0)
       .sort((a, b) => Math.abs(a.nodePort - destinationPort) - Math.abs(b.nodePort - destinationPort));

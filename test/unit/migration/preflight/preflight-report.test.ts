@@ -2,7 +2,7 @@ import { mkdir, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type Finding, inOrder, named } from "../../../../src/migration/preflight/finding.js";
-import { processWith, readListeners } from "../../../../src/migration/preflight/listeners.js";
+import { processWith, readListeners } from "../../../../src/node/tcp-listeners.js";
 import { KIND, reportText } from "../../../../src/migration/preflight/preflight-report.js";
 import { putFile, temporaryDirectory } from "../../../support/temporary-directory.ts";
 

@@ -1,8 +1,8 @@
 /** Finds the processes that listen on this node's TCP ports, from /proc. Nothing here throws. */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { join } from "node:path";
-import { LITTLE_ENDIAN } from "../../base/byte-order.js";
-import { formatAddress } from "../../base/ip.js";
+import { LITTLE_ENDIAN } from "../base/byte-order.js";
+import { formatAddress } from "../base/ip.js";
 
 export interface Listener {
   /** Canonical. "0.0.0.0" and "::" mean all addresses. */
