@@ -1,4 +1,5 @@
 import type { NoLocalEndpoints } from "../model/no-local-endpoints.js";
+import type { Transfer } from "../model/service-port-view.js";
 import type { ServiceAddress } from "../model/service-address.js";
 import type { IpFamily } from "../base/ip.js";
 
@@ -134,5 +135,7 @@ export interface ProxierObserver {
   quarantined?(refusal: QuarantineReport): void;
   /** The service is active as desired, or no longer desired. */
   released?(back: Pick<QuarantineReport, "family" | "service">): void;
+  /** A service took over addresses from another service that claims them. */
+  transferred?(transfer: Transfer): void;
   noLocalEndpoints?(family: IpFamily, counts: NoLocalEndpoints): void;
 }

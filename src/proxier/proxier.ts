@@ -121,11 +121,15 @@ export class Proxier implements ObjectSink {
     this.#options = options;
     this.#log = options.log;
     this.#observers = [...(options.observers ?? [])];
+    const logTransfer = transferLogger(options.log);
     this.model = new ServiceModel({
       families: options.families,
       node: { nodeName: options.nodeName },
       onProblem: problemLogger(options.log),
-      onTransfer: transferLogger(options.log),
+      onTransfer: (transfer) => {
+        logTransfer(transfer);
+        for (const observer of this.#observers) observer.transferred?.(transfer);
+      },
       trackRemovals: options.trackRemovals ?? false,
     });
     const { minSyncPeriodMs, syncPeriodMs } = options.config.nftables;

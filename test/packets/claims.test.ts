@@ -72,7 +72,8 @@ async function start(): Promise<void> {
   const config = join(directory, "config");
   await writeFile(config, JSON.stringify(configuration()));
   log = "";
-  daemon = cluster.start(["run", "--manifests", directory, "--config", config, "--log-level", "debug"]);
+  const control = ["--control-socket", join(directory, "socket")];
+  daemon = cluster.start(["run", "--manifests", directory, "--config", config, "--log-level", "debug", ...control]);
   daemon.stderr?.on("data", (chunk: Buffer) => (log += chunk.toString()));
   await expect.poll(() => lines("synced").length).toBe(2);
 }
@@ -139,6 +140,13 @@ describe("blue/green", () => {
         "default/blue from default/green: 6",
       ]);
     expect(clashes()).toHaveLength(1);
+    const { stdout } = await cluster.command(["status", "--events", "--socket", join(directory, "socket")]);
+    const takeovers = stdout.split("\n").flatMap((line) => /\S+ took over .*/.exec(line) ?? []);
+    expect(takeovers).toEqual([
+      expect.stringMatching(/^default\/blue took over \S+:80\/\w+ and 5 more from default\/green \(precedence\)$/),
+      expect.stringMatching(/^default\/green took over .* from default\/blue \(no usable endpoint there\)$/),
+      expect.stringMatching(/^default\/blue took over .* from default\/green \(no longer claimed there\)$/),
+    ]);
   });
 
   test("a service with policy Local and endpoints only elsewhere keeps its address: all nodes decide the same", async () => {

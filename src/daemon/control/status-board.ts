@@ -4,6 +4,7 @@ import { counted } from "../../base/counted.js";
 import { release } from "node:os";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import type { IpFamily } from "../../base/ip.js";
+import type { Transfer } from "../../model/service-port-view.js";
 import type { ServiceModel } from "../../model/service-model.js";
 import type { ProxyHealth } from "../../observe/proxy-health.js";
 import type {
@@ -174,6 +175,12 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   released({ family, service }: Pick<QuarantineReport, "family" | "service">): void {
     this.#quarantined[family].delete(service);
     this.#note("normal", `${service} active again (${FAMILY_NAMES[family]})`);
+  }
+
+  transferred({ service, from, reason, claims }: Transfer): void {
+    const [first = ""] = claims;
+    const more = claims.length > 1 ? ` and ${claims.length - 1} more` : "";
+    this.#note("normal", `${service} took over ${first}${more} from ${from} (${reason})`);
   }
 
   active(family: IpFamily): boolean {
