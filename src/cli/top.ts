@@ -36,8 +36,11 @@ interface Sample {
  * one. Exit code 1 if no daemon answers, or nothing is counted. Otherwise exit code 0.
  */
 export async function topCommand(name: string | undefined, options: TopOptions): Promise<number> {
-  const { count = process.stdout.isTTY ? Infinity : 1, interval, socket } = options;
-  const screen = process.stdout.isTTY ? new Screen() : undefined;
+  const { isTTY } = process.stdout;
+  const { count = isTTY ? Infinity : 1, interval, socket } = options;
+  // The terminal's earlier content returns at the end, so a single screen would not be seen.
+  const screen = isTTY && count > 1 ? new Screen() : undefined;
+  let last = "";
   try {
     let before: Sample | undefined;
     for (let round = 0; round < count; round++) {
@@ -55,11 +58,14 @@ export async function topCommand(name: string | undefined, options: TopOptions):
         rows: new Map(rows.map((row) => [row.cells.join(" "), row.connections])),
       };
       const lines = Math.max(0, (process.stdout.rows || LINES + FRAME) - FRAME);
-      const text = topText(rows, { name, sample, before, lines: screen === undefined ? LINES : lines });
+      const text = topText(rows, { name, sample, before, lines: isTTY ? lines : LINES });
+      last = text;
       if (screen !== undefined) screen.show(text);
       else if (!(await writeOut(`${round === 0 ? "" : "\n"}${text}\n`))) return 0;
       before = sample;
     }
+    screen?.close();
+    if (screen !== undefined) await writeOut(`${last}\n`);
     return 0;
   } finally {
     screen?.close();

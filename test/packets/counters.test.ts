@@ -241,6 +241,15 @@ test("services NS/NAME shows each endpoint's open connections, and top shows ser
   expect(top.stdout).not.toContain("\x1b");
 });
 
+test.each(["1", "2"])("top -n %s leaves its last screen in the terminal", async (count) => {
+  const terminal = ["python3", "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"];
+  const words = ["top", "-n", count, "-d", "100ms", "--socket", socket];
+  const { code, stdout } = await cluster.commandThrough(terminal, words);
+  expect(code).toBe(0);
+  // The text after the alternate screen, if there was one.
+  expect(stdout.split("\x1b[?1049l").at(-1)).toMatch(/^SERVICE +PORT +FAMILY +RATE +CONNECTIONS/m);
+});
+
 longTest(
   "--service-counters can be switched off and on, with one transaction each, and no connection fails",
   async () => {
