@@ -3,6 +3,7 @@ import { type ConfigProblem, type ProxyConfig } from "../../config/proxy-config.
 import { expandNodePortAddresses, servesLocalhost } from "../../config/node-port-addresses.js";
 import { type LoadedConfig } from "../../config/load.js";
 import { isLoopback, type LocalAddress, type NodeFacts, type NodePortPlaces } from "../../node/node-facts.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { checkFamilies, type KernelFamilies } from "../../node/kernel-families.js";
 import type { DesiredNumber } from "../../node/kernel-number.js";
 import type { IpFamily } from "../../base/ip.js";
@@ -84,8 +85,11 @@ function nodePortsNow({ iptablesNodePorts, legacyNodePorts, foreign }: ModeFacts
 }
 
 function placesText(places: NodePortFacts["places"]): string {
-  const texts = places.flatMap(({ places: { addresses, localhost } }) => [
-    ...(addresses === "all" ? ["all local addresses except loopback"] : addresses),
+  const everywhere = places.every(({ places: { addresses } }) => addresses === "all");
+  const texts = places.flatMap(({ family, places: { addresses, localhost } }) => [
+    ...(addresses !== "all"
+      ? addresses
+      : [`all local ${everywhere ? "" : `${FAMILY_NAMES[family]} `}addresses except loopback`]),
     ...(localhost?.nets ?? []),
   ]);
   return texts.length === 0 ? "no address of this node" : [...new Set(texts)].join(", ");
@@ -101,10 +105,13 @@ function addressesLost(
   lost: typeof problem,
 ): Said[] {
   if ((input.nodePortAddresses ?? []).length > 0) return [];
-  const served = new Set(places.flatMap(({ places: { addresses } }) => (addresses === "all" ? [] : addresses)));
+  const isServed = ({ family, address }: LocalAddress): boolean =>
+    places.some(
+      ({ family: of, places: { addresses } }) => of === family && (addresses === "all" || addresses.includes(address)),
+    );
   const reachable = local.filter(({ address }) => !isLoopback(address) && !/^fe[89ab]/.test(address));
   const others = reachable.map(({ address }) => address);
-  const gone = nodeKnown ? others.filter((address) => !served.has(address)) : others;
+  const gone = nodeKnown ? reachable.filter((one) => !isServed(one)).map(({ address }) => address) : others;
   // One address of each family is the node's own, but it is not known which.
   const families = nodeKnown ? 0 : new Set(reachable.map(({ family }) => family)).size;
   if (gone.length <= families) return [];

@@ -36,6 +36,7 @@ interface Case {
   readonly node?: typeof NODE;
   readonly addresses?: readonly string[];
   readonly routeLocalnet?: number;
+  readonly families?: readonly IpFamily[];
 }
 
 function nodePorts(
@@ -44,15 +45,17 @@ function nodePorts(
     mode = MODES.iptables,
     routeLocalnet = 1,
     addresses = ["192.0.2.1", "198.51.100.7", "127.0.0.1"],
+    families = ["ip"],
     ...rest
   }: Case = {},
 ): Finding[] {
   const { config, input } = load(fields);
   const node = "node" in rest ? rest.node : NODE;
   const local = addresses.map((address) => ({ family: address.includes(":") ? "ip6" : "ip", address }) as const);
-  const places = [
-    { family: "ip" as IpFamily, places: nodePortAddresses(config, nodeFacts(config, "n", node), "ip", local) },
-  ];
+  const places = families.map((family) => ({
+    family,
+    places: nodePortAddresses(config, nodeFacts(config, "n", node), family, local),
+  }));
   const facts: NodePortFacts = { config, input, mode, places, local, nodeKnown: node !== undefined, routeLocalnet };
   return checkNodePorts(facts);
 }
@@ -95,6 +98,13 @@ describe("checkNodePorts, for node ports of kube-proxy's iptables mode", () => {
 
   test("a node with one address loses no node ports on it", () => {
     expect(said(nodePorts({}, { addresses: ["192.0.2.1", "127.0.0.1", "fe80::1"] }))).toEqual([LOCALHOST]);
+  });
+
+  test("a family without a known node IP has all its addresses, and loses none", () => {
+    const addresses = ["192.0.2.1", "198.51.100.7", "127.0.0.1", "2001:db8::1"];
+    expect(said(nodePorts({}, { routeLocalnet: 0, addresses, families: ["ip", "ip6"] }))).toEqual([
+      OTHERS.replace("192.0.2.1,", "192.0.2.1, all local IPv6 addresses except loopback,"),
+    ]);
   });
 
   test("without the Node, the node's own address is not named", () => {
