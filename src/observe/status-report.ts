@@ -104,6 +104,10 @@ export interface ServicePortStatus extends PortAddresses {
   readonly externalTrafficPolicy: "Cluster" | "Local";
   /** 0: no affinity. */
   readonly affinitySeconds: number;
+  /** CIDRs that may reach the load-balancer IPs; empty: no client may. Absent if every client may. */
+  readonly sourceRanges?: readonly string[];
+  /** Load-balancer IPs that source ranges of other services guard too, with these ranges. Absent if there are none. */
+  readonly otherSourceRanges?: readonly { readonly address: string; readonly sourceRanges: readonly string[] }[];
   /** Settings from annotations, as they are in effect; each absent without an annotation. */
   readonly balance?: BalanceStatus;
   readonly limits?: LimitsStatus;
@@ -133,6 +137,20 @@ export interface ServicePortStatus extends PortAddresses {
 /** "namespace/name:port". */
 export function serviceText({ namespace, name, portName }: ServicePortStatus): string {
   return `${namespace}/${name}${portName === "" ? "" : `:${portName}`}`;
+}
+
+/** Clients that may reach the load-balancer IPs, or one of them. Returns undefined if no source range restricts them. */
+export function sourceRangesText(
+  { sourceRanges, otherSourceRanges = [] }: ServicePortStatus,
+  destination?: string,
+): string | undefined {
+  const text = (ranges: readonly string[]): string =>
+    ranges.length === 0 ? "none, so no client is allowed" : ranges.join(", ");
+  const others = otherSourceRanges
+    .filter(({ address }) => destination === undefined || address === destination)
+    .map(({ address, sourceRanges: ranges }) => `for ${address} also those of another service: ${text(ranges)}`);
+  const parts = [...(sourceRanges === undefined ? [] : [text(sourceRanges)]), ...others];
+  return parts.length === 0 ? undefined : parts.join("; ");
 }
 
 /** The order of services in every list: "namespace/name" by namespace, then by name. */

@@ -239,6 +239,16 @@ function onNewer(): void {
     }
   });
 
+  test("explain names the source ranges that drop a packet, and services shows them", async () => {
+    const { ip } = loadBalancer(ranged).address;
+    const explained = await cluster.command(["explain", "tcp", PLAN.client.ip, `${ip}:80`, "--socket", socket]);
+    expect(explained.stdout).toMatch(/^tcp .*: dropped silently$/m);
+    expect(explained.stdout).toContain(`note: ${PLAN.client.ip} is not in loadBalancerSourceRanges (192.0.2.0/24)`);
+    const { stdout } = await cluster.command(["services", "default/ranged", "--socket", socket]);
+    expect(stdout).toMatch(/^tcp 80\/TCP IPv4: loadBalancerSourceRanges: 192\.0\.2\.0\/24$/m);
+    expect(stdout).toMatch(/^tcp 80\/TCP IPv6: loadBalancerSourceRanges: 2001:db8:1::\/64$/m);
+  });
+
   test("lines are in the order of their packets, even if one waits for an answer", async () => {
     const tracing = await trace([PLAN.client.ip, "any", "--force"]);
     // Nothing answers there: its line waits for a second, and so do those of later packets.

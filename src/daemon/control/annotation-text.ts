@@ -1,10 +1,18 @@
-/** Describes the effect of a service's annotations in their own terms. Also runs in the browser. */
+/** Describes the effect of a service's source ranges and annotations in their own terms. Also runs in the browser. */
 import { counted } from "../../base/counted.js";
-import type { BalanceStatus, LimitsStatus, ServicePortStatus } from "../../observe/status-report.js";
+import {
+  type BalanceStatus,
+  type LimitsStatus,
+  type ServicePortStatus,
+  sourceRangesText,
+} from "../../observe/status-report.js";
 
-/** Returns one line per kind of active annotation. Most services have none. */
-export function annotationTexts({ balance, limits, drainSeconds }: ServicePortStatus): string[] {
+/** Returns the source ranges, and one line per kind of active annotation. Most services have none. */
+export function annotationTexts(service: ServicePortStatus): string[] {
+  const { balance, limits, drainSeconds } = service;
+  const ranges = sourceRangesText(service);
   return [
+    ...(ranges === undefined ? [] : [`loadBalancerSourceRanges: ${ranges}`]),
     ...(balance === undefined ? [] : [`balance: ${balanceText(balance)}`]),
     ...(limits === undefined ? [] : [`limits: ${limitsText(limits)}`]),
     ...(drainSeconds === undefined ? [] : [`drain-seconds: ${drainSeconds}`]),

@@ -151,6 +151,10 @@ function statusOf(family: IpFamily, view: ServicePortView, counts: EndpointCount
     internalTrafficPolicy: policy(view.internalPolicyLocal),
     externalTrafficPolicy: policy(view.externalPolicyLocal),
     affinitySeconds: view.affinitySeconds,
+    sourceRanges: view.sourceRanges,
+    otherSourceRanges: view.guards?.flatMap(({ address, sources }) =>
+      sources.map(({ sourceRanges }) => ({ address, sourceRanges })),
+    ),
     resetRemovedEndpoints: view.resetRemovedEndpoints || undefined,
     ...counts,
   };

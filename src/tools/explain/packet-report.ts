@@ -19,6 +19,7 @@ import {
   nodePortNotes,
   type OpenConnections,
   openNotes,
+  sourceRangeNotes,
   sampleNotes,
 } from "./surroundings.js";
 import { readListeners } from "../../node/tcp-listeners.js";
@@ -121,7 +122,11 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
   const routing = new Routing(kernel);
   const ports = await sources.ownerOf(packet);
   const owner = ports === undefined ? undefined : ownerOf(packet, ports);
-  const notes = [...assumptions(packet, explanation), ...openNotes(open, explanation)];
+  const notes = [
+    ...sourceRangeNotes(packet, explanation, owner),
+    ...assumptions(packet, explanation),
+    ...openNotes(open, explanation),
+  ];
   if (ports === undefined)
     notes.push("the service is unknown, because no daemon answers or it has not written its rules yet");
   else if (owner === undefined) {

@@ -3,7 +3,13 @@
  */
 import { vipsOf } from "../../model/service-address.js";
 import { addressBytes, withPort } from "../../base/ip.js";
-import { nodePortPlaces, type NodePortStatus, type ServicePortStatus } from "../../observe/status-report.js";
+import {
+  nodePortPlaces,
+  type NodePortStatus,
+  type ServicePortStatus,
+  sourceRangesText,
+} from "../../observe/status-report.js";
+import { TABLE_NAME } from "../../ruleset/names.js";
 import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
 import type { Listener } from "../../node/tcp-listeners.js";
 import { routeTo } from "../../node/routes.js";
@@ -140,7 +146,9 @@ async function reversePath({ family, source, inInterface }: PacketSpec): Promise
   if (back === "unknown") return [];
   return back === "none"
     ? [noWayBack(source)]
-    : [`rp_filter is strict, so packets from ${source} are dropped unless they arrive on ${back.interfaceName}`];
+    : [
+        `rp_filter is strict, so packets from ${source} are dropped unless they arrive on ${back.interfaceName}`,
+      ];
 }
 
 async function fullTable(): Promise<string[]> {
@@ -236,6 +244,19 @@ export function nearestNotes(
     }
   }
   return [`no service has this address${nearest === undefined ? "" : `; the nearest is ${nearest.text}`}`];
+}
+
+/** The source ranges that drop the packet. */
+export function sourceRangeNotes(
+  { source, destination }: PacketSpec,
+  { verdict, otherwise, steps }: Explanation,
+  service: ServicePortStatus | undefined,
+): string[] {
+  const last = steps.at(-1);
+  if ((otherwise ?? verdict) !== "dropped" || last?.chain.startsWith("source-ranges-") !== true) return [];
+  if (!last.table.endsWith(` ${TABLE_NAME}`)) return [];
+  const ranges = service && sourceRangesText(service, destination);
+  return [`${source} is not in loadBalancerSourceRanges${ranges === undefined ? "" : ` (${ranges})`}`];
 }
 
 /** A node port at an address where node ports are not served. */

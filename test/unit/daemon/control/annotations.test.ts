@@ -73,7 +73,7 @@ test("a service without annotations shows none", async () => {
   expect(await linesOf(item)).toEqual(["80/TCP IPv4: endpoints"]);
 });
 
-test("a rejected value is not shown, but its default is", async () => {
+test("a rejected value is not shown, but the one in effect is", async () => {
   const item = await described({
     "balance-slots": "7",
     balance: "consistent",
@@ -81,7 +81,7 @@ test("a rejected value is not shown, but its default is", async () => {
     "over-limit": "drop",
   });
   expect(item).toMatchObject({ balance: { slots: 1024 } });
-  expect(item.limits).toBeUndefined();
+  expect(item.limits).toMatchObject({ maxConnections: 1, overLimit: "drop" });
 });
 
 test("a balance that is impossible with this many endpoints is not applied", async () => {
@@ -97,4 +97,16 @@ test("-o wide has a word for each kind of active annotation", async () => {
   const list: ServiceList = { apiVersion: API_VERSION, kind: "ServiceList", items };
   expect((await textOf(list, "wide", true)).split("\n")[0]).toMatch(/ STATE +ANNOTATIONS +REASON$/);
   expect(items.map((item) => rowOf(item, false).length)).toEqual([9, 9, 9]);
+});
+
+test("source ranges are shown, with those of other services that claim an address", async () => {
+  const item = await described({});
+  const guarded = {
+    ...item,
+    sourceRanges: [],
+    otherSourceRanges: [{ address: "192.0.2.9", sourceRanges: ["10.0.0.0/8"] }],
+  };
+  expect((await linesOf(guarded))[0]).toBe(
+    "80/TCP IPv4: loadBalancerSourceRanges: none, so no client is allowed; for 192.0.2.9 also those of another service: 10.0.0.0/8",
+  );
 });
