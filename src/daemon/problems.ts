@@ -12,6 +12,7 @@ import type { Cluster } from "./cluster.js";
 
 /** Maximum number of names for one kind of problem. The count of the others is reported. */
 const NAMED = 10;
+const LOG_LISTS = "read the log, which lists all of them";
 
 export function apiProblems({ source, server }: Cluster): StatusProblem[] {
   const then = source.complete
@@ -77,7 +78,7 @@ export function listenerProblems(listeners: readonly Pick<Listener, "failure">[]
   return listeners.flatMap(({ failure }) =>
     failure === undefined
       ? []
-      : [{ what: failure, remedy: "`ss -ltnp` shows which program uses it; retried every 5s" }],
+      : [{ what: failure, remedy: "run `ss -ltnp` to find the program that uses it, and end it; retried every 5s" }],
   );
 }
 
@@ -85,9 +86,9 @@ export function healthCheckProblems(health: Pick<ServiceHealth, "failures">): St
   const problems = Array.from(health.failures(), ({ service, reason }) => ({
     what: `health check of ${service}: ${reason}`,
     remedy:
-      "load balancers treat this node as one without endpoints of the service. `ss -ltnp` shows which program uses the port; retried",
+      "run `ss -ltnp` to find the program that uses the port, and end it; retried. Until then, load balancers treat this node as one without endpoints of the service",
   }));
-  return few(problems, ["health check has a problem", "health checks have problems"], "the log lists all of them");
+  return few(problems, ["health check has a problem", "health checks have problems"], LOG_LISTS);
 }
 
 export function leftoverProblems({ returned }: Pick<LeftoverRemoval, "returned">): StatusProblem[] {
@@ -104,16 +105,19 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
     return [
       {
         what: `no flowtable: ${unsupported}`,
-        remedy: `${stay}; remove \`--flowtable\`, or use a kernel with flowtables`,
+        remedy: `remove \`--flowtable\`, or use a kernel with flowtables. Until then, ${stay}`,
       },
     ];
   const problems = flowtable
     .failures()
-    .map((what) => ({ what: `flowtable: ${what}`, remedy: `retried; until then ${stay}` }));
+    .map((what) => ({
+      what: `flowtable: ${what}`,
+      remedy: `remove the interface from \`--flowtable\`, if its driver has no flowtables; retried. Until then, ${stay}`,
+    }));
   return few(
     problems,
     ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],
-    "the log lists all of them",
+    LOG_LISTS,
   );
 }
 

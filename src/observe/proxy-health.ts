@@ -125,18 +125,28 @@ export class ProxyHealth implements ProxierObserver {
    * autoscaler is about to remove it. Returns undefined if it should get traffic, which is always so without a cluster.
    */
   get nodeIneligibleReason(): string | undefined {
+    return this.nodeIneligible?.[0];
+  }
+
+  /** The same, with what to do. */
+  get nodeIneligible(): readonly [reason: string, remedy: string] | undefined {
     const name = this.#nodeName;
     const node = this.#node;
     if (name === undefined) return undefined;
     if (node === undefined) {
       const unread = this.#nodeUnread();
-      if (unread !== undefined) return `Node ${name} has not been read yet: ${unread}`;
+      if (unread !== undefined) {
+        return [`Node ${name} has not been read yet: ${unread}`, "check the connection to the API server, and the log"];
+      }
       const hint = "Check `--hostname-override`, and the permission to read Nodes";
-      return `No Node object named ${name} was found. ${hint}`;
+      return [`No Node object named ${name} was found. ${hint}`, "run `kubectl get nodes` to see their names"];
     }
-    if (node.metadata?.deletionTimestamp != null) return `Node ${name} is being deleted`;
-    const tainted = node.spec?.taints?.some(({ key }) => key === TO_BE_DELETED_TAINT) ?? false;
-    return tainted ? `Node ${name} has the taint ${TO_BE_DELETED_TAINT}` : undefined;
+    if (node.metadata?.deletionTimestamp != null) {
+      return [`Node ${name} is being deleted`, "if it is to stay, restart the kubelet when the Node is gone"];
+    }
+    if (node.spec?.taints?.some(({ key }) => key === TO_BE_DELETED_TAINT) !== true) return undefined;
+    const remedy = `if it is to stay, run \`kubectl taint node ${name} ${TO_BE_DELETED_TAINT}-\``;
+    return [`Node ${name} has the taint ${TO_BE_DELETED_TAINT}`, remedy];
   }
 
   livez(): ProbeReply {

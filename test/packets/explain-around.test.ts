@@ -119,7 +119,9 @@ test("a missing route, disabled forwarding and a strict rp_filter are reported",
   await cluster.node.sysctl({ "net.ipv4.ip_forward": 0, "net.ipv4.conf.all.rp_filter": 1 });
   try {
     const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`, "--in", "lo");
-    const isAgainst = new RegExp(`^rp_filter is strict and requires packets from ${PLAN.client.ip} to arrive on \\w+$`);
+    const isAgainst = new RegExp(
+      `^rp_filter is strict and requires packets from ${PLAN.client.ip} to arrive on \\w+\\. Correct the route, or run \`sysctl -w net\\.ipv4\\.conf\\.all\\.rp_filter=2\`$`,
+    );
     expect(told).toMatchObject({ verdict: "dropped", obstacle: expect.stringMatching(isAgainst) as string });
     const notes = told.notes.join("\n");
     expect(notes).toMatch(new RegExp(`^there is no route to ${a}$`, "m"));

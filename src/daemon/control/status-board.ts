@@ -51,7 +51,7 @@ export interface StatusBoardOptions {
     ServiceModel,
     "counts" | "dirtyServices" | "services" | "eachView" | "lostClaims" | "unbalanced" | "problems"
   >;
-  readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligibleReason">;
+  readonly health: Pick<ProxyHealth, "healthy" | "pendingMs" | "nodeIneligible">;
   /** Checks facts of the node other than rules. Default: no check. */
   readonly inspectNode?: (served: ServedPackets) => Promise<NodeInspection>;
   /** Whether a health port is served (healthzBindAddress). Default false. */
@@ -253,8 +253,8 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   }
 
   #healthz(): HealthzStatus {
-    const { healthy, nodeIneligibleReason } = this.#options.health;
-    const reason = healthy ? nodeIneligibleReason : "changes have been pending for too long";
+    const { healthy, nodeIneligible } = this.#options.health;
+    const reason = healthy ? nodeIneligible?.[0] : "changes have been pending for too long";
     return reason === undefined ? { code: 200 } : { code: 503, reason };
   }
 
@@ -304,7 +304,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   *#writing(): Iterable<StatusProblem> {
     for (const family of this.#options.families) {
       if (this.#failing.has(family)) {
-        const remedy = "the log has the operation and the kernel's error; the former rules stay active";
+        const remedy = "read the log: it has the operation and the kernel's error. The former rules stay active";
         yield { what: `the kernel refuses the ${FAMILY_NAMES[family]} table`, remedy };
       } else if (!this.#active.has(family)) {
         const remedy = "the log shows what is missing: the API server, the Node object, or complete manifests";
@@ -312,7 +312,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       }
     }
     if (!this.#options.health.healthy) {
-      yield { what: "changes have been pending for too long", remedy: "the log shows why; /livez answers 503" };
+      yield {
+        what: "changes have been pending for too long",
+        remedy: "read the log: it has the kernel's error, or the time of slow writes. /livez answers 503",
+      };
     }
     if (this.#contended !== undefined) {
       const { by, hint } = this.#contended;
@@ -333,7 +336,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       const what = `${reason} ${durationText(now - at)} ago; everything was compared with the kernel, so no change was missed`;
       yield {
         what,
-        remedy: "the rules are correct; `nft monitor` shows which program changes nf_tables in bulk",
+        remedy: "run `nft monitor` to find the program that changes nf_tables in bulk; the rules are correct",
       };
     }
   }
@@ -347,9 +350,11 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
         remedy,
       };
     }
-    const reason = this.#options.health.nodeIneligibleReason;
-    if (reason !== undefined)
-      yield { what: reason, remedy: "load balancers send no traffic to this node (/healthz answers 503)" };
+    const ineligible = this.#options.health.nodeIneligible;
+    if (ineligible !== undefined) {
+      const [reason, remedy] = ineligible;
+      yield { what: reason, remedy: `${remedy}. Until then, load balancers send no traffic to this node` };
+    }
   }
 
   *#refused(): Iterable<StatusProblem> {
@@ -357,13 +362,13 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
       Array.from(this.#quarantined[family], (of) => [family, of] as const),
     );
     for (const [family, [service, reason]] of all.slice(0, NAMED)) {
-      const remedy = "retried with backoff, and when the Service changes; its last good rules stay";
+      const remedy = "correct the Service; it is retried with backoff, and its last good rules stay";
       yield { what: `${service} is quarantined (${FAMILY_NAMES[family]}): ${reason}`, remedy };
     }
     if (all.length > NAMED)
       yield {
         what: counted(all.length - NAMED, "more service is quarantined", "more services are quarantined"),
-        remedy: "`nft-proxier services` shows them",
+        remedy: "run `nft-proxier services` to see them",
       };
   }
 
@@ -387,7 +392,7 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
     if (more > 0)
       problems.push({
         what: counted(more, "more field is ignored", "more fields are ignored"),
-        remedy: "the log lists all of them",
+        remedy: "read the log, which lists all of them",
       });
     return { count: ignored, problems };
   }

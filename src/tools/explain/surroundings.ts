@@ -123,14 +123,15 @@ async function reversePathDrops({ family, source, inInterface }: PacketSpec): Pr
   if (back === "unknown" || (back !== "none" && back.interfaceName === inInterface)) return [];
   return back === "none"
     ? [noWayBack(source)]
-    : [`rp_filter is strict and requires packets from ${source} to arrive on ${back.interfaceName}`];
+    : [`rp_filter is strict and requires packets from ${source} to arrive on ${back.interfaceName}. ${LOOSEN}`];
 }
 
 function noWayBack(source: string): string {
-  return `rp_filter is strict and there is no route back to ${source}, so packets from there are dropped before the rules`;
+  return `rp_filter is strict and there is no route back to ${source}, so packets from there are dropped before the rules. ${LOOSEN}`;
 }
 
 const STRICT = 1;
+const LOOSEN = "Correct the route, or run `sysctl -w net.ipv4.conf.all.rp_filter=2`";
 
 /** The larger of the two settings applies. 2 is loose. */
 async function reversePathMode(inInterface: string): Promise<number> {
@@ -147,7 +148,7 @@ async function reversePath({ family, source, inInterface }: PacketSpec): Promise
   return back === "none"
     ? [noWayBack(source)]
     : [
-        `rp_filter is strict, so packets from ${source} are dropped unless they arrive on ${back.interfaceName}`,
+        `rp_filter is strict, so packets from ${source} are dropped unless they arrive on ${back.interfaceName}. ${LOOSEN}`,
       ];
 }
 

@@ -223,7 +223,7 @@ test(
   async () => {
     const { model } = newModel();
     for (let i = 0; i < 20; i++) model.upsertService(service(`s${i}`, { clusterIP: `10.0.0.${i + 1}` }));
-    const health = { healthy: true, pendingMs: () => 0, nodeIneligibleReason: undefined };
+    const health = { healthy: true, pendingMs: () => 0, nodeIneligible: undefined };
     const board = new StatusBoard({ version: "1", nodeName: "here", families: ["ip"], model, health });
     await serve((words) => (words[0] === "echo" ? routes(words) : board.route(words)));
     const whole = " HTTP/1.1\r\nHost: x\r\n";

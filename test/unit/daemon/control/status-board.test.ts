@@ -13,7 +13,7 @@ import { WRITTEN } from "../../proxier/support/sync-report.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
 
 function setUp(
-  health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligibleReason: string }> = {},
+  health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligible: readonly [string, string] }> = {},
   more: Partial<StatusBoardOptions> = {},
 ) {
   const { model } = newModel();
@@ -26,7 +26,7 @@ function setUp(
     health: {
       healthy: health.healthy ?? true,
       pendingMs: () => health.pendingMs ?? 0,
-      nodeIneligibleReason: health.nodeIneligibleReason,
+      nodeIneligible: health.nodeIneligible,
     },
     now: () => now,
     ...more,
@@ -326,7 +326,10 @@ test("status and events show which process changed a table, and how soon that wa
 });
 
 test("problems are listed first, with what to do", async () => {
-  const { board, write } = setUp({ healthy: false, nodeIneligibleReason: "Node here is being deleted" });
+  const { board, write } = setUp({
+    healthy: false,
+    nodeIneligible: ["Node here is being deleted", "restart the kubelet"],
+  });
   write();
   write(false);
   board.contended({ by: ["nft-proxier (pid 9)"], hint: "end one of the two" });
@@ -337,7 +340,8 @@ test("problems are listed first, with what to do", async () => {
     "nft-proxier (pid 9) keeps changing the tables",
     "Node here is being deleted",
   ]);
-  expect(problems.every(({ remedy }) => remedy.length > 0)).toBe(true);
+  // Each begins with what to do.
+  expect(problems.map(({ remedy }) => remedy.split(" ")[0])).toEqual(["read", "read", "end", "restart"]);
   expect(statusText(await board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
   board.uncontended();
   write();

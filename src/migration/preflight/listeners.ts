@@ -1,0 +1,52 @@
+/** Finds the processes that listen on this node's TCP ports, from /proc. Nothing here throws. */
+import { readdir, readFile, readlink } from "node:fs/promises";
+import { join } from "node:path";
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
+import { formatAddress } from "../../base/ip.js";
+
+export interface Listener {
+  /** Canonical. "0.0.0.0" and "::" mean all addresses. */
+  readonly address: string;
+  readonly port: number;
+  /** Inode of the socket, which /proc/PID/fd links to. */
+  readonly inode: string;
+}
+
+/** TCP_LISTEN of net/tcp_states.h, as the tables print it. */
+const LISTEN = "0A";
+
+/** Reads this network namespace's /proc/self/net/tcp and tcp6 (net/ipv4/tcp_ipv4.c, get_tcp4_sock). */
+export async function readListeners(root = "/"): Promise<Listener[]> {
+  const texts = await Promise.all(
+    ["tcp", "tcp6"].map((name) => readFile(join(root, "proc/self/net", name), "latin1").catch(() => "")),
+  );
+  return texts.flatMap((text) => text.split("\n").flatMap((line) => listenerOf(line) ?? []));
+}
+
+function listenerOf(line: string): Listener | undefined {
+  const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/);
+  const [, address = "", port = ""] = /^([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})$/.exec(local) ?? [];
+  if (state !== LISTEN || address === "") return undefined;
+  const bytes = Buffer.from(address, "hex");
+  // The kernel prints 32-bit words as numbers.
+  if (LITTLE_ENDIAN) bytes.swap32();
+  return { address: formatAddress(bytes), port: Number.parseInt(port, 16), inode };
+}
+
+/**
+ * Returns name and number of the process that has the socket open. Returns undefined if this /proc does not show one or
+ * denies access.
+ */
+export async function processWith(inode: string, root = "/"): Promise<{ pid: number; name: string } | undefined> {
+  const pids = (await readdir(join(root, "proc")).catch(() => [])).filter((name) => /^\d+$/.test(name));
+  for (const pid of pids) {
+    const fds = await readdir(join(root, "proc", pid, "fd")).catch(() => []);
+    for (const fd of fds) {
+      const target = await readlink(join(root, "proc", pid, "fd", fd)).catch(() => "");
+      if (target !== `socket:[${inode}]`) continue;
+      const name = await readFile(join(root, "proc", pid, "comm"), "utf8").catch(() => "");
+      return { pid: Number(pid), name: name.trim() };
+    }
+  }
+  return undefined;
+}
