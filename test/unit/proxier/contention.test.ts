@@ -5,6 +5,7 @@ import { FakeKernel } from "../../fakes/fake-kernel.ts";
 import type { Op } from "../../../src/netlink/kernel.js";
 import { ProxyHealth } from "../../../src/observe/proxy-health.js";
 import type { ContentionReport, SyncReport } from "../../../src/proxier/observer.js";
+import { Contention } from "../../../src/proxier/contention.js";
 import type { Proxier } from "../../../src/proxier/proxier.js";
 import { keptIn, type LogLine } from "../../support/log.ts";
 import { makeProxier, putService } from "./support/proxier.js";
@@ -85,6 +86,31 @@ class Rival {
     }
   }
 }
+
+describe("many other proxiers", () => {
+  it("are reported with five names, and the sockets of at most 16 are checked", async () => {
+    const asked = new Set<number>();
+    const reports: ContentionReport[] = [];
+    const contention = new Contention({
+      observers: [{ contended: (report) => void reports.push(report) }],
+      log: keptIn([]),
+      clock: { now: () => performance.now() },
+      lookup: {
+        portOpen: (port) => {
+          asked.add(port);
+          return Promise.resolve(true);
+        },
+        processOf: (thread) => Promise.resolve(thread),
+      },
+    });
+    const writers = Array.from({ length: 20 }, (_, i) => ({ portId: i, process: { pid: i, name: "kube-proxy" } }));
+    for (let round = 0; round < 2; round++) contention.repaired("ip", writers);
+    await pass(3000);
+    contention.close();
+    expect(reports.map(({ by }) => by.length)).toEqual([5]);
+    expect(asked.size).toBe(16);
+  });
+});
 
 describe("another proxier", () => {
   it("is reported once, as an error with its process, and later repairs are not warnings", async () => {
