@@ -107,10 +107,17 @@ export class Table extends DeclaredTable {
     this.#observed.announcements.add(generation, ours.length > 0);
     if (ours.length === 0) return [];
     const named = ours.flatMap(({ kind, name }) => (kind === "elements" || kind === "set" ? (name ?? []) : []));
+    // If a chain was renamed, elements that lead to it now name another chain.
+    if (ours.some(({ kind }) => kind === "chain")) named.push(...this.#verdictMaps());
     const scope = ours.some(({ kind }) => kind === "table") ? {} : { sets: named };
     const reason = "another process changed the table";
     const added = this.#observed.invalidations.add({ cause: "foreign", reason, generation, ...scope });
     return added ? describeChanges(ours) : [];
+  }
+
+  #verdictMaps(): string[] {
+    const { sets } = this.#observed.desired;
+    return [...sets].flatMap(([name, { spec }]) => (spec.data === "verdict" ? name : []));
   }
 
   /** From now on, `notice` gets every transaction of the namespace (true), or no longer gets them (false). */

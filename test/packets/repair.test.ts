@@ -110,6 +110,23 @@ describe("changes with nft", () => {
     for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
   });
 
+  test("exchanges the names of two chains: elements lead to the right one again", async () => {
+    const before = await listing();
+    const [first, second] = Array.from(before.matchAll(/chain (cluster-\d+-\S+) \{/g), ([, chain]) => chain);
+    await repaired(1, async () => {
+      daemon.kill("SIGSTOP");
+      for (const [from, to] of [
+        [first, "third"],
+        [second, first],
+        ["third", second],
+      ])
+        await nft("rename", "chain", "ip", "kube-proxy", from, to);
+      daemon.kill("SIGCONT");
+    });
+    await expect.poll(async () => sorted(await listing()), { timeout: EVENTUALLY_MS }).toEqual(sorted(before));
+    for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
+  });
+
   test("adds a client to an affinity set: that is left alone", async () => {
     const set = /set (sticky-clients-\S+)/.exec(await nft("list", "table", "ip", "kube-proxy"))?.[1] ?? "";
     const offset = log.length;
