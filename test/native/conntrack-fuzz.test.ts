@@ -3,6 +3,7 @@
  * of our errors. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
+import { FUZZ_SEED } from "../support/fuzz-seed.ts";
 import { plainEntry, unpackRecords } from "../../src/conntrack/table/decode.js";
 import {
   compileFilter,
@@ -20,16 +21,15 @@ import { testAddon as addon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const INPUTS = atLength({ short: 8_000, usual: 50_000, nightly: 500_000 });
-const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
-console.log(`conntrack fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
+console.log(`conntrack fuzz: FUZZ_SEED=${FUZZ_SEED}, ${INPUTS} inputs`);
 
 const everything = packPatterns(compileFilter({}, "fuzz"));
 
 /** Lets the event loop turn from time to time, so that vitest sees the worker alive. */
 async function many(count: number, offset: number, input: (random: Random) => void): Promise<void> {
   for (let i = 0; i < count; i++) {
-    const own = (seed + offset + i * 4) >>> 0;
+    const own = (FUZZ_SEED + offset + i * 4) >>> 0;
     try {
       input(new Random(own));
     } catch (error) {

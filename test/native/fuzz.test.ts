@@ -3,6 +3,7 @@
  * errors. FUZZ_SEED repeats a run.
  */
 import { expect, test } from "vitest";
+import { FUZZ_SEED } from "../support/fuzz-seed.ts";
 import { SetFlag } from "../../src/netlink/constants.js";
 import { KernelError } from "../../src/netlink/errors.js";
 import type { Op } from "../../src/netlink/kernel.js";
@@ -12,9 +13,8 @@ import { testAddon as addon } from "./test-addon.js";
 import { atLength } from "../lab/length.ts";
 
 const INPUTS = atLength({ short: 15_000, usual: 100_000, nightly: 1_000_000 });
-const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 const TIMEOUT_MS = 3_600_000;
-console.log(`fuzz: FUZZ_SEED=${seed}, ${INPUTS} inputs`);
+console.log(`fuzz: FUZZ_SEED=${FUZZ_SEED}, ${INPUTS} inputs`);
 
 const lab = useLab();
 
@@ -22,7 +22,7 @@ const lab = useLab();
 async function many(count: number, offset: number, input: (random: Random, index: number) => void): Promise<void> {
   for (let i = 0; i < count; i++) {
     // Each input has its own seed, so it can be reproduced without the previous ones.
-    const own = (seed + offset + i * 4) >>> 0;
+    const own = (FUZZ_SEED + offset + i * 4) >>> 0;
     try {
       input(new Random(own), i);
     } catch (error) {
@@ -100,7 +100,7 @@ test(
 test(
   "error replies",
   async () => {
-    const random = new Random(seed);
+    const random = new Random(FUZZ_SEED);
     const ops: readonly Op[] = Array.from({ length: 5 }, () => validOps(random)).flat();
     let found = 0;
     await many(INPUTS * 0.15, 3, (own) => {
@@ -121,7 +121,7 @@ test(
   "commits and dumps of the real kernel",
   async () => {
     const { kernel } = lab();
-    const random = new Random(seed);
+    const random = new Random(FUZZ_SEED);
     const codes = new Map<string, number>();
     // Few are accepted.
     for (let i = 0; i < Math.max(1000, INPUTS / 100); i++) {

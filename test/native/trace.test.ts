@@ -1,5 +1,6 @@
 /** How the addon decodes NFT_MSG_TRACE, and its listener to packets of the real kernel. */
 import { expect, test } from "vitest";
+import { FUZZ_SEED } from "../support/fuzz-seed.ts";
 import { Hook, MetaKey, NfProto, TraceType } from "../../src/netlink/constants.js";
 import type { NftKernel } from "../../src/netlink/nft-kernel.js";
 import type { Op, TraceEvent } from "../../src/netlink/kernel.js";
@@ -11,7 +12,6 @@ import { atLength } from "../lab/length.ts";
 
 const lab = useLab();
 const INPUTS = atLength({ short: 5_000, usual: 30_000, nightly: 300_000 });
-const seed = Number(process.env["FUZZ_SEED"] ?? Date.now() % 2 ** 32) >>> 0;
 
 /** NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE */
 const type = 0x0a11;
@@ -85,8 +85,8 @@ test.each([
   expect(() => decode([bytes])).toThrow(/malformed netlink message/);
 });
 
-test(`${INPUTS} corrupted messages are accepted or refused, FUZZ_SEED=${seed}`, { timeout: 3_600_000 }, () => {
-  const random = new Random(seed);
+test(`${INPUTS} corrupted messages are accepted or refused, FUZZ_SEED=${FUZZ_SEED}`, { timeout: 3_600_000 }, () => {
+  const random = new Random(FUZZ_SEED);
   const whole = Uint8Array.from(entryMessage(NfProto.inet, full, { type }));
   let taken = 0;
   for (let i = 0; i < INPUTS; i++) {
