@@ -108,12 +108,10 @@ export function flowtableProblems(flowtable: Pick<Flowtable, "unsupported" | "fa
         remedy: `remove \`--flowtable\`, or use a kernel with flowtables. Until then, ${stay}`,
       },
     ];
-  const problems = flowtable
-    .failures()
-    .map((what) => ({
-      what: `flowtable: ${what}`,
-      remedy: `remove the interface from \`--flowtable\`, if its driver has no flowtables; retried. Until then, ${stay}`,
-    }));
+  const problems = flowtable.failures().map((what) => ({
+    what: `flowtable: ${what}`,
+    remedy: `remove the interface from \`--flowtable\`, if its driver has no flowtables; retried. Until then, ${stay}`,
+  }));
   return few(
     problems,
     ["interface of the flowtable has a problem", "interfaces of the flowtable have problems"],

@@ -344,9 +344,10 @@ export class StatusBoard implements ProxierObserver, ServiceStates {
   *#node(): Iterable<StatusProblem> {
     for (const [family, { nodePortAddresses: addresses = [], localhostNodePorts }] of this.#nodePorts) {
       if (addresses.length > 0 || localhostNodePorts !== undefined) continue;
-      const remedy = "change nodePortAddresses, or give an interface such an address";
+      const remedy =
+        "change nodePortAddresses, correct the IPs of the Node object, or give an interface such an address";
       yield {
-        what: `node ports are not reachable on any ${FAMILY_NAMES[family]} address: no interface has one inside nodePortAddresses`,
+        what: `node ports are not reachable on any ${FAMILY_NAMES[family]} address: no interface has an address that nodePortAddresses selects`,
         remedy,
       };
     }

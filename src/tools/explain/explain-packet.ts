@@ -202,9 +202,9 @@ function decides(what: string, outcomes: readonly Outcome[]): boolean {
     const { guesses } = outcome.branch;
     const taken = guesses.get(what);
     if (taken === undefined) continue;
-    const others = [...guesses].filter(([other]) => other !== what).toSorted();
+    const others = [...guesses].filter(([other]) => other !== what).map(([other, value]) => `${other}: ${value}`);
     const same = byValue.get(taken) ?? new Set();
-    byValue.set(taken, same.add(`${JSON.stringify(others)} ${keyOf(outcome)}`));
+    byValue.set(taken, same.add(`${others.toSorted().join("\n")} ${keyOf(outcome)}`));
   }
   const [first, ...rest] = byValue.values();
   return rest.length === 0 || first === undefined || rest.some((one) => !isDeepStrictEqual(one, first));
