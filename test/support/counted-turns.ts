@@ -13,7 +13,8 @@ export interface CountedTurns<T> {
  * that a slice ends after a fixed number of pieces of work, whatever the machine does.
  */
 export async function countTurns<T>(work: () => Promise<T> | T): Promise<CountedTurns<T>> {
-  let [now, looks, mostLooks, turns] = [performance.now(), 0, 0, 0];
+  // Whole milliseconds: with fractions, a difference of four could be rounded to a little less.
+  let [now, looks, mostLooks, turns] = [Math.ceil(performance.now()), 0, 0, 0];
   const clock = vi.spyOn(performance, "now").mockImplementation(() => {
     mostLooks = Math.max(mostLooks, ++looks);
     return ++now;
