@@ -133,15 +133,11 @@ const uncounted = (lines: readonly string[]): string[] =>
   lines.filter((line) => line !== "counter").map((line) => line.replace(" counter :", " :"));
 
 /**
- * Without the chains that draw an endpoint of a node port. Today's version keeps spare ones for other numbers of endpoints, and may have
- * postponed them after an older version that was killed had removed them.
+ * Lines of chains that draw an endpoint, and of the elements that lead to them. Today's version keeps spare ones for other numbers of
+ * endpoints. On a full map of an older version that lacks some, it adds each with the first list of its number.
  */
-const withoutNodePortDraws = (lines: readonly string[]): string[] =>
-  lines.filter(
-    (line) =>
-      !["", "}"].includes(line) &&
-      !/^chain np-(cluster|local)-\d+ \{$|: goto np-(cluster|local)-\d+$|^meta .* map @nodeport-endpoints$/.test(line),
-  );
+const DRAW =
+  /^$|^\}$|^chain (np-)?(cluster|local)-\S+ \{$|: goto (np-)?(cluster|local)-\S+$|^meta .* map @(nodeport-)?endpoints(-\S+)?$/;
 
 /** The ruleset that this version creates on an empty node. */
 async function listingOf(main: string): Promise<string[]> {
@@ -152,10 +148,11 @@ async function listingOf(main: string): Promise<string[]> {
   return listed;
 }
 
-/** Deferred deletions come a moment after the first write. */
+/** Nothing is there that is not expected, and only draws may be missing. Deferred deletions come a moment after the first write. */
 async function expectListing(expected: readonly string[], seen = (lines: readonly string[]) => lines): Promise<void> {
   await eventually(async () => {
-    expect(difference(seen(await listing()), seen(expected))).toEqual({ tooMuch: [], missing: [] });
+    const { tooMuch, missing } = difference(seen(await listing()), seen(expected));
+    expect({ tooMuch, missing: missing.filter((line) => !DRAW.test(line)) }).toEqual({ tooMuch: [], missing: [] });
   });
 }
 
@@ -271,7 +268,7 @@ describe.each(older)("$name", ({ main }) => {
         await replace(MAIN, { signal: "SIGKILL" });
       }
     });
-    await expectListing(asToday, withoutNodePortDraws);
+    await expectListing(asToday);
   });
 
   test("a rollback from tables that today's version owned loses no connection", async () => {
