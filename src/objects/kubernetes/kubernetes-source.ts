@@ -50,8 +50,6 @@ export class KubernetesSource implements ObjectSource {
     this.#failureLog = failureLog;
     const ended = Promise.withResolvers<void>();
     signal.addEventListener("abort", () => ended.resolve(), { once: true });
-    /** Whether the last request that was not answered is later than the last answer. */
-    let away = false;
     const heard = (): void => {
       this.#heard = performance.now();
     };
@@ -62,13 +60,8 @@ export class KubernetesSource implements ObjectSource {
       timing,
       failureLog,
       log,
-      onAway: () => {
-        away = true;
-      },
       onAnswer: () => {
         heard();
-        if (!away) return;
-        away = false;
         for (const reflector of reflectors) reflector.reconnected();
       },
       onHeard: heard,

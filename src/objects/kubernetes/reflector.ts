@@ -32,8 +32,6 @@ interface ReflectorOptions {
   readonly log: Logger;
   /** Called after each answer of the server, except 429 and errors of the server itself. */
   readonly onAnswer: () => void;
-  /** Called after a request that no API server answered, or only with an error of its own. */
-  readonly onAway: () => void;
   /** Called when bytes of a list or watch arrive, and after an answer that reports an error. */
   readonly onHeard?: () => void;
   /** Whether all objects that services need are known. */
@@ -83,6 +81,8 @@ export class Reflector {
   #interrupted = false;
   /** Whether the server has answered the current request. */
   #answered = false;
+  /** The last request that failed was not answered, or only with an error of the server itself. */
+  #away = false;
   #absenceLogged = false;
   #resolveListed: () => void = () => undefined;
   #listed = false;
@@ -105,8 +105,13 @@ export class Reflector {
     return this.#listed;
   }
 
-  /** The server answers again: ends the backoff, and the next failure counts as the first. */
+  /**
+   * The server answers again. If it did not answer this kind, the backoff ends, and the next failure counts as the first. The
+   * backoff of other failures continues, because a server may answer one kind, but never another.
+   */
   reconnected(): void {
+    if (!this.#away) return;
+    this.#away = false;
     this.#succeeded();
     this.#sleep.wake();
   }
@@ -359,10 +364,10 @@ export class Reflector {
 
   /** Decides where to continue, and waits as long as necessary. */
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { resource, timing, log, onAnswer, onAway, onHeard } = this.#options;
+    const { resource, timing, log, onAnswer, onHeard } = this.#options;
     if (error instanceof StatusError) onHeard?.();
     if (isAnswer(error)) onAnswer();
-    else if (!this.#answered) onAway();
+    else if (!this.#answered) this.#away = true;
     if (isAbsent(error) && resource.optional) return this.#skipKind(error, signal);
     const step = this.#from === undefined ? "list" : "watch";
     this.#interrupted ||= step === "watch";

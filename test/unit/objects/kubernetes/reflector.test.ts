@@ -193,6 +193,26 @@ describe("Reflector: 410 Gone", () => {
   });
 });
 
+test("a kind that the server never answers does not end the backoff of another kind", async () => {
+  // The first failures of a kind are followed by short waits, and the others by a day.
+  const counts = new Map<Backoff, number>();
+  const asleep = new Set<Backoff>();
+  vi.spyOn(Backoff.prototype, "next").mockImplementation(function (this: Backoff) {
+    const failures = (counts.get(this) ?? 0) + 1;
+    counts.set(this, failures);
+    if (failures > 3) asleep.add(this);
+    return failures > 3 ? 86_400_000 : 20;
+  });
+  vi.spyOn(Backoff.prototype, "reset").mockImplementation(function (this: Backoff) {
+    counts.delete(this);
+    asleep.delete(this);
+  });
+  api.fail({ resource: "services", verb: "watch" }, { status: 410 });
+  api.fail({ resource: "endpointslices", verb: "list" }, { status: 503 });
+  follow({ timing: { resetAfterMs: 600_000 } });
+  await eventually(() => expect(asleep.size).toBe(2));
+});
+
 describe("Reflector: the first list", () => {
   test("synced follows after every list is complete", async () => {
     const refused = api.fail({ resource: "endpointslices", verb: "list" }, { status: 500 });
