@@ -34,7 +34,7 @@ export class StatusError extends Error {
   readonly status: number;
   /** "Expired", "Forbidden", ...; "" if the body is not a Status. */
   readonly reason: string;
-  /** Retry-After, ms from now; undefined if absent. */
+  /** Retry-After, ms from now; undefined if absent or 0, which would be no pause at all. */
   readonly retryAfterMs: number | undefined;
 
   constructor(status: number, reason: string, message: string, retryAfterMs?: number) {
@@ -66,7 +66,7 @@ export function statusError(status: number, body: unknown, retryAfter?: string):
   const { message, reason, details } = fields ?? {};
   const text = typeof message === "string" && message !== "" ? message : plainText(body);
   const seconds = Number(retryAfter ?? retrySeconds(details));
-  const retryAfterMs = Number.isFinite(seconds) && seconds >= 0 ? seconds * 1000 : undefined;
+  const retryAfterMs = Number.isFinite(seconds) && seconds > 0 ? seconds * 1000 : undefined;
   return new StatusError(status, typeof reason === "string" ? reason : "", text || `HTTP ${status}`, retryAfterMs);
 }
 

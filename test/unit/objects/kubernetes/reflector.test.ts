@@ -500,6 +500,15 @@ describe("Reflector: a server that refuses", () => {
     expect(lists("services")).toBe(1);
   });
 
+  test("429 with Retry-After: 0 is retried with backoff", async () => {
+    await following({ timing: { resetAfterMs: 600_000 } });
+    const busy = api.fail({ resource: "services", verb: "watch" }, { status: 429, headers: { "Retry-After": "0" } });
+    const waits = recordWaits();
+    api.watches("services")[0].end();
+    await eventually(() => expect(busy.hits).toBeGreaterThan(5));
+    expect(waits()).toBeGreaterThanOrEqual(busy.hits - 2);
+  });
+
   test("503 from a proxy in between is retried", async () => {
     const listening = await following();
     const away = api.fail({}, { status: 503, body: "<html>no healthy upstream</html>" });
