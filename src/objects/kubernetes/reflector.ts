@@ -221,12 +221,17 @@ export class Reflector {
       await this.#watchUntil(from, ended);
     } catch (error) {
       if (!over.signal.aborted) throw error;
-      const fields = { kind: this.#kind, from, now: await check };
-      log.warn(fields, "the API server's resourceVersion went back, as after a restore of etcd; relisting");
-      this.#from = undefined;
     } finally {
       over.abort();
-      await check;
+      // The watch may also have ended by itself, just when the answer came.
+      const now = await check;
+      if (now !== undefined) {
+        log.warn(
+          { kind: this.#kind, from, now },
+          "the API server's resourceVersion went back, as after a restore of etcd; relisting",
+        );
+        this.#from = undefined;
+      }
     }
   }
 

@@ -1,15 +1,22 @@
 /** Failures between us and the API server: no change is lost, and no existing object is removed. */
+import { once } from "node:events";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { Backoff } from "../../../../src/base/backoff.js";
-import type { ShrunkList } from "../../../../src/objects/kubernetes/reflector.js";
+import { ObjectDecoder } from "../../../../src/objects/decode/object-decoder.js";
+import type { ApiConnection } from "../../../../src/objects/kubernetes/api-connection.js";
+import { TransportError } from "../../../../src/objects/kubernetes/errors.js";
+import { FailureLog } from "../../../../src/objects/kubernetes/failure-log.js";
+import { Reflector, type ShrunkList } from "../../../../src/objects/kubernetes/reflector.js";
+import { resources } from "../../../../src/objects/kubernetes/resources.js";
+import { TIMING } from "../../../../src/objects/kubernetes/timing.js";
 import { ApiServer } from "../../../lab/api-server/api-server.ts";
 import { eventually } from "../../../lab/eventually.ts";
 import { patience } from "../../../lab/patience.ts";
-import { isAtLeast } from "../../../support/log.ts";
-import { type Listening, type ListenOptions, listen, NODE, node, service, slice } from "./support.ts";
+import { isAtLeast, keptIn } from "../../../support/log.ts";
+import { type Listening, type ListenOptions, listen, NODE, node, Recorder, service, slice } from "./support.ts";
 import { someOf } from "../../../lab/length.ts";
 
 let api: ApiServer;
@@ -642,6 +649,43 @@ describe("Reflector: the API server is down", () => {
     await eventually(() => expect(lines.filter(({ msg }) => msg === back)).toHaveLength(1));
     api.put(service("a/later"));
     await sink.seen("+ Service a/later");
+  });
+
+  test("a watch that ends just when the version turns out to be older is followed by a list", async () => {
+    const whole: string[] = [];
+    let watches = 0;
+    const list = (resourceVersion: string): Buffer =>
+      Buffer.from(JSON.stringify({ kind: "ServiceList", apiVersion: "v1", metadata: { resourceVersion }, items: [] }));
+    const connection = {
+      server: "http://double",
+      async *stream({ path, signal }: { readonly path: string; readonly signal: AbortSignal }) {
+        const query = new URL(path, "http://double").searchParams;
+        if (query.get("limit") === "1") return yield list("5");
+        if (!query.has("watch")) {
+          whole.push(path);
+          return yield list("100");
+        }
+        if (++watches === 1) throw new TransportError("the connection was lost");
+        await once(signal, "abort");
+      },
+    } as unknown as ApiConnection;
+    const [resource] = resources(NODE);
+    const reflector = new Reflector({
+      resource,
+      connection,
+      decoder: new ObjectDecoder({ nodeName: NODE }),
+      sink: new Recorder(),
+      timing: { ...TIMING, minBackoffMs: 1, resetAfterMs: 20 },
+      failureLog: new FailureLog(keptIn([]), 1000),
+      log: keptIn([]),
+      onAnswer: () => undefined,
+      complete: () => true,
+    });
+    const stop = new AbortController();
+    const run = reflector.run(stop.signal);
+    await eventually(() => expect(whole.length).toBeGreaterThan(1));
+    stop.abort();
+    await run;
   });
 
   test("it logs one line when the server goes down, and one when it is back", async () => {
