@@ -8,7 +8,7 @@ import {
   setUpForFewServices,
   useCodeCache,
 } from "./base/runtime.js";
-import { ignoreGoneReader, writeError } from "./cli/stdio.js";
+import { handleStdoutErrors, writeError } from "./cli/stdio.js";
 import type * as program from "./cli/program.js";
 import { loadAddon } from "./netlink/addon.js";
 
@@ -39,7 +39,7 @@ export async function start(load: () => Promise<Pick<typeof program, "main">>): 
 
   try {
     const { main } = await load();
-    ignoreGoneReader();
+    handleStdoutErrors();
     const calledAs = basename(calledFile) === "kube-proxy" ? "kube-proxy" : "nft-proxier";
     process.exitCode = await main(process.argv.slice(2), calledAs);
   } catch (error) {

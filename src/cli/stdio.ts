@@ -11,10 +11,15 @@ export function isReaderGone(error: Error): boolean {
   return "code" in error && (error.code === "EPIPE" || error.code === "ERR_STREAM_DESTROYED");
 }
 
-/** If the reader exits, the program must not end with a stack, even if nothing waits for the write (the help). */
-export function ignoreGoneReader(): void {
+/**
+ * If the reader exits, or the disk is full, the program must not end with a stack, even if nothing waits for the write (the
+ * help).
+ */
+export function handleStdoutErrors(): void {
   process.stdout.on("error", (error: Error) => {
-    if (!isReaderGone(error)) throw error;
+    if (isReaderGone(error)) return;
+    writeError(`writing to stdout failed: ${error.message}`);
+    process.exit(1);
   });
 }
 

@@ -116,3 +116,14 @@ test("a file that cannot be written is an error", async () => {
   expect(code).toBe(1);
   expect(stderr).toMatch(/ENOENT.*use -o FILE for another file/);
 });
+
+test.each([[["diagnose", "-o", "-"]], [["--help"]]])(
+  "if the disk of stdout is full, %j says so in one line",
+  async (args) => {
+    const starter = ["sh", "-c", 'exec "$@" >/dev/full', "sh"];
+    const { code, stderr } = await cluster.commandThrough(starter, args);
+    expect(code).toBe(1);
+    expect(stderr.trimEnd().split("\n").at(-1)).toMatch(/^nft-proxier: writing to stdout failed: ENOSPC/);
+    expect(stderr).not.toContain(" at ");
+  },
+);
