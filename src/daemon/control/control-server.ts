@@ -33,7 +33,7 @@ export class ControlServer {
   readonly #path: string;
   readonly #log: Logger;
   readonly #server: Server;
-  #listening = false;
+  #started = false;
   #check: NodeJS.Timeout | undefined;
   #checking: Promise<void> | undefined;
   readonly #checkMs: number;
@@ -54,17 +54,19 @@ export class ControlServer {
         else send(response, 500, { error: reasonOf(error) });
       });
     });
+    this.#server.on("error", (error) => {
+      if (this.#server.listening) log.warn({ err: error }, "control socket failed");
+    });
   }
 
   /**
-   * Never rejects. If the socket cannot be created, the node is served nevertheless, and the log reports the reason.
+   * Never rejects. If the socket cannot be created, the node is served nevertheless, the log reports the reason, and later
+   * checks try again.
    */
   async start(): Promise<void> {
+    this.#started = true;
     try {
       await this.#listen();
-      this.#listening = true;
-      this.#server.on("error", (error) => this.#log.warn({ err: error }, "control socket failed"));
-      this.#checkLater();
       this.#log.debug({ path: this.#path }, "control socket open");
       // In other directories, such names may belong to another program.
       if (isDefaultName(basename(this.#path))) await removeStaleSockets(dirname(this.#path), this.#log);
@@ -75,14 +77,15 @@ export class ControlServer {
         "no control socket, so `status` and `services` cannot reach the daemon",
       );
     }
+    this.#checkLater();
   }
 
   async close(): Promise<void> {
     clearTimeout(this.#check);
-    const listening = this.#listening;
-    this.#listening = false;
+    const started = this.#started;
+    this.#started = false;
     await this.#checking;
-    if (!listening) return;
+    if (!started) return;
     await this.#unlisten();
     const there = await statOf(this.#path).catch(() => undefined);
     const isOurs = there?.ino === this.#socket?.ino && there?.dev === this.#socket?.dev;
@@ -96,22 +99,25 @@ export class ControlServer {
   }
 
   #checkLater(): void {
+    if (!this.#started) return;
     this.#check = setTimeout(() => {
       this.#checking = this.#restore().finally(() => {
         this.#checking = undefined;
-        if (this.#listening) this.#checkLater();
+        this.#checkLater();
       });
     }, this.#checkMs);
     this.#check.unref();
   }
 
-  /** Creates the socket again if its file was removed. Any other file in its place stays. Never rejects. */
+  /** Creates the socket if there was none yet, or if its file was removed. Any other file in its place stays. Never rejects. */
   async #restore(): Promise<void> {
+    const first = this.#socket === undefined;
     try {
-      if ((await statOf(this.#path)) !== undefined) return;
+      if (!first && (await statOf(this.#path)) !== undefined) return;
       await this.#unlisten();
       await this.#listen();
-      this.#log.info({ path: this.#path }, "control socket was removed; created again");
+      const message = first ? "control socket open" : "control socket was removed; created again";
+      this.#log.info({ path: this.#path }, message);
     } catch (error) {
       this.#log.debug({ path: this.#path, reason: reasonOf(error) }, "recreating the control socket failed; retrying");
     }
@@ -137,8 +143,9 @@ export class ControlServer {
       process.umask(before);
     });
     await chmod(name, 0o600);
-    this.#socket = await lstat(name);
+    const socket = await lstat(name);
     await rename(name, this.#path);
+    this.#socket = socket;
   }
 }
 

@@ -138,7 +138,7 @@ test("only GET is answered", async () => {
 
 test("the socket of a killed daemon is replaced, and a running daemon keeps its own", async () => {
   const first = await serve();
-  await serve(() => Promise.resolve("the second"));
+  await serve(() => Promise.resolve("the second"), 600_000);
   expect(await ask(path, "echo")).toEqual({ words: ["echo"] });
   expect(said()).toMatchObject([{ reason: expect.stringContaining("another daemon") as string }]);
   await first.close();
@@ -213,6 +213,16 @@ test("a directory that cannot be created does not prevent the daemon's work", as
       reason: expect.stringContaining("EEXIST") as string,
     },
   ]);
+});
+
+test("the socket is created when its directory can be created, or another daemon has ended", async () => {
+  await writeFile(join(directory, "run"), "a file");
+  const first = await serve(() => Promise.resolve("the first"), 20);
+  await rm(join(directory, "run"));
+  await eventually(async () => expect(await ask(path, "echo")).toBe("the first"));
+  await serve(() => Promise.resolve("the second"), 20);
+  await first.close();
+  await eventually(async () => expect(await ask(path, "echo")).toBe("the second"));
 });
 
 const NOISE = atLength({ short: 500, usual: 2000, nightly: 100_000 });
