@@ -9,7 +9,7 @@ const RETRY_MS = { first: 1, longest: 128 };
  * How long writes may wait in all, ms, and how many accepted bytes give them 1 ms of it back. A reader of 16 MB/s loses nothing
  * of many lines at once, even if it has to wait for a CPU. One that stalls costs this time once.
  */
-const PATIENCE = { mostMs: 250, bytesPerMs: 1 << 14 };
+const PATIENCE = { mostMs: 100, bytesPerMs: 1 << 14 };
 /** How long the end of the process waits for a descriptor that accepts nothing, ms. */
 const LAST_MS = 500;
 
@@ -92,8 +92,8 @@ export class LineWriter {
     // Not for the whole module, because a startup snapshot cannot contain it.
     const pause = new Int32Array(new SharedArrayBuffer(4));
     for (;;) {
-      const error = this.#attempt();
       const spentMs = performance.now() - start;
+      const error = this.#attempt();
       const later = error instanceof Error && "code" in error && error.code === "EAGAIN";
       if (!later || spentMs >= longestMs || !needed()) return spentMs;
       Atomics.wait(pause, 0, 0, 1);
