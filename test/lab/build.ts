@@ -34,6 +34,7 @@ export function buildAddon(name: string): string {
  */
 const HELPERS = {
   conntrack: () => buildProgram("conntrack", [], "-O2"),
+  fate: () => buildProgram("fate", ["net.hpp"]),
   flood: () => buildProgram("flood", [], "-O2"),
   "legacy-race": () => buildLibrary("legacy-race"),
   "netlink-faults": () => buildAddon("netlink-faults"),
