@@ -9,6 +9,7 @@ import {
   joined,
   type NetlinkExchange,
   NetlinkProtocol,
+  nestOf,
   number,
   numberOf,
   type Reply,
@@ -21,11 +22,22 @@ const GET_ROUTE = 26;
 const GET_RULE = 34;
 const IFINFO_LENGTH = 16;
 const IFLA_IFNAME = 3;
+const IFLA_MASTER = 10;
+const IFLA_LINKINFO = 18;
+const IFLA_INFO_KIND = 1;
 const RTMSG_LENGTH = 12;
 const RTM_TYPE = 7;
 const RTA_DST = 1;
+const RTA_SRC = 2;
+const RTA_IIF = 3;
 const RTA_OIF = 4;
 const FIB_RULE_LENGTH = 12;
+const FIB_RULE_TOS = 3;
+/**
+ * FRA_*: attributes of a rule that select nothing, or by destination, source or incoming interface (1 to 4, 6), and those
+ * that say what to do (13 to 15, 21).
+ */
+const PLAIN_FRA: ReadonlySet<number> = new Set([1, 2, 3, 4, 6, 13, 14, 15, 21]);
 /** Number of rules in a new network namespace: local, main and, for IPv4, default. */
 const DEFAULT_RULES = { ip: 3, ip6: 2 } as const;
 
@@ -36,22 +48,49 @@ export interface KernelRoute {
   readonly interfaceName: string;
 }
 
-/** The routes of one network namespace. It caches the names of links, so use it only for a short series of requests. */
+/** Facts about a packet, besides its destination, on which its route may depend. */
+export interface RouteFrom {
+  readonly source?: string;
+  /** Absent: the packet is from this node. */
+  readonly inInterface?: string;
+}
+
+export interface KernelLink {
+  readonly index: number;
+  readonly name: string;
+  /** "bridge", "veth"; "" if it has none. */
+  readonly kind: string;
+  /** Name of the bridge or bond that it belongs to. */
+  readonly master?: string;
+}
+
+/** The routes of one network namespace. It caches links, so use it only for a short series of requests. */
 export class RouteTable {
   readonly #netlink: NetlinkExchange;
   readonly #names = new Map<number, Promise<string>>();
+  #links: Promise<readonly KernelLink[]> | undefined;
 
   constructor(netlink: NetlinkExchange) {
     this.#netlink = netlink;
   }
 
-  /** Returns the route of this node's packets to the address (`ip route get`), or "none". Rejects with KernelError. */
-  async to(address: string): Promise<KernelRoute | "none"> {
+  /**
+   * Returns the route of packets to the address (`ip route get`), or "none". Rejects with KernelError, for example with
+   * EXDEV if rp_filter drops such packets.
+   */
+  async to(address: string, { source, inInterface }: RouteFrom = {}): Promise<KernelRoute | "none"> {
     const bytes = addressBytes(address) ?? new Uint8Array();
+    const from = source === undefined ? undefined : addressBytes(source);
     const family = bytes.length === 4 ? AF.ip : AF.ip6;
-    const header = Uint8Array.of(family, bytes.length * 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    const header = Uint8Array.of(family, bytes.length * 8, (from?.length ?? 0) * 8, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    const index = inInterface === undefined ? undefined : (await this.links()).find(({ name }) => name === inInterface);
+    const attributes = [
+      attribute(RTA_DST, bytes),
+      ...(from === undefined ? [] : [attribute(RTA_SRC, from)]),
+      ...(index === undefined ? [] : [attribute(RTA_IIF, number(index.index, 4))]),
+    ];
     try {
-      const [reply] = await this.#ask(GET_ROUTE, 0, header, [attribute(RTA_DST, bytes)], RTMSG_LENGTH);
+      const [reply] = await this.#ask(GET_ROUTE, 0, header, attributes, RTMSG_LENGTH);
       const index = reply && numberOf(reply.attributes, RTA_OIF);
       if (reply === undefined || index === undefined) return "none";
       return { type: headerNumber(reply.header, RTM_TYPE, 1), interfaceName: await this.#nameOf(index) };
@@ -62,12 +101,37 @@ export class RouteTable {
     }
   }
 
-  /** Whether the route may depend on more than a packet's destination (`ip rule`). Rejects with KernelError. */
-  async hasPolicies(family: IpFamily): Promise<boolean> {
+  /**
+   * Returns what the route may depend on besides a packet's destination (`ip rule`): nothing, its source and incoming
+   * interface, or more. Rejects with KernelError.
+   */
+  async policies(family: IpFamily): Promise<"none" | "from" | "more"> {
     const header = new Uint8Array(FIB_RULE_LENGTH);
     header[0] = AF[family];
     const rules = await this.#ask(GET_RULE, RequestFlag.dump, header, [], FIB_RULE_LENGTH);
-    return rules.length > DEFAULT_RULES[family];
+    if (rules.length <= DEFAULT_RULES[family]) return "none";
+    const hasMore = ({ header: fields, attributes }: Reply): boolean =>
+      headerNumber(fields, FIB_RULE_TOS, 1) !== 0 || [...attributes.keys()].some((key) => !PLAIN_FRA.has(key));
+    return rules.some(hasMore) ? "more" : "from";
+  }
+
+  /** Returns all links. Rejects with KernelError. */
+  links(): Promise<readonly KernelLink[]> {
+    this.#links ??= this.#readLinks();
+    return this.#links;
+  }
+
+  async #readLinks(): Promise<KernelLink[]> {
+    const replies = await this.#ask(GET_LINK, RequestFlag.dump, new Uint8Array(IFINFO_LENGTH), [], IFINFO_LENGTH);
+    const name = ({ attributes }: Reply): string => textOf(attributes, IFLA_IFNAME) ?? "";
+    const index = ({ header }: Reply): number => headerNumber(header, 4, 4);
+    const names = new Map(replies.map((link) => [index(link), name(link)]));
+    return replies.map((link) => ({
+      index: index(link),
+      name: name(link),
+      kind: textOf(nestOf(link.attributes, IFLA_LINKINFO), IFLA_INFO_KIND) ?? "",
+      master: names.get(numberOf(link.attributes, IFLA_MASTER) ?? 0),
+    }));
   }
 
   #nameOf(index: number): Promise<string> {

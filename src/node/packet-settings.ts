@@ -66,6 +66,26 @@ export async function forwardingOff(family: IpFamily, root = "/"): Promise<Short
   return { what: `IP forwarding is off (${name} is 0), so this node forwards no packets`, remedy };
 }
 
+/**
+ * Returns undefined if this node forwards the packets that an interface receives, or its setting cannot be read. Linux
+ * has such a setting only for IPv4.
+ */
+export async function forwardingOffAt(family: IpFamily, name: string): Promise<Shortcoming | undefined> {
+  // A name may have a dot, which sysctl(8) writes as a slash.
+  const setting = `net.ipv4.conf.${name.replaceAll(".", "/")}.forwarding`;
+  if (
+    family !== "ip" ||
+    name === "" ||
+    (await readNumber({ root: "/" }, `proc/sys/net/ipv4/conf/${name}/forwarding`)) !== 0
+  )
+    return undefined;
+  const remedy = `run \`sysctl -w ${setting}=1\``;
+  return {
+    what: `IP forwarding is off on ${name} (${setting} is 0), so this node forwards no packets from there`,
+    remedy,
+  };
+}
+
 /** Returns undefined if no sysctl has this name, or it may not be read. */
 export function readSysctl(name: string, root = "/"): Promise<number | undefined> {
   return readNumber({ root }, `proc/sys/${name.replaceAll(".", "/")}`);

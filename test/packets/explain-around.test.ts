@@ -140,6 +140,72 @@ test("a missing route, disabled forwarding and a strict rp_filter are reported",
   }
 });
 
+test("a program of this node without a route to the service's address is reported", async () => {
+  await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${VIP}/32`]);
+  try {
+    const reached = { protocol: "tcp", source: PLAN.node.ip, destination: VIP, port: 80 } as const;
+    expect(await cluster.node.agent().probe({ ...reached, timeoutMs: 500 })).not.toMatchObject([{ result: "ok" }]);
+    expect(await explain("tcp", PLAN.node.ip, `${VIP}:80`)).toMatchObject({
+      verdict: "dropped",
+      obstacle: `this node has no route to ${VIP}, so its programs cannot connect to it`,
+    });
+    // Packets of others are translated before they are routed.
+    expect(await explain("tcp", PLAN.client.ip, `${VIP}:80`)).toMatchObject({ verdict: "endpoint" });
+  } finally {
+    await cluster.lab.node.mustRun(["ip", "route", "del", "unreachable", `${VIP}/32`]);
+  }
+});
+
+const fromClient = { protocol: "tcp", source: PLAN.client.ip, destination: VIP, port: 80 } as const;
+
+test("a rule for routes that prohibits the client's packets is reported", async () => {
+  const rule = ["from", "198.51.100.0/24", "prohibit", "priority", "100"];
+  await cluster.lab.node.mustRun(["ip", "rule", "add", ...rule]);
+  try {
+    expect(await cluster.lab.client.agent().probe({ ...fromClient, timeoutMs: 500 })).not.toMatchObject([
+      { result: "ok" },
+    ]);
+    const away = { verdict: "dropped", obstacle: `there is no route to ${cluster.lab.pod("a").address.ip}` };
+    expect(await explain("tcp", PLAN.client.ip, `${VIP}:80`)).toMatchObject(away);
+    expect(await explain("tcp", PLAN.client.ip, `${VIP}:80`, "--in", "eth1")).toMatchObject(away);
+    expect(await explain("tcp", PLAN.remoteNode.ip, `${VIP}:80`)).toMatchObject({ verdict: "endpoint" });
+  } finally {
+    await cluster.lab.node.mustRun(["ip", "rule", "del", ...rule]);
+  }
+});
+
+test("forwarding that is off on one interface is reported", async () => {
+  await cluster.node.sysctl({ "net.ipv4.conf.eth1.forwarding": 0 });
+  try {
+    expect(await cluster.lab.client.agent().probe({ ...fromClient, timeoutMs: 500 })).toMatchObject([
+      { result: "timeout" },
+    ]);
+    const off =
+      /^IP forwarding is off on eth1 \(net\.ipv4\.conf\.eth1\.forwarding is 0\), so this node forwards no packets from there/;
+    for (const more of [[], ["--in", "eth1"]]) {
+      const obstacle = expect.stringMatching(off) as string;
+      expect(await explain("tcp", PLAN.client.ip, `${VIP}:80`, ...more)).toMatchObject({
+        verdict: "dropped",
+        obstacle,
+      });
+    }
+    expect(await explain("tcp", PLAN.remoteNode.ip, `${VIP}:80`)).toMatchObject({ verdict: "endpoint" });
+  } finally {
+    await cluster.node.sysctl({ "net.ipv4.conf.eth1.forwarding": 1 });
+  }
+  await cluster.node.sysctl({ "net.ipv4.conf.pod0.forwarding": 0 });
+  try {
+    expect(await cluster.lab.client.agent().probe({ ...fromClient, timeoutMs: 500 })).toMatchObject([
+      { result: "timeout" },
+    ]);
+    expect((await explain("tcp", PLAN.client.ip, `${VIP}:80`)).notes).toContainEqual(
+      expect.stringMatching(/^IP forwarding is off on pod0 .* from there, such as replies of endpoints; run/),
+    );
+  } finally {
+    await cluster.node.sysctl({ "net.ipv4.conf.pod0.forwarding": 1 });
+  }
+});
+
 test("a missing route to an address that no rule touches is reported", async () => {
   const nowhere = "198.18.7.7";
   await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${nowhere}/32`]);

@@ -3,8 +3,10 @@ import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
-import { type KernelRoute, RouteTable } from "../../netlink/route-table.js";
+import { type KernelLink, type KernelRoute, type RouteFrom, RouteTable } from "../../netlink/route-table.js";
 import type { Kernel } from "../../netlink/kernel.js";
+import { IPTABLES } from "../../node/forwarding.js";
+import { readSysctl } from "../../node/packet-settings.js";
 import { addressTypeOf } from "./packet.js";
 
 /** nf_tables, and what routes depend on. Without `connection`, routes are unknown. */
@@ -18,8 +20,9 @@ export class Routing {
   readonly #kernel: RoutedKernel;
   readonly #table: RouteTable | undefined;
   readonly #routes = new Map<string, Promise<KernelRoute | "none" | "unknown">>();
-  readonly #policies = new Map<IpFamily, Promise<boolean>>();
+  readonly #policies = new Map<IpFamily, Promise<"none" | "from" | "more">>();
   #local: Promise<ReadonlySet<string>> | undefined;
+  #links: Promise<readonly KernelLink[]> | undefined;
 
   constructor(kernel: RoutedKernel) {
     this.#kernel = kernel;
@@ -43,26 +46,46 @@ export class Routing {
     return special.includes(route.type) ? route.type : type;
   }
 
-  /** Never rejects. */
-  route(address: string): Promise<KernelRoute | "none" | "unknown"> {
-    let route = this.#routes.get(address);
+  /** @param from facts that are known besides the destination. Never rejects. */
+  route(address: string, from: RouteFrom = {}): Promise<KernelRoute | "none" | "unknown"> {
+    const key = `${address} ${from.source} ${from.inInterface}`;
+    let route = this.#routes.get(key);
     if (route === undefined) {
-      route = (this.#table?.to(address) ?? Promise.resolve("unknown" as const)).catch(() => "unknown" as const);
-      this.#routes.set(address, route);
+      route = (this.#table?.to(address, from) ?? Promise.resolve("unknown" as const)).catch(() => "unknown" as const);
+      this.#routes.set(key, route);
     }
     return route;
   }
 
-  /** Returns undefined if there is no answer, or if more than the destination decides. Never rejects. */
-  async interfaceTo(family: IpFamily, address: string): Promise<string | undefined> {
+  /** Returns undefined if there is no answer, or if more decides than is known. Never rejects. */
+  async interfaceTo(family: IpFamily, address: string, from: RouteFrom = {}): Promise<string | undefined> {
+    const route = await this.policyRoute(family, address, from);
+    return typeof route === "string" ? undefined : route.interfaceName;
+  }
+
+  /** Like `route`, but unknown if rules for routes (`ip rule`) depend on more than is known. Never rejects. */
+  async policyRoute(family: IpFamily, address: string, from: RouteFrom): Promise<KernelRoute | "none" | "unknown"> {
     let policies = this.#policies.get(family);
     if (policies === undefined) {
-      policies = (this.#table?.hasPolicies(family) ?? Promise.resolve(true)).catch(() => true);
+      policies = (this.#table?.policies(family) ?? Promise.resolve("more" as const)).catch(() => "more" as const);
       this.#policies.set(family, policies);
     }
-    if (await policies) return undefined;
-    const route = await this.route(address);
-    return typeof route === "string" ? undefined : route.interfaceName;
+    const on = await policies;
+    if (on === "none") return this.route(address);
+    return on === "more" || from.source === undefined ? "unknown" : this.route(address, from);
+  }
+
+  /** Returns the ports of a bridge. Undefined if the device is no bridge, or if links cannot be read. Never rejects. */
+  async portsOf(device: string): Promise<readonly string[] | undefined> {
+    this.#links ??= (this.#table?.links() ?? Promise.resolve([])).catch(() => []);
+    const links = await this.#links;
+    if (links.find(({ name }) => name === device)?.kind !== "bridge") return undefined;
+    return links.filter(({ master }) => master === device).map(({ name }) => name);
+  }
+
+  /** Whether packets from the ports of bridges pass the hooks of IP there (br_netfilter). Never rejects. */
+  async filtersBridges(family: IpFamily): Promise<boolean> {
+    return (await readSysctl(`net.bridge.bridge-nf-call-${IPTABLES[family]}`)) === 1;
   }
 
   async #readLocal(): Promise<ReadonlySet<string>> {

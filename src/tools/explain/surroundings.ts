@@ -10,7 +10,13 @@ import {
   sourceRangesText,
 } from "../../observe/status-report.js";
 import { TABLE_NAME } from "../../ruleset/names.js";
-import { conntrackFill, conntrackFull, forwardingOff, readSysctl } from "../../node/packet-settings.js";
+import {
+  conntrackFill,
+  conntrackFull,
+  forwardingOff,
+  forwardingOffAt,
+  readSysctl,
+} from "../../node/packet-settings.js";
 import type { Listener } from "../../node/tcp-listeners.js";
 import { routeTo } from "../../node/routes.js";
 import type { Routing } from "./routing.js";
@@ -42,12 +48,14 @@ export async function nodeNotes(packet: PacketSpec, explanation: Explanation, ro
   const obstacles = [
     ...(await reversePathDrops(packet)),
     ...(await notForwarded(packet, explanation, routing)),
-    ...(await routesAway(explanation.endpoints, routing)),
+    ...(await ownAway(packet, routing)),
+    ...(await routesAway(packet, explanation.endpoints, routing)),
     ...(await untouchedAway(packet, explanation, routing)),
   ];
   const notes = await Promise.all([
     rejections(packet, explanation),
-    missingRoutes(explanation.endpoints, routing),
+    missingRoutes(packet, explanation.endpoints, routing),
+    unansweredForwards(packet, explanation, routing),
     reversePath(packet),
     fullTable(),
   ]);
@@ -71,9 +79,11 @@ async function notForwarded(
   routing: Routing,
 ): Promise<string[]> {
   if ((otherwise ?? verdict) !== "endpoint") return [];
-  const off = await forwardingOff(family);
-  if (off === undefined) return [];
   if (inInterface === "" && (await isHere(source, routing))) return [];
+  const off =
+    (await forwardingOff(family)) ??
+    (await forwardingOffAt(family, inInterface || ((await interfaceOf(source, routing)) ?? "")));
+  if (off === undefined) return [];
   for (const { address } of endpoints) if (await isHere(address, routing)) return [];
   return [`${off.what}; ${off.remedy}`];
 }
@@ -83,14 +93,57 @@ async function isHere(address: string, routing: Routing): Promise<boolean> {
   return routing.hasAddress(address).catch(() => false);
 }
 
-async function withoutRoute(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
+/** A program on this node gets an error if there is no route to the address that it connects to, before any rule. */
+async function ownAway({ family, source, destination, inInterface }: PacketSpec, routing: Routing): Promise<string[]> {
+  if (inInterface !== "" || !(await isHere(source, routing))) return [];
+  if ((await routing.policyRoute(family, destination, { source })) !== "none") return [];
+  return [`this node has no route to ${destination}, so its programs cannot connect to it`];
+}
+
+/** Interfaces of endpoints that do not forward the replies. */
+async function unansweredForwards(
+  { family, source, inInterface }: PacketSpec,
+  { endpoints }: Explanation,
+  routing: Routing,
+): Promise<string[]> {
+  if (inInterface === "" && (await isHere(source, routing))) return [];
+  const names = await Promise.all(
+    endpoints.slice(0, MOST_ROUTES).map(({ address }) => routing.interfaceTo(family, address)),
+  );
+  const notes: string[] = [];
+  for (const name of new Set(names.filter((each) => each !== undefined && each !== "lo"))) {
+    const off = await forwardingOffAt(family, name ?? "");
+    if (off !== undefined) notes.push(`${off.what}, such as replies of endpoints; ${off.remedy}`);
+  }
+  return notes;
+}
+
+/** A packet whose incoming interface was not given comes in by the interface of the route back. */
+async function interfaceOf(source: string, routing: Routing): Promise<string | undefined> {
+  const route = await routing.route(source);
+  return typeof route === "string" ? undefined : route.interfaceName;
+}
+
+async function withoutRoute(
+  { family, source, inInterface }: PacketSpec,
+  endpoints: readonly ExplainedEndpoint[],
+  routing: Routing,
+): Promise<string[]> {
   const addresses = [...new Set(endpoints.map(({ address }) => address))].slice(0, MOST_ROUTES);
-  const found = await Promise.all(addresses.map(async (address) => ({ address, route: await routing.route(address) })));
+  const isOwn = inInterface === "" && (await isHere(source, routing));
+  const from = isOwn ? { source } : { source, inInterface: inInterface || (await interfaceOf(source, routing)) };
+  const found = await Promise.all(
+    addresses.map(async (address) => ({ address, route: await routing.policyRoute(family, address, from) })),
+  );
   return found.filter(({ route }) => route === "none").map(({ address }) => address);
 }
 
-async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
-  const lost = await withoutRoute(endpoints, routing);
+async function missingRoutes(
+  packet: PacketSpec,
+  endpoints: readonly ExplainedEndpoint[],
+  routing: Routing,
+): Promise<string[]> {
+  const lost = await withoutRoute(packet, endpoints, routing);
   const all = new Set(endpoints.map(({ address }) => address));
   return lost.length === 0 || lost.length === all.size
     ? []
@@ -100,8 +153,12 @@ async function missingRoutes(endpoints: readonly ExplainedEndpoint[], routing: R
 }
 
 /** An obstacle only if no endpoint has a route. */
-async function routesAway(endpoints: readonly ExplainedEndpoint[], routing: Routing): Promise<string[]> {
-  const lost = await withoutRoute(endpoints, routing);
+async function routesAway(
+  packet: PacketSpec,
+  endpoints: readonly ExplainedEndpoint[],
+  routing: Routing,
+): Promise<string[]> {
+  const lost = await withoutRoute(packet, endpoints, routing);
   const all = new Set(endpoints.map(({ address }) => address));
   return lost.length > 0 && lost.length === all.size ? [`there is no route to ${named(lost)}`] : [];
 }
