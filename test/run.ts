@@ -68,7 +68,7 @@ const OPTIONS: readonly (readonly [option: string, what: string])[] = [
   ],
   [
     "--nightly",
-    "run longer: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20",
+    "run longer: 1,000,000 fuzz inputs instead of 100,000, 240 random seeds instead of 8, 200 kills instead of 20, 3,000 rulesets beside `explain` instead of 300",
   ],
   ["--asan", "use the addon built with AddressSanitizer and UBSan (build-asan/)"],
   ["--nft-versions all", "also test the nft of other Debian releases, downloaded to build/"],
@@ -77,6 +77,7 @@ const OPTIONS: readonly (readonly [option: string, what: string])[] = [
 
 const VARIABLES: readonly (readonly [name: string, what: string])[] = [
   ["FUZZ_SEED, RANDOM_SEED", "seed that a failed run printed, to repeat its inputs"],
+  ["RULESETS", "first and last seed of packets/explain-random: 601-1200"],
   ["NFT_PROXIER_SLOW", "factor for every time limit, for slow or emulated machines (default 1)"],
   [
     "NFT_PROXIER_ADDON",

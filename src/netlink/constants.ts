@@ -80,6 +80,7 @@ export const CtKey = {
   protoDst: 12,
   labels: 13,
   packets: 14,
+  zone: 17,
   srcIp: 19,
   dstIp: 20,
   srcIp6: 21,
@@ -91,7 +92,14 @@ export const CtState = { invalid: 1, established: 2, related: 4, new: 8, untrack
 export const CtStatus = { expected: 1, seenReply: 2, assured: 4, confirmed: 8, snat: 16, dnat: 32 } as const;
 export const NatType = { snat: 0, dnat: 1 } as const;
 /** NF_NAT_RANGE_*. */
-export const NatFlag = { mapIps: 1, protoSpecified: 2, protoRandom: 4, persistent: 8, protoRandomFully: 16 } as const;
+export const NatFlag = {
+  mapIps: 1,
+  protoSpecified: 2,
+  protoRandom: 4,
+  persistent: 8,
+  protoRandomFully: 16,
+  netmap: 64,
+} as const;
 export const NumgenType = { incremental: 0, random: 1 } as const;
 export const FibResult = { oif: 1, oifname: 2, addrtype: 3 } as const;
 export const FibFlag = { saddr: 1, daddr: 2, mark: 4, iif: 8, oif: 16, present: 32 } as const;

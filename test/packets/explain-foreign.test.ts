@@ -22,6 +22,7 @@ import {
 import { someOf } from "../lab/length.ts";
 
 const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
+const two: ServiceSpec = { name: "two", n: 2, endpoints: ["a", "b"], protocols: ["tcp"] };
 const VIP = clusterAddress(web.n).ip;
 const NODE_PORT = nodePortOf(web.n);
 const OTHER_PORT = 9100;
@@ -35,7 +36,7 @@ beforeAll(async () => {
     { name: "a", on: "node" },
     { name: "b", on: "node" },
   ]);
-  await cluster.apply(serviceObjects(cluster.lab, web));
+  await cluster.apply([web, two].flatMap((service) => serviceObjects(cluster.lab, service)));
   for (const port of [SERVICE_PORT, NODE_PORT]) await cluster.catchUntouched(port);
   await cluster.node.agent().serve("tcp", "*", OTHER_PORT, "node");
   kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
@@ -86,8 +87,9 @@ async function compare(
     const said = await explained(sent);
     // "unknown" claims nothing.
     if (said.verdict === "unknown") return { said, wrong: undefined };
-    const seen = await met(sent, said.verdict === "dropped");
-    const agrees = said.verdict === seen;
+    const expected = said.verdict !== "rejected" && said.reply !== undefined ? "dropped" : said.verdict;
+    const seen = await met(sent, expected === "dropped");
+    const agrees = expected === seen;
     const steps = said.steps.map(({ hook, chain, text }) => `\n    ${hook} ${chain}: ${text}`).join("");
     return { said, wrong: agrees ? undefined : `${rules}: said ${said.verdict}, seen ${seen}${steps}` };
   } finally {
@@ -240,6 +242,100 @@ describe("rules at other hooks", () => {
       judgeable: "open",
     },
     {
+      ...{ name: "a device's ingress", from: "client", to: "node port" },
+      rules: `table netdev foreign {\n${chain("filter hook ingress device eth1 priority 0", `tcp dport ${NODE_PORT} drop`)}\n}\n`,
+    },
+    {
+      ...{ name: "another device's ingress", from: "client", to: "node port" },
+      rules: `table netdev foreign {\n${chain("filter hook ingress device eth0 priority 0", "drop")}\n}\n`,
+    },
+    {
+      ...{ name: "a device's ingress in an inet table", from: "client", to: "node port" },
+      rules: table(
+        "foreign",
+        chain("filter hook ingress device eth1 priority 0", "meta nfproto ipv4 ct state invalid drop"),
+      ),
+    },
+    {
+      ...{ name: "a device's egress", from: "client", to: "node port" },
+      rules: `table netdev foreign {\n${chain("filter hook egress device pod0 priority 0", `tcp dport ${POD_PORT} drop`)}\n}\n`,
+    },
+    {
+      ...{ name: "a reject at ingress", from: "client", to: "node port" },
+      rules: `table netdev foreign {\n${chain("filter hook ingress device eth1 priority 0", `tcp dport ${NODE_PORT} reject`)}\n}\n`,
+    },
+    {
+      ...{ name: "an error that another chain drops", from: "client", to: "node port" },
+      rules: table(
+        "foreign",
+        chain("filter hook forward priority -5", "tcp dport 8080 reject"),
+        "chain g {\ntype filter hook output priority 5\nmeta l4proto icmp drop\n}",
+      ),
+    },
+    {
+      ...{ name: "jhash with a seed of the kernel's", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain("filter hook forward priority -5", "jhash ip daddr mod 2 0 drop")),
+    },
+    {
+      ...{ name: "a filter at the priority of NAT", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain(pre(-100), `tcp dport ${NODE_PORT} drop`)),
+    },
+    {
+      ...{ name: "notrack at the connection tracker's priority", from: "b", to: "ClusterIP", judgeable: "open" },
+      rules:
+        table("first", chain(pre(-200), "ct state established accept")) + table("foreign", chain(pre(-200), "notrack")),
+    },
+    {
+      ...{ name: "a filter at the priority of NAT that no order concerns", from: "client", to: "node port" },
+      rules: table("foreign", chain(pre(-100), `ip saddr ${PLAN.client.ip} drop`)),
+    },
+    {
+      ...{ name: "four tables of one priority", from: "client", to: "node port", judgeable: "open" },
+      rules: ["mark 1 drop", "mark 2 mark set 1", "mark 3 mark set 2", "mark 0 mark set 3"]
+        .map((rule, i) =>
+          table(`t${i}`, chain("filter hook forward priority -5", `meta ${rule.replace("mark set", "meta mark set")}`)),
+        )
+        .join(""),
+    },
+    {
+      ...{ name: "six tables of one priority that no order concerns", from: "client", to: "node port" },
+      rules: Array.from({ length: 6 }, (_, i) =>
+        table(`t${i}`, chain("filter hook forward priority -5", i === 3 ? "tcp dport 8080 drop" : "counter")),
+      ).join(""),
+    },
+    {
+      ...{ name: "six tables of one priority", from: "client", to: "node port", judgeable: "open" },
+      rules: Array.from({ length: 6 }, (_, i) =>
+        table(`t${i}`, chain("filter hook forward priority -5", `meta mark ${i} drop`, `meta mark set ${i + 1}`)),
+      ).join(""),
+    },
+    {
+      ...{ name: "DNAT to the packet's own destination", from: "client", to: "node port" },
+      rules:
+        `table ip first {\n${chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat to ${PLAN.node.ip}:${NODE_PORT}`)}\n}\n` +
+        table("foreign", "chain f {\ntype filter hook input priority -5\nct status dnat drop\n}"),
+    },
+    {
+      ...{ name: "the priority that the kernel sets from the type of service", from: "client", to: "node port" },
+      rules:
+        table("first", chain(pre(-150), "ip dscp set cs1")) +
+        table("foreign", chain("filter hook forward priority -5", "meta priority 0:2 drop")),
+    },
+    {
+      ...{ name: "a priority that no type of service has", from: "client", to: "node port" },
+      rules:
+        table("first", chain(pre(-150), "meta priority set 0:1")) +
+        table("foreign", chain("filter hook forward priority -5", "meta priority 0:1 drop")),
+    },
+    {
+      ...{ name: "a destination that another program rewrites", from: "b", to: "ClusterIP", judgeable: "open" },
+      rules: table("foreign", chain(pre(-300), `ip daddr ${VIP} ip daddr set 10.244.0.5`)),
+    },
+    {
+      ...{ name: "a zone of connection tracking", from: "b", to: "ClusterIP", judgeable: "open" },
+      rules: table("foreign", chain(pre(-300), "ct zone set 7")),
+    },
+    {
       ...{ name: "UDP expressions", from: "b", to: "ClusterIP", protocol: "udp" },
       rules: table(
         "foreign",
@@ -257,6 +353,51 @@ describe("rules at other hooks", () => {
     expect(wrong).toBeUndefined();
     if (judgeable === undefined) expect(said.unknown).toEqual([]);
   });
+});
+
+test("each endpoint has its own end", async () => {
+  const b = cluster.lab.pod("b").address.ip;
+  const rules = table("corpfw", chain("filter hook forward priority 0", `ip daddr ${b} tcp dport 8080 counter drop`));
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
+  try {
+    const to = { destination: clusterAddress(two.n).ip, port: SERVICE_PORT };
+    const probe = { protocol: "tcp", source: PLAN.client.ip, ...to, count: 24, timeoutMs: DROP_MS } as const;
+    const results = new Set((await cluster.lab.client.agent().probe(probe)).map(({ result }) => result));
+    expect(results).toEqual(new Set(["ok", "timeout"]));
+    const words = ["explain", "tcp", PLAN.client.ip, `${to.destination}:${to.port}`];
+    const { stdout } = await cluster.command(words);
+    const by = String.raw`dropped by inet corpfw f: ip daddr ${b.replaceAll(".", String.raw`\.`)} tcp dport 8080 .*drop \(handle \d+\)`;
+    expect(stdout).toMatch(/^tcp .*: depends on the endpoint: 50 % of new connections are dropped or rejected$/m);
+    expect(stdout).toMatch(new RegExp(`^ +${b}:8080 +50 % +${by}$`, "m"));
+    expect(stdout).toMatch(/^ +10\.244\.0\.5:8080 +50 % +sees/m);
+    const said = JSON.parse((await cluster.command([...words, "-o", "json"])).stdout) as Explanation;
+    expect(said.verdict).toBe("mixed");
+    const ends = said.endpoints.map((each) => [each.address, each.share, each.verdict, each.by]);
+    expect(ends.toSorted(([one = ""], [other = ""]) => (one < other ? -1 : 1))).toEqual([
+      ["10.244.0.5", 0.5, undefined, undefined],
+      [b, 0.5, "dropped", expect.stringMatching(new RegExp(by.replace("dropped by ", "")))],
+    ]);
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "corpfw"]);
+  }
+});
+
+test("a reply that another table drops is reported", async () => {
+  const rules = table("corpfw", "chain f {\ntype filter hook forward priority 0\nip saddr 10.244.0.5 drop\n}");
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
+  try {
+    const sent: Sent = { from: "client", to: "node port" };
+    expect(await met(sent, true)).toBe("dropped");
+    const by = expect.stringMatching(/^inet corpfw f: ip saddr 10\.244\.0\.5 drop \(handle \d+\)$/) as string;
+    const reply = { verdict: "dropped", by };
+    expect(await explained(sent)).toMatchObject({ verdict: "endpoint", reply, endpoints: [{ reply }] });
+    const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:${NODE_PORT}`]);
+    expect(stdout.split("\n")[0]).toMatch(
+      /: goes to an endpoint, but the reply is dropped by inet corpfw f: ip saddr 10\.244\.0\.5 drop \(handle \d+\)$/,
+    );
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "corpfw"]);
+  }
 });
 
 /**

@@ -110,6 +110,18 @@ const DROPS: readonly {
     services: [far],
     what: /\(hook prerouting\) of table ip wall drops packets to default\/far: by rule ip daddr 10\.96\.1\.2 tcp dport 80 drop/,
   },
+  {
+    name: "packets to an endpoint's device, at its egress",
+    rules: wall("netdev", "egress device pod0 priority 0", "tcp dport 8080 drop"),
+    services: [web],
+    what: /\(hook egress\) of table netdev wall drops packets to default\/(web, default\/both|both, default\/web): by rule tcp dport 8080 drop/,
+  },
+  {
+    name: "replies at the ingress of an endpoint's device",
+    rules: wall("inet", "ingress device pod0 priority 0", "tcp sport 8080 drop"),
+    services: [web],
+    what: /\(hook ingress\) of table inet wall drops replies of default\/(web, default\/both|both, default\/web): by rule tcp sport 8080 drop/,
+  },
 ];
 
 test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
@@ -127,6 +139,21 @@ test.for(DROPS)("a firewall drops $name", async ({ rules, services, what }) => {
     await nft(`delete table ${/^table (\w+ \w+)/.exec(rules)?.[1] ?? ""}`);
   }
   await eventually(async () => expect(await status()).toMatchObject({ code: 0, problems: [] }));
+});
+
+test("a firewall at the device of some clients is named", async () => {
+  await nft(wall("netdev", "ingress device eth1 priority 0", "tcp dport 80 drop"));
+  try {
+    await expectReached(false, far);
+    await eventually(async () => {
+      const { code, problems, firewalls } = await status();
+      expect({ code, problems, firewalls }).toMatchObject({ code: 0, problems: [], firewalls: { unjudged: 3 } });
+    });
+    const { stdout } = await cluster.command(["status", "--socket", socket]);
+    expect(stdout).toMatch(/depends on the client or on facts .*: netdev wall gate: tcp dport 80 drop \(handle \d+\)/);
+  } finally {
+    await nft("delete table netdev wall");
+  }
 });
 
 const PASSES: readonly { readonly name: string; readonly rules: string; readonly unjudged: number }[] = [

@@ -19,15 +19,16 @@ export function unknownBits(length: number): Bits {
   return { bytes: new Uint8Array(length), known: new Uint8Array(length) };
 }
 
-/** A 32-bit number in the host's byte order. */
-export function hostNumber(value: number): Bits {
-  return exactly(new Uint8Array(Uint32Array.of(value).buffer));
+/** A 32-bit number in the host's byte order. @param known mask of the known bits. */
+export function hostNumber(value: number, known = -1): Bits {
+  const bytes = (number: number): Uint8Array => new Uint8Array(Uint32Array.of(number).buffer);
+  return known === -1 ? exactly(bytes(value)) : { bytes: bytes(value & known), known: bytes(known) };
 }
 
 /** A number in the host's byte order, of which only the upper bound is known: 0 to `most`. */
 export function numberUpTo(most: number): Bits {
   const free = most === 0 ? 0 : 2 ** (32 - Math.clz32(most)) - 1;
-  return { bytes: new Uint8Array(4), known: new Uint8Array(Uint32Array.of(~free).buffer) };
+  return hostNumber(0, ~free);
 }
 
 export function isKnown({ known }: Bits): boolean {

@@ -28,14 +28,28 @@ export function guessed(branch: Branch, what: string, taken: string): Branch {
   return { ...branch, guesses: new Map(branch.guesses).set(what, taken) };
 }
 
-/** Whether everything that cannot be evaluated was assumed not to match. */
-export function isPlain({ guesses }: Branch): boolean {
-  return ![...guesses.values()].some((taken) => taken !== "no");
+/** Returns branches with changed copies of their states. */
+export function changed(branches: readonly Branch[], change: (state: PacketState) => unknown): Branch[] {
+  return branches.map((branch) => {
+    const state = branch.state.clone();
+    change(state);
+    return { ...branch, state };
+  });
 }
 
+/** Whether everything that cannot be evaluated was assumed not to match. */
+export function isPlain({ guesses }: Branch): boolean {
+  return [...guesses.values()].every((taken) => taken.split(EITHER).includes("no"));
+}
+
+/** Separates the assumptions of branches that were joined. */
+const EITHER = "\n";
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
 /**
- * Joins branches with the same state. Guesses in which they differ no longer matter and are dropped. The joined branch
- * has the steps of the first.
+ * Joins branches with the same state. The joined branch has the guesses of all, because others may differ from it in
+ * them, and the steps of the first.
  */
 export function merged(branches: readonly Branch[]): Branch[] {
   if (branches.length < 2) return [...branches];
@@ -49,6 +63,14 @@ export function merged(branches: readonly Branch[]): Branch[] {
 }
 
 function withCommonGuesses(one: Branch, other: Branch): Branch {
-  const guesses = new Map([...one.guesses].filter(([what, taken]) => other.guesses.get(what) === taken));
+  const guesses = new Map<string, string>();
+  for (const [what, taken] of one.guesses) {
+    const otherwise = other.guesses.get(what);
+    if (otherwise === undefined) continue;
+    guesses.set(
+      what,
+      [...new Set([...taken.split(EITHER), ...otherwise.split(EITHER)])].toSorted(compare).join(EITHER),
+    );
+  }
   return { ...one, guesses, limited: one.limited || other.limited };
 }

@@ -5,12 +5,12 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import { TimeSlice } from "../../base/time-slice.js";
-import { AddressType, Hook } from "../../netlink/constants.js";
+import { AddressType } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { type Branch, isPlain, type Step } from "./branch.js";
-import { runHook } from "./run-hook.js";
-import type { Final, FinalVerdict } from "./run-chain.js";
+import { Journey, type JourneyEnd, type Origin } from "./journey.js";
+import { endText } from "./run-chain.js";
 import type { World } from "./world.js";
 import { type PacketSpec, PacketState } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
@@ -25,6 +25,20 @@ export interface ExplainedEndpoint {
   readonly share: number;
   /** Whether the endpoint sees an address of this node instead of the sender's. */
   readonly masqueraded: boolean;
+  /** End of the packets to this endpoint. Absent if they arrive. */
+  readonly verdict?: "dropped" | "rejected";
+  /** The rule that drops or rejects them. */
+  readonly by?: string;
+  /** End of the endpoint's reply. Absent if the sender receives it. */
+  readonly reply?: ExplainedReply;
+}
+
+/** A reply that the sender does not receive, or perhaps not. */
+export interface ExplainedReply {
+  /** lost: the sender does not recognize it. */
+  readonly verdict: "dropped" | "rejected" | "lost" | "unknown";
+  /** The rule that drops it, or on which its fate depends: "inet a f: tcp sport 80 drop (handle 3)". */
+  readonly by: string;
 }
 
 /**
@@ -46,6 +60,8 @@ export interface Explanation {
    */
   readonly otherwise?: ExplainedVerdict;
   readonly endpoints: readonly ExplainedEndpoint[];
+  /** If no reply reaches the sender for sure, whatever the endpoint: the end of the first one. */
+  readonly reply?: ExplainedReply;
   /**
    * How many numbers the draw chooses from. 0 if none is drawn, because there is no choice or the client alone decides
    * (a hash, affinity).
@@ -77,15 +93,15 @@ const isOurs = ({ table }: TableRef): boolean => OURS.includes(table);
 type End = Exclude<ExplainedVerdict, "mixed">;
 
 /** The end of one branch. */
-interface Outcome {
-  readonly end: End;
-  readonly branch: Branch;
+interface Outcome extends JourneyEnd {
+  readonly verdict: End;
 }
 
 /** The result of one draw. */
 interface Drawn {
   /** The outcome if nothing that cannot be evaluated matches. */
   readonly plain: Outcome;
+  readonly reply: ExplainedReply | undefined;
   readonly unknown: readonly string[];
 }
 
@@ -95,7 +111,8 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
   const ruleset = new Ruleset(kernel, spec.family);
   const unknown = new Set<string>();
   let draws = 0;
-  const outcomes: Outcome[] = [];
+  const all: Drawn[] = [];
+  const replies = new Map<string, Promise<ExplainedReply | undefined>>();
   const slice = new TimeSlice();
   for (let draw = 0; draw === 0 || draw < Math.min(draws, MOST_DRAWS); draw++) {
     const world: World = {
@@ -107,92 +124,104 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
       onDraw: (count) => (draws = Math.max(draws, count)),
       traced: draw === 0,
     };
-    const drawn = settled(await walk(spec, world, routing));
-    outcomes.push(drawn.plain);
-    for (const what of drawn.unknown) unknown.add(what);
+    const { plain, unknown: unknownHere, same } = settled(await request(spec, world, routing));
+    for (const what of unknownHere) unknown.add(what);
+    const key = same.map(({ branch, out, isHere }) => `${branch.state.key} ${out} ${isHere}`).join();
+    const reply =
+      replies.get(key) ?? replyOf(spec, same, { ...world, draw: 0, onDraw: () => undefined, traced: false }, routing);
+    replies.set(key, reply);
+    all.push({ plain, reply: await reply, unknown: unknownHere });
     if (slice.spent) await slice.yield();
   }
-  const { verdict, endpoints } = summary(outcomes);
+  const { verdict, endpoints, reply } = summary(all);
   const noTable = !(await kernel.tables(spec.family)).some(isOurs);
   return {
     ...(unknown.size === 0 ? { verdict } : { verdict: "unknown", otherwise: verdict }),
     endpoints,
+    ...(reply !== undefined && { reply }),
     draws,
-    steps: distinct(outcomes[0]?.branch.steps ?? []),
+    steps: distinct(all[0]?.plain.branch.steps ?? []),
     unknown: [...unknown],
-    ...(outcomes.some(({ branch }) => branch.limited) && { limited: true }),
+    ...(all.some(({ plain }) => plain.branch.limited) && { limited: true }),
     ...(noTable && { noTable }),
   };
 }
 
-/**
- * The path is ip_rcv → prerouting → routing → input, or forward and postrouting. For packets from this node: output →
- * routing → postrouting.
- */
-async function walk(spec: PacketSpec, world: World, routing: Routing): Promise<Outcome[]> {
-  const state = new PacketState(spec);
+const begin = (state: PacketState): Branch => ({ state, steps: [], guesses: new Map(), limited: false });
+
+async function request(spec: PacketSpec, world: World, routing: Routing): Promise<Outcome[]> {
   const isHere = (await world.addressType(spec.source)) === AddressType.local && spec.inInterface === "";
   // The interface of a packet from elsewhere may not have been given.
-  state.inInterface = isHere ? "" : spec.inInterface === "" ? undefined : spec.inInterface;
-  state.outInterface = isHere ? await routing.interfaceTo(spec.family, spec.destination) : "";
-  const first = isHere ? Hook.output : Hook.prerouting;
-  const begin: Branch = { state, steps: [], guesses: new Map(), limited: false };
-  const { passed, finals } = await runHook(world, first, [begin]);
-  const outcomes = finals.map(outcomeOf);
-  for (const branch of passed) outcomes.push(...(await goOn(branch, isHere, world, routing)));
-  return outcomes;
+  const origin: Origin = isHere ? { isHere } : { isHere, in: spec.inInterface === "" ? undefined : spec.inInterface };
+  const ends = await new Journey(world, routing, spec.family).follow([begin(new PacketState(spec))], origin);
+  return ends.map((end) => ({ ...end, verdict: verdictOf(end) }));
 }
 
-/** Continues after routing. */
-async function goOn(branch: Branch, fromHere: boolean, world: World, routing: Routing): Promise<Outcome[]> {
-  const { destination, redirected, family } = branch.state;
-  const isLocal =
-    redirected || (destination !== undefined && (await world.addressType(destination)) === AddressType.local);
-  const out = isLocal ? (fromHere ? "lo" : "") : destination && (await routing.interfaceTo(family, destination));
-  const hooks = fromHere
-    ? isLocal
-      ? [Hook.postrouting, Hook.prerouting, Hook.input]
-      : [Hook.postrouting]
-    : isLocal
-      ? [Hook.input]
-      : [Hook.forward, Hook.postrouting];
-  const outcomes: Outcome[] = [];
-  let here: readonly Branch[] = [branch];
-  for (const hook of hooks) {
-    const isOut = hook === Hook.forward || hook === Hook.postrouting;
-    here = here.map((each) => {
-      const state = each.state.clone();
-      state.outInterface = isOut ? out : "";
-      if (fromHere && hook !== Hook.postrouting) state.inInterface = "lo";
-      return { ...each, state };
-    });
-    const ends = await runHook(world, hook, here);
-    outcomes.push(...ends.finals.map(outcomeOf));
-    here = ends.passed;
+function verdictOf({ end, branch: { state } }: JourneyEnd): End {
+  if (end !== "arrived") return end;
+  return state.redirected ? "redirected" : state.translated ? "endpoint" : "untouched";
+}
+
+/**
+ * Follows the reply to a packet that arrived. Returns undefined if the sender receives it.
+ * @param arrived all branches in which the packet arrived there.
+ */
+async function replyOf(
+  { family, source, destination, destinationPort }: PacketSpec,
+  arrived: readonly Outcome[],
+  world: World,
+  routing: Routing,
+): Promise<ExplainedReply | undefined> {
+  const ends: (Omit<JourneyEnd, "end"> & { readonly end: ExplainedReply["verdict"] | "answered" })[] = [];
+  for (const { branch, isHere, out } of arrived) {
+    if (!isHere && branch.state.source !== undefined && branch.state.source === branch.state.destination) {
+      return { verdict: "lost", by: TO_ITSELF };
+    }
+    const state = branch.state.answer("reply");
+    const origin: Origin = isHere ? { isHere } : { isHere, in: out };
+    for (const end of await new Journey(world, routing, family).follow([{ ...branch, state }], origin)) {
+      if (end.end !== "arrived") ends.push({ ...end, end: end.end });
+      else {
+        const isRight = end.branch.state.goes({ address: destination, port: destinationPort }, source);
+        ends.push({ ...end, end: isRight === undefined ? "unknown" : isRight ? "answered" : "lost" });
+      }
+    }
   }
-  const arrived = redirected ? "redirected" : branch.state.translated ? "endpoint" : "untouched";
-  return [...outcomes, ...here.map((each): Outcome => ({ end: arrived, branch: each }))];
+  const [first] = ends;
+  if (first === undefined) return undefined;
+  if (ends.some(({ end }) => end !== first.end) || first.end === "unknown") {
+    const [by = UNSEEN] = guessesOf(ends);
+    return { verdict: "unknown", by };
+  }
+  if (first.end === "answered") return undefined;
+  return { verdict: first.end, by: first.by === undefined ? NOT_TRANSLATED : endText(first.by) };
 }
 
-const ENDS: Readonly<Record<FinalVerdict, End>> = { drop: "dropped", reject: "rejected", unknown: "unknown" };
-
-function outcomeOf({ branch, verdict }: Final): Outcome {
-  return { end: ENDS[verdict], branch };
-}
+const TO_ITSELF = "the sender is the endpoint itself, and sees its own address as the source";
+/** A reply whose addresses do not belong to the connection. */
+const NOT_TRANSLATED = "it does not come from the address that the packet was sent to";
 
 /**
  * Outcomes that look the same to a reader count as one. If several remain, the guesses that led to them are reported as
  * unknown.
  */
-function settled(outcomes: readonly Outcome[]): Drawn {
-  const plain = outcomes.find(({ branch, end }) => isPlain(branch) && end !== "unknown") ?? outcomes[0];
-  const same = new Set(outcomes.map(keyOf));
-  const isSure = same.size === 1 && plain.end !== "unknown";
-  if (isSure) return { plain, unknown: [] };
-  const guesses = [...new Set(outcomes.flatMap(({ branch }) => [...branch.guesses.keys()]))];
-  const deciding = guesses.filter((what) => decides(what, outcomes));
-  const unknown = deciding.length > 0 ? deciding : guesses;
-  return { plain, unknown: [...new Set(unknown.map((what) => what.replace(/'+$/, "")))] };
+function settled(outcomes: readonly Outcome[]): {
+  readonly plain: Outcome;
+  readonly unknown: readonly string[];
+  /** Outcomes with the same arrival as the plain one. Empty if the packet does not arrive. */
+  readonly same: readonly Outcome[];
+} {
+  const plain = outcomes.find(({ branch, verdict }) => isPlain(branch) && verdict !== "unknown") ?? outcomes[0];
+  const isSure = new Set(outcomes.map(keyOf)).size === 1 && plain.verdict !== "unknown";
+  const same = outcomes.filter((each) => each.end === "arrived" && keyOf(each) === keyOf(plain));
+  return { plain, unknown: isSure ? [] : decidingGuesses(outcomes), same };
+}
+
+/** The assumptions that alone change the outcome; if there are none, those in which the outcomes differ. */
+function decidingGuesses(outcomes: readonly Outcome[]): string[] {
+  const guesses = new Set(outcomes.flatMap(({ branch }) => [...branch.guesses.keys()]));
+  const deciding = [...guesses].filter((what) => decides(what, outcomes));
+  return deciding.length > 0 ? textsOf(deciding) : guessesOf(outcomes);
 }
 
 /** Whether another value of this guess leads to other outcomes, given the same other guesses. */
@@ -210,9 +239,28 @@ function decides(what: string, outcomes: readonly Outcome[]): boolean {
   return rest.length === 0 || first === undefined || rest.some((one) => !isDeepStrictEqual(one, first));
 }
 
-function keyOf({ end, branch: { state } }: Outcome): string {
-  if (end === "redirected") return `${end} ${state.destinationPort}`;
-  return end === "endpoint" ? `${end} ${state.destination} ${state.destinationPort} ${state.masqueraded}` : end;
+const UNSEEN = "facts that are not visible here";
+
+/** The assumptions in which branches differ. */
+function guessesOf(ends: readonly Pick<JourneyEnd, "branch">[]): string[] {
+  const guesses = ends.flatMap(({ branch }) => [...branch.guesses.keys()]);
+  const differ = [...new Set(guesses)].filter((what) => {
+    return new Set(ends.map(({ branch }) => branch.guesses.get(what))).size > 1;
+  });
+  const reasons = textsOf(differ.length > 0 ? differ : guesses);
+  return reasons.length > 0 ? reasons : [UNSEEN];
+}
+
+/** A rule that is met again, on another path, has a mark in its name. */
+function textsOf(guesses: readonly string[]): string[] {
+  return [...new Set(guesses.map((what) => what.replace(/'+$/, "")))];
+}
+
+function keyOf({ verdict, branch: { state } }: Outcome): string {
+  if (verdict === "redirected") return `${verdict} ${state.destinationPort}`;
+  return verdict === "endpoint"
+    ? `${verdict} ${state.destination} ${state.destinationPort} ${state.masqueraded}`
+    : verdict;
 }
 
 /** Removes duplicates: rules of one chain often look up the same key. */
@@ -220,16 +268,24 @@ function distinct(steps: readonly Step[]): Step[] {
   return [...new Map(steps.map((step) => [JSON.stringify(step), step])).values()];
 }
 
-function summary(outcomes: readonly Outcome[]): Pick<Explanation, "verdict" | "endpoints"> {
+function summary(all: readonly Drawn[]): Pick<Explanation, "verdict" | "endpoints" | "reply"> {
+  const verdicts = new Set(all.map(({ plain }) => plain.verdict));
+  const [only = "untouched"] = verdicts;
+  const verdict = verdicts.size > 1 ? "mixed" : only;
   const counts = new Map<string, ExplainedEndpoint>();
-  for (const { end, branch } of outcomes) {
-    const { destination: address, destinationPort: port, masqueraded } = branch.state;
-    if (end !== "endpoint" || address === undefined || port === undefined) continue;
-    const key = `${address} ${port} ${masqueraded}`;
-    const share = (counts.get(key)?.share ?? 0) + 1 / outcomes.length;
-    counts.set(key, { address, port, share, masqueraded });
+  for (const { plain, reply } of all) {
+    const { destination: address, destinationPort: port, masqueraded, translated } = plain.branch.state;
+    const arrives = plain.verdict === "endpoint";
+    // If all packets end alike, the verdict says it.
+    if (!(arrives || (verdict === "mixed" && translated)) || address === undefined || port === undefined) continue;
+    const { by } = plain;
+    const ended = plain.verdict === "dropped" || plain.verdict === "rejected" ? { verdict: plain.verdict } : {};
+    const details = { ...ended, ...(!arrives && by && { by: endText(by) }), ...(reply && { reply }) };
+    const key = JSON.stringify([address, port, masqueraded, details]);
+    const share = (counts.get(key)?.share ?? 0) + 1 / all.length;
+    counts.set(key, { address, port, share, masqueraded, ...details });
   }
-  const ends = new Set(outcomes.map(({ end }) => end));
-  const [only = "untouched"] = ends;
-  return { verdict: ends.size > 1 ? "mixed" : only, endpoints: [...counts.values()] };
+  const replies = all.map(({ reply }) => reply);
+  const isLost = replies.every((reply) => reply !== undefined);
+  return { verdict, endpoints: [...counts.values()], ...(isLost && { reply: replies[0] }) };
 }

@@ -8,15 +8,16 @@ import { FLOWTABLE_REF } from "../../flowtable/operations.js";
 import { CtKey, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../../netlink/constants.js";
 import type { Expr, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
-import { type Bits, masked, withPart } from "./bits.js";
-import type { Branch } from "./branch.js";
+import { masked, withPart } from "./bits.js";
+import { type Branch, changed } from "./branch.js";
 import { OURS } from "./explain-packet.js";
 import { runHook } from "./run-hook.js";
-import type { EndedBy, Final } from "./run-chain.js";
+import { type EndedBy, endText, type Final } from "./run-chain.js";
 import type { World } from "./world.js";
-import { bytesOf, type Direction, PacketState, SOURCE, type Transport } from "./packet.js";
+import { bytesOf, CLIENT_PORT, type Direction, PacketState, SOURCE, type Transport } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
-import { type HookedChain, placeOf, Ruleset } from "./ruleset.js";
+import { isAt, type Passage, receive, send } from "./devices.js";
+import { type HookedChain, Ruleset } from "./ruleset.js";
 
 /** A service's packet, before and after translation. */
 export interface ServicePacket {
@@ -110,8 +111,7 @@ async function foreignTables(
   const tables: TableRef[] = [];
   const unread: string[] = [];
   for (const { family, table, flags } of await kernel.tables()) {
-    const isConcerned = family === "inet" || family === "ip" || family === "ip6";
-    if (!isConcerned || OWN.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
+    if (family === "arp" || OWN.includes(table) || (flags & TableFlag.dormant) !== 0) continue;
     const chains = await kernel.chains({ family, table });
     if (!chains.some(({ base }) => base !== undefined && base.type !== "nat")) continue;
     // A chain's `use` counts its rules and the references to it.
@@ -140,7 +140,10 @@ async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Pr
   let [interfaces, vip] = [false, false];
   for (const ref of tables) {
     for (const { base } of await kernel.chains(ref)) {
-      vip ||= base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat;
+      // Chains of devices and bridges see packets before translation, and each only those of some interfaces.
+      const isDevices = base?.devices !== undefined || ref.family === "bridge";
+      interfaces ||= isDevices;
+      vip ||= isDevices || (base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat);
     }
     for (const { exprs } of await kernel.rules(ref)) {
       interfaces ||= exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
@@ -233,24 +236,24 @@ class Judge {
     const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
     state.transport = withPart(state.transport, 0, CLIENT_PORT);
     state.outInterface = "";
-    const isEarly = (chain: HookedChain): boolean => placeOf(chain) < Priority.dstnat;
-    const way = new Way(this.#world(family), branchOf(state));
-    await way.through(Hook.prerouting, (chain) => this.#isForeign(chain) && isEarly(chain));
+    const isEarly = ({ base }: HookedChain): boolean => base.priority < Priority.dstnat;
+    const way = this.#way(state);
+    await way.receive(undefined);
+    await way.through(Hook.prerouting, isEarly);
     way.change((translated) => {
       translated.track();
       translated.destination = endpoint.address;
       translated.destinationPort = endpoint.port;
-      translated.translated = true;
+      translated.translated = translated.destinationChanged = true;
       translated.mark = {
         bytes: masked(translated.mark, marksBut(this.#ownMark), undefined).bytes,
         known: marksBut(this.#ownMark),
       };
     });
-    await way.through(Hook.prerouting, (chain) => this.#isForeign(chain) && !isEarly(chain));
+    await way.through(Hook.prerouting, (chain) => !isEarly(chain));
     way.change((routed) => (routed.outInterface = isHere ? "" : interfaceName));
-    for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) {
-      await way.through(hook, (chain) => this.#isForeign(chain));
-    }
+    for (const hook of isHere ? [Hook.input] : [Hook.forward, Hook.postrouting]) await way.through(hook);
+    if (!isHere) await way.send(interfaceName);
     return way.judgement("original");
   }
 
@@ -266,16 +269,20 @@ class Judge {
     const source = { source: endpoint.address, sourcePort: endpoint.port };
     const state = new PacketState({ family, protocol, ...source }, "reply");
     state.transport = withPart(state.transport, 2, CLIENT_PORT);
-    state.translated = true;
+    state.translated = state.destinationChanged = true;
     state.inInterface = isHere ? "" : interfaceName;
     state.outInterface = isHere ? undefined : "";
-    const way = new Way(this.#world(family), branchOf(state));
-    await way.through(isHere ? Hook.output : Hook.prerouting, (chain) => this.#isForeign(chain));
+    const way = this.#way(state);
+    if (!isHere) await way.receive(interfaceName);
+    await way.through(isHere ? Hook.output : Hook.prerouting);
     way.change((routed) => (routed.outInterface = undefined));
-    for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) {
-      await way.through(hook, (chain) => this.#isForeign(chain));
-    }
+    for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) await way.through(hook);
+    await way.send(undefined);
     return way.judgement("reply");
+  }
+
+  #way(state: PacketState): Way {
+    return new Way(this.#world(state.family), this.#routing, branchOf(state), (chain) => this.#isForeign(chain));
   }
 
   #isForeign({ ref, base }: HookedChain): boolean {
@@ -309,9 +316,6 @@ function maskedPort(port: number, seen: Uint8Array): number {
   return port & ((source ?? 0) | (destination ?? 0));
 }
 
-/** A client's port: 32768 or higher, where the kernel's own choices begin (net.ipv4.ip_local_port_range). */
-const CLIENT_PORT: Bits = { bytes: Uint8Array.of(0x80, 0), known: Uint8Array.of(0x80, 0) };
-
 /** The mask of all other bits of the mark. */
 function marksBut(bits: number): Uint8Array {
   return new Uint8Array(Uint32Array.of(~bits).buffer);
@@ -324,26 +328,53 @@ function branchOf(state: PacketState): Branch {
 /** A packet's path through hooks. */
 class Way {
   readonly #world: World;
+  readonly #passage: Passage;
+  readonly #isMet: (chain: HookedChain) => boolean;
   readonly #finals: Final[] = [];
   #here: readonly Branch[];
 
-  constructor(world: World, begin: Branch) {
+  constructor(world: World, routing: Routing, begin: Branch, isMet: (chain: HookedChain) => boolean) {
     this.#world = world;
+    this.#isMet = isMet;
     this.#here = [begin];
+    this.#passage = {
+      ruleset: world.ruleset,
+      routing,
+      through: async (point, branches, change, device, isHere = () => true) => {
+        const here = change === undefined ? branches : changed(branches, change);
+        return this.#pass(point, here, (chain) => isAt(chain, device) && isHere(chain));
+      },
+    };
   }
 
-  async through(hook: number, isMet: (chain: HookedChain) => boolean): Promise<void> {
-    const { passed, finals } = await runHook(this.#world, hook, this.#here, { skips: (chain) => !isMet(chain) });
+  async #pass(
+    point: number,
+    branches: readonly Branch[],
+    isMet: (chain: HookedChain) => boolean,
+  ): Promise<readonly Branch[]> {
+    const met = (chain: HookedChain): boolean => this.#isMet(chain) && isMet(chain);
+    const { passed, finals } = await runHook(this.#world, point, branches, met);
     this.#finals.push(...finals);
-    this.#here = passed;
+    return passed;
+  }
+
+  async through(hook: number, isMet: (chain: HookedChain) => boolean = () => true): Promise<void> {
+    this.#here = await this.#pass(hook, this.#here, isMet);
+  }
+
+  /** @param device undefined: unknown. */
+  async receive(device: string | undefined): Promise<void> {
+    const { inInterface, outInterface } = this.#here[0]?.state ?? {};
+    this.#here = await receive(this.#passage, this.#here, device);
+    this.change((state) => Object.assign(state, { inInterface, outInterface }));
+  }
+
+  async send(device: string | undefined): Promise<void> {
+    this.#here = await send(this.#passage, this.#here, device);
   }
 
   change(change: (state: PacketState) => unknown): void {
-    this.#here = this.#here.map((branch) => {
-      const state = branch.state.clone();
-      change(state);
-      return { ...branch, state };
-    });
+    this.#here = changed(this.#here, change);
   }
 
   /** An obstacle is certain only if every branch drops the packet. */
@@ -354,7 +385,8 @@ class Way {
     const isSure = this.#here.length === 0 && drops.length === this.#finals.length;
     if (drops.length > 0 && isSure) return { obstacles: drops.slice(0, 1) };
     if (this.#finals.length === 0) return { obstacles: [] };
-    const unknown = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0];
-    return { obstacles: [], unknown: unknown?.replace(/'+$/, "") };
+    const [drop] = drops;
+    const guess = this.#finals.flatMap(({ branch }) => [...branch.guesses.keys()])[0]?.replace(/'+$/, "");
+    return { obstacles: [], unknown: drop === undefined ? guess : endText(drop) };
   }
 }

@@ -9,8 +9,14 @@ import {
   serviceText,
 } from "../../observe/status-report.js";
 import { isLoopback } from "../../node/node-facts.js";
-import { type ExplainedEndpoint, type ExplainedVerdict, type Explanation, explainPacket } from "./explain-packet.js";
-import { type PacketSpec, TRANSPORTS } from "./packet.js";
+import {
+  type ExplainedEndpoint,
+  type ExplainedReply,
+  type ExplainedVerdict,
+  type Explanation,
+  explainPacket,
+} from "./explain-packet.js";
+import { LOOPBACK, type PacketSpec, TRANSPORTS } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import {
   differenceNotes,
@@ -26,7 +32,6 @@ import { readListeners } from "../../node/tcp-listeners.js";
 
 /** Documentation addresses (RFC 5737, RFC 3849) that stand for a client outside the cluster. */
 const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
-const LOOPBACK = { ip: "127.0.0.1", ip6: "::1" } as const;
 
 /** Arguments that do not describe a packet. The message shows the syntax. */
 export class PacketError extends Error {
@@ -157,7 +162,7 @@ function withLegacy(explanation: Explanation, legacy: readonly string[]): Explan
 }
 
 function withObstacle(explanation: Explanation, obstacle: string): Explanation & { readonly obstacle: string } {
-  const { otherwise: _, ...known } = explanation;
+  const { otherwise: _, reply: __, ...known } = explanation;
   return { ...known, verdict: "dropped", unknown: [], obstacle };
 }
 
@@ -192,7 +197,7 @@ const VERDICTS: Readonly<Record<Exclude<ExplainedVerdict, "unknown">, string>> =
 };
 
 /** The packet's fate in one sentence. */
-function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, endpoints }: PacketReport): string {
+function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, endpoints, reply }: PacketReport): string {
   if (obstacle !== undefined) return `does not arrive: ${obstacle}`;
   if (verdict === "unknown") {
     const [first = "a rule whose result is unknown", ...others] = unknown;
@@ -204,13 +209,28 @@ function headline({ verdict, otherwise, unknown, limited, noTable, obstacle, end
     return `unknown: it depends on ${first}${more}${rest}`;
   }
   if (verdict === "untouched" && noTable === true) {
-    return "passes unchanged to its destination address, because the kernel has no rules of nft-proxier";
+    const lost = reply === undefined ? "" : `; ${replyText(reply)}`;
+    return `passes unchanged to its destination address, because the kernel has no rules of nft-proxier${lost}`;
   }
   if (verdict === "mixed") {
-    const arrive = endpoints.reduce((sum, { share }) => sum + share, 0);
+    const arrive = endpoints.reduce((sum, each) => sum + (each.verdict === undefined ? each.share : 0), 0);
     return `${VERDICTS.mixed}: ${((1 - arrive) * 100).toFixed(0)} % of new connections are dropped or rejected`;
   }
-  return `${VERDICTS[verdict].replace(/^is /, "")}${limited === true ? ", unless a limit of the service is exceeded" : ""}`;
+  const limit = limited === true ? ", unless a limit of the service is exceeded" : "";
+  return `${VERDICTS[verdict].replace(/^is /, "")}${limit}${reply === undefined ? "" : `, but ${replyText(reply)}`}`;
+}
+
+/** "the reply is dropped by inet a f: tcp sport 80 drop (handle 3)". */
+function replyText({ verdict, by }: ExplainedReply): string {
+  if (verdict === "unknown") return `whether the reply arrives depends on ${by}`;
+  return verdict === "lost" ? `the reply is lost: ${by}` : `the reply is ${verdict} by ${by}`;
+}
+
+/** The source that an endpoint sees, or the reason why a packet or its reply does not arrive. */
+function endpointText({ verdict, by, masqueraded, reply }: ExplainedEndpoint): string {
+  if (verdict !== undefined) return by === undefined ? verdict : `${verdict} by ${by}`;
+  const sees = masqueraded ? "sees an address of this node" : "sees the sender's address";
+  return reply === undefined ? sees : `${sees}, but ${replyText(reply)}`;
 }
 
 /** What `otherwise` assumes. */
@@ -239,7 +259,7 @@ export function reportText(report: PacketReport): string {
       withPort(endpoint.address, endpoint.port),
       ...known.map((detail) => endpoint[detail] ?? "-"),
       `${(endpoint.share * 100).toFixed(endpoint.share < 0.1 ? 1 : 0)} %`,
-      endpoint.masqueraded ? "sees an address of this node" : "sees the sender's address",
+      endpointText(endpoint),
     ]);
     lines.push("", "endpoints", ...columns(rows));
   }

@@ -2,15 +2,21 @@
  * Runs one rule on one branch of a packet. It covers every nf_tables expression; those that it cannot evaluate give
  * "maybe".
  */
+import { LITTLE_ENDIAN } from "../../base/byte-order.js";
 import { counted } from "../../base/counted.js";
-import { formatAddress } from "../../base/ip.js";
+import { formatAddress, type IpFamily } from "../../base/ip.js";
 import {
+  AddressType,
   BitwiseOp,
   CtKey,
   DynsetOp,
+  Hook,
+  HOOK_NAMES,
   LookupFlag,
   MetaKey,
+  NatFlag,
   NatType,
+  NfProto,
   PayloadBase,
   RangeOp,
   RejectType,
@@ -39,7 +45,7 @@ import {
 import { type Branch, guessed } from "./branch.js";
 import { jhash } from "./jhash.js";
 import { type Effect, type Place, type RuleEnd, whereOf, type World } from "./world.js";
-import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
+import { bytesOf, DESTINATION, LOOPBACK, type PacketState, SOURCE } from "./packet.js";
 import type { Found } from "./ruleset.js";
 import { keyText, valueText } from "./set-text.js";
 import { ctValue, fibValue, metaValue } from "./values.js";
@@ -63,7 +69,9 @@ const HOLDING = new Set([1, 3, 6, 7, 8, 9]);
 const LARGEST_PACKET = 65_536n;
 /** NFT_LIMIT_F_INV, NFT_QUOTA_F_INV, NFT_CONNLIMIT_F_INV: match in excess. */
 const INVERTED = 1;
-const NF_NAT_RANGE_NETMAP = 64;
+/** The kernel chooses another port. */
+const RANDOM = NatFlag.protoRandom | NatFlag.protoRandomFully;
+const MASQUERADED = "masqueraded: the endpoint sees an address of this node";
 /** NFT_OBJECT_SYNPROXY */
 const SYNPROXY = 10;
 /** Maximum number of verdicts of one map to follow if its key is unknown. */
@@ -136,11 +144,11 @@ export class RuleRun {
         return this.#payload(expr);
       case "meta":
         return expr.sreg === undefined
-          ? this.#load(expr.dreg, metaValue(expr.key, this.#branch.state))
+          ? this.#load(expr.dreg, metaValue(expr.key, this.#branch.state, this.#place.ref.family))
           : this.#setMeta(expr);
       case "ct":
         return expr.sreg === undefined
-          ? this.#load(expr.dreg, ctValue(expr.key, expr.direction, this.#branch.state))
+          ? this.#load(expr.dreg, ctValue(expr.key, expr.direction, this.#branch.state, this.#place.ref.family))
           : this.#setCt(expr);
       case "cmp":
         return judged(compares(this.#read(expr.sreg, expr.data.length), expr.op, expr.data));
@@ -173,18 +181,13 @@ export class RuleRun {
       case "nat":
         return this.#nat(expr);
       case "masq":
-        return this.#masquerade("masqueraded: the endpoint sees an address of this node");
+        return this.#masquerade(MASQUERADED, undefined, ((expr.flags ?? 0) & RANDOM) !== 0);
       case "redir":
         return this.#redirect(expr);
-      case "reject": {
-        const how = expr.rejectType === RejectType.tcpReset ? "a TCP reset" : "an ICMP error";
-        this.#step(`rejected with ${how}${this.#ours ? "" : `: ${this.#ruleText()}`}`);
-        return "reject";
-      }
+      case "reject":
+        return this.#reject(expr.rejectType === RejectType.tcpReset ? "reset" : "error");
       case "notrack":
-        // Has no effect on a packet that already has an entry.
-        if (this.#branch.state.tracking === "not yet") this.#state.tracking = "untracked";
-        return "next";
+        return this.#exempt();
       case "limit":
       case "connlimit":
         return this.#limit(expr);
@@ -218,6 +221,24 @@ export class RuleRun {
     }
   }
 
+  #reject(how: "reset" | "error"): Done {
+    // A bridge sends the answer by itself.
+    if (this.#place.ref.family === "bridge") return "unknown";
+    const { protocol, isError } = this.#branch.state;
+    // No error answers another one.
+    if (isError || (how === "reset" && protocol !== "tcp")) return { verdict: "drop" };
+    this.#state.rejectedWith = how;
+    const what = how === "reset" ? "a TCP reset" : "an ICMP error";
+    this.#step(`rejected with ${what}${this.#ours ? "" : `: ${this.#ruleText()}`}`);
+    return "reject";
+  }
+
+  /** Exempts the packet from connection tracking, unless it already has an entry. */
+  #exempt(): Done {
+    if (this.#branch.state.tracking !== "tracked") this.#state.tracking = "untracked";
+    return "next";
+  }
+
   /** Writes an unknown value; the rule may end. If the target register is unknown, all registers become unknown. */
   #notKnown(register?: number, length = REGISTERS): Done {
     if (register === undefined) this.#registers = unknownBits(REGISTERS);
@@ -246,6 +267,8 @@ export class RuleRun {
     const { network, transport, family } = this.#branch.state;
     const header = base === PayloadBase.network ? network : base === PayloadBase.transport ? transport : undefined;
     if (header === undefined || offset + bits.bytes.length > header.bytes.length) return "next";
+    // The hook decides whether a rewritten address or port changes the route or the connection.
+    if (!this.#ours && isEnd(base, offset, bits.bytes.length, family)) return "unknown";
     this.#state[base === PayloadBase.network ? "network" : "transport"] = withPart(header, offset, bits);
     if (base === PayloadBase.network && isKnown(bits)) {
       for (const [side, [at, length]] of [
@@ -268,6 +291,8 @@ export class RuleRun {
 
   /** Has no effect on a packet without an entry (nft_ct_set_eval). */
   #setCt({ key, sreg = 0 }: Of<"ct">): Done {
+    // The connection is another one in each zone, and a reply has to be in the same one.
+    if (key === CtKey.zone && this.#branch.state.tracking === "not yet") return "unknown";
     if (this.#branch.state.tracking !== "tracked") return "next";
     if (key === CtKey.mark) this.#state.ctMark = this.#read(sreg, 4);
     if (key === CtKey.labels) this.#state.ctLabels = unknownBits(16);
@@ -290,10 +315,10 @@ export class RuleRun {
     return this.#write(register, hostNumber(offset + (this.#world.draw % modulus)));
   }
 
-  /** nft_jhash_eval: scales the hash to a number below the modulus. */
-  #hash({ sreg, dreg, len = 0, modulus, seed = 0, offset = 0 }: Of<"hash">): Done {
+  /** nft_jhash_eval: scales the hash to a number below the modulus. A seed that the kernel chose is not reported. */
+  #hash({ sreg, dreg, len = 0, modulus, seed, offset = 0 }: Of<"hash">): Done {
     const key = sreg === undefined ? undefined : this.#read(sreg, len);
-    if (key === undefined || !isKnown(key)) return this.#number(dreg, modulus, offset);
+    if (seed === undefined || key === undefined || !isKnown(key)) return this.#number(dreg, modulus, offset);
     return this.#write(dreg, hostNumber(Number((BigInt(jhash(key.bytes, seed)) * BigInt(modulus)) >> 32n) + offset));
   }
 
@@ -400,7 +425,7 @@ export class RuleRun {
     return "unknown";
   }
 
-  #opaque({ name, data }: Of<"opaque">): Done {
+  #opaque({ name, data }: Of<"opaque">): Done | Promise<Done> {
     switch (name) {
       case "match":
         return this.#xtMatch(data);
@@ -430,20 +455,19 @@ export class RuleRun {
     }
     const wanted = stateMatch(match);
     if (wanted === undefined) return "maybe";
-    const { tracking, translated, masqueraded, direction, ctState } = this.#branch.state;
+    const { tracking, destinationChanged, sourceChanged, direction, connection, ctState } = this.#branch.state;
     const tracked = tracking === "tracked" && wanted.nat;
-    if (tracked && direction === "reply" && (wanted.mask & XT_SNAT) !== 0) return "maybe";
-    const nat = tracked ? (translated ? XT_DNAT : 0) | (masqueraded ? XT_SNAT : 0) : 0;
+    const isOpen = sourceChanged === undefined || (direction === "reply" && connection === undefined);
+    if (tracked && isOpen && (wanted.mask & XT_SNAT) !== 0) return "maybe";
+    if (tracked && destinationChanged === undefined && (wanted.mask & XT_DNAT) !== 0) return "maybe";
+    const nat = tracked ? (destinationChanged === true ? XT_DNAT : 0) | (sourceChanged === true ? XT_SNAT : 0) : 0;
     const state = tracking === "untracked" ? wanted.untracked : ctState;
     return ((wanted.mask & (state | nat)) !== 0) !== wanted.inverted ? "next" : "break";
   }
 
-  #xtTarget(data: Uint8Array): Done {
+  #xtTarget(data: Uint8Array): Done | Promise<Done> {
     const target = targetOf(data);
-    if (isNotrack(target)) {
-      if (this.#branch.state.tracking === "not yet") this.#state.tracking = "untracked";
-      return "next";
-    }
+    if (isNotrack(target)) return this.#exempt();
     switch (target.name) {
       case "CT":
         return "next";
@@ -451,10 +475,9 @@ export class RuleRun {
         this.#state.mark = markedBy(target, this.#branch.state.mark);
         return "next";
       case "REJECT":
-        this.#step(`rejected: ${this.#ruleText()}`);
-        return "reject";
+        return this.#reject(isReset(target, this.#branch.state.family) ? "reset" : "error");
       case "MASQUERADE":
-        return this.#masquerade("masqueraded: the endpoint sees an address of this node");
+        return this.#masquerade(MASQUERADED);
       case "SNAT":
         return this.#masquerade("source rewritten");
     }
@@ -470,43 +493,76 @@ export class RuleRun {
     return "next";
   }
 
-  #masquerade(text: string): Done {
+  /** @param address undefined: the kernel chooses one of this node. @param changesPort the port surely changes. */
+  async #masquerade(text: string, address?: Uint8Array, changesPort = false): Promise<Done> {
+    const { source, sourceBits, isError } = this.#branch.state;
+    if (isError) return "unknown";
+    const isHere = source === undefined || (await this.#world.addressType(source)) === AddressType.local;
     const state = this.#state;
+    const same = address === undefined ? (isHere ? undefined : false) : equals(sourceBits, address);
+    state.sourceChanged = changesPort || same === false ? true : same === undefined ? undefined : false;
+    state.sourceBound = true;
     state.masqueraded = true;
-    state.network = withPart(state.network, SOURCE[state.family][0], unknownBits(SOURCE[state.family][1]));
+    const [at, length] = SOURCE[state.family];
+    state.network = withPart(state.network, at, address === undefined ? unknownBits(length) : exactly(address));
     state.transport = withPart(state.transport, 0, unknownBits(2));
     this.#step(text);
     return { verdict: "accept" };
   }
 
+  /** nf_nat_redirect: for packets of this node to its loopback address, for others to an address of the interface. */
   #redirect({ regProtoMin, regProtoMax }: Of<"redir">): Done {
     const port = this.#one(regProtoMin, regProtoMax, 2);
     const state = this.#state;
+    if (state.isError) return "unknown";
+    const isOwn = this.#place.hook === HOOK_NAMES[Hook.output];
+    this.#setDestination(isOwn ? bytesOf(LOOPBACK[state.family]) : "many", port);
     state.translated = state.redirected = true;
-    state.destination = undefined;
-    if (port !== "none")
-      state.transport = withPart(state.transport, 2, port === "many" ? unknownBits(2) : exactly(port));
     const to = state.destinationPort;
     this.#step(`redirected to this node${to === undefined ? "" : `, port ${to}`}: ${this.#ruleText()}`);
     return { verdict: "accept" };
   }
 
-  #nat({ natType, regAddrMin, regAddrMax, regProtoMin, regProtoMax, flags = 0 }: Of<"nat">): Done {
+  #nat({
+    natType,
+    family: of,
+    regAddrMin,
+    regAddrMax,
+    regProtoMin,
+    regProtoMax,
+    flags = 0,
+  }: Of<"nat">): Done | Promise<Done> {
     const { family } = this.#branch.state;
+    // nft_nat_inet_eval
+    if (of !== NfProto.inet && of !== NfProto[family]) return "next";
     const address = this.#one(regAddrMin, regAddrMax, family === "ip" ? 4 : 16);
-    if (natType === NatType.snat) {
-      const to = address === "none" || address === "many" ? "another address or port" : formatAddress(address);
-      return this.#masquerade(`source rewritten to ${to}`);
-    }
     const port = this.#one(regProtoMin, regProtoMax, 2);
+    const isMapped = (flags & NatFlag.netmap) !== 0;
+    if (natType === NatType.snat) {
+      const known = address === "none" || address === "many" || isMapped ? undefined : address;
+      const to = known === undefined ? "another address or port" : formatAddress(known);
+      return this.#masquerade(`source rewritten to ${to}`, known, (flags & RANDOM) !== 0);
+    }
     // One of several addresses, or one derived from the packet's own.
-    if (address === "many" || port === "many" || (flags & NF_NAT_RANGE_NETMAP) !== 0) return "unknown";
-    const state = this.#state;
-    if (address !== "none") state.destination = formatAddress(address);
-    if (port !== "none") state.transport = withPart(state.transport, 2, exactly(port));
-    state.translated = true;
+    if (address === "many" || port === "many" || isMapped || this.#branch.state.isError) return "unknown";
+    this.#setDestination(address, port);
     if (!this.#ours) this.#step(this.#ruleText());
     return { verdict: "accept" };
+  }
+
+  /** Rewrites the destination. The connection is translated only if that changes anything (nf_nat_setup_info). */
+  #setDestination(address: Uint8Array | "none" | "many", port: Uint8Array | "none" | "many"): void {
+    const state = this.#state;
+    const same = [
+      address === "none" ? true : address === "many" ? undefined : equals(state.destinationBits, address),
+      port === "none" ? true : port === "many" ? undefined : equals(partOf(state.transport, 2, 2), port),
+    ];
+    state.destinationChanged = same.includes(false) ? true : same.includes(undefined) ? undefined : false;
+    state.destinationBound = true;
+    state.translated ||= state.destinationChanged !== false;
+    if (address !== "none") state.destination = address === "many" ? undefined : formatAddress(address);
+    if (port !== "none")
+      state.transport = withPart(state.transport, 2, port === "many" ? unknownBits(2) : exactly(port));
   }
 
   /** Returns the value that both registers have. "none" if no register is given. */
@@ -545,6 +601,17 @@ export class RuleRun {
 /** As in nft_parse_register: registers 1 to 4 have 16 bytes each, those from 8 on 4 bytes each. */
 function offsetOf(register: number): number {
   return register < 8 ? (register - 1) * 16 : (register - 8) * 4;
+}
+
+/** Whether the bytes belong to an address or a port. */
+function isEnd(base: number, offset: number, length: number, family: IpFamily): boolean {
+  const [from, to] = base === PayloadBase.network ? [SOURCE[family][0], family === "ip" ? 20 : 40] : [0, 4];
+  return offset < to && offset + length > from;
+}
+
+/** IPT_TCP_RESET, IP6T_TCP_RESET. */
+function isReset({ info }: Extension, family: IpFamily): boolean {
+  return info[LITTLE_ENDIAN ? 0 : 3] === (family === "ip" ? 7 : 6);
 }
 
 /** struct xt_mark_tginfo2 */

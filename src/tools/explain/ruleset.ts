@@ -1,15 +1,56 @@
 /** The kernel's ruleset, read on demand: every table's base chains, rules and sets. */
 import { batchLayout } from "../../netlink/element-batch.js";
-import { CmpOp, ElementFlag, Hook, Priority, SetFlag, TableFlag } from "../../netlink/constants.js";
-import type { BaseChain, ElementBatch, Kernel, RuleInfo, SetDump, TableRef, Verdict } from "../../netlink/kernel.js";
+import { CmpOp, ElementFlag, Hook, HOOK_NAMES, Priority, SetFlag, TableFlag } from "../../netlink/constants.js";
+import type {
+  BaseChain,
+  ElementBatch,
+  Family,
+  Kernel,
+  RuleInfo,
+  SetDump,
+  TableRef,
+  Verdict,
+} from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { type Bits, compares, equals, exactly, isKnown, isWithin, partOf, type Ternary } from "./bits.js";
+
+/** Places at which packets meet chains: the hooks of IP, those of a device, and those of a bridge. */
+export const Point = { ...Hook, ingress: 5, egress: 6 } as const;
+const POINT_NAMES = [...HOOK_NAMES, "ingress", "egress"];
+const BRIDGE = POINT_NAMES.length;
+
+/** The point of a bridge's hook, whose numbers are those of IP's hooks. */
+export function bridgePoint(hook: number): number {
+  return BRIDGE + hook;
+}
+
+/** The kernel numbers the hooks of each family from 0, but inet has ingress after those of IP (NF_INET_INGRESS). */
+function pointOf(family: Family, hook: number): number {
+  if (family === "netdev") return Point.ingress + hook;
+  return family === "bridge" ? bridgePoint(hook) : hook;
+}
+
+/** "forward". */
+export function pointName(point: number): string {
+  return POINT_NAMES[point < BRIDGE ? point : point - BRIDGE] ?? String(point);
+}
 
 export interface HookedChain {
   readonly ref: TableRef;
   readonly chain: string;
   readonly base: BaseChain;
+  readonly point: number;
 }
+
+/** A step at a hook: a chain, or the kernel's connection tracker or NAT, which runs all chains of type nat. */
+export type Unit =
+  | { readonly kind: "chain"; readonly chain: HookedChain }
+  | { readonly kind: "tracker" }
+  /** Groups of one priority each. */
+  | { readonly kind: "nat"; readonly groups: readonly (readonly Unit[])[] };
+
+/** NF_IP_PRI_CONNTRACK */
+const CONNTRACK = -200;
 
 /** An element that a lookup found. */
 export interface Found {
@@ -53,20 +94,34 @@ export class Ruleset {
   }
 
   /**
-   * Returns the base chains at a hook in the order in which packets pass them. Chains of the same priority run in the
-   * reverse order of their registration, which the kernel does not report, so they form one group.
+   * Returns the steps at a point in the order in which packets pass them. Steps of the same priority form one group,
+   * because they run in the reverse order of their registration, which the kernel does not report. Chains of one table
+   * have that order.
    */
-  async at(hook: number): Promise<readonly (readonly HookedChain[])[]> {
-    this.#hooked ??= this.#readHooked();
-    const groups = new Map<string, HookedChain[]>();
-    const all = (await this.#hooked).filter(({ base }) => base.hook === hook);
-    for (const chain of all.toSorted((a, b) => placeOf(a) - placeOf(b) || a.base.priority - b.base.priority)) {
-      const key = `${chain.base.type === "nat"} ${placeOf(chain)} ${chain.base.priority}`;
-      const group = groups.get(key);
-      if (group === undefined) groups.set(key, [chain]);
-      else group.push(chain);
+  async at(point: number, met: (chain: HookedChain) => boolean): Promise<readonly (readonly Unit[])[]> {
+    const here = (await this.#allHooked()).filter((chain) => chain.point === point && met(chain)).toReversed();
+    const units = here.flatMap((chain): [number, Unit][] =>
+      chain.base.type === "nat" ? [] : [[chain.base.priority, { kind: "chain", chain }]],
+    );
+    if (point === Hook.prerouting || point === Hook.output) units.push([CONNTRACK, { kind: "tracker" }]);
+    const nat = NAT[point];
+    if (nat !== undefined) {
+      const chains = here.filter(({ base }) => base.type === "nat");
+      const inside = chains.map((chain): [number, Unit] => [chain.base.priority, { kind: "chain", chain }]);
+      units.push([nat, { kind: "nat", groups: groupsOf(inside) }]);
     }
-    return [...groups.values()];
+    return groupsOf(units);
+  }
+
+  /** Names of the devices that have chains at a point. */
+  async devicesAt(point: number): Promise<ReadonlySet<string>> {
+    const here = (await this.#allHooked()).filter((chain) => chain.point === point);
+    return new Set(here.flatMap(({ base }) => base.devices ?? []));
+  }
+
+  #allHooked(): Promise<readonly HookedChain[]> {
+    this.#hooked ??= this.#readHooked();
+    return this.#hooked;
   }
 
   async rules(ref: TableRef, chain: string): Promise<readonly RuleInfo[]> {
@@ -107,14 +162,15 @@ export class Ruleset {
   }
 
   async #readHooked(): Promise<readonly HookedChain[]> {
-    const tables = [...(await this.#kernel.tables(this.#family)), ...(await this.#kernel.tables("inet"))];
+    const families: readonly Family[] = [this.#family, "inet", "netdev", "bridge"];
     const found: HookedChain[] = [];
-    for (const { family, table, flags } of tables) {
+    for (const { family, table, flags } of await this.#kernel.tables()) {
+      if (!families.includes(family)) continue;
       // Chains of a dormant table are not registered.
       if ((flags & TableFlag.dormant) !== 0) continue;
       const ref = { family, table };
       for (const { chain, base } of await this.#kernel.chains(ref)) {
-        if (base !== undefined) found.push({ ref, chain, base });
+        if (base !== undefined) found.push({ ref, chain, base, point: pointOf(family, base.hook) });
       }
     }
     return found;
@@ -143,12 +199,22 @@ export class Ruleset {
 }
 
 /**
- * Position of a chain among all chains at its hook. The priority of a NAT chain orders only NAT chains; all of them run
- * at the position of the kernel's NAT (nf_nat_register_fn).
+ * Priority of the kernel's NAT at each hook that has it (nf_nat_register_fn). The priority of a NAT chain orders only
+ * NAT chains.
  */
-export function placeOf({ base: { type, hook, priority } }: Pick<HookedChain, "base">): number {
-  if (type !== "nat") return priority;
-  return hook === Hook.prerouting || hook === Hook.output ? Priority.dstnat : Priority.srcnat;
+const NAT: Readonly<Partial<Record<number, number>>> = {
+  [Hook.prerouting]: Priority.dstnat,
+  [Hook.output]: Priority.dstnat,
+  [Hook.input]: Priority.srcnat,
+  [Hook.postrouting]: Priority.srcnat,
+};
+
+function groupsOf(units: readonly (readonly [priority: number, unit: Unit])[]): Unit[][] {
+  const groups = Map.groupBy(
+    units.toSorted(([a], [b]) => a - b),
+    ([priority]) => priority,
+  );
+  return Array.from(groups.values(), (group) => group.map(([, unit]) => unit));
 }
 
 /** Larger sets are not searched for a partly unknown key. */

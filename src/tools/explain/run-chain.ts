@@ -4,22 +4,17 @@
  * evaluated from outside, the packet's path forks: the rule matches in one branch and not in the other. Branches with
  * the same result are joined again.
  */
-import { HOOK_NAMES } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { type Branch, guessed, merged, type Step } from "./branch.js";
 import { RuleRun } from "./rule-run.js";
 import { ruleText } from "./rule-text.js";
-import type { HookedChain } from "./ruleset.js";
+import { type HookedChain, pointName } from "./ruleset.js";
 import { type Place, type RuleEnd, whereOf, type World } from "./world.js";
 
-export type FinalVerdict = "drop" | "reject" | "unknown";
-
-/** The end of a packet's path in a base chain. */
-export interface Final {
-  readonly branch: Branch;
-  readonly verdict: FinalVerdict;
-  readonly by: EndedBy;
-}
+/** The end of a packet's path at a hook. */
+export type Final =
+  | { readonly branch: Branch; readonly verdict: "drop" | "reject"; readonly by: EndedBy }
+  | { readonly branch: Branch; readonly verdict: "unknown"; readonly by?: EndedBy };
 
 /** The rule or policy that ended a packet's path. */
 export interface EndedBy {
@@ -30,6 +25,13 @@ export interface EndedBy {
   readonly chain: string;
   /** "tcp dport 80 drop (handle 3)". Absent if the chain's policy decided. */
   readonly rule?: string;
+}
+
+/** "inet a f: tcp dport 80 drop (handle 3)". */
+export function endText({ ref, chain, rule }: EndedBy): string {
+  return rule === undefined
+    ? `the policy of ${ref.family} ${ref.table} ${chain}`
+    : `${ref.family} ${ref.table} ${chain}: ${rule}`;
 }
 
 export interface ChainEnds {
@@ -53,10 +55,10 @@ interface Ends {
 /** Runs one base chain. Rejects with KernelError if it cannot be read. */
 export async function runChain(
   world: World,
-  { ref, chain, base }: HookedChain,
+  { ref, chain, base, point }: HookedChain,
   branches: readonly Branch[],
 ): Promise<ChainEnds> {
-  const hook = HOOK_NAMES[base.hook] ?? String(base.hook);
+  const hook = pointName(point);
   const { through, accepted, finals } = await new ChainRun(world, hook, ref).run(chain, branches, 0);
   if (base.policy !== "drop") return { passed: merged([...accepted, ...through]), finals };
   const by: EndedBy = { hook, ref, chain };
@@ -112,7 +114,7 @@ class ChainRun {
     place: Place,
     { next, returned, accepted, finals }: Record<"next" | "returned" | "accepted", Branch[]> & { finals: Final[] },
   ): void {
-    const end = (verdict: FinalVerdict): void => void finals.push({ branch, verdict, by: endedBy(place) });
+    const end = (verdict: Final["verdict"]): void => void finals.push({ branch, verdict, by: endedBy(place) });
     if (effect === "next" || effect === "break") next.push(branch);
     else if (effect === "reject" || effect === "unknown") end(effect);
     else if (effect.verdict === "accept") accepted.push(branch);

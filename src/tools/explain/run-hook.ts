@@ -1,136 +1,167 @@
 /**
- * Runs all base chains of a hook in their order, with the kernel's own steps between them: the connection tracker and
- * NAT.
+ * Runs everything at a hook in its order: the base chains, and the kernel's own steps between them, which are the
+ * connection tracker and NAT.
  */
-import { Hook, HOOK_NAMES } from "../../netlink/constants.js";
-import { type Branch, guessed, merged } from "./branch.js";
+import { Hook } from "../../netlink/constants.js";
+import { type Branch, changed, guessed, merged } from "./branch.js";
 import { type ChainEnds, type Final, runChain } from "./run-chain.js";
 import { type World } from "./world.js";
-import { type HookedChain, placeOf } from "./ruleset.js";
+import { type HookedChain, pointName, type Unit } from "./ruleset.js";
 
-/** NF_IP_PRI_CONNTRACK */
-const CONNTRACK = -200;
-/** Maximum number of tables with chains of the same priority to try in every order. */
-const MOST_ORDERED = 3;
-
-interface HookOptions {
-  /** Whether to skip a chain. Default: skip none. */
-  readonly skips?: (chain: HookedChain) => boolean;
-}
+/** Maximum number of orders of steps with the same priority to try. */
+const MOST_ORDERS = 120;
 
 export async function runHook(
   world: World,
-  hook: number,
+  point: number,
   branches: readonly Branch[],
-  { skips }: HookOptions = {},
+  met: (chain: HookedChain) => boolean = () => true,
+): Promise<ChainEnds> {
+  return runGroups(world, point, await world.ruleset.at(point, met), branches);
+}
+
+async function runGroups(
+  world: World,
+  point: number,
+  groups: readonly (readonly Unit[])[],
+  branches: readonly Branch[],
 ): Promise<ChainEnds> {
   const finals: Final[] = [];
   let here = branches;
-  for (const group of await world.ruleset.at(hook)) {
-    const chains = skips === undefined ? group : group.filter((chain) => !skips(chain));
-    if (chains.length === 0 || here.length === 0) continue;
-    here = merged(tracked(here, hook, placeOf(chains[0])));
-    const ends = await runGroup(world, hook, chains, here);
+  for (const group of groups) {
+    if (here.length === 0) break;
+    const ends = await runGroup(world, point, group, here);
     finals.push(...ends.finals);
     here = ends.passed;
-  }
-  return { passed: here.map((branch) => afterHook(hook, branch)), finals };
-}
-
-/** The tracker runs before chains with a later priority. For chains with its own priority, the order is unknown. */
-function tracked(branches: readonly Branch[], hook: number, place: number): Branch[] {
-  if ((hook !== Hook.prerouting && hook !== Hook.output) || place < CONNTRACK) return [...branches];
-  return branches.flatMap((branch) => {
-    const { state } = branch;
-    if (state.tracking !== "not yet") return [branch];
-    const after = state.clone();
-    after.track();
-    if (place > CONNTRACK) return [{ ...branch, state: after }];
-    const what = `the order of the connection tracker and chains of its priority (${CONNTRACK})`;
-    return [guessed(branch, what, "no"), guessed({ ...branch, state: after }, what, "yes")];
-  });
-}
-
-/** After the first NAT hook, a connection's destination or source is fixed, whatever the rules did. */
-function afterHook(hook: number, branch: Branch): Branch {
-  const [before] = tracked([branch], hook, CONNTRACK + 1);
-  const state = (before ?? branch).state.clone();
-  if (hook === Hook.prerouting || hook === Hook.output) state.destinationBound = true;
-  else if (hook !== Hook.forward) state.sourceBound = true;
-  return { ...branch, state };
-}
-
-/**
- * Runs chains of one priority. The kernel does not say which table's chains run first. Within a table, the last chain
- * does.
- */
-async function runGroup(
-  world: World,
-  hook: number,
-  group: readonly HookedChain[],
-  branches: readonly Branch[],
-): Promise<ChainEnds> {
-  const tables = new Map<string, HookedChain[]>();
-  for (const chain of group.toReversed()) {
-    const name = `${chain.ref.family} ${chain.ref.table}`;
-    tables.set(name, [...(tables.get(name) ?? []), chain]);
-  }
-  const names = [...tables.keys()];
-  const orders = names.length > 1 && names.length <= MOST_ORDERED ? permutations(names) : [names];
-  const all: ChainEnds[] = [];
-  const what = `the order of chains with the same priority (${names.join(", ")}) at ${HOOK_NAMES[hook] ?? hook}`;
-  for (const [i, order] of orders.entries()) {
-    const from =
-      orders.length === 1 ? branches : branches.map((branch) => guessed(branch, what, i === 0 ? "no" : `order ${i}`));
-    all.push(
-      await runInOrder(
-        world,
-        order.flatMap((name) => tables.get(name) ?? []),
-        from,
-      ),
-    );
-  }
-  return { passed: merged(all.flatMap(({ passed }) => passed)), finals: all.flatMap(({ finals }) => finals) };
-}
-
-async function runInOrder(
-  world: World,
-  chains: readonly HookedChain[],
-  branches: readonly Branch[],
-): Promise<ChainEnds> {
-  const finals: Final[] = [];
-  let here = branches;
-  for (const chain of chains) {
-    const [skipped, meeting] = split(here, (branch) => chain.base.type === "nat" && isBound(branch, chain));
-    const ends = await runChain(world, chain, meeting);
-    finals.push(...ends.finals);
-    const passed = chain.base.type === "nat" ? ends.passed.map(bound(chain)) : ends.passed;
-    here = merged([...skipped, ...passed]);
   }
   return { passed: here, finals };
 }
 
-/** NAT chains see the first packet of a connection until one of them rewrites it (nf_nat_inet_fn). */
-function isBound({ state }: Branch, { base }: HookedChain): boolean {
-  if (state.tracking !== "tracked" || state.direction === "reply") return true;
-  return base.hook === Hook.prerouting || base.hook === Hook.output ? state.destinationBound : state.sourceBound;
+/** Runs steps of one priority in every order that is possible, because the kernel does not report it. */
+async function runGroup(
+  world: World,
+  point: number,
+  units: readonly Unit[],
+  branches: readonly Branch[],
+): Promise<ChainEnds> {
+  if (units.length === 1 || (await areIndependent(world, point, units, branches))) {
+    return runInOrder(world, point, units, branches);
+  }
+  const names = [...new Set(units.map(nameOf))];
+  if (names.length === 1) return runInOrder(world, point, units, branches);
+  const what = `the order of ${names.join(", ")}, which have the same priority at ${pointName(point)}`;
+  const orders = ordersOf(units, MOST_ORDERS);
+  const all: ChainEnds[] = [];
+  for (const [i, order] of (orders ?? [units]).entries()) {
+    const from = branches.map((branch) => guessed(branch, what, i === 0 ? "no" : `order ${i}`));
+    all.push(await runInOrder(world, point, order, from));
+  }
+  const finals = all.flatMap((ends) => ends.finals);
+  if (orders === undefined) {
+    finals.push(...branches.map((branch): Final => ({ branch: guessed(branch, what, "yes"), verdict: "unknown" })));
+  }
+  return { passed: merged(all.flatMap(({ passed }) => passed)), finals };
 }
 
-function bound({ base }: HookedChain): (branch: Branch) => Branch {
-  const ofDestination = base.hook === Hook.prerouting || base.hook === Hook.output;
-  return (branch) => {
-    if (!(ofDestination ? branch.state.translated : branch.state.masqueraded)) return branch;
-    const state = branch.state.clone();
-    state[ofDestination ? "destinationBound" : "sourceBound"] = true;
-    return { ...branch, state };
-  };
+/** Whether the order changes nothing: no step changes the packet, and all that end its path do it in the same way. */
+async function areIndependent(
+  world: World,
+  point: number,
+  units: readonly Unit[],
+  branches: readonly Branch[],
+): Promise<boolean> {
+  const known = new Set(branches.map(({ state }) => state.key));
+  const verdicts = new Set<string>();
+  for (const unit of units) {
+    const { passed, finals } = await runUnit(world, point, unit, branches);
+    if (passed.some(({ state }) => !known.has(state.key))) return false;
+    for (const { verdict } of finals) verdicts.add(verdict);
+  }
+  return verdicts.size < 2;
 }
 
-function split<T>(all: readonly T[], test: (one: T) => boolean): [yes: T[], no: T[]] {
-  return [all.filter(test), all.filter((one) => !test(one))];
+function nameOf(unit: Unit): string {
+  if (unit.kind === "chain") return `${unit.chain.ref.family} ${unit.chain.ref.table}`;
+  return unit.kind === "nat" ? "NAT" : "the connection tracker";
 }
 
-function permutations<T>(all: readonly T[]): T[][] {
-  if (all.length < 2) return [[...all]];
-  return all.flatMap((first, i) => permutations(all.toSpliced(i, 1)).map((rest) => [first, ...rest]));
+/** Returns every order in which steps of one table keep theirs. Undefined if there are more than `most`. */
+function ordersOf(units: readonly Unit[], most: number): Unit[][] | undefined {
+  const tables = [...Map.groupBy(units, nameOf).values()];
+  let orders: Unit[][] = [[]];
+  let left: Unit[][][] = [tables];
+  for (const _ of units) {
+    const next: [Unit[], Unit[][]][] = [];
+    for (const [i, order] of orders.entries()) {
+      for (const [j, [first, ...rest]] of left[i].entries()) {
+        if (first !== undefined) next.push([[...order, first], left[i].with(j, rest)]);
+      }
+    }
+    if (next.length > most) return undefined;
+    orders = next.map(([order]) => order);
+    left = next.map(([, rest]) => rest);
+  }
+  return orders;
+}
+
+async function runInOrder(
+  world: World,
+  point: number,
+  units: readonly Unit[],
+  branches: readonly Branch[],
+): Promise<ChainEnds> {
+  const finals: Final[] = [];
+  let here = branches;
+  for (const unit of units) {
+    const ends = await runUnit(world, point, unit, here);
+    finals.push(...ends.finals);
+    here = ends.passed;
+  }
+  return { passed: here, finals };
+}
+
+async function runUnit(world: World, point: number, unit: Unit, branches: readonly Branch[]): Promise<ChainEnds> {
+  switch (unit.kind) {
+    case "tracker":
+      return { passed: merged(changed(branches, (state) => state.track())), finals: [] };
+    case "nat":
+      return runNat(world, point, unit.groups, branches);
+    case "chain": {
+      if (unit.chain.base.type !== "nat") return runChain(world, unit.chain, branches);
+      // The first chain that rewrites decides, even if it changes nothing.
+      const { bound = [], free = [] } = byBinding(branches, point);
+      const { passed, finals } = await runChain(world, unit.chain, free);
+      return { passed: merged([...bound, ...passed]), finals };
+    }
+  }
+}
+
+/**
+ * nf_nat_inet_fn: the first packet of a connection passes the chains, and after that its source or destination is fixed,
+ * whatever the rules did. The packets of the other direction are translated back.
+ */
+async function runNat(
+  world: World,
+  point: number,
+  groups: readonly (readonly Unit[])[],
+  branches: readonly Branch[],
+): Promise<ChainEnds> {
+  const { bound = [], free = [] } = byBinding(branches, point);
+  const { passed, finals } = await runGroups(world, point, groups, free);
+  const ofDestination = isOfDestination(point);
+  const fixed = changed(passed, (state) => (state[ofDestination ? "destinationBound" : "sourceBound"] = true));
+  return { passed: merged(changed([...fixed, ...bound], (state) => state.translateBack(ofDestination))), finals };
+}
+
+function isOfDestination(point: number): boolean {
+  return point === Hook.prerouting || point === Hook.output;
+}
+
+function byBinding(branches: readonly Branch[], point: number): Partial<Record<"bound" | "free", Branch[]>> {
+  const field = isOfDestination(point) ? "destinationBound" : "sourceBound";
+  return Object.groupBy(branches, ({ state }) => {
+    // A reset belongs to the connection that it ends, so it may even pass before the first packet.
+    const isReply = state.direction === "reply" && state.answers !== "reset";
+    return state.tracking !== "tracked" || isReply || state[field] ? "bound" : "free";
+  });
 }

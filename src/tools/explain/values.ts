@@ -9,26 +9,26 @@ import {
   MetaKey,
   NfProto,
 } from "../../netlink/constants.js";
-import type { Expr } from "../../netlink/kernel.js";
+import type { Expr, Family } from "../../netlink/kernel.js";
 import { type Bits, exactly, hostNumber, partOf, unknownBits } from "./bits.js";
 import type { World } from "./world.js";
-import { DESTINATION, type PacketState, SOURCE } from "./packet.js";
+import { DESTINATION, type PacketState, protocolNumberOf, SOURCE } from "./packet.js";
 
 /** "break": the packet has no such value, and the rule ends. `maybe`: the packet may have none. */
 type Value = Bits | "break" | { readonly maybe: Bits };
 
-/** nft_meta_get_eval */
-export function metaValue(key: number, state: PacketState): Value {
-  const { family, protocol } = state;
+/** nft_meta_get_eval. @param table family of the rule's table. */
+export function metaValue(key: number, state: PacketState, table: Family): Value {
+  const { family } = state;
   switch (key) {
     case MetaKey.mark:
       return state.mark;
     case MetaKey.priority:
       return state.priority;
     case MetaKey.l4proto:
-      return exactly(Uint8Array.of(IpProto[protocol]));
+      return exactly(Uint8Array.of(protocolNumberOf(state)));
     case MetaKey.nfproto:
-      return exactly(Uint8Array.of(NfProto[family]));
+      return exactly(Uint8Array.of(NfProto[table === "inet" ? family : table]));
     case MetaKey.protocol:
       // Ethertype.
       return exactly(family === "ip" ? Uint8Array.of(0x08, 0x00) : Uint8Array.of(0x86, 0xdd));
@@ -58,8 +58,10 @@ function interfaceBits(name: string | undefined): Bits {
   return exactly(bytes);
 }
 
-/** nft_ct_get_eval. A packet without an entry only has a state. */
-export function ctValue(key: number, direction: number | undefined, state: PacketState): Value {
+/** nft_ct_get_eval. A packet without an entry only has a state. @param table family of the rule's table. */
+export function ctValue(key: number, direction: number | undefined, state: PacketState, table: Family): Value {
+  // A bridge has a connection tracker of its own.
+  if (table === "bridge") return { maybe: unknownBits(LONGEST) };
   if (key === CtKey.state) return hostNumber(state.ctState);
   if (state.tracking !== "tracked") return "break";
   switch (key) {
@@ -72,7 +74,7 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
     case CtKey.labels:
       return state.ctLabels;
     case CtKey.protocol:
-      return exactly(Uint8Array.of(IpProto[state.protocol]));
+      return state.protocol === "icmp" ? unknownBits(1) : exactly(Uint8Array.of(IpProto[state.protocol]));
     case CtKey.l3protocol:
       return exactly(Uint8Array.of(NfProto[state.family]));
     case CtKey.src:
@@ -94,42 +96,59 @@ export function ctValue(key: number, direction: number | undefined, state: Packe
 }
 
 /**
- * The bits from SRC_NAT_DONE on belong to the tracker. For a reply, it is unknown whether its connection is masqueraded
- * or assured.
+ * The bits from SRC_NAT_DONE on belong to the tracker. For a reply of an unknown connection, it is unknown whether that is
+ * masqueraded or assured.
  */
-function status({ translated, masqueraded, direction }: PacketState): Bits {
-  const reply = direction === "reply";
+function status({ destinationChanged, sourceChanged, direction, connection, answers }: PacketState): Bits {
+  const reply = direction === "reply" && answers === undefined;
   const value =
-    (translated ? CtStatus.dnat : 0) |
-    (masqueraded ? CtStatus.snat : 0) |
+    (destinationChanged === true ? CtStatus.dnat : 0) |
+    (sourceChanged === true ? CtStatus.snat : 0) |
     (reply ? CtStatus.seenReply | CtStatus.confirmed : 0);
-  const known = 0x7f & ~(reply ? CtStatus.snat | CtStatus.assured | CtStatus.expected : 0);
-  return { bytes: hostNumber(value & known).bytes, known: hostNumber(known).bytes };
+  const isOpen = reply && connection === undefined;
+  const unknown =
+    (destinationChanged === undefined ? CtStatus.dnat : 0) |
+    (sourceChanged === undefined || isOpen ? CtStatus.snat : 0) |
+    (isOpen ? CtStatus.assured | CtStatus.expected : 0) |
+    (answers === undefined ? 0 : CtStatus.confirmed | CtStatus.seenReply);
+  return hostNumber(value, 0x7f & ~unknown);
 }
 
 type End = "source" | "destination" | "repliesFrom" | "repliesTo";
 
 /**
- * An address of the connection. Unknown for a reply, because its first packet is unknown, and for an address that
- * masquerading sets.
+ * An address of the connection. Unknown for a reply whose first packet is unknown, and for an address that masquerading
+ * chooses.
  */
 function address(state: PacketState, end: End): Bits {
-  const length = state.family === "ip" ? 4 : 16;
-  if (state.direction === "reply") return unknownBits(length);
-  if (end === "source" || end === "destination") {
-    const [at] = (end === "source" ? SOURCE : DESTINATION)[state.family];
-    return partOf(state.tuple.network, at, length);
+  const [source, destination] = [SOURCE[state.family], DESTINATION[state.family]];
+  const { connection, tuple } = state;
+  if (state.direction === "reply") {
+    if (connection === undefined) return unknownBits(source[1]);
+    const { network } = end === "source" || end === "destination" ? connection.original : connection.reply;
+    return partOf(network, ...(end === "source" || end === "repliesFrom" ? source : destination));
   }
-  if (end === "repliesFrom") return partOf(state.network, DESTINATION[state.family][0], length);
-  return state.masqueraded ? unknownBits(length) : partOf(state.tuple.network, SOURCE[state.family][0], length);
+  if (end === "source") return partOf(tuple.network, ...source);
+  if (end === "destination") return partOf(tuple.network, ...destination);
+  return end === "repliesFrom"
+    ? state.destinationBits
+    : state.masqueraded
+      ? state.sourceBits
+      : partOf(tuple.network, ...source);
 }
 
 function port(state: PacketState, end: End): Bits {
-  if (state.direction === "reply") return unknownBits(2);
-  if (end === "source") return partOf(state.tuple.transport, 0, 2);
-  if (end === "destination") return partOf(state.tuple.transport, 2, 2);
+  const { connection, tuple } = state;
+  if (state.protocol === "icmp") return unknownBits(2);
+  if (state.direction === "reply") {
+    if (connection === undefined) return unknownBits(2);
+    const { transport } = end === "source" || end === "destination" ? connection.original : connection.reply;
+    return partOf(transport, end === "source" || end === "repliesFrom" ? 0 : 2, 2);
+  }
+  if (end === "source") return partOf(tuple.transport, 0, 2);
+  if (end === "destination") return partOf(tuple.transport, 2, 2);
   if (end === "repliesFrom") return partOf(state.transport, 2, 2);
-  return state.masqueraded ? unknownBits(2) : partOf(state.tuple.transport, 0, 2);
+  return partOf(state.masqueraded ? state.transport : tuple.transport, 0, 2);
 }
 
 /** The routing type of an address, or whether a packet arrives on the interface that its replies leave through. */
