@@ -267,7 +267,8 @@ class Lab {
         arrival.at.port(ntohs(header.dest));
         fate.port = ntohs(header.dest);
       } else {
-        if (std::string(data, static_cast<size_t>(length)) != cookie_) continue;
+        // The reply has the same data, and a rule may redirect it to another server.
+        if (!fate.at.empty() || std::string(data, static_cast<size_t>(length)) != cookie_) continue;
         answer(server, arrival, data, length);
         fate.port = server.port;
       }
