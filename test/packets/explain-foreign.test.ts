@@ -489,7 +489,7 @@ test("if the order of chains decides, the headline says what happens in one orde
   try {
     const { stdout } = await cluster.command(["explain", "tcp", PLAN.client.ip, `${PLAN.node.ip}:4399`]);
     expect(stdout.split("\n")[0]).toMatch(
-      /unknown: it depends on the order of chains with the same priority \(inet \w, inet \w\) at input; in this order, the packet is (dropped silently|rejected with an error)$/,
+      /unknown: it depends on the order of inet \w, inet \w, which have the same priority at input; in this order, the packet is (dropped silently|rejected with an error)$/,
     );
   } finally {
     for (const name of ["a", "b"]) await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", name]);
