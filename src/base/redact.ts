@@ -32,11 +32,11 @@ const SECRET_TEXTS: readonly (readonly [RegExp, string])[] = [
   [/\b((?:set-)?cookie\\?["']?[ \t]*[:=][ \t]*)[^\r\n"'\\]+/gi, `$1${GONE}`],
   [/\b(Bearer\s+)[\w.~+/=-]+/gi, `$1${GONE}`],
   // JSON Web Tokens, used for example by service accounts.
-  [/\beyJ[\w-]+\.[\w-]+\.[\w-]*/g, GONE],
+  [/(?<![\w-])(?=[\w-]+\.[\w-]+\.)((?:[\w-]*?-)??)eyJ[\w-]+\.[\w-]+\.[\w-]*/g, `$1${GONE}`],
   // User and password of a URL. A password may contain slashes, and text before a slash that looks like a port is a port.
   [/(\w:\/\/)[^\s/@"']+@/g, `$1${GONE}@`],
   [/(\w:\/\/)[^\s/:@"'[]*:(?!\d{1,5}[/?#])[^\s"'@]{0,500}@/g, `$1${GONE}@`],
-  [new RegExp(String.raw`(--[\w-]*${SECRET_NAME}[ \t]+)(?!-)${VALUE}`, "gi"), `$1$2$3$4${GONE}`],
+  [new RegExp(String.raw`((?<!-)--[\w-]*${SECRET_NAME}[ \t]+)(?!-)${VALUE}`, "gi"), `$1$2$3$4${GONE}`],
   [
     new RegExp(
       String.raw`${BEGIN}([\w.-]*${SECRET_NAME}\\?["']?[ \t]*(?:[:=]>?|:=)[ \t]*)(?!\(removed\))${VALUE}`,
@@ -61,6 +61,8 @@ export function redactTexts(value: unknown): unknown {
   if (typeof value === "string") return redactText(value);
   if (Array.isArray(value)) return value.map((one: unknown) => redactTexts(one));
   if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return value;
+  // As in JSON: dates and URLs are texts.
+  if ("toJSON" in value && typeof value.toJSON === "function") return redactTexts<unknown>(value.toJSON());
   return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, redactTexts<unknown>(field)]));
 }
 

@@ -78,6 +78,9 @@ test("the time for a long text is proportional to its length", () => {
     `${BASE64}\n`.repeat(20_000),
     "-----BEGIN X-----".repeat(5_000),
     "https://a:".repeat(20_000),
+    "-".repeat(500_000),
+    "eyJ-".repeat(100_000),
+    `${"eyJ-".repeat(100_000)}.a.`,
   ];
   for (const text of texts) {
     // This thread's own time: other load does not count. Some 20 ms are usual, and minutes if each place leads to another search.

@@ -658,15 +658,17 @@ describe("Reflector: the API server is down", () => {
       Buffer.from(JSON.stringify({ kind: "ServiceList", apiVersion: "v1", metadata: { resourceVersion }, items: [] }));
     const connection = {
       server: "http://double",
-      async *stream({ path, signal }: { readonly path: string; readonly signal: AbortSignal }) {
+      async *stream({
+        path,
+        signal,
+      }: Pick<Parameters<ApiConnection["stream"]>[0], "path" | "signal">): AsyncGenerator<Buffer> {
         const query = new URL(path, "http://double").searchParams;
-        if (query.get("limit") === "1") return yield list("5");
-        if (!query.has("watch")) {
+        if (query.get("limit") === "1") yield list("5");
+        else if (!query.has("watch")) {
           whole.push(path);
-          return yield list("100");
-        }
-        if (++watches === 1) throw new TransportError("the connection was lost");
-        await once(signal, "abort");
+          yield list("100");
+        } else if (++watches === 1) throw new TransportError("the connection was lost");
+        else await once(signal, "abort");
       },
     } as unknown as ApiConnection;
     const [resource] = resources(NODE);
