@@ -38,6 +38,7 @@ const requirements = [
   { package: "iproute2", command: "ip", for: "the network lab of tests and demo" },
   { package: "util-linux", command: "unshare", for: "the network lab of tests and demo" },
   { package: "nftables", command: "nft", for: "checking what others see of our table" },
+  { package: "iptables", command: "iptables-nft-restore", for: "loading other programs' rules in tests" },
 ];
 const formatRequirements = [{ package: "clang-format", command: "clang-format", for: "formatting C++" }];
 const lintRequirements = [...formatRequirements, { package: "clang-tidy", command: "clang-tidy", for: "linting C++" }];

@@ -295,6 +295,7 @@ class Judge {
       isOurs: () => false,
       addressType: (address) => this.#routing.addressType(address),
       interfaceTo: (address) => this.#routing.interfaceTo(family, address),
+      isBridged: (device) => this.#routing.isBridged(family, device),
       draw: 0,
       onDraw: () => undefined,
       traced: false,

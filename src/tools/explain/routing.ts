@@ -75,10 +75,15 @@ export class Routing {
     return on === "more" || from.source === undefined ? "unknown" : this.route(address, from);
   }
 
+  /** Returns none if they cannot be read. Never rejects. */
+  links(): Promise<readonly KernelLink[]> {
+    this.#links ??= (this.#table?.links() ?? Promise.resolve([])).catch(() => []);
+    return this.#links;
+  }
+
   /** Returns the ports of a bridge. Undefined if the device is no bridge, or if links cannot be read. Never rejects. */
   async portsOf(device: string): Promise<readonly string[] | undefined> {
-    this.#links ??= (this.#table?.links() ?? Promise.resolve([])).catch(() => []);
-    const links = await this.#links;
+    const links = await this.links();
     if (links.find(({ name }) => name === device)?.kind !== "bridge") return undefined;
     return links.filter(({ master }) => master === device).map(({ name }) => name);
   }
@@ -86,6 +91,11 @@ export class Routing {
   /** Whether packets from the ports of bridges pass the hooks of IP there (br_netfilter). Never rejects. */
   async filtersBridges(family: IpFamily): Promise<boolean> {
     return (await readSysctl(`net.bridge.bridge-nf-call-${IPTABLES[family]}`)) === 1;
+  }
+
+  /** Whether packets from the device pass the hooks of IP as packets of a bridge. Never rejects. */
+  async isBridged(family: IpFamily, device: string): Promise<boolean> {
+    return (await this.portsOf(device)) !== undefined && this.filtersBridges(family);
   }
 
   async #readLocal(): Promise<ReadonlySet<string>> {

@@ -49,7 +49,17 @@ import { bytesOf, DESTINATION, LOOPBACK, type PacketState, SOURCE } from "./pack
 import type { Found } from "./ruleset.js";
 import { keyText, valueText } from "./set-text.js";
 import { ctValue, fibValue, metaValue } from "./values.js";
-import { type Extension, GOES_ON, isNotrack, stateMatch, targetOf, XT_DNAT, XT_SNAT } from "./xtables.js";
+import { matches } from "./xt-match.js";
+import {
+  connmarkedBy,
+  destinationOf,
+  type Extension,
+  GOES_ON,
+  isNotrack,
+  markedBy,
+  setsZone,
+  targetOf,
+} from "./xtables.js";
 
 type Of<T extends Expr["type"]> = Extract<Expr, { type: T }>;
 
@@ -442,27 +452,8 @@ export class RuleRun {
     }
   }
 
-  #xtMatch(data: Uint8Array): Done {
-    const match = targetOf(data);
-    if (match.name === "comment") return "next";
-    // struct xt_mark_mtinfo1
-    if (match.name === "mark" && match.revision === 1 && match.info.length >= 9) {
-      const isSame = equals(
-        masked(this.#branch.state.mark, match.info.subarray(4, 8), undefined),
-        match.info.subarray(0, 4),
-      );
-      return judged(isSame === undefined ? undefined : isSame === (match.info[8] === 0));
-    }
-    const wanted = stateMatch(match);
-    if (wanted === undefined) return "maybe";
-    const { tracking, destinationChanged, sourceChanged, direction, connection, ctState } = this.#branch.state;
-    const tracked = tracking === "tracked" && wanted.nat;
-    const isOpen = sourceChanged === undefined || (direction === "reply" && connection === undefined);
-    if (tracked && isOpen && (wanted.mask & XT_SNAT) !== 0) return "maybe";
-    if (tracked && destinationChanged === undefined && (wanted.mask & XT_DNAT) !== 0) return "maybe";
-    const nat = tracked ? (destinationChanged === true ? XT_DNAT : 0) | (sourceChanged === true ? XT_SNAT : 0) : 0;
-    const state = tracking === "untracked" ? wanted.untracked : ctState;
-    return ((wanted.mask & (state | nat)) !== 0) !== wanted.inverted ? "next" : "break";
+  async #xtMatch(data: Uint8Array): Promise<Done> {
+    return judged(await matches(targetOf(data), this.#branch.state, this.#world));
   }
 
   #xtTarget(data: Uint8Array): Done | Promise<Done> {
@@ -470,10 +461,18 @@ export class RuleRun {
     if (isNotrack(target)) return this.#exempt();
     switch (target.name) {
       case "CT":
-        return "next";
+        return setsZone(target) ? "unknown" : "next";
       case "MARK":
         this.#state.mark = markedBy(target, this.#branch.state.mark);
         return "next";
+      case "CONNMARK":
+        // Has no effect on a packet without an entry (connmark_tg_shift).
+        if (this.#branch.state.tracking === "tracked")
+          Object.assign(this.#state, connmarkedBy(target, this.#branch.state));
+        return "next";
+      case "DNAT":
+      case "REDIRECT":
+        return this.#xtDestination(target);
       case "REJECT":
         return this.#reject(isReset(target, this.#branch.state.family) ? "reset" : "error");
       case "MASQUERADE":
@@ -484,13 +483,22 @@ export class RuleRun {
     const changes = Object.hasOwn(GOES_ON, target.name) ? GOES_ON[target.name] : undefined;
     if (changes === undefined) return "unknown";
     if (changes === "priority") this.#state.priority = unknownBits(4);
-    if (changes === "marks") this.#state.mark = this.#state.ctMark = unknownBits(4);
     if (changes === "header") {
       const { network, family } = this.#branch.state;
       const [at, length] = family === "ip" ? [8, 1] : [7, 1];
       this.#state.network = withPart(network, at, unknownBits(length));
     }
     return "next";
+  }
+
+  #xtDestination(target: Extension): Done {
+    const { family, isError } = this.#branch.state;
+    const to = destinationOf(target, family === "ip");
+    if (to === undefined || isError) return "unknown";
+    if (target.name === "REDIRECT") return this.#redirectTo(to.port ?? "none");
+    this.#setDestination(to.address ?? "none", to.port ?? "none");
+    if (!this.#ours) this.#step(this.#ruleText());
+    return { verdict: "accept" };
   }
 
   /** @param address undefined: the kernel chooses one of this node. @param changesPort the port surely changes. */
@@ -512,7 +520,10 @@ export class RuleRun {
 
   /** nf_nat_redirect: for packets of this node to its loopback address, for others to an address of the interface. */
   #redirect({ regProtoMin, regProtoMax }: Of<"redir">): Done {
-    const port = this.#one(regProtoMin, regProtoMax, 2);
+    return this.#redirectTo(this.#one(regProtoMin, regProtoMax, 2));
+  }
+
+  #redirectTo(port: Uint8Array | "none" | "many"): Done {
     const state = this.#state;
     if (state.isError) return "unknown";
     const isOwn = this.#place.hook === HOOK_NAMES[Hook.output];
@@ -612,16 +623,6 @@ function isEnd(base: number, offset: number, length: number, family: IpFamily): 
 /** IPT_TCP_RESET, IP6T_TCP_RESET. */
 function isReset({ info }: Extension, family: IpFamily): boolean {
   return info[LITTLE_ENDIAN ? 0 : 3] === (family === "ip" ? 7 : 6);
-}
-
-/** struct xt_mark_tginfo2 */
-function markedBy({ revision, info }: Extension, mark: Bits): Bits {
-  if (revision !== 2 || info.length < 8) return unknownBits(4);
-  return masked(
-    mark,
-    info.subarray(4, 8).map((byte) => ~byte),
-    info.subarray(0, 4),
-  );
 }
 
 function judged(holds: Ternary): Done {

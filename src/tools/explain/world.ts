@@ -12,6 +12,8 @@ export interface World {
   addressType(address: string): Promise<number>;
   /** The interface through which packets to an address leave. Undefined if it is unknown or there is no route. */
   interfaceTo(address: string): Promise<string | undefined>;
+  /** Whether packets from the interface pass the hooks of IP as packets of a bridge (br_netfilter). */
+  isBridged(device: string): Promise<boolean>;
   /** The number that our `numgen` returns, counted from 0. */
   readonly draw: number;
   /** Receives the count of possible numbers if one is drawn. */

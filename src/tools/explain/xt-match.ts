@@ -1,0 +1,234 @@
+/** Evaluates the common matches of iptables. Others may match or not. Layouts: struct xt_*_info in linux/netfilter. */
+import { AddressType, CtKey } from "../../netlink/constants.js";
+import { type Bits, equals, isWithin, masked, partOf, type Ternary } from "./bits.js";
+import { type PacketState, portBytes, protocolNumberOf } from "./packet.js";
+import { ctValue } from "./values.js";
+import type { World } from "./world.js";
+import { type Extension, u16, u32 } from "./xtables.js";
+
+type Match = (info: Buffer, state: PacketState, world: World) => Ternary | Promise<Ternary>;
+
+/** By name and revision, with the size of the information in bytes. */
+const MATCHES: Readonly<Record<string, readonly [size: number, match: Match]>> = {
+  "addrtype 0": [12, (info, ...rest) => addressTypes(info, u32(info, 4) !== 0, u32(info, 8) !== 0, ...rest)],
+  "addrtype 1": [
+    8,
+    (info, ...rest) => {
+      const flags = u32(info, 4);
+      // Limited to the addresses of an interface.
+      return (flags & 12) !== 0 ? undefined : addressTypes(info, (flags & 1) !== 0, (flags & 2) !== 0, ...rest);
+    },
+  ],
+  "comment 0": [0, () => true],
+  "connmark 1": [9, (info, { tracking, ctMark }) => tracking === "tracked" && hasMark(info, ctMark)],
+  "conntrack 1": [152, (info, state) => connection(info, state, 1)],
+  "conntrack 2": [154, (info, state) => connection(info, state, 2)],
+  "conntrack 3": [162, (info, state) => connection(info, state, 3)],
+  "iprange 1": [65, addressRanges],
+  "mark 1": [9, (info, { mark }) => hasMark(info, mark)],
+  "multiport 1": [48, multiport],
+  "physdev 0": [66, physicalDevice],
+  "rpfilter 0": [1, reversePath],
+  "state 0": [4, (info, state) => hasState(u32(info, 0), state, STATE_UNTRACKED, false)],
+  "tcp 0": [12, tcp],
+  "udp 0": [9, udp],
+};
+
+/** Returns undefined if the match cannot be evaluated. */
+export function matches({ name, revision, info }: Extension, ...rest: [PacketState, World]): Promise<Ternary> {
+  const key = `${name} ${revision}`;
+  const [size = 0, match] = (Object.hasOwn(MATCHES, key) ? MATCHES[key] : undefined) ?? [];
+  return Promise.resolve(match === undefined || info.length < size ? undefined : match(info, ...rest));
+}
+
+function inverted(holds: Ternary, isInverted: boolean): Ternary {
+  return holds === undefined ? undefined : holds !== isInverted;
+}
+
+function all(parts: readonly Ternary[]): Ternary {
+  return parts.includes(false) ? false : parts.includes(undefined) ? undefined : true;
+}
+
+function any(parts: readonly Ternary[]): Ternary {
+  return parts.includes(true) ? true : parts.includes(undefined) ? undefined : false;
+}
+
+/** struct xt_mark_mtinfo1, xt_connmark_mtinfo1: mark, mask, invert. */
+function hasMark(info: Buffer, mark: Bits): Ternary {
+  return inverted(equals(masked(mark, info.subarray(4, 8), undefined), info.subarray(0, 4)), info[8] !== 0);
+}
+
+/** The ports are in the host's byte order. */
+function portWithin(state: PacketState, at: 0 | 2, low: number, high: number): Ternary {
+  return isWithin(partOf(state.transport, at, 2), portBytes(low), portBytes(high));
+}
+
+/** struct xt_tcp: ranges of source and destination ports, option, mask and value of flags, and what is inverted. */
+function tcp(info: Buffer, state: PacketState): Ternary {
+  if (state.protocol !== "tcp") return false;
+  // The options of the header are not known.
+  if (info[8] !== 0) return undefined;
+  const invert = info[11];
+  const [mask = 0, value = 0] = info.subarray(9, 11);
+  const flags = equals(masked(partOf(state.transport, 13, 1), Uint8Array.of(mask), undefined), Uint8Array.of(value));
+  return all([...portsWithin(info, state, invert), inverted(flags, (invert & 4) !== 0)]);
+}
+
+/** struct xt_udp */
+function udp(info: Buffer, state: PacketState): Ternary {
+  return state.protocol === "udp" && all(portsWithin(info, state, info[8]));
+}
+
+function portsWithin(info: Buffer, state: PacketState, invert: number): Ternary[] {
+  return [
+    inverted(portWithin(state, 0, u16(info, 0), u16(info, 2)), (invert & 1) !== 0),
+    inverted(portWithin(state, 2, u16(info, 4), u16(info, 6)), (invert & 2) !== 0),
+  ];
+}
+
+/** struct xt_multiport_v1: kind, count, 15 ports, of which some begin a range, and whether it is inverted. */
+function multiport(info: Buffer, state: PacketState): Ternary {
+  const [kind = 0, count = 0] = info;
+  if (state.protocol === "icmp" || count > 15) return undefined;
+  const at = kind === 0 ? ([0] as const) : kind === 1 ? ([2] as const) : ([0, 2] as const);
+  const found: Ternary[] = [];
+  for (let i = 0; i < count; i++) {
+    const low = u16(info, 2 + 2 * i);
+    const high = info[32 + i] === 0 ? low : u16(info, 2 + 2 * ++i);
+    for (const port of at) found.push(portWithin(state, port, low, high));
+  }
+  return inverted(any(found), info[47] !== 0);
+}
+
+/** struct xt_iprange_mtinfo: ranges of source and destination addresses, of 16 bytes each, and flags. */
+function addressRanges(info: Buffer, { sourceBits, destinationBits }: PacketState): Ternary {
+  const flags = info[64];
+  const within = (bits: Bits, at: number): Ternary =>
+    isWithin(bits, info.subarray(at, at + bits.bytes.length), info.subarray(at + 16, at + 16 + bits.bytes.length));
+  return all([
+    (flags & 1) === 0 ? true : inverted(within(sourceBits, 0), (flags & 0x10) !== 0),
+    (flags & 2) === 0 ? true : inverted(within(destinationBits, 32), (flags & 0x20) !== 0),
+  ]);
+}
+
+async function addressTypes(
+  info: Buffer,
+  notSource: boolean,
+  notDestination: boolean,
+  state: PacketState,
+  world: World,
+): Promise<Ternary> {
+  const has = async (mask: number, address: string | undefined, isInverted: boolean): Promise<Ternary> => {
+    if (mask === 0) return true;
+    // For IPv6, other types are not those of `fib`, and may be combined.
+    if (address === undefined || (state.family === "ip6" && mask !== 1 << AddressType.local)) return undefined;
+    return inverted((mask & (1 << (await world.addressType(address)))) !== 0, isInverted);
+  };
+  return all([
+    await has(u16(info, 0), state.source, notSource),
+    await has(u16(info, 2), state.destination, notDestination),
+  ]);
+}
+
+/** XT_RPFILTER_LOOSE, _ACCEPT_LOCAL and _INVERT. */
+const [LOOSE, ACCEPT_LOCAL, INVERT] = [1, 4, 8];
+
+/** Holds if replies leave through the packet's interface. Otherwise another route may, as for `fib`. */
+async function reversePath(info: Buffer, state: PacketState, world: World): Promise<Ternary> {
+  const { inInterface, source } = state;
+  const flags = info[0];
+  const isInverted = (flags & INVERT) !== 0;
+  if (inInterface === "lo") return !isInverted;
+  if (inInterface === undefined || source === undefined) return undefined;
+  const isFree = (await world.addressType(source)) === AddressType.unicast || (flags & ACCEPT_LOCAL) !== 0;
+  const back = await world.interfaceTo(source);
+  const holds = isFree && back !== undefined && (back === inInterface || (flags & LOOSE) !== 0);
+  return holds ? !isInverted : undefined;
+}
+
+/** XT_PHYSDEV_OP_IN, _OUT, _BRIDGED, _ISIN and _ISOUT: no packet has such a device that did not pass a bridge. */
+const PHYSICAL = 0x1f;
+
+async function physicalDevice(info: Buffer, { inInterface }: PacketState, world: World): Promise<Ternary> {
+  const [invert = 0, uses = 0] = info.subarray(64, 66);
+  if (inInterface === undefined || (await world.isBridged(inInterface))) return undefined;
+  return (uses & PHYSICAL & ~invert) === 0;
+}
+
+/** XT_CONNTRACK_STATE_SNAT, _DNAT and _UNTRACKED, and XT_STATE_UNTRACKED. */
+const [SNAT, DNAT, UNTRACKED, STATE_UNTRACKED] = [64, 128, 256, 64];
+
+function hasState(mask: number, state: PacketState, untracked: number, withNat: boolean): Ternary {
+  const { tracking, ctState, destinationChanged, sourceChanged, direction, connection } = state;
+  const bit = tracking === "untracked" ? untracked : ctState;
+  if ((mask & bit) !== 0) return true;
+  if (tracking !== "tracked" || !withNat) return false;
+  const isSourceOpen = sourceChanged === undefined || (direction === "reply" && connection === undefined);
+  return any([
+    (mask & DNAT) === 0 ? false : destinationChanged,
+    (mask & SNAT) === 0 ? false : isSourceOpen ? undefined : sourceChanged,
+  ]);
+}
+
+/** XT_CONNTRACK_*: what the match checks, or inverts. */
+const Uses = { state: 1, protocol: 2, status: 64, expires: 128, direction: 0x1000 } as const;
+/** Addresses with their masks, 16 bytes each, and ports: the flag, the key and direction of `ct`, and the offset. */
+const ADDRESSES = [
+  [4, CtKey.src, 0, 0],
+  [8, CtKey.dst, 0, 32],
+  [16, CtKey.src, 1, 64],
+  [32, CtKey.dst, 1, 96],
+] as const;
+const PORTS = [
+  [0x100, CtKey.protoSrc, 0, 138],
+  [0x200, CtKey.protoDst, 0, 140],
+  [0x400, CtKey.protoSrc, 1, 142],
+  [0x800, CtKey.protoDst, 1, 144],
+] as const;
+
+/** struct xt_conntrack_mtinfo1 to 3. */
+function connection(info: Buffer, state: PacketState, revision: 1 | 2 | 3): Ternary {
+  const [uses, invert] = [u16(info, 146), u16(info, 148)];
+  const [states, statuses] = revision === 1 ? info.subarray(150, 152) : [u16(info, 150), u16(info, 152)];
+  const check = (flag: number, holds: () => Ternary): Ternary =>
+    (uses & flag) === 0 ? true : inverted(holds(), (invert & flag) !== 0);
+  const ofState = check(Uses.state, () => hasState(states, state, UNTRACKED, true));
+  if (state.tracking !== "tracked") return (uses & Uses.state) !== 0 && ofState;
+  const ct = (key: number, direction?: number): Bits | undefined => {
+    const value = ctValue(key, direction, state, state.family);
+    return value === "break" || "maybe" in value ? undefined : value;
+  };
+  return all([
+    ofState,
+    check(Uses.expires, () => undefined),
+    check(Uses.direction, () => (state.answers === undefined ? state.direction === "original" : undefined)),
+    check(Uses.protocol, () => u16(info, 136) === protocolNumberOf(state)),
+    check(Uses.status, () => hasBit(ct(CtKey.status), statuses)),
+    ...ADDRESSES.map(([flag, key, direction, at]) =>
+      check(flag, () => {
+        const bits = ct(key, direction);
+        if (bits === undefined) return undefined;
+        const { length } = bits.bytes;
+        const mask = info.subarray(at + 16, at + 16 + length);
+        const wanted = info.subarray(at, at + length).map((byte, i) => byte & mask[i]);
+        return equals(masked(bits, mask, undefined), wanted);
+      }),
+    ),
+    ...PORTS.map(([flag, key, direction, at]) =>
+      check(flag, () => {
+        const bits = ct(key, direction);
+        const low = revision === 3 ? portBytes(u16(info, at)) : info.subarray(at, at + 2);
+        const high = revision === 3 ? portBytes(u16(info, at + 16)) : low;
+        return bits === undefined ? undefined : isWithin(bits, low, high);
+      }),
+    ),
+  ]);
+}
+
+/** Whether a number of the host has one of the bits. */
+function hasBit(bits: Bits | undefined, mask: number): Ternary {
+  if (bits === undefined) return undefined;
+  const number = (bytes: Uint8Array): number => u32(Buffer.from(bytes), 0);
+  if ((number(bits.bytes) & mask) !== 0) return true;
+  return bits.known === undefined || (~number(bits.known) & mask) === 0 ? false : undefined;
+}
