@@ -173,8 +173,13 @@ const PASSES: readonly { readonly name: string; readonly rules: string; readonly
       ...["inet", "forward priority -5", "ip daddr 10.99.0.0/16 drop", "tcp dport { 22, 23 } drop"],
       ...['oifname "docker0" drop', "ct state invalid drop", "ip6 daddr fd00:99::/32 drop"],
     ),
-    // Replies may leave by any interface.
+    // Clients may have these addresses.
     unjudged: 3,
+  },
+  {
+    name: "drops packets of interfaces that this node does not have",
+    rules: wall("inet", "forward priority -5", 'oifname "docker0" drop', 'iifname "br-*" drop'),
+    unjudged: 0,
   },
   {
     name: "drops one sender, and excessive packets",
@@ -194,6 +199,69 @@ test.for(PASSES)("a firewall $name", async ({ rules, unjudged }) => {
     await expectReached(true, web, far, both);
     await eventually(async () =>
       expect(await status()).toMatchObject({ code: 0, problems: [], firewalls: { checked: 3, services: 3, unjudged } }),
+    );
+  } finally {
+    await nft("delete table inet wall");
+  }
+});
+
+/** As a Docker daemon writes them. Its own bridge is the only interface whose packets it accepts. */
+const DOCKER = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:DOCKER-USER - [0:0]
+:DOCKER-FORWARD - [0:0]
+-A FORWARD -j DOCKER-USER
+-A FORWARD -j DOCKER-FORWARD
+-A DOCKER-FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A DOCKER-FORWARD -i docker0 -j ACCEPT
+COMMIT
+`;
+const ABSENT = `${["docker0", "wg0", "br-*"].map((name) => `iifname "${name}" accept`).join("\n")}\nct state established accept`;
+
+test.for([
+  {
+    name: "Docker's, with its bridge",
+    load: async () => {
+      await cluster.lab.node.mustRun(["ip", "link", "add", "docker0", "type", "bridge"]);
+      await cluster.lab.node.mustRun(["ip", "link", "set", "docker0", "up"]);
+      await cluster.lab.node.mustRun(["iptables-nft-restore"], { input: DOCKER });
+    },
+    what: /^chain FORWARD \(hook forward\) of table ip filter drops packets to default\/web, default\/far, default\/both from every interface but docker0: by policy$/,
+    remedy: /^run `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`/,
+    unload: ["nft delete table ip filter", "ip link delete docker0"],
+  },
+  {
+    name: "that accept only interfaces which this node does not have",
+    load: () => nft(wall("inet", "forward priority 0; policy drop", ABSENT)),
+    what: /^chain gate \(hook forward\) of table inet wall drops packets to default\/web, default\/far, default\/both: by policy$/,
+    remedy: /^run `nft insert rule inet wall gate ct status dnat accept`/,
+    unload: ["nft delete table inet wall"],
+  },
+])("rules drop everything: $name", async ({ load, what, remedy, unload }) => {
+  await load();
+  try {
+    await expectReached(false, web, far, both);
+    await eventually(async () => {
+      const { code, problems } = await status();
+      expect(problems.map((problem) => [problem.what, problem.remedy])).toEqual([
+        [expect.stringMatching(what), expect.stringMatching(remedy)],
+      ]);
+      expect(code).toBe(1);
+    });
+  } finally {
+    for (const command of unload) await cluster.lab.node.mustRun(command.split(" "));
+  }
+  await eventually(async () => expect(await status()).toMatchObject({ code: 0, problems: [] }));
+});
+
+test("rules that accept packets from pods' interfaces alone are no problem, because clients outside may be unwanted", async () => {
+  await nft(wall("inet", "forward priority 0; policy drop", 'iifname "pod*" accept', "ct state established accept"));
+  try {
+    await expectReached(false, web);
+    await eventually(async () =>
+      expect(await status()).toMatchObject({ code: 0, problems: [], firewalls: { checked: 3, unjudged: 3 } }),
     );
   } finally {
     await nft("delete table inet wall");

@@ -168,14 +168,16 @@ function firewallProblems(obstacles: readonly Obstacle[]): FirewallProblem[] {
   return told;
 }
 
-function firewallProblem({ ref, chain, hook, rule, verdict, direction, services }: Obstacle): FirewallProblem {
+function firewallProblem({ ref, chain, hook, rule, verdict, direction, except, services }: Obstacle): FirewallProblem {
   const { family, table } = ref;
   const drops = verdict === "drop" ? "drops" : "rejects";
   const whose = direction === "original" ? "packets to" : "replies of";
   const more = services.length - NAMED;
   const names = services.slice(0, NAMED).join(", ") + (more > 0 ? ` and ${counted(more, "more service")}` : "");
   const why = rule === undefined ? "by policy" : `by rule ${rule}`;
-  const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}: ${why}`;
+  const where = direction === "original" ? "from" : "to";
+  const but = except === undefined ? "" : ` ${where} every interface but ${except.slice(0, NAMED).join(", ")}`;
+  const what = `chain ${chain} (hook ${hook}) of table ${family} ${table} ${drops} ${whose} ${names}${but}: ${why}`;
   // Before the translation, a rule can recognize a service's packet only by its address.
   const remedy =
     hook === "prerouting" && direction === "original"

@@ -1,11 +1,12 @@
 /**
  * Checks whether other programs' rules drop services' packets. It runs their base chains on the first packet to an
- * endpoint and on the endpoint's reply. The sender is unknown, so every finding applies to all clients.
+ * endpoint and on the endpoint's reply. The sender is unknown, so a finding applies to all clients, or to all of the
+ * interfaces by which pods and clients are known to come.
  */
 import type { FirewallStatus } from "../../observe/status-report.js";
 import { TimeSlice } from "../../base/time-slice.js";
 import { FLOWTABLE_REF } from "../../flowtable/operations.js";
-import { CtKey, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../../netlink/constants.js";
+import { CtKey, FibFlag, Hook, MetaKey, PayloadBase, Priority, TableFlag } from "../../netlink/constants.js";
 import type { Expr, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { masked, withPart } from "./bits.js";
@@ -35,6 +36,8 @@ export interface ServicePacket {
 export interface Obstacle extends EndedBy {
   readonly verdict: "drop" | "reject";
   readonly direction: Direction;
+  /** Interfaces of clients whose packets pass, or may pass. Absent if there are none. */
+  readonly except?: readonly string[];
   /** "namespace/name", in the order of checking. */
   readonly services: readonly string[];
 }
@@ -92,14 +95,32 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
     }
     checked++;
   }
+  const hasExceptions = [...found.values()].some(({ obstacle }) => obstacle.except !== undefined);
+  const used = hasExceptions ? await judge.usedInterfaces() : new Set<string>();
+  const [passed = [], dropped = []] = parted([...found.values()], ({ obstacle }) =>
+    (obstacle.except ?? []).some((name) => used.has(name)),
+  );
+  for (const { obstacle, services: some } of passed) {
+    for (const service of some) unjudged.add(service);
+    unjudgedRule ??= obstacleText(obstacle);
+  }
   return {
-    obstacles: Array.from(found.values(), (each) => ({ ...each.obstacle, services: [...each.services] })),
+    obstacles: dropped.map((each) => ({ ...each.obstacle, services: [...each.services] })),
     checked,
     services: all,
     unjudged: unjudged.size,
     unjudgedRule,
     unread,
   };
+}
+
+function parted<T>(all: readonly T[], holds: (one: T) => boolean): [T[], T[]] {
+  return [all.filter(holds), all.filter((one) => !holds(one))];
+}
+
+/** "inet a f: tcp dport 80 drop (handle 3)". */
+function obstacleText({ ref, chain, rule }: EndedBy): string {
+  return `${ref.family} ${ref.table} ${chain}: ${rule ?? "policy drop"}`;
 }
 
 const OWN: readonly string[] = [...OURS, FLOWTABLE_REF.table];
@@ -127,6 +148,10 @@ interface SeenFields {
   readonly network: Uint8Array;
   readonly transport: Uint8Array;
   readonly interfaces: boolean;
+  /** Names of interfaces with which rules compare, or their beginnings. Undefined if rules look at interfaces in other ways. */
+  readonly names: readonly Uint8Array[] | undefined;
+  /** Devices that have chains. */
+  readonly devices: readonly string[];
   /** Whether some rule sees a packet's original destination, before translation or through its connection. */
   readonly vip: boolean;
 }
@@ -137,16 +162,22 @@ const STATES: readonly number[] = [CtKey.state, CtKey.status, CtKey.direction, C
 
 async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Promise<SeenFields> {
   const [network, transport] = [new Uint8Array(40), new Uint8Array(20)];
-  let [interfaces, vip] = [false, false];
+  let [interfaces, vip, otherwise] = [false, false, false];
+  const names: Uint8Array[] = [];
+  const devices: string[] = [];
   for (const ref of tables) {
     for (const { base } of await kernel.chains(ref)) {
       // Chains of devices and bridges see packets before translation, and each only those of some interfaces.
       const isDevices = base?.devices !== undefined || ref.family === "bridge";
       interfaces ||= isDevices;
+      devices.push(...(base?.devices ?? []));
       vip ||= isDevices || (base?.hook === Hook.prerouting && base.type !== "nat" && base.priority < Priority.dstnat);
     }
     for (const { exprs } of await kernel.rules(ref)) {
-      interfaces ||= exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
+      const loads = exprs.some((expr) => expr.type === "meta" && INTERFACES.includes(expr.key));
+      interfaces ||= loads;
+      otherwise ||= exprs.some((expr) => (loads && !COMPARED.includes(expr.type)) || isOfInterface(expr));
+      if (loads) names.push(...exprs.flatMap((expr) => (expr.type === "cmp" ? [expr.data] : [])));
       // The addresses and ports of a connection are those in the headers of its first packet.
       const seesEnds = exprs.some((expr) => expr.type === "ct" && !STATES.includes(expr.key));
       vip ||= seesEnds;
@@ -155,7 +186,24 @@ async function seenFields(kernel: RoutedKernel, tables: readonly TableRef[]): Pr
       exprs.forEach((expr, i) => addSeen(expr, exprs[i + 1], network, transport));
     }
   }
-  return { network, transport, interfaces, vip };
+  return { network, transport, interfaces, names: otherwise ? undefined : names, devices, vip };
+}
+
+/** Expressions that use an interface's name only to compare it, or not at all. */
+const COMPARED: readonly Expr["type"][] = [
+  "meta",
+  "cmp",
+  "payload",
+  "ct",
+  "counter",
+  "immediate",
+  "opaque",
+  "limit",
+  "log",
+];
+
+function isOfInterface(expr: Expr): boolean {
+  return expr.type === "fib" && (expr.flags & (FibFlag.iif | FibFlag.oif)) !== 0;
 }
 
 function addSeen(
@@ -180,18 +228,32 @@ interface Judgement {
   readonly unknown?: string;
 }
 
+/** Documentation addresses, which stand for clients outside the cluster. */
+const OUTSIDE = { ip: "192.0.2.1", ip6: "2001:db8::1" } as const;
+/** Kinds of interfaces through which the packets of their members come. */
+const JOINED: readonly string[] = ["bridge", "bond", "team"];
+/** Maximum number of groups of interfaces to judge for one packet. */
+const MOST_GROUPS = 16;
+
 class Judge {
   readonly #rulesets: Readonly<Record<IpFamily, Ruleset>>;
   readonly #routing: Routing;
   readonly #foreign: ReadonlySet<string>;
   readonly #seen: SeenFields;
   readonly #ownMark: number;
+  readonly #interfaces: RoutedKernel["interfaces"];
+  /** Interfaces of routes to endpoints. */
+  readonly #used = new Set<string>();
+  /** An endpoint of each network. */
+  readonly #networks = new Map<string, string>();
+  #alike: Promise<readonly (readonly string[])[]> | undefined;
   /** By the header bits that rules read. */
   readonly #known = new Map<string, Judgement>();
 
   constructor({ kernel, ownMark }: FirewallOptions, tables: readonly TableRef[], seen: SeenFields) {
     this.#rulesets = { ip: new Ruleset(kernel, "ip"), ip6: new Ruleset(kernel, "ip6") };
     this.#routing = new Routing(kernel);
+    this.#interfaces = kernel.interfaces;
     this.#foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
     this.#seen = seen;
     this.#ownMark = ownMark;
@@ -202,18 +264,75 @@ class Judge {
     const isHere = await this.#routing.hasAddress(endpoint.address);
     const asks = this.#seen.interfaces && !isHere;
     const interfaceName = asks ? await this.#routing.interfaceTo(family, endpoint.address) : undefined;
+    if (interfaceName !== undefined) this.#used.add(interfaceName);
+    this.#networks.set(networkOf(bytesOf(endpoint.address)), endpoint.address);
     const key = this.#keyOf(packet, isHere, interfaceName);
     let known = this.#known.get(key);
     if (known === undefined) {
-      const ways = [
-        await this.#request(packet, isHere, interfaceName),
-        await this.#reply(packet, isHere, interfaceName),
-      ];
-      const unknown = ways.find((way) => way.unknown !== undefined)?.unknown;
-      known = { obstacles: ways.flatMap((way) => way.obstacles), unknown };
+      const request = await this.#ofClients((client) => this.#request(packet, isHere, interfaceName, client));
+      const reply = await this.#ofClients((client) => this.#reply(packet, isHere, interfaceName, client));
+      // A policy that drops both is one obstacle.
+      const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(obstacleText));
+      const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(obstacleText(each)));
+      known = { obstacles: [...request.obstacles, ...others], unknown: request.unknown ?? reply.unknown };
       this.#known.set(key, known);
     }
     return known;
+  }
+
+  /**
+   * Interfaces by which pods and clients are known to come: those of the default route, of endpoints, of pods, and with an
+   * address in the network of endpoints (a bridge whose pods are no endpoints).
+   */
+  async usedInterfaces(): Promise<ReadonlySet<string>> {
+    const used = new Set(this.#used);
+    for (const to of [...Object.values(OUTSIDE), ...this.#networks.values()]) {
+      const route = await this.#routing.route(to);
+      if (typeof route !== "string") used.add(route.interfaceName);
+    }
+    for (const { name, kind, master } of await this.#routing.links()) {
+      if (kind === "veth" && master === undefined) used.add(name);
+    }
+    for (const { address, interfaceName } of await this.#interfaces.addresses()) {
+      if (this.#networks.has(networkOf(address))) used.add(interfaceName);
+    }
+    return used;
+  }
+
+  /** Judges the packets of all clients. If that depends on their interface, judges those of each interface. */
+  async #ofClients(judge: (client: string | undefined) => Promise<Judgement>): Promise<Judgement> {
+    const ofAll = await judge(undefined);
+    if (ofAll.unknown === undefined) return ofAll;
+    this.#alike ??= this.#alikeInterfaces();
+    const each: (Judgement & { readonly names: readonly string[] })[] = [];
+    for (const names of await this.#alike) each.push({ names, ...(await judge(names[0])) });
+    const [dropped, passed] = parted(each, ({ obstacles }) => obstacles.length > 0);
+    if (each.length === 0) return ofAll;
+    if (dropped.length === 0)
+      return { obstacles: [], unknown: each.find(({ unknown }) => unknown !== undefined)?.unknown };
+    const except = passed.flatMap(({ names }) => names);
+    const obstacles = new Map(
+      dropped.flatMap((one) => one.obstacles.map((obstacle) => [JSON.stringify(obstacle), obstacle] as const)),
+    );
+    return { obstacles: Array.from(obstacles.values(), (one) => (except.length === 0 ? one : { ...one, except })) };
+  }
+
+  /** Groups the interfaces by which packets come such that rules treat those of a group alike. Empty if there are too many. */
+  async #alikeInterfaces(): Promise<readonly (readonly string[])[]> {
+    const { names, devices } = this.#seen;
+    const links = await this.#routing.links();
+    const kinds = new Map(links.map(({ name, kind }) => [name, kind]));
+    const groups = Map.groupBy(
+      links.filter(({ name, master = "" }) => name !== "lo" && !JOINED.includes(kinds.get(master) ?? "")),
+      ({ name, kind }) => {
+        if (names === undefined || kind === "bridge" || devices.includes(name)) return name;
+        const bytes = new Uint8Array(16);
+        bytes.set(Buffer.from(name));
+        return names.map((prefix) => Number(prefix.every((byte, i) => byte === bytes[i]))).join("");
+      },
+    );
+    if (groups.size > MOST_GROUPS) return [];
+    return Array.from(groups.values(), (group) => group.map(({ name }) => name));
   }
 
   #keyOf(
@@ -231,14 +350,20 @@ class Judge {
   }
 
   /** A request from an unknown sender. */
-  async #request(packet: ServicePacket, isHere: boolean, interfaceName: string | undefined): Promise<Judgement> {
+  async #request(
+    packet: ServicePacket,
+    isHere: boolean,
+    interfaceName: string | undefined,
+    client: string | undefined,
+  ): Promise<Judgement> {
     const { family, protocol, address, port, endpoint } = packet;
     const state = new PacketState({ family, protocol, destination: address, destinationPort: port });
     state.transport = withPart(state.transport, 0, CLIENT_PORT);
+    state.inInterface = client;
     state.outInterface = "";
     const isEarly = ({ base }: HookedChain): boolean => base.priority < Priority.dstnat;
     const way = this.#way(state);
-    await way.receive(undefined);
+    await way.receive(client);
     await way.through(Hook.prerouting, isEarly);
     way.change((translated) => {
       translated.track();
@@ -265,19 +390,20 @@ class Judge {
     { family, protocol, endpoint }: ServicePacket,
     isHere: boolean,
     interfaceName: string | undefined,
+    client: string | undefined,
   ): Promise<Judgement> {
     const source = { source: endpoint.address, sourcePort: endpoint.port };
     const state = new PacketState({ family, protocol, ...source }, "reply");
     state.transport = withPart(state.transport, 2, CLIENT_PORT);
     state.translated = state.destinationChanged = true;
     state.inInterface = isHere ? "" : interfaceName;
-    state.outInterface = isHere ? undefined : "";
+    state.outInterface = isHere ? client : "";
     const way = this.#way(state);
     if (!isHere) await way.receive(interfaceName);
     await way.through(isHere ? Hook.output : Hook.prerouting);
-    way.change((routed) => (routed.outInterface = undefined));
+    way.change((routed) => (routed.outInterface = client));
     for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) await way.through(hook);
-    await way.send(undefined);
+    await way.send(client);
     return way.judgement("reply");
   }
 
@@ -301,6 +427,11 @@ class Judge {
       traced: false,
     };
   }
+}
+
+/** The first bits of an address, which the pods of a cluster share in most clusters: 16, or 48 of IPv6. */
+function networkOf(address: Uint8Array): string {
+  return Buffer.from(address.subarray(0, address.length === 4 ? 2 : 6)).toString("hex");
 }
 
 /** @param seen header bits that rules read: first those of the source address, then those of the destination. */
