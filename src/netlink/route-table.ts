@@ -31,6 +31,7 @@ const RTA_DST = 1;
 const RTA_SRC = 2;
 const RTA_IIF = 3;
 const RTA_OIF = 4;
+const RTA_MARK = 16;
 const FIB_RULE_LENGTH = 12;
 const FIB_RULE_TOS = 3;
 /**
@@ -38,6 +39,8 @@ const FIB_RULE_TOS = 3;
  * that say what to do (13 to 15, 21).
  */
 const PLAIN_FRA: ReadonlySet<number> = new Set([1, 2, 3, 4, 6, 13, 14, 15, 21]);
+/** FRA_FWMARK and FRA_FWMASK. */
+const MARK_FRA: ReadonlySet<number> = new Set([10, 16]);
 /** Number of rules in a new network namespace: local, main and, for IPv4, default. */
 const DEFAULT_RULES = { ip: 3, ip6: 2 } as const;
 
@@ -53,7 +56,11 @@ export interface RouteFrom {
   readonly source?: string;
   /** Absent: the packet is from this node. */
   readonly inInterface?: string;
+  readonly mark?: number;
 }
+
+/** What routes may depend on besides a packet's destination. */
+export type RoutePolicies = "none" | "from" | "mark" | "more";
 
 export interface KernelLink {
   readonly index: number;
@@ -78,7 +85,7 @@ export class RouteTable {
    * Returns the route of packets to the address (`ip route get`), or "none". Rejects with KernelError, for example with
    * EXDEV if rp_filter drops such packets.
    */
-  async to(address: string, { source, inInterface }: RouteFrom = {}): Promise<KernelRoute | "none"> {
+  async to(address: string, { source, inInterface, mark }: RouteFrom = {}): Promise<KernelRoute | "none"> {
     const bytes = addressBytes(address) ?? new Uint8Array();
     const from = source === undefined ? undefined : addressBytes(source);
     const family = bytes.length === 4 ? AF.ip : AF.ip6;
@@ -88,6 +95,7 @@ export class RouteTable {
       attribute(RTA_DST, bytes),
       ...(from === undefined ? [] : [attribute(RTA_SRC, from)]),
       ...(index === undefined ? [] : [attribute(RTA_IIF, number(index.index, 4))]),
+      ...(mark === undefined ? [] : [attribute(RTA_MARK, number(mark, 4))]),
     ];
     try {
       const [reply] = await this.#ask(GET_ROUTE, 0, header, attributes, RTMSG_LENGTH);
@@ -103,16 +111,17 @@ export class RouteTable {
 
   /**
    * Returns what the route may depend on besides a packet's destination (`ip rule`): nothing, its source and incoming
-   * interface, or more. Rejects with KernelError.
+   * interface, its mark as well, or more. Rejects with KernelError.
    */
-  async policies(family: IpFamily): Promise<"none" | "from" | "more"> {
+  async policies(family: IpFamily): Promise<RoutePolicies> {
     const header = new Uint8Array(FIB_RULE_LENGTH);
     header[0] = AF[family];
     const rules = await this.#ask(GET_RULE, RequestFlag.dump, header, [], FIB_RULE_LENGTH);
     if (rules.length <= DEFAULT_RULES[family]) return "none";
-    const hasMore = ({ header: fields, attributes }: Reply): boolean =>
-      headerNumber(fields, FIB_RULE_TOS, 1) !== 0 || [...attributes.keys()].some((key) => !PLAIN_FRA.has(key));
-    return rules.some(hasMore) ? "more" : "from";
+    const keys = rules.flatMap(({ attributes }) => [...attributes.keys()]).filter((key) => !PLAIN_FRA.has(key));
+    const isOfService = rules.some(({ header: fields }) => headerNumber(fields, FIB_RULE_TOS, 1) !== 0);
+    if (isOfService || !keys.every((key) => MARK_FRA.has(key))) return "more";
+    return keys.length > 0 ? "mark" : "from";
   }
 
   /** Returns all links. Rejects with KernelError. */

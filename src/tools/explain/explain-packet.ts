@@ -120,6 +120,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
       isOurs,
       addressType: (address) => routing.addressType(address),
       interfaceTo: (address) => routing.interfaceTo(spec.family, address),
+      addressesOf: (device) => routing.addressesOf(device),
       isBridged: (device) => routing.isBridged(spec.family, device),
       draw,
       onDraw: (count) => (draws = Math.max(draws, count)),

@@ -102,7 +102,7 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
   );
   for (const { obstacle, services: some } of passed) {
     for (const service of some) unjudged.add(service);
-    unjudgedRule ??= obstacleText(obstacle);
+    unjudgedRule ??= endText(obstacle);
   }
   return {
     obstacles: dropped.map((each) => ({ ...each.obstacle, services: [...each.services] })),
@@ -116,11 +116,6 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
 
 function parted<T>(all: readonly T[], holds: (one: T) => boolean): [T[], T[]] {
   return [all.filter(holds), all.filter((one) => !holds(one))];
-}
-
-/** "inet a f: tcp dport 80 drop (handle 3)". */
-function obstacleText({ ref, chain, rule }: EndedBy): string {
-  return `${ref.family} ${ref.table} ${chain}: ${rule ?? "policy drop"}`;
 }
 
 const OWN: readonly string[] = [...OURS, FLOWTABLE_REF.table];
@@ -272,8 +267,8 @@ class Judge {
       const request = await this.#ofClients((client) => this.#request(packet, isHere, interfaceName, client));
       const reply = await this.#ofClients((client) => this.#reply(packet, isHere, interfaceName, client));
       // A policy that drops both is one obstacle.
-      const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(obstacleText));
-      const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(obstacleText(each)));
+      const policies = new Set(request.obstacles.filter(({ rule }) => rule === undefined).map(endText));
+      const others = reply.obstacles.filter((each) => each.rule !== undefined || !policies.has(endText(each)));
       known = { obstacles: [...request.obstacles, ...others], unknown: request.unknown ?? reply.unknown };
       this.#known.set(key, known);
     }
@@ -421,6 +416,7 @@ class Judge {
       isOurs: () => false,
       addressType: (address) => this.#routing.addressType(address),
       interfaceTo: (address) => this.#routing.interfaceTo(family, address),
+      addressesOf: (device) => this.#routing.addressesOf(device),
       isBridged: (device) => this.#routing.isBridged(family, device),
       draw: 0,
       onDraw: () => undefined,

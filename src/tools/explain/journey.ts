@@ -2,7 +2,7 @@
 import type { IpFamily } from "../../base/ip.js";
 import { AddressType, Hook } from "../../netlink/constants.js";
 import { type Branch, changed, guessed, merged } from "./branch.js";
-import { equals, hostNumber, partOf } from "./bits.js";
+import { equals, hostNumber, isKnown, partOf } from "./bits.js";
 import { DESTINATION, type PacketState } from "./packet.js";
 import type { EndedBy, Final } from "./run-chain.js";
 import { runHook } from "./run-hook.js";
@@ -145,10 +145,14 @@ export class Journey {
     return (await this.#world.addressType(destination)) === AddressType.local;
   }
 
-  async #interfaceFor({ source, destination }: PacketState, origin: Origin): Promise<string | undefined> {
+  async #interfaceFor(state: PacketState, origin: Origin): Promise<string | undefined> {
+    const { source, destination, mark: bits } = state;
     if (destination === undefined) return undefined;
-    if (origin.isHere) return this.#routing.interfaceTo(this.#family, destination, { source });
-    const from = origin.in === undefined ? {} : { source, inInterface: origin.in };
+    const mark = isKnown(bits) ? new Uint32Array(bits.bytes.slice().buffer)[0] : undefined;
+    // Not every chain that marks a packet of this node changes its route.
+    if (origin.isHere)
+      return this.#routing.interfaceTo(this.#family, destination, { source, ...(mark === 0 && { mark }) });
+    const from = origin.in === undefined ? {} : { source, inInterface: origin.in, mark };
     return this.#routing.interfaceTo(this.#family, destination, from);
   }
 
@@ -192,9 +196,9 @@ export class Journey {
     if (point === Point.ingress) return journey.back(begin, [inInterface]);
     // nf_send_reset: through the port of a bridge, without translation.
     if (answer.answers === "reset" && point !== Point.output && (await this.#isFiltered(inInterface))) {
-      const isKnown = equals(answer.sourceBits, partOf(state.tuple.network, ...DESTINATION[this.#family]).bytes);
+      const isSame = equals(answer.sourceBits, partOf(state.tuple.network, ...DESTINATION[this.#family]).bytes);
       const ports = await this.#routing.portsOf(inInterface ?? "");
-      return isKnown === true ? journey.back(begin, ports ?? []) : [{ ...NOWHERE, branch: begin, end: "dropped" }];
+      return isSame === true ? journey.back(begin, ports ?? []) : [{ ...NOWHERE, branch: begin, end: "dropped" }];
     }
     return journey.follow([begin], { isHere: true });
   }

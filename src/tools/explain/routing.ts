@@ -3,7 +3,13 @@ import { formatAddress, type IpFamily } from "../../base/ip.js";
 import { AddressType } from "../../netlink/constants.js";
 import type { NetlinkExchange } from "../../netlink/netlink-message.js";
 import type { NetworkInterfaces } from "../../netlink/network-interfaces.js";
-import { type KernelLink, type KernelRoute, type RouteFrom, RouteTable } from "../../netlink/route-table.js";
+import {
+  type KernelLink,
+  type KernelRoute,
+  type RouteFrom,
+  type RoutePolicies,
+  RouteTable,
+} from "../../netlink/route-table.js";
 import type { Kernel } from "../../netlink/kernel.js";
 import { IPTABLES } from "../../node/forwarding.js";
 import { readSysctl } from "../../node/packet-settings.js";
@@ -20,7 +26,7 @@ export class Routing {
   readonly #kernel: RoutedKernel;
   readonly #table: RouteTable | undefined;
   readonly #routes = new Map<string, Promise<KernelRoute | "none" | "unknown">>();
-  readonly #policies = new Map<IpFamily, Promise<"none" | "from" | "more">>();
+  readonly #policies = new Map<IpFamily, Promise<RoutePolicies>>();
   #local: Promise<ReadonlySet<string>> | undefined;
   #links: Promise<readonly KernelLink[]> | undefined;
 
@@ -48,7 +54,7 @@ export class Routing {
 
   /** @param from facts that are known besides the destination. Never rejects. */
   route(address: string, from: RouteFrom = {}): Promise<KernelRoute | "none" | "unknown"> {
-    const key = `${address} ${from.source} ${from.inInterface}`;
+    const key = `${address} ${from.source} ${from.inInterface} ${from.mark}`;
     let route = this.#routes.get(key);
     if (route === undefined) {
       route = (this.#table?.to(address, from) ?? Promise.resolve("unknown" as const)).catch(() => "unknown" as const);
@@ -72,7 +78,8 @@ export class Routing {
     }
     const on = await policies;
     if (on === "none") return this.route(address);
-    return on === "more" || from.source === undefined ? "unknown" : this.route(address, from);
+    const isOpen = on === "more" || from.source === undefined || (on === "mark" && from.mark === undefined);
+    return isOpen ? "unknown" : this.route(address, from);
   }
 
   /** Returns none if they cannot be read. Never rejects. */
@@ -91,6 +98,15 @@ export class Routing {
   /** Whether packets from the ports of bridges pass the hooks of IP there (br_netfilter). Never rejects. */
   async filtersBridges(family: IpFamily): Promise<boolean> {
     return (await readSysctl(`net.bridge.bridge-nf-call-${IPTABLES[family]}`)) === 1;
+  }
+
+  /** Returns the IPv4 addresses of a device; none if it has none, or some of link or host scope. Rejects with KernelError. */
+  async addressesOf(device: string | undefined): Promise<readonly string[]> {
+    const all = (await this.#kernel.interfaces.addresses()).filter(
+      ({ family, interfaceName }) => family === "ip" && interfaceName === device,
+    );
+    const found = all.map(({ address }) => formatAddress(address));
+    return found.some((address) => /^(?:127|169\.254)\./.test(address)) ? [] : found;
   }
 
   /** Whether packets from the device pass the hooks of IP as packets of a bridge. Never rejects. */

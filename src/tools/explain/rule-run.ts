@@ -507,15 +507,23 @@ export class RuleRun {
     if (isError) return "unknown";
     const isHere = source === undefined || (await this.#world.addressType(source)) === AddressType.local;
     const state = this.#state;
-    const same = address === undefined ? (isHere ? undefined : false) : equals(sourceBits, address);
+    const chosen = address === undefined ? await this.#masqueradeAddress() : exactly(address);
+    const isOther = isKnown(chosen) && equals(sourceBits, chosen.bytes) === false;
+    const same = address !== undefined ? equals(sourceBits, address) : !isHere || isOther ? false : undefined;
     state.sourceChanged = changesPort || same === false ? true : same === undefined ? undefined : false;
     state.sourceBound = true;
     state.masqueraded = true;
-    const [at, length] = SOURCE[state.family];
-    state.network = withPart(state.network, at, address === undefined ? unknownBits(length) : exactly(address));
+    state.network = withPart(state.network, SOURCE[state.family][0], chosen);
     state.transport = withPart(state.transport, 0, unknownBits(2));
     this.#step(text);
     return { verdict: "accept" };
+  }
+
+  /** inet_select_addr: an address of the outgoing interface. For IPv6, one of another interface may be preferred. */
+  async #masqueradeAddress(): Promise<Bits> {
+    const { family, outInterface } = this.#branch.state;
+    const addresses = family === "ip" ? await this.#world.addressesOf(outInterface) : [];
+    return addresses.length === 0 ? unknownBits(SOURCE[family][1]) : common(addresses.map(bytesOf));
   }
 
   /** nf_nat_redirect: for packets of this node to its loopback address, for others to an address of the interface. */

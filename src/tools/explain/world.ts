@@ -12,6 +12,8 @@ export interface World {
   addressType(address: string): Promise<number>;
   /** The interface through which packets to an address leave. Undefined if it is unknown or there is no route. */
   interfaceTo(address: string): Promise<string | undefined>;
+  /** The IPv4 addresses of an interface, all of which other hosts may use. Empty if it is unknown whether there are others. */
+  addressesOf(device: string | undefined): Promise<readonly string[]>;
   /** Whether packets from the interface pass the hooks of IP as packets of a bridge (br_netfilter). */
   isBridged(device: string): Promise<boolean>;
   /** The number that our `numgen` returns, counted from 0. */
