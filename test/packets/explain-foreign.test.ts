@@ -510,6 +510,33 @@ test("the headline says what the outcome depends on, and what happens otherwise"
   }
 });
 
+test("a packet comes by the interface of the route to its source, unless another is given", async () => {
+  const rules = table(
+    "foreign",
+    chain("filter hook forward priority -5; policy drop", 'iifname { "docker0", "pod1" } accept'),
+  );
+  await cluster.lab.node.mustRun(["nft", "-f", "-"], { input: rules });
+  try {
+    const to = `${PLAN.node.ip}:${NODE_PORT}`;
+    const pod = cluster.lab.pod("b").address.ip;
+    const explain = async (...args: readonly string[]): Promise<string> =>
+      (await cluster.command(["explain", "tcp", ...args])).stdout;
+    const fromPod = await explain(pod, to);
+    expect(fromPod).toMatch(/: goes to an endpoint$/m);
+    expect(fromPod).toContain(
+      `note: the incoming interface was not given, so pod1 is assumed, through which the route to ${pod} leads; \`--in\` sets another`,
+    );
+    expect(await explain(PLAN.client.ip, to)).toMatch(/: dropped silently$/m);
+    expect(await explain("--in", "docker0", PLAN.client.ip, to)).toMatch(/: goes to an endpoint$/m);
+    expect([
+      await met({ from: "b", to: "node port" }, false),
+      await met({ from: "client", to: "node port" }, true),
+    ]).toEqual(["endpoint", "dropped"]);
+  } finally {
+    await cluster.lab.node.mustRun(["nft", "delete", "table", "inet", "foreign"]);
+  }
+});
+
 test("an assumed source is marked as assumed", async () => {
   const { stdout } = await cluster.command(["explain", `${VIP}:${SERVICE_PORT}`]);
   expect(stdout).toMatch(/^tcp 192\.0\.2\.1 \(assumed\) → /);

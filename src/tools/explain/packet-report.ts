@@ -9,13 +9,8 @@ import {
   serviceText,
 } from "../../observe/status-report.js";
 import { isLoopback } from "../../node/node-facts.js";
-import {
-  type ExplainedEndpoint,
-  type ExplainedReply,
-  type ExplainedVerdict,
-  type Explanation,
-  explainPacket,
-} from "./explain-packet.js";
+import { type ArrivingExplanation, explainArriving } from "./explain-arriving.js";
+import type { ExplainedEndpoint, ExplainedReply, ExplainedVerdict, Explanation } from "./explain-packet.js";
 import { LOOPBACK, type PacketSpec, TRANSPORTS } from "./packet.js";
 import { type RoutedKernel, Routing } from "./routing.js";
 import {
@@ -121,7 +116,7 @@ export interface Sources {
 /** Reports what the kernel does with such a packet, and related facts. */
 export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, sources: Sources): Promise<PacketReport> {
   const legacy = await sources.legacyRules(packet.family);
-  const explanation = withLegacy(await explainPacket(kernel, packet), legacy);
+  const explanation = withLegacy(await explainArriving(kernel, packet), legacy);
   const source = packet.sourceAssumed === true ? undefined : packet.source;
   const open = await sources.openConnections(packet, source);
   const routing = new Routing(kernel);
@@ -155,7 +150,7 @@ export async function reportOn(packet: AskedPacket, kernel: RoutedKernel, source
 }
 
 /** Rules that cannot be read make every verdict unknown. */
-function withLegacy(explanation: Explanation, legacy: readonly string[]): Explanation {
+function withLegacy(explanation: ArrivingExplanation, legacy: readonly string[]): ArrivingExplanation {
   if (legacy.length === 0) return explanation;
   const otherwise = explanation.otherwise ?? explanation.verdict;
   return { ...explanation, verdict: "unknown", otherwise, unknown: [...legacy, ...explanation.unknown] };
@@ -166,13 +161,20 @@ function withObstacle(explanation: Explanation, obstacle: string): Explanation &
   return { ...known, verdict: "dropped", unknown: [], obstacle };
 }
 
-function assumptions({ source, sourceAssumed, inInterface }: AskedPacket, { verdict, unknown }: Explanation): string[] {
+function assumptions(
+  { source, sourceAssumed, inInterface }: AskedPacket,
+  { verdict, unknown, assumedInterface }: ArrivingExplanation,
+): string[] {
   const notes: string[] = [];
   if (sourceAssumed === true) {
     const who = isLoopback(source) ? "this node" : "a client outside the cluster";
     notes.push(`no source was given, so ${source} is assumed, which stands for ${who}`);
   }
-  if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]if(name)?\b/.test(what))) {
+  if (assumedInterface !== undefined) {
+    notes.push(
+      `the incoming interface was not given, so ${assumedInterface} is assumed, through which the route to ${source} leads; \`--in\` sets another`,
+    );
+  } else if (verdict === "unknown" && inInterface === "" && unknown.some((what) => /\b[io]if(name)?\b/.test(what))) {
     notes.push("the incoming interface was not given; add `--in <interface>`");
   }
   return notes;
