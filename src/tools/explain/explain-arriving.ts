@@ -10,17 +10,17 @@ export interface ArrivingExplanation extends Explanation {
 
 /** Rejects with KernelError if the ruleset cannot be read. */
 export async function explainArriving(kernel: RoutedKernel, spec: PacketSpec): Promise<ArrivingExplanation> {
-  const explanation = await explainPacket(kernel, spec);
-  if (spec.inInterface !== "" || !isOpen(explanation)) return explanation;
+  const asGiven = await explainPacket(kernel, spec);
+  if (spec.inInterface !== "") return asGiven;
   const routing = new Routing(kernel);
-  if (await routing.hasAddress(spec.source)) return explanation;
+  if (await routing.hasAddress(spec.source)) return asGiven;
   const route = await routing.route(spec.source);
-  if (typeof route === "string") return explanation;
+  if (typeof route === "string") return asGiven;
   const assumedInterface = route.interfaceName;
-  return { ...(await explainPacket(kernel, { ...spec, inInterface: assumedInterface })), assumedInterface };
+  const explanation = await explainPacket(kernel, { ...spec, inInterface: assumedInterface });
+  return { ...explanation, ...(textOf(explanation) !== textOf(asGiven) && { assumedInterface }) };
 }
 
-function isOpen({ verdict, endpoints, reply }: Explanation): boolean {
-  const replies = [reply, ...endpoints.map((endpoint) => endpoint.reply)];
-  return verdict === "unknown" || replies.some((each) => each?.verdict === "unknown");
+function textOf({ verdict, endpoints, reply, unknown }: Explanation): string {
+  return JSON.stringify([verdict, endpoints, reply, unknown]);
 }

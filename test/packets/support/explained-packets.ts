@@ -1,0 +1,151 @@
+/** Compares what `explain` says about packets with what happens to them. */
+import { explainArriving } from "../../../src/tools/explain/explain-arriving.ts";
+import type { Explanation } from "../../../src/tools/explain/explain-packet.ts";
+import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
+import { expect } from "vitest";
+import { type Fate, Fates } from "../../lab/fate.ts";
+import { eventually } from "../../lab/eventually.ts";
+import { patience } from "../../lab/patience.ts";
+import { FAMILIES, type Family, PLAN } from "../../lab/topology.ts";
+import { Cluster } from "./cluster.ts";
+import {
+  clusterAddress,
+  loadBalancerAddress,
+  nodePortOf,
+  POD_PORT,
+  SERVICE_PORT,
+  serviceObjects,
+  type ServiceSpec,
+} from "./objects.ts";
+
+/** How long to wait for a packet that should arrive, and for one that should not. A veth delivers within the send. */
+const ARRIVAL_MS = patience(3000);
+const SILENCE_MS = 5;
+
+const web: ServiceSpec = { name: "web", n: 1, endpoints: ["a"], protocols: ["tcp", "udp"] };
+const two: ServiceSpec = { name: "two", n: 2, endpoints: ["a", "r1"], protocols: ["tcp", "udp"] };
+const PODS = ["a", "b", "c", "r1"] as const;
+const PORTS = [SERVICE_PORT, POD_PORT, nodePortOf(web.n)];
+
+export interface Asked {
+  readonly from: string;
+  readonly family: Family;
+  readonly protocol: "tcp" | "udp";
+  readonly source: string;
+  readonly destination: string;
+  readonly port: number;
+}
+
+export interface Compared {
+  readonly result: "agreed" | "unknown" | "contradicted";
+  /** The rule on which the result depends, or the contradiction. */
+  readonly text: string;
+}
+
+export class ExplainedPackets {
+  readonly cluster: Cluster;
+  readonly #kernel: NftKernel;
+  readonly #fates: Fates;
+
+  private constructor(cluster: Cluster, kernel: NftKernel, fates: Fates) {
+    this.cluster = cluster;
+    this.#kernel = kernel;
+    this.#fates = fates;
+  }
+
+  static async create(): Promise<ExplainedPackets> {
+    const pods = [
+      { name: "a", on: "node" },
+      { name: "b", on: "node" },
+      { name: "c", on: "node", link: "bridge" },
+      { name: "r1", on: "remote" },
+    ] as const;
+    const cluster = await Cluster.create(pods, PODS);
+    await cluster.apply([web, two].flatMap((service) => serviceObjects(cluster.lab, service)));
+    const kernel = await NftKernel.open({ netns: `/run/netns/${cluster.lab.node.name}` });
+    const fates = new Fates();
+    const { node, client, remote, beyond } = cluster.lab;
+    const own = ["a", "b", "c"].map((name) => [name, cluster.lab.pod(name).namespace] as const);
+    const servers = new Map([...Object.entries({ node, client, r1: remote, beyond }), ...own]);
+    for (const [name, namespace] of servers) for (const port of PORTS) await fates.serve(namespace, name, port);
+    const packets = new ExplainedPackets(cluster, kernel, fates);
+    // Every neighbour is known before rules may drop packets that ask for it.
+    for (const asked of FAMILIES.flatMap((family) => packets.of(family)).filter(({ from }) => from !== "a"))
+      await eventually(async () => expect(await packets.#send(asked, ARRIVAL_MS)).toMatchObject({ reply: true }));
+    return packets;
+  }
+
+  async destroy(): Promise<void> {
+    await this.#fates.stop();
+    await this.#kernel.close();
+    await this.cluster.destroy();
+  }
+
+  /** Two pods, a client outside the cluster, the node, and an endpoint, each to four addresses. */
+  of(family: Family): Asked[] {
+    return ["b", "c", "client", "node", "a"].flatMap((from) => {
+      const source = this.cluster.source(from).address![family];
+      return [
+        { protocol: "tcp", destination: clusterAddress(web.n)[family], port: SERVICE_PORT },
+        { protocol: "udp", destination: clusterAddress(two.n)[family], port: SERVICE_PORT },
+        { protocol: "tcp", destination: PLAN.node[family], port: nodePortOf(web.n) },
+        { protocol: "tcp", destination: loadBalancerAddress(two.n)[family], port: SERVICE_PORT },
+      ].map((to) => ({ ...to, from, family, source }) as Asked);
+    });
+  }
+
+  async compare(asked: Asked): Promise<Compared> {
+    const { from, family, protocol, source, destination, port } = asked;
+    const packet = { family, protocol, source, destination, destinationPort: port, inInterface: "" };
+    const said = await explainArriving(this.#kernel, packet);
+    const about = `${protocol} ${from} → ${destination} port ${port}`;
+    if (isUnknown(said)) {
+      const rule = said.unknown[0] ?? [said.reply, ...said.endpoints.map(({ reply }) => reply)].find(Boolean)?.by;
+      return { result: "unknown", text: `${about}: ${rule ?? ""}` };
+    }
+    const seen = this.#seenText(await this.#send(asked, isSilent(said) ? SILENCE_MS : ARRIVAL_MS), asked);
+    const may = this.#saidTexts(said, asked);
+    if (may.includes(seen)) return { result: "agreed", text: `${about}: ${seen}` };
+    return { result: "contradicted", text: `${about}: said ${may.join(" or ")}, seen ${seen}` };
+  }
+
+  #send({ from, ...asked }: Asked, waitMs: number): Promise<Fate> {
+    return this.#fates.send({ ...asked, from: this.cluster.source(from).namespace, waitMs });
+  }
+
+  /** "a:8080, answered", "dropped", "rejected". */
+  #seenText({ at, port, seen, reply, error }: Fate, { source }: Asked): string {
+    if (at === "") return error > 1 ? "rejected" : "dropped";
+    const from = seen === source || this.cluster.nodeAddresses.has(source) ? "" : " masqueraded";
+    return `${at}:${port}${from}, ${reply ? "answered" : "not answered"}`;
+  }
+
+  /** All that may happen to the packet according to the explanation. */
+  #saidTexts({ verdict, endpoints, reply }: Explanation, { from, destination, port }: Asked): string[] {
+    const text = (to: string, lost: boolean, masqueraded = false): string =>
+      `${to}${masqueraded && from !== "node" ? " masqueraded" : ""}, ${lost ? "not answered" : "answered"}`;
+    if (verdict === "dropped" || verdict === "rejected") return [verdict];
+    if (verdict === "untouched") return [text(`${this.#nameOf(destination)}:${port}`, reply !== undefined)];
+    if (verdict === "redirected")
+      return PORTS.flatMap((each) => ["", " masqueraded"].map((by) => text(`node:${each}${by}`, reply !== undefined)));
+    return endpoints.flatMap((each) => {
+      if (each.verdict !== undefined) return [each.verdict];
+      // An IPv4 host drops packets from its own address.
+      const own = each.reply?.by.includes("endpoint itself") === true ? ["dropped"] : [];
+      return [text(`${this.#nameOf(each.address)}:${each.port}`, each.reply !== undefined, each.masqueraded), ...own];
+    });
+  }
+
+  #nameOf(address: string): string {
+    const { lab, nodeAddresses } = this.cluster;
+    const pod = PODS.find((name) => FAMILIES.some((family) => lab.pod(name).address[family] === address));
+    return pod ?? (nodeAddresses.has(address) ? "node" : "beyond");
+  }
+}
+
+const isUnknown = ({ verdict, endpoints, reply }: Explanation): boolean =>
+  verdict === "unknown" || [reply, ...endpoints.map((each) => each.reply)].some((each) => each?.verdict === "unknown");
+
+const isSilent = ({ verdict, endpoints, reply }: Explanation): boolean =>
+  ["dropped", "mixed"].includes(verdict) ||
+  [reply, ...endpoints.map((each) => each.reply)].some((each) => each !== undefined);
