@@ -301,6 +301,29 @@ describe("other programs", () => {
     ]);
   });
 
+  test("rules that accept packets only of interfaces by which no pod or client comes are a problem, with the command", async () => {
+    const known = ["--manifests", await manifests([web])];
+    const ends = "FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT";
+    const docker = `*filter\n:FORWARD DROP [0:0]\n-A ${ends}\n-A FORWARD -i docker0 -j ACCEPT\n-A FORWARD -i br-+ -j ACCEPT\nCOMMIT\n`;
+    const found = async (): Promise<readonly [number, ...unknown[]]> => {
+      const { code, findings } = await runPreflight(known);
+      const problems = findings.filter(({ level }) => level === "problem");
+      return [code, ...problems.map(({ what, remedy }) => [what, remedy])];
+    };
+    const chain = "chain FORWARD (hook forward) of table ip filter drops packets to default/web";
+    const remedy = expect.stringMatching(/^run `iptables -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT`/) as string;
+    await cluster.lab.node.mustRun(["iptables-nft-restore"], { input: docker });
+    expect(await found()).toEqual([1, [`${chain}: by policy`, remedy]]);
+    await cluster.lab.node.mustRun(["ip", "link", "add", "docker0", "type", "bridge"]);
+    try {
+      expect(await found()).toEqual([1, [`${chain} from every interface but docker0: by policy`, remedy]]);
+      await cluster.lab.node.mustRun("iptables-nft -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT".split(" "));
+      expect(await found()).toEqual([0]);
+    } finally {
+      await cluster.lab.node.mustRun(["ip", "link", "delete", "docker0"]);
+    }
+  });
+
   test("NAT before ours, rules without tracking, and a policy that drops packets to this node are notes", async () => {
     await nft(`
       add table inet early
