@@ -1,9 +1,11 @@
 /** ipset over nfnetlink (linux/netfilter/ipset/ip_set.h; net/netfilter/ipset/ip_set_core.c). */
+import { AF } from "../base/ip-families.js";
 import { isErrno } from "./errors.js";
 import {
   ask,
   attribute,
   type Attributes,
+  nest,
   nestOf,
   decodeAttributes,
   type NetlinkExchange,
@@ -24,7 +26,9 @@ const NFGEN_HEADER = 4;
 
 /** IPSET_PROTOCOL_MIN, which every kernel accepts. */
 const PROTOCOL = 6;
-export const IpsetCommand = { create: 2, destroy: 3, list: 7, add: 9 } as const;
+/** The protocol of Linux 4.20, which added IPSET_CMD_GET_BYINDEX. */
+const PROTOCOL_7 = 7;
+export const IpsetCommand = { create: 2, destroy: 3, list: 7, add: 9, test: 11, header: 12, getByIndex: 15 } as const;
 export const IpsetAttribute = {
   protocol: 1,
   name: 2,
@@ -35,13 +39,20 @@ export const IpsetAttribute = {
   data: 7,
   adt: 8,
   lineno: 9,
+  index: 11,
 } as const;
 /** Attributes inside an element's data. */
-const Element = { port: 4, protocol: 7 } as const;
+const Element = { ip: 1, port: 4, protocol: 7 } as const;
+/** IPSET_ATTR_IPADDR_IPV4 and _IPV6, by the length of the address. */
+const ADDRESS: Readonly<Record<number, number>> = { 4: 1, 16: 2 };
+/** Types whose elements are addresses alone. */
+const OF_ADDRESSES: readonly (string | undefined)[] = ["hash:ip", "hash:net"];
 /** 1 << IPSET_FLAG_BIT_LIST_SETNAME: list only names. */
 const LIST_NAMES = 2;
 /** IPSET_ERR_BUSY: a rule or a list refers to the set. */
 const BUSY = "E4100";
+/** IPSET_ERR_EXIST: the set has no such element. */
+const ABSENT = "E4103";
 
 /** An element of a set of ports. `protocol` is an IPPROTO number, or undefined if the set is for a single protocol or for any. */
 export interface PortElement {
@@ -82,6 +93,29 @@ export class IpsetTable {
     }
   }
 
+  /**
+   * Whether a set of addresses or networks, which rules refer to by its number, has the address. Returns undefined for a set of another kind.
+   * Throws KernelError.
+   */
+  async hasAddress(index: number, address: Uint8Array): Promise<boolean | undefined> {
+    const ofSet = networkAttribute(IpsetAttribute.index, networkNumber(index, 2));
+    const [found] = await this.request(IpsetCommand.getByIndex, 0, [ofSet], PROTOCOL_7);
+    const set = found && textOf(found, IpsetAttribute.name);
+    if (set === undefined) return undefined;
+    const name = attribute(IpsetAttribute.name, text(set));
+    const [header] = await this.request(IpsetCommand.header, 0, [name]);
+    if (header === undefined || !OF_ADDRESSES.includes(textOf(header, IpsetAttribute.type))) return undefined;
+    if (numberOf(header, IpsetAttribute.family) !== (address.length === 4 ? AF.ip : AF.ip6)) return false;
+    const element = nest(Element.ip, [networkAttribute(ADDRESS[address.length] ?? 0, address)]);
+    try {
+      await this.request(IpsetCommand.test, RequestFlag.ack, [name, nest(IpsetAttribute.data, [element])]);
+      return true;
+    } catch (error) {
+      if (isErrno(error, ABSENT)) return false;
+      throw error;
+    }
+  }
+
   /** Returns "in-use" if a rule or a set refers to the set. Succeeds if there is no such set. Throws KernelError. */
   async destroy(set: string): Promise<"destroyed" | "in-use"> {
     try {
@@ -94,13 +128,18 @@ export class IpsetTable {
   }
 
   /** Sends any ipset command. Throws KernelError. */
-  async request(command: number, flags: number, attributes: readonly Uint8Array[]): Promise<Attributes[]> {
+  async request(
+    command: number,
+    flags: number,
+    attributes: readonly Uint8Array[],
+    protocol = PROTOCOL,
+  ): Promise<Attributes[]> {
     const request = {
       type: (NFNL_SUBSYS_IPSET << 8) | command,
       flags,
       // nfgenmsg: AF_UNSPEC, NFNETLINK_V0.
       header: new Uint8Array(NFGEN_HEADER),
-      attributes: [attribute(IpsetAttribute.protocol, number(PROTOCOL, 1)), ...attributes],
+      attributes: [attribute(IpsetAttribute.protocol, number(protocol, 1)), ...attributes],
     };
     const replies = await ask(this.#netlink, NetlinkProtocol.netfilter, request, NFGEN_HEADER);
     return replies.map((reply) => reply.attributes);

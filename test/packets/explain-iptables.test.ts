@@ -6,6 +6,10 @@ import { ExplainedPackets } from "./support/explained-packets.ts";
 let packets: ExplainedPackets;
 beforeAll(async () => {
   packets = await ExplainedPackets.create();
+  await packets.addSets([
+    { name: "pods", networks: ["10.244.0.6/32", "10.244.1.0/24"] },
+    { name: "clients", networks: ["198.51.100.0/25"] },
+  ]);
 });
 afterAll(() => packets.destroy());
 
@@ -63,6 +67,13 @@ const CASES: readonly Case[] = [
     "-p tcp -m tcp ! --syn",
     "-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK",
   ),
+  ...known(
+    "-m set --match-set pods src",
+    "-m set ! --match-set pods src",
+    "-m set --match-set pods dst",
+    "-m set --match-set clients src -m set ! --match-set pods src",
+  ),
+  ...open("-m set --match-set pods src --packets-gt 5", "-m set --match-set pods src --return-nomatch"),
   // A client may use any port.
   ...open(
     "-p tcp -m multiport ! --dports 8080,9000",
@@ -141,6 +152,7 @@ const RULES: readonly Case[] = [
     table("nat", "-A POSTROUTING -s 198.51.100.0/24 -j MASQUERADE"),
   ),
   ...open(
+    table("filter", "-A FORWARD -j SET --add-set clients src", "-A FORWARD -m set --match-set clients src -j DROP"),
     table("filter", "-A FORWARD -p tcp -j REJECT --reject-with tcp-reset"),
     table("raw", "-A PREROUTING -s 198.51.100.0/24 -j NOTRACK", "-A OUTPUT -j CT --notrack"),
     table("nat", "-A PREROUTING -d 10.96.1.1 -p tcp -j DNAT --to-destination 10.244.0.6:8080"),

@@ -19,20 +19,22 @@ beforeAll(async () => {
 });
 afterAll(() => packets.destroy());
 
-async function load({ links = [], iptables, nft }: ProgramRules): Promise<void> {
+async function load({ links = [], sets = [], iptables, nft }: ProgramRules): Promise<void> {
   const { node } = packets.cluster;
   for (const line of links) await node.mustRun(["ip", ...line.split(" ")]);
+  await packets.addSets(sets);
   if (iptables !== undefined) await node.mustRun(["iptables-nft-restore"], { input: iptables });
   if (nft !== undefined) await node.mustRun(["nft", "-f", "-"], { input: nft });
 }
 
-async function unload({ iptables = "", nft = "", removed = [] }: ProgramRules): Promise<void> {
+async function unload({ sets = [], iptables = "", nft = "", removed = [] }: ProgramRules): Promise<void> {
   const { node } = packets.cluster;
   const tables = [
     ...[...iptables.matchAll(/^\*(\w+)/gm)].map(([, name]) => `ip ${name}`),
     ...[...nft.matchAll(/^table (\w+ \w+)/gm)].map(([, name]) => name),
   ];
   await node.mustRun(["nft", "-f", "-"], { input: tables.map((name) => `delete table ${name}\n`).join("") });
+  await packets.removeSets(sets);
   for (const line of removed) await node.mustRun(["ip", ...line.split(" ")]);
 }
 

@@ -9,6 +9,7 @@ import { AddressType } from "../../netlink/constants.js";
 import type { TableRef } from "../../netlink/kernel.js";
 import { HANDOVER_TABLE, TABLE_NAME } from "../../ruleset/names.js";
 import { type Branch, isPlain, type Step } from "./branch.js";
+import { IpSets } from "./ip-sets.js";
 import { Journey, type JourneyEnd, type Origin } from "./journey.js";
 import { endText } from "./run-chain.js";
 import type { World } from "./world.js";
@@ -109,6 +110,7 @@ interface Drawn {
 export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Promise<Explanation> {
   const routing = new Routing(kernel);
   const ruleset = new Ruleset(kernel, spec.family);
+  const ipSets = new IpSets(kernel);
   const unknown = new Set<string>();
   let draws = 0;
   const all: Drawn[] = [];
@@ -121,6 +123,7 @@ export async function explainPacket(kernel: RoutedKernel, spec: PacketSpec): Pro
       addressType: (address) => routing.addressType(address),
       interfaceTo: (address) => routing.interfaceTo(spec.family, address),
       addressesOf: (device) => routing.addressesOf(device),
+      isInIpSet: (set, address) => ipSets.has(set, address),
       isBridged: (device) => routing.isBridged(spec.family, device),
       draw,
       onDraw: (count) => (draws = Math.max(draws, count)),

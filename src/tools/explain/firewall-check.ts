@@ -12,6 +12,7 @@ import type { IpFamily } from "../../base/ip.js";
 import { masked, withPart } from "./bits.js";
 import { type Branch, changed } from "./branch.js";
 import { OURS } from "./explain-packet.js";
+import { IpSets } from "./ip-sets.js";
 import { runHook } from "./run-hook.js";
 import { type EndedBy, endText, type Final } from "./run-chain.js";
 import type { World } from "./world.js";
@@ -236,6 +237,7 @@ class Judge {
   readonly #foreign: ReadonlySet<string>;
   readonly #seen: SeenFields;
   readonly #ownMark: number;
+  readonly #ipSets: IpSets;
   readonly #interfaces: RoutedKernel["interfaces"];
   /** Interfaces of routes to endpoints. */
   readonly #used = new Set<string>();
@@ -248,6 +250,7 @@ class Judge {
   constructor({ kernel, ownMark }: FirewallOptions, tables: readonly TableRef[], seen: SeenFields) {
     this.#rulesets = { ip: new Ruleset(kernel, "ip"), ip6: new Ruleset(kernel, "ip6") };
     this.#routing = new Routing(kernel);
+    this.#ipSets = new IpSets(kernel);
     this.#interfaces = kernel.interfaces;
     this.#foreign = new Set(tables.map(({ family, table }) => `${family} ${table}`));
     this.#seen = seen;
@@ -417,6 +420,7 @@ class Judge {
       addressType: (address) => this.#routing.addressType(address),
       interfaceTo: (address) => this.#routing.interfaceTo(family, address),
       addressesOf: (device) => this.#routing.addressesOf(device),
+      isInIpSet: (set, address) => this.#ipSets.has(set, address),
       isBridged: (device) => this.#routing.isBridged(family, device),
       draw: 0,
       onDraw: () => undefined,

@@ -43,6 +43,7 @@ import {
   withPart,
 } from "./bits.js";
 import { type Branch, guessed } from "./branch.js";
+import { IP_SETS } from "./ip-sets.js";
 import { jhash } from "./jhash.js";
 import { type Effect, type Place, type RuleEnd, whereOf, type World } from "./world.js";
 import { bytesOf, DESTINATION, LOOPBACK, type PacketState, SOURCE } from "./packet.js";
@@ -56,6 +57,7 @@ import {
   type Extension,
   GOES_ON,
   isNotrack,
+  mapsSet,
   markedBy,
   setsZone,
   targetOf,
@@ -473,6 +475,10 @@ export class RuleRun {
       case "DNAT":
       case "REDIRECT":
         return this.#xtDestination(target);
+      case "SET":
+        this.#state.changedSets = new Set(this.#branch.state.changedSets).add(IP_SETS);
+        if (mapsSet(target)) Object.assign(this.#state, { mark: unknownBits(4), priority: unknownBits(4) });
+        return "next";
       case "REJECT":
         return this.#reject(isReset(target, this.#branch.state.family) ? "reset" : "error");
       case "MASQUERADE":

@@ -1,5 +1,6 @@
 /** The context in which a rule runs, and its result. */
 import type { RuleInfo, TableRef, Verdict } from "../../netlink/kernel.js";
+import type { Ternary } from "./bits.js";
 import type { Branch } from "./branch.js";
 import { ruleText } from "./rule-text.js";
 import type { Ruleset } from "./ruleset.js";
@@ -14,6 +15,8 @@ export interface World {
   interfaceTo(address: string): Promise<string | undefined>;
   /** The IPv4 addresses of an interface, all of which other hosts may use. Empty if it is unknown whether there are others. */
   addressesOf(device: string | undefined): Promise<readonly string[]>;
+  /** Whether a set of ipset has the address. Undefined if unknown. */
+  isInIpSet(set: number, address: Uint8Array): Promise<Ternary>;
   /** Whether packets from the interface pass the hooks of IP as packets of a bridge (br_netfilter). */
   isBridged(device: string): Promise<boolean>;
   /** The number that our `numgen` returns, counted from 0. */

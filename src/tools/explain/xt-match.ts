@@ -1,6 +1,7 @@
 /** Evaluates the common matches of iptables. Others may match or not. Layouts: struct xt_*_info in linux/netfilter. */
 import { AddressType, CtKey } from "../../netlink/constants.js";
-import { type Bits, equals, isWithin, masked, partOf, type Ternary } from "./bits.js";
+import { type Bits, equals, isKnown, isWithin, masked, partOf, type Ternary } from "./bits.js";
+import { IP_SETS } from "./ip-sets.js";
 import { type PacketState, portBytes, protocolNumberOf } from "./packet.js";
 import { ctValue } from "./values.js";
 import type { World } from "./world.js";
@@ -29,6 +30,10 @@ const MATCHES: Readonly<Record<string, readonly [size: number, match: Match]>> =
   "multiport 1": [48, multiport],
   "physdev 0": [66, physicalDevice],
   "rpfilter 0": [1, reversePath],
+  "set 1": [4, ipSet],
+  "set 2": [4, ipSet],
+  "set 3": [48, (info, ...rest) => (countsPackets(info, 8) ? undefined : ipSet(info, ...rest))],
+  "set 4": [48, (info, ...rest) => (countsPackets(info, 16) ? undefined : ipSet(info, ...rest))],
   "state 0": [4, (info, state) => hasState(u32(info, 0), state, STATE_UNTRACKED, false)],
   "tcp 0": [12, tcp],
   "udp 0": [9, udp],
@@ -153,6 +158,23 @@ async function physicalDevice(info: Buffer, { inInterface }: PacketState, world:
   const [invert = 0, uses = 0] = info.subarray(64, 66);
   if (inInterface === undefined || (await world.isBridged(inInterface))) return undefined;
   return (uses & PHYSICAL & ~invert) === 0;
+}
+
+/** IPSET_INV_MATCH, and IPSET_DIM_ONE_SRC: the source is looked up. */
+const [NOT_IN_SET, OF_SOURCE] = [1, 2];
+
+/** struct xt_set_info: the set's number, the count of the key's parts, and flags. */
+async function ipSet(info: Buffer, state: PacketState, world: World): Promise<Ternary> {
+  const [parts = 0, flags = 0] = info.subarray(2, 4);
+  if (parts !== 1 || (flags & ~(NOT_IN_SET | OF_SOURCE)) !== 0 || state.changedSets.has(IP_SETS)) return undefined;
+  const address = (flags & OF_SOURCE) === 0 ? state.destinationBits : state.sourceBits;
+  if (!isKnown(address)) return undefined;
+  return inverted(await world.isInIpSet(u16(info, 0), address.bytes), (flags & NOT_IN_SET) !== 0);
+}
+
+/** struct xt_set_info_match_v3 and _v4: whether the match compares an element's counters, or has flags. */
+function countsPackets(info: Buffer, at: number): boolean {
+  return info[at] !== 0 || info[at + 16] !== 0 || u32(info, 40) !== 0;
 }
 
 /** XT_CONNTRACK_STATE_SNAT, _DNAT and _UNTRACKED, and XT_STATE_UNTRACKED. */

@@ -57,8 +57,6 @@ export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "header">
   NFLOG: "nothing",
   RATEEST: "nothing",
   SECMARK: "nothing",
-  // Rules that read the sets of ipset are not evaluated.
-  SET: "nothing",
   TCPMSS: "nothing",
   TCPOPTSTRIP: "nothing",
   TEE: "nothing",
@@ -75,6 +73,11 @@ export function isNotrack({ name, info }: Extension): boolean {
 /** Whether a target CT puts the packet into a zone of connections: `zone`, or XT_CT_ZONE_MARK. */
 export function setsZone({ info }: Extension): boolean {
   return info.length < 4 || u16(info, 2) !== 0 || (u16(info, 0) & 16) !== 0;
+}
+
+/** Whether a target SET sets the mark or the priority from an element (struct xt_set_info_target_v3; IPSET_INVALID_ID is absent). */
+export function mapsSet({ info, revision }: Extension): boolean {
+  return revision > 2 && (info.length < 12 || u16(info, 8) !== 0xffff);
 }
 
 /** The packet's mark after the target MARK (struct xt_mark_tginfo2). */

@@ -1,6 +1,10 @@
 /** Compares what `explain` says about packets with what happens to them. */
 import { explainArriving } from "../../../src/tools/explain/explain-arriving.ts";
 import type { Explanation } from "../../../src/tools/explain/explain-packet.ts";
+import { AF } from "../../../src/base/ip-families.ts";
+import { addressBytes } from "../../../src/base/ip.ts";
+import { IpsetAttribute, IpsetCommand, IpsetTable } from "../../../src/netlink/ipset-table.ts";
+import { attribute, nest, networkAttribute, number, RequestFlag, text } from "../../../src/netlink/netlink-message.ts";
 import { NftKernel } from "../../../src/netlink/nft-kernel.ts";
 import { expect } from "vitest";
 import { type Fate, Fates } from "../../lab/fate.ts";
@@ -17,7 +21,10 @@ import {
   serviceObjects,
   type ServiceSpec,
 } from "./objects.ts";
+import type { NetworkSet } from "./program-rules.ts";
 
+/** linux/netfilter/ipset/ip_set.h */
+const [IPSET_ATTR_IP, IPSET_ATTR_CIDR] = [1, 3];
 /** How long to wait for a packet that should arrive, and for one that should not. A veth delivers within the send. */
 const ARRIVAL_MS = patience(3000);
 const SILENCE_MS = 5;
@@ -81,6 +88,36 @@ export class ExplainedPackets {
     await this.cluster.destroy();
   }
 
+  /** Creates sets of ipset (hash:net). */
+  async addSets(sets: readonly NetworkSet[]): Promise<void> {
+    const ipset = new IpsetTable(this.#kernel.connection);
+    for (const { name, networks } of sets) {
+      const named = attribute(IpsetAttribute.name, text(name));
+      await ipset.request(IpsetCommand.create, RequestFlag.ack | RequestFlag.create | RequestFlag.exclusive, [
+        named,
+        attribute(IpsetAttribute.type, text("hash:net")),
+        attribute(IpsetAttribute.revision, number(6, 1)),
+        attribute(IpsetAttribute.family, number(AF.ip, 1)),
+        nest(IpsetAttribute.data, []),
+      ]);
+      for (const network of networks) {
+        const [address = "", length = "32"] = network.split("/");
+        const bytes = networkAttribute(1, addressBytes(address) ?? new Uint8Array());
+        const element = [nest(IPSET_ATTR_IP, [bytes]), attribute(IPSET_ATTR_CIDR, number(Number(length), 1))];
+        await ipset.request(IpsetCommand.add, RequestFlag.ack | RequestFlag.exclusive, [
+          named,
+          nest(IpsetAttribute.data, element),
+        ]);
+      }
+    }
+  }
+
+  async removeSets(sets: readonly NetworkSet[]): Promise<void> {
+    const ipset = new IpsetTable(this.#kernel.connection);
+    // The kernel frees a rule's set later than the rule.
+    for (const { name } of sets) await eventually(async () => expect(await ipset.destroy(name)).toBe("destroyed"));
+  }
+
   /** Two pods, a client outside the cluster, the node, and an endpoint, each to four addresses. */
   of(family: Family): Asked[] {
     return ["b", "c", "client", "node", "a"].flatMap((from) => {
@@ -122,17 +159,17 @@ export class ExplainedPackets {
 
   /** All that may happen to the packet according to the explanation. */
   #saidTexts({ verdict, endpoints, reply }: Explanation, { from, destination, port }: Asked): string[] {
-    const text = (to: string, lost: boolean, masqueraded = false): string =>
+    const said = (to: string, lost: boolean, masqueraded = false): string =>
       `${to}${masqueraded && from !== "node" ? " masqueraded" : ""}, ${lost ? "not answered" : "answered"}`;
     if (verdict === "dropped" || verdict === "rejected") return [verdict];
-    if (verdict === "untouched") return [text(`${this.#nameOf(destination)}:${port}`, reply !== undefined)];
+    if (verdict === "untouched") return [said(`${this.#nameOf(destination)}:${port}`, reply !== undefined)];
     if (verdict === "redirected")
-      return PORTS.flatMap((each) => ["", " masqueraded"].map((by) => text(`node:${each}${by}`, reply !== undefined)));
+      return PORTS.flatMap((each) => ["", " masqueraded"].map((by) => said(`node:${each}${by}`, reply !== undefined)));
     return endpoints.flatMap((each) => {
       if (each.verdict !== undefined) return [each.verdict];
       // An IPv4 host drops packets from its own address.
       const own = each.reply?.by.includes("endpoint itself") === true ? ["dropped"] : [];
-      return [text(`${this.#nameOf(each.address)}:${each.port}`, each.reply !== undefined, each.masqueraded), ...own];
+      return [said(`${this.#nameOf(each.address)}:${each.port}`, each.reply !== undefined, each.masqueraded), ...own];
     });
   }
 

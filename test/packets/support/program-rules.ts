@@ -3,8 +3,16 @@
  * bridge of pods, `eth0` leads to the other node, `eth1` to clients outside the cluster.
  */
 
+/** A set of ipset, with networks of IPv4: "10.244.0.0/16". */
+export interface NetworkSet {
+  readonly name: string;
+  readonly networks: readonly string[];
+}
+
 export interface ProgramRules {
   readonly program: string;
+  /** Created before the rules are loaded. */
+  readonly sets?: readonly NetworkSet[];
   /** Arguments of `ip`, before the rules are loaded. */
   readonly links?: readonly string[];
   /** Input of `iptables-nft-restore`. */
@@ -193,6 +201,7 @@ COMMIT
 -A POSTROUTING -m comment --comment "cali:p" -j cali-POSTROUTING
 -A cali-PREROUTING -m comment --comment "cali:q" -j cali-fip-dnat
 -A cali-POSTROUTING -m comment --comment "cali:r" -j cali-nat-outgoing
+-A cali-nat-outgoing -m comment --comment "cali:t" -m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40all-ipam-pools dst -j MASQUERADE --random-fully
 -A cali-POSTROUTING -o vxlan.calico -m comment --comment "cali:s" -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE --random-fully
 COMMIT
 *filter
@@ -241,6 +250,7 @@ COMMIT
 -A cali-tw-pod0 -m comment --comment "cali:2 Return if policy accepted" -m mark --mark 0x10000/0x10000 -j RETURN
 -A cali-tw-pod0 -m comment --comment "cali:3 Drop if no policies passed packet" -m mark --mark 0x0/0x20000 -j NFLOG --nflog-prefix DPI --nflog-group 1
 -A cali-tw-pod0 -m comment --comment "cali:4 Drop if no policies passed packet" -m mark --mark 0x0/0x20000 -j DROP
+-A cali-pi-web -p udp -m comment --comment "cali:14" -m set --match-set cali40s:clients src -m multiport --dports 8080 -j MARK --set-xmark 0x10000/0x10000
 -A cali-pi-web -p tcp -m comment --comment "cali:5" -m multiport --dports 8080,8443 -j MARK --set-xmark 0x10000/0x10000
 -A cali-pi-web -m comment --comment "cali:6" -m mark --mark 0x10000/0x10000 -j RETURN
 -A cali-tw-pod1 -m comment --comment "cali:7" -j MARK --set-xmark 0x10000/0x10000
@@ -259,7 +269,7 @@ const KUBE_ROUTER = `*mangle
 COMMIT
 *nat
 :POSTROUTING ACCEPT [0:0]
--A POSTROUTING -s 10.244.0.0/24 ! -d 10.244.0.0/16 -m comment --comment "kube-router: pod egress" -m addrtype ! --dst-type LOCAL -j MASQUERADE --random-fully
+-A POSTROUTING -m comment --comment "kube-router: pod egress" -m set --match-set kube-router-pod-subnets src -m set ! --match-set kube-router-pod-subnets dst -m set ! --match-set kube-router-node-ips dst -m addrtype ! --dst-type LOCAL -j MASQUERADE --random-fully
 COMMIT
 *filter
 :INPUT ACCEPT [0:0]
@@ -292,6 +302,7 @@ COMMIT
 -A KUBE-POD-FW-A -j MARK --set-xmark 0x0/0x10000
 -A KUBE-POD-FW-A -m comment --comment "set mark to ACCEPT" -j MARK --set-xmark 0x20000/0x20000
 -A KUBE-NWPLCY-WEB -p tcp -m comment --comment "web" -m tcp --dport 8080 -j MARK --set-xmark 0x10000/0x10000
+-A KUBE-NWPLCY-WEB -p udp -m comment --comment "from clients" -m set --match-set KUBE-SRC-WEB src -m udp --dport 8080 -j MARK --set-xmark 0x10000/0x10000
 -A KUBE-NWPLCY-WEB -m iprange --src-range 198.51.100.1-198.51.100.20 -m mark --mark 0x10000/0x10000 -j RETURN
 -A KUBE-NWPLCY-DEFAULT -m comment --comment "no policy selects it" -j MARK --set-xmark 0x10000/0x10000
 COMMIT
@@ -448,8 +459,24 @@ export const PROGRAM_RULES: readonly ProgramRules[] = [
   { program: "libvirt", ...bridge("virbr0", "192.168.122.1/24"), iptables: LIBVIRT },
   { program: "firewalld", nft: FIREWALLD, ip6: true },
   { program: "ufw", iptables: UFW },
-  { program: "calico", iptables: CALICO },
-  { program: "kube-router", iptables: KUBE_ROUTER },
+  {
+    program: "calico",
+    sets: [
+      { name: "cali40masq-ipam-pools", networks: ["10.244.0.0/16"] },
+      { name: "cali40all-ipam-pools", networks: ["10.244.0.0/16"] },
+      { name: "cali40s:clients", networks: ["10.244.0.6/32", "198.51.100.0/24"] },
+    ],
+    iptables: CALICO,
+  },
+  {
+    program: "kube-router",
+    sets: [
+      { name: "kube-router-pod-subnets", networks: ["10.244.0.0/24", "10.244.1.0/24"] },
+      { name: "kube-router-node-ips", networks: ["192.0.2.10/32", "192.0.2.11/32"] },
+      { name: "KUBE-SRC-WEB", networks: ["10.244.0.7/32", "198.51.100.10/32"] },
+    ],
+    iptables: KUBE_ROUTER,
+  },
   {
     program: "tailscale",
     links: [
