@@ -1,6 +1,8 @@
 /** `explain` beside each match and target of iptables-nft: its result is what the packet and its reply meet. */
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { someOf } from "../lab/length.ts";
+import { atLength, someOf } from "../lab/length.ts";
+import { patience } from "../lab/patience.ts";
+import { Dice } from "../support/dice.ts";
 import { ExplainedPackets } from "./support/explained-packets.ts";
 
 let packets: ExplainedPackets;
@@ -184,3 +186,58 @@ test.for(someOf([...CASES, ...RULES], 8))("$text", async ({ text, open: isOpen =
     await node.mustRun(["nft", `delete table ip ${/^\*(\w+)/.exec(rules)?.[1] ?? ""}`]);
   }
 });
+
+const MATCHED = CASES.map(({ text }) => text).filter((text) => !/^(?=.*-p tcp)|statistic|hashlimit/.test(text));
+const MARKING = [
+  "MARK --set-xmark 0x1/0x1",
+  "MARK --set-xmark 0x0/0x3",
+  "CONNMARK --set-xmark 0x2/0xf",
+  "CONNMARK --save-mark --nfmask 0x3 --ctmask 0x3",
+  "CONNMARK --restore-mark --nfmask 0xf --ctmask 0xf",
+  "NFLOG",
+];
+const MARKED = [
+  "-m mark --mark 0x1/0x1",
+  "-m connmark --mark 0x2/0x3",
+  "-m mark ! --mark 0x0/0x3",
+  "-m connmark ! --mark 0x1/0x1",
+];
+
+/** Chains of random matches and targets at a random hook of each table. */
+function randomRules(dice: Dice): string {
+  const match = (): string => (dice.chance(40) ? dice.pick(MARKED) : dice.pick(MATCHED));
+  const rule = (chain: string, ends: readonly string[]): string =>
+    `-A ${chain} ${match()} -j ${dice.chance(50) ? dice.pick(MARKING) : dice.pick(ends)}`;
+  const rules = (count: number, chain: string, ends: readonly string[]): string[] =>
+    Array.from({ length: count }, () => rule(chain, ends));
+  const at = dice.pick(["PREROUTING", "FORWARD", "POSTROUTING"]);
+  const mangle = rules(3, at, ["ACCEPT", "RETURN", "DROP"]);
+  const inside = rules(3, "own", ["ACCEPT", "RETURN", "DROP"]);
+  const filter = rules(3, "FORWARD", ["own", "ACCEPT", "REJECT", "RETURN"]);
+  return `${table("mangle", ...mangle)}${table("filter", ":own - [0:0]", ...filter, ...inside)}`;
+}
+
+const SEEDS = Array.from({ length: atLength({ short: 5, usual: 40, nightly: 400 }) }, (_, i) => i + 1);
+
+test(
+  "no packet contradicts its explanation beside random rules of iptables",
+  async () => {
+    const { node } = packets.cluster;
+    const wrong: string[] = [];
+    const results = { agreed: 0, unknown: 0, contradicted: 0 };
+    for (const seed of SEEDS) {
+      const dice = new Dice(seed);
+      const rules = randomRules(dice);
+      await node.mustRun(["iptables-nft-restore"], { input: rules });
+      for (const asked of sentOf()) {
+        const { result, text } = await packets.compare(asked);
+        results[result]++;
+        if (result === "contradicted") wrong.push(`seed ${seed}: ${text}\n${rules}`);
+      }
+      await node.mustRun(["nft", "-f", "-"], { input: "delete table ip mangle\ndelete table ip filter\n" });
+    }
+    console.log(`${SEEDS.length} rulesets: ${JSON.stringify(results)}`);
+    expect(wrong).toEqual([]);
+  },
+  patience(600_000),
+);
