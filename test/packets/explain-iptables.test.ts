@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { atLength, someOf } from "../lab/length.ts";
 import { patience } from "../lab/patience.ts";
+import type { Family } from "../lab/topology.ts";
 import { Dice } from "../support/dice.ts";
 import { ExplainedPackets } from "./support/explained-packets.ts";
 
@@ -16,6 +17,7 @@ beforeAll(async () => {
 afterAll(() => packets.destroy());
 
 interface Case {
+  readonly ip6?: boolean;
   /** A match of chain FORWARD in the table filter, before a drop; or whole rules. */
   readonly text: string;
   /** The result of some packets may be unknown. */
@@ -168,22 +170,45 @@ const RULES: readonly Case[] = [
   ),
 ];
 
-const sentOf = (): ReturnType<ExplainedPackets["of"]> =>
-  packets.of("ip").filter(({ from }, i) => (from === "client" ? i % 4 >= 2 : i % 4 < 2));
+const OF_IP6: readonly Case[] = [
+  ...known(
+    "-m addrtype --dst-type LOCAL",
+    "-m addrtype ! --src-type LOCAL",
+    "-m conntrack --ctstate DNAT,NEW",
+    "-m conntrack ! --ctorigsrc fd00:10:244::/64",
+    "-m conntrack --ctreplsrc fd00:10:244::5 --ctdir ORIGINAL",
+    "-p tcp -m multiport --dports 8080,9000",
+    "-m iprange --dst-range fd00:10:244::1-fd00:10:244::5",
+    "-m mark --mark 0x0/0xff -p udp",
+    table("raw", "-A PREROUTING -m rpfilter --invert -j DROP"),
+    table("nat", "-A POSTROUTING -s 2001:db8:2::/64 -j MASQUERADE"),
+    table("nat", "-A PREROUTING -d fd00:10:96::177 -p tcp -j DNAT --to-destination [fd00:10:244::6]:8080"),
+  ),
+  ...open(
+    "-m addrtype --dst-type UNICAST",
+    table("nat", "-A PREROUTING -d fd00:10:96::101 -p tcp -j DNAT --to-destination [fd00:10:244::6]:8080"),
+    table("nat", "-A OUTPUT -d fd00:10:96::101 -p tcp -j REDIRECT --to-ports 8080"),
+    table("filter", "-A FORWARD -p tcp -j REJECT --reject-with tcp-reset"),
+  ),
+].map((one) => ({ ...one, ip6: true }));
 
-test.for(someOf([...CASES, ...RULES], 8))("$text", async ({ text, open: isOpen = false }) => {
+const sentOf = (family: Family): ReturnType<ExplainedPackets["of"]> =>
+  packets.of(family).filter(({ from }, i) => (from === "client" ? i % 4 >= 2 : i % 4 < 2));
+
+test.for(someOf([...CASES, ...RULES, ...OF_IP6], 8))("$text", async ({ text, open: isOpen = false, ip6 = false }) => {
   const { node } = packets.cluster;
   const rules = text.startsWith("*") ? text : table("filter", `-A FORWARD ${text} -j DROP`);
-  await node.mustRun(["iptables-nft-restore"], { input: rules });
+  const family = ip6 ? "ip6" : "ip";
+  await node.mustRun([`${ip6 ? "ip6tables" : "iptables"}-nft-restore`], { input: rules });
   try {
     const wrong: string[] = [];
-    for (const asked of sentOf()) {
+    for (const asked of sentOf(family)) {
       const { result, text: what } = await packets.compare(asked);
       if (result === "contradicted" || (result === "unknown" && !isOpen)) wrong.push(`${result}: ${what}`);
     }
     expect(wrong).toEqual([]);
   } finally {
-    await node.mustRun(["nft", `delete table ip ${/^\*(\w+)/.exec(rules)?.[1] ?? ""}`]);
+    await node.mustRun(["nft", `delete table ${family} ${/^\*(\w+)/.exec(rules)?.[1] ?? ""}`]);
   }
 });
 
@@ -229,7 +254,7 @@ test(
       const dice = new Dice(seed);
       const rules = randomRules(dice);
       await node.mustRun(["iptables-nft-restore"], { input: rules });
-      for (const asked of sentOf()) {
+      for (const asked of sentOf("ip")) {
         const { result, text } = await packets.compare(asked);
         results[result]++;
         if (result === "contradicted") wrong.push(`seed ${seed}: ${text}\n${rules}`);
