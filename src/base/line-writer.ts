@@ -16,6 +16,7 @@ const LAST_MS = 500;
 export class LineWriter {
   readonly #fd: number;
   readonly #onDropped: (lines: number) => void;
+  readonly #writeSync: (fd: number, bytes: Buffer) => number;
   /** Lines that wait, oldest first; the first one may be a rest. */
   readonly #waiting: Buffer[] = [];
   #bytes = 0;
@@ -26,10 +27,16 @@ export class LineWriter {
 
   /**
    * @param fd must not block, unless it is a file.
+   * @param write as `fs.writeSync`.
    * @param onDropped called with the number of dropped lines when the descriptor accepts lines again. May write.
    */
-  constructor(fd: number, onDropped: (lines: number) => void) {
+  constructor(
+    fd: number,
+    onDropped: (lines: number) => void,
+    write: (fd: number, bytes: Buffer) => number = writeSync,
+  ) {
     this.#fd = fd;
+    this.#writeSync = write;
     this.#onDropped = onDropped;
     process.once("exit", () => this.#end());
   }
@@ -74,7 +81,7 @@ export class LineWriter {
   #attempt(): unknown {
     try {
       for (let [first] = this.#waiting; first !== undefined; [first] = this.#waiting) {
-        const written = writeSync(this.#fd, first);
+        const written = this.#writeSync(this.#fd, first);
         this.#bytes -= written;
         this.#patienceMs = Math.min(this.#patienceMs + written / PATIENCE.bytesPerMs, PATIENCE.mostMs);
         if (written < first.length) this.#waiting[0] = first.subarray(written);

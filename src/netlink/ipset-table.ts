@@ -26,7 +26,7 @@ const NFGEN_HEADER = 4;
 
 /** IPSET_PROTOCOL_MIN, which every kernel accepts. */
 const PROTOCOL = 6;
-/** The protocol of Linux 4.20, which added IPSET_CMD_GET_BYINDEX. */
+/** The protocol of Linux 4.20, which can name a set by its number. */
 const PROTOCOL_7 = 7;
 export const IpsetCommand = { create: 2, destroy: 3, list: 7, add: 9, test: 11, header: 12, getByIndex: 15 } as const;
 export const IpsetAttribute = {

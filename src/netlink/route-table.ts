@@ -39,7 +39,7 @@ const FIB_RULE_TOS = 3;
  * that say what to do (13 to 15, 21).
  */
 const PLAIN_FRA: ReadonlySet<number> = new Set([1, 2, 3, 4, 6, 13, 14, 15, 21]);
-/** FRA_FWMARK and FRA_FWMASK. */
+/** FRA_*: attributes of a rule that selects by mark. */
 const MARK_FRA: ReadonlySet<number> = new Set([10, 16]);
 /** Number of rules in a new network namespace: local, main and, for IPv4, default. */
 const DEFAULT_RULES = { ip: 3, ip6: 2 } as const;
@@ -59,7 +59,7 @@ export interface RouteFrom {
   readonly mark?: number;
 }
 
-/** What routes may depend on besides a packet's destination. */
+/** Facts besides a packet's destination on which routes may depend. */
 export type RoutePolicies = "none" | "from" | "mark" | "more";
 
 export interface KernelLink {

@@ -10,7 +10,7 @@ import { PROGRAM_RULES, type ProgramRules } from "./support/program-rules.ts";
 
 /** Share of packets for which `explain` may say that it does not know. */
 const MOST_UNKNOWN = 0.08;
-/** A short run leaves out programs whose rules differ little from others'. */
+/** Programs of a short run. The rules of the others differ little from theirs. */
 const SHORT = ["docker, accepting one port", "calico", "firewalld"];
 
 let packets: ExplainedPackets;
@@ -48,7 +48,7 @@ interface Row {
 
 async function rowOf(rules: ProgramRules): Promise<Row> {
   const families = (rules.ip6 === true ? FAMILIES : (["ip"] as const)).map((family) => packets.of(family));
-  // Of two families, every other packet.
+  // The families take turns.
   const asked = families[0].map((one, i) => families[i % families.length]?.[i] ?? one);
   const row = { agreed: [] as string[], unknown: [] as string[], contradicted: [] as string[] };
   await load(rules);

@@ -98,7 +98,7 @@ export async function checkFirewalls(options: FirewallOptions): Promise<Firewall
   }
   const hasExceptions = [...found.values()].some(({ obstacle }) => obstacle.except !== undefined);
   const used = hasExceptions ? await judge.usedInterfaces() : new Set<string>();
-  const [passed = [], dropped = []] = parted([...found.values()], ({ obstacle }) =>
+  const [passed, dropped] = parted([...found.values()], ({ obstacle }) =>
     (obstacle.except ?? []).some((name) => used.has(name)),
   );
   for (const { obstacle, services: some } of passed) {
@@ -279,8 +279,8 @@ class Judge {
   }
 
   /**
-   * Interfaces by which pods and clients are known to come: those of the default route, of endpoints, of pods, and with an
-   * address in the network of endpoints (a bridge whose pods are no endpoints).
+   * Returns the interfaces by which pods and clients are known to come: those of the default route, of endpoints, and of
+   * pods. A bridge with an address in the network of endpoints also has pods.
    */
   async usedInterfaces(): Promise<ReadonlySet<string>> {
     const used = new Set(this.#used);

@@ -105,7 +105,7 @@ function multiport(info: Buffer, state: PacketState): Ternary {
   return inverted(any(found), info[47] !== 0);
 }
 
-/** struct xt_iprange_mtinfo: ranges of source and destination addresses, of 16 bytes each, and flags. */
+/** Ranges of source and destination addresses, of 16 bytes each, and flags. */
 function addressRanges(info: Buffer, { sourceBits, destinationBits }: PacketState): Ternary {
   const flags = info[64];
   const within = (bits: Bits, at: number): Ternary =>
@@ -135,7 +135,7 @@ async function addressTypes(
   ]);
 }
 
-/** XT_RPFILTER_LOOSE, _ACCEPT_LOCAL and _INVERT. */
+/** Flags of the match. */
 const [LOOSE, ACCEPT_LOCAL, INVERT] = [1, 4, 8];
 
 /** Holds if replies leave through the packet's interface. Otherwise another route may, as for `fib`. */
@@ -151,7 +151,7 @@ async function reversePath(info: Buffer, state: PacketState, world: World): Prom
   return holds ? !isInverted : undefined;
 }
 
-/** XT_PHYSDEV_OP_IN, _OUT, _BRIDGED, _ISIN and _ISOUT: no packet has such a device that did not pass a bridge. */
+/** All conditions of the match. None holds for a packet that did not pass a bridge. */
 const PHYSICAL = 0x1f;
 
 async function physicalDevice(info: Buffer, { inInterface }: PacketState, world: World): Promise<Ternary> {

@@ -1,6 +1,6 @@
 /**
- * Rules in the style of programs that many nodes have, for the interfaces and addresses of the lab: `pod0` and `pod1` lead to pods, `cbr0` is a
- * bridge of pods, `eth0` leads to the other node, `eth1` to clients outside the cluster.
+ * Rules in the style of programs that many nodes have, for the lab. There, `pod0` and `pod1` lead to pods, and `cbr0` is a bridge of pods.
+ * `eth0` leads to the other node, `eth1` to clients outside the cluster.
  */
 
 /** A set of ipset, with networks of IPv4: "10.244.0.0/16". */

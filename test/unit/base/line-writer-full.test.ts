@@ -1,12 +1,9 @@
 /** Which lines are lost when the descriptor accepts fewer bytes than are written. */
-import type * as Fs from "node:fs";
 import { beforeEach, expect, test, vi } from "vitest";
 import { LineWriter } from "../../../src/base/line-writer.js";
 
 /** Bytes that the descriptor accepts per ms, since when, and what it has accepted. */
 const descriptor = { bytesPerMs: 0, since: 0, taken: 0, text: "" };
-
-vi.mock("node:fs", async (original) => ({ ...(await original<typeof Fs>()), writeSync }));
 
 function writeSync(_fd: number, bytes: Buffer): number {
   const { bytesPerMs, since, taken } = descriptor;
@@ -24,7 +21,7 @@ function accept(bytesPerMs: number): void {
 /** A writer, and the end of its process. */
 function writer(): { readonly lines: LineWriter; readonly exit: () => void } {
   const once = vi.spyOn(process, "once").mockReturnThis();
-  const lines: LineWriter = new LineWriter(2, (count) => lines.write(`dropped ${count}\n`));
+  const lines: LineWriter = new LineWriter(2, (count) => lines.write(`dropped ${count}\n`), writeSync);
   const [, exit] = once.mock.calls[0] as unknown as [string, () => void];
   once.mockRestore();
   return { lines, exit };
