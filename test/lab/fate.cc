@@ -92,8 +92,10 @@ Fd boundTo(int family, int type, uint16_t port) {
 }
 
 void tellDestination(int fd, int family) {
-  if (family == AF_INET) enable(fd, IPPROTO_IP, IP_PKTINFO);
-  else enable(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
+  if (family == AF_INET)
+    enable(fd, IPPROTO_IP, IP_PKTINFO);
+  else
+    enable(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO);
   // Answers from addresses that only a local route makes local.
   if (family == AF_INET6) enable(fd, IPPROTO_IPV6, IPV6_FREEBIND);
 }
@@ -131,8 +133,10 @@ void answer(const Server& server, const Arrival& arrival, char* data, ssize_t le
   header->cmsg_level = ip4 ? static_cast<int>(IPPROTO_IP) : static_cast<int>(IPPROTO_IPV6);
   header->cmsg_type = ip4 ? static_cast<int>(IP_PKTINFO) : static_cast<int>(IPV6_PKTINFO);
   header->cmsg_len = CMSG_LEN(size);
-  if (ip4) std::memcpy(&reinterpret_cast<in_pktinfo*>(CMSG_DATA(header))->ipi_spec_dst, arrival.at.bytes(), 4);
-  else std::memcpy(&reinterpret_cast<in6_pktinfo*>(CMSG_DATA(header))->ipi6_addr, arrival.at.bytes(), 16);
+  if (ip4)
+    std::memcpy(&reinterpret_cast<in_pktinfo*>(CMSG_DATA(header))->ipi_spec_dst, arrival.at.bytes(), 4);
+  else
+    std::memcpy(&reinterpret_cast<in6_pktinfo*>(CMSG_DATA(header))->ipi6_addr, arrival.at.bytes(), 16);
   // The node's rules may refuse the reply (EPERM).
   sendmsg(server.fd.get(), &message, 0);
 }
@@ -177,8 +181,10 @@ class Lab {
     namespaces_.enter(request.netns);
     Fd client(socket(family, (tcp ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!client) fail("socket");
-    if (family == AF_INET) enable(client.get(), IPPROTO_IP, IP_RECVERR);
-    else enable(client.get(), IPPROTO_IPV6, IPV6_RECVERR);
+    if (family == AF_INET)
+      enable(client.get(), IPPROTO_IP, IP_RECVERR);
+    else
+      enable(client.get(), IPPROTO_IPV6, IPV6_RECVERR);
     enable(client.get(), SOL_SOCKET, SO_REUSEADDR);
     if (tcp) resetAtClose(client.get());
     sockaddr_storage at;
@@ -260,7 +266,8 @@ class Lab {
         if (!header.syn) continue;
         if (header.ack) {
           // The reply. What the rules do with the third packet of the handshake does not matter here.
-          fate.reply |= ntohs(header.dest) == request_.source.port() && ntohs(header.source) == request_.destination.port() &&
+          fate.reply |= ntohs(header.dest) == request_.source.port() &&
+                        ntohs(header.source) == request_.destination.port() &&
                         arrival.from.sameHost(request_.destination);
           continue;
         }
