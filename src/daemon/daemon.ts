@@ -132,6 +132,10 @@ class Daemon {
     };
     const proxier = new Proxier(options);
     proxier.observe(new SizeWatch(proxier.model));
+    // On a busy machine, the process may end before the proxier has stopped.
+    const logWrites = (): void => proxier.logRecentWrites();
+    process.once("exit", logWrites);
+    this.#closers.add(() => void process.off("exit", logWrites));
     this.#closers.add(() => proxier.stop());
     return proxier;
   }

@@ -374,6 +374,11 @@ export class Proxier implements ObjectSink {
     for (const family of this.families) family.close();
     await this.#watcher?.close();
     this.#contention.close();
+    this.logRecentWrites();
+  }
+
+  /** Logs the number of writes since the last summary. */
+  logRecentWrites(): void {
     this.#reports.flush();
   }
 
