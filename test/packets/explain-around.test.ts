@@ -206,6 +206,39 @@ test("forwarding that is off on one interface is reported", async () => {
   }
 });
 
+test("routes that only marked packets, or replies, do not have are named", async () => {
+  const marking = (rule: string): string =>
+    `table inet marking { chain pass { type filter hook prerouting priority -150; ${rule} meta mark set 0x1; }; }`;
+  const rule = ["fwmark", "0x1/0x1", "lookup", "100", "pref", "100"];
+  const refused = "which is missing, or refuses packets";
+  const node = cluster.lab.node;
+  await node.mustRun(["ip", "rule", "add", ...rule]);
+  try {
+    const a = cluster.lab.pod("a").address.ip;
+    for (const [route, why] of [
+      [["unreachable", "default"], refused],
+      [["local", "default", "dev", "lo"], "which is local (ip rule)"],
+    ] as const) {
+      await node.mustRun(["ip", "route", "replace", ...route, "table", "100"]);
+      await node.mustRun(["nft", "-f", "-"], { input: marking("ct state new") });
+      const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+      expect(told).toMatchObject({ verdict: "unknown", unknown: [`the route to ${a}, ${why}`] });
+      await node.mustRun(["nft", "delete", "table", "inet", "marking"]);
+      await node.mustRun(["ip", "route", "flush", "table", "100"]);
+    }
+  } finally {
+    await node.mustRun(["ip", "rule", "del", ...rule]);
+  }
+  await node.mustRun(["ip", "route", "replace", "unreachable", `${PLAN.client.ip}/32`]);
+  try {
+    const told = await explain("tcp", PLAN.client.ip, `${VIP}:80`);
+    const reply = { verdict: "unknown", by: `the route to ${PLAN.client.ip}, ${refused}` };
+    expect(told.endpoints).toEqual([expect.objectContaining({ reply })]);
+  } finally {
+    await node.mustRun(["ip", "route", "del", "unreachable", `${PLAN.client.ip}/32`]);
+  }
+});
+
 test("a missing route to an address that no rule touches is reported", async () => {
   const nowhere = "198.18.7.7";
   await cluster.lab.node.mustRun(["ip", "route", "replace", "unreachable", `${nowhere}/32`]);

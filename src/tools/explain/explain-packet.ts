@@ -182,6 +182,10 @@ async function replyOf(
     if (!isHere && branch.state.source !== undefined && branch.state.source === branch.state.destination) {
       return { verdict: "lost", by: TO_ITSELF };
     }
+    const seen = branch.state.source;
+    const isOther = branch.state.masqueraded && seen !== undefined && seen !== source;
+    if (isOther && !isHere && (await world.addressType(seen)) !== AddressType.local)
+      return { verdict: "unknown", by: `the route of replies to ${seen}, which is not an address of this node` };
     const state = branch.state.answer("reply");
     const origin: Origin = isHere ? { isHere } : { isHere, in: out };
     for (const end of await new Journey(world, routing, family).follow([{ ...branch, state }], origin)) {

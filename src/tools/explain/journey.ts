@@ -9,6 +9,8 @@ import { runHook } from "./run-hook.js";
 import { atBridge, fromBridge, fromPort, isAt, type Passage, receive, send, setInterfaces } from "./devices.js";
 import { bridgePoint, type HookedChain, Point } from "./ruleset.js";
 import type { Routing } from "./routing.js";
+import type { KernelRoute } from "../../netlink/route-table.js";
+import { isLoopback } from "../../node/node-facts.js";
 import type { World } from "./world.js";
 
 /** The end of one path of a packet. */
@@ -100,6 +102,11 @@ export class Journey {
       this.#ends.push({ end: "unknown", branch: end, isHere: false, out: undefined });
       return;
     }
+    const why = isLocal ? undeliverable(state, origin) : await this.#unroutable(state, origin);
+    if (why !== undefined) {
+      this.#ends.push({ end: "unknown", branch: guessed(branch, why, "yes"), isHere: false, out: undefined });
+      return;
+    }
     if (origin.isHere) {
       const sent = await this.#routed([branch], Hook.postrouting, "");
       const out = isLocal ? "lo" : await this.#interfaceFor(state, origin);
@@ -146,14 +153,34 @@ export class Journey {
   }
 
   async #interfaceFor(state: PacketState, origin: Origin): Promise<string | undefined> {
+    const route = await this.#routeOf(state, origin);
+    return typeof route === "string" ? undefined : route.interfaceName;
+  }
+
+  /**
+   * Why the packet does not go where it is addressed. Only for replies and marks that change the route: for others,
+   * see `nodeNotes`.
+   */
+  async #unroutable(state: PacketState, origin: Origin): Promise<string | undefined> {
+    const route = await this.#routeOf(state, origin);
+    const to = `the route to ${state.destination}`;
+    if (route === "unknown") return undefined;
+    if (route !== "none") return route.type === AddressType.local ? `${to}, which is local (ip rule)` : undefined;
+    const { source, destination = "" } = state;
+    const unmarked = { source, ...(!origin.isHere && { inInterface: origin.in }) };
+    const isOther = (await this.#routing.policyRoute(this.#family, destination, unmarked)) !== "none";
+    return state.direction === "reply" || isOther ? `${to}, which is missing, or refuses packets` : undefined;
+  }
+
+  async #routeOf(state: PacketState, origin: Origin): Promise<KernelRoute | "none" | "unknown"> {
     const { source, destination, mark: bits } = state;
-    if (destination === undefined) return undefined;
+    if (destination === undefined) return "unknown";
     const mark = isKnown(bits) ? new Uint32Array(bits.bytes.slice().buffer)[0] : undefined;
     // Not every chain that marks a packet of this node changes its route.
     if (origin.isHere)
-      return this.#routing.interfaceTo(this.#family, destination, { source, ...(mark === 0 && { mark }) });
+      return this.#routing.policyRoute(this.#family, destination, { source, ...(mark === 0 && { mark }) });
     const from = origin.in === undefined ? {} : { source, inInterface: origin.in, mark };
-    return this.#routing.interfaceTo(this.#family, destination, from);
+    return this.#routing.policyRoute(this.#family, destination, from);
   }
 
   async #through(
@@ -215,6 +242,12 @@ export class Journey {
     }
     return this.#ends;
   }
+}
+
+/** ip_route_input_slow: packets from elsewhere do not go to loopback addresses, unless a setting allows it. */
+function undeliverable({ destination, translated }: PacketState, origin: Origin): string | undefined {
+  const isForeign = !origin.isHere && translated && destination !== undefined && isLoopback(destination);
+  return isForeign ? `whether packets from elsewhere may go to ${destination} (route_localnet)` : undefined;
 }
 
 const NOWHERE = { isHere: false, out: undefined } as const;
