@@ -217,6 +217,33 @@ describe("rules at other hooks", () => {
       rules: table("foreign", chain("filter hook forward priority -5", "ip ttl set 9", "ip ttl 9 accept", "drop")),
     },
     {
+      ...{ name: "a time to live that ends at this node", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain(pre(-150), "ip ttl set 1")),
+    },
+    {
+      ...{ name: "a packet type of other hosts", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain(pre(-150), "meta pkttype set broadcast")),
+    },
+    {
+      ...{ name: "flags with which no connection begins", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain(pre(-150), "tcp flags syn tcp flags set fin")),
+    },
+    {
+      ...{ name: "another protocol", from: "client", to: "node port", judgeable: "open" },
+      rules: table("foreign", chain(pre(-150), "ip protocol tcp ip protocol set 17")),
+    },
+    {
+      ...{ name: "another hardware address", from: "client", to: "node port", judgeable: "open" },
+      rules: `table netdev foreign {\n${chain("filter hook egress device pod0 priority 0", "ether daddr set 02:00:00:00:00:99")}\n}\n`,
+    },
+    {
+      ...{ name: "DNAT to a loopback address", from: "client", to: "node port", judgeable: "open" },
+      rules: table(
+        "foreign",
+        chain("nat hook prerouting priority -110", `tcp dport ${NODE_PORT} dnat ip to 127.0.0.1:${OTHER_PORT}`),
+      ),
+    },
+    {
       ...{ name: "jumps, goto and return", from: "client", to: "node port" },
       rules: table(
         "foreign",

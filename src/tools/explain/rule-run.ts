@@ -277,10 +277,12 @@ export class RuleRun {
   /** Data beyond the headers does not affect any decision here. */
   #rewrite(base: number, offset: number, bits: Bits): Done {
     const { network, transport, family } = this.#branch.state;
+    // The next device may not accept the packet.
+    if (base === PayloadBase.link) return "unknown";
     const header = base === PayloadBase.network ? network : base === PayloadBase.transport ? transport : undefined;
     if (header === undefined || offset + bits.bytes.length > header.bytes.length) return "next";
-    // The hook decides whether a rewritten address or port changes the route or the connection.
-    if (!this.#ours && isEnd(base, offset, bits.bytes.length, family)) return "unknown";
+    if (!this.#ours && !isHarmless(header, offset, bits, base === PayloadBase.network ? FREE[family] : NOTHING_FREE))
+      return "unknown";
     this.#state[base === PayloadBase.network ? "network" : "transport"] = withPart(header, offset, bits);
     if (base === PayloadBase.network && isKnown(bits)) {
       for (const [side, [at, length]] of [
@@ -297,8 +299,11 @@ export class RuleRun {
   #setMeta({ key, sreg = 0 }: Of<"meta">): Done {
     if (key === MetaKey.mark) this.#state.mark = this.#read(sreg, 4);
     if (key === MetaKey.priority) this.#state.priority = this.#read(sreg, 4);
-    if (key === MetaKey.pkttype) this.#state.packetType = this.#read(sreg, 1);
-    return "next";
+    if (key !== MetaKey.pkttype) return "next";
+    const type = this.#read(sreg, 1);
+    this.#state.packetType = type;
+    // ip_rcv_core, ip_forward and tcp_v4_rcv drop packets for other hosts, or for several.
+    return !isKnown(type) || type.bytes[0] !== 0 ? "unknown" : "next";
   }
 
   /** Has no effect on a packet without an entry (nft_ct_set_eval). */
@@ -489,15 +494,16 @@ export class RuleRun {
     const changes = Object.hasOwn(GOES_ON, target.name) ? GOES_ON[target.name] : undefined;
     if (changes === undefined) return "unknown";
     if (changes === "priority") this.#state.priority = unknownBits(4);
-    if (changes === "header") {
-      const { network, family } = this.#branch.state;
-      const [at, length] = family === "ip" ? [8, 1] : [7, 1];
-      this.#state.network = withPart(network, at, unknownBits(length));
+    const { network, family } = this.#branch.state;
+    if (changes === "service") this.#state.network = withPart(network, family === "ip" ? 1 : 0, serviceBits(family));
+    if (changes === "hops") {
+      if (!keepsHops(target)) return "unknown";
+      this.#state.network = withPart(network, family === "ip" ? 8 : 7, unknownBits(1));
     }
     return "next";
   }
 
-  #xtDestination(target: Extension): Done {
+  #xtDestination(target: Extension): Done | Promise<Done> {
     const { family, isError } = this.#branch.state;
     const to = destinationOf(target, family === "ip");
     if (to === undefined || isError) return "unknown";
@@ -533,14 +539,19 @@ export class RuleRun {
   }
 
   /** nf_nat_redirect: for packets of this node to its loopback address, for others to an address of the interface. */
-  #redirect({ regProtoMin, regProtoMax }: Of<"redir">): Done {
+  #redirect({ regProtoMin, regProtoMax }: Of<"redir">): Promise<Done> {
     return this.#redirectTo(this.#one(regProtoMin, regProtoMax, 2));
   }
 
-  #redirectTo(port: Uint8Array | "none" | "many"): Done {
-    const state = this.#state;
-    if (state.isError) return "unknown";
+  async #redirectTo(port: Uint8Array | "none" | "many"): Promise<Done> {
+    const { isError, family, inInterface = "" } = this.#branch.state;
+    if (isError) return "unknown";
     const isOwn = this.#place.hook === HOOK_NAMES[Hook.output];
+    // If the interface has no address, the kernel drops the packet.
+    if (!isOwn && family === "ip" && inInterface !== "") {
+      if ((await this.#world.addressesOf(inInterface)).length === 0) return "unknown";
+    }
+    const state = this.#state;
     this.#setDestination(isOwn ? bytesOf(LOOPBACK[state.family]) : "many", port);
     state.translated = state.redirected = true;
     const to = state.destinationPort;
@@ -628,10 +639,39 @@ function offsetOf(register: number): number {
   return register < 8 ? (register - 1) * 16 : (register - 8) * 4;
 }
 
-/** Whether the bytes belong to an address or a port. */
-function isEnd(base: number, offset: number, length: number, family: IpFamily): boolean {
-  const [from, to] = base === PayloadBase.network ? [SOURCE[family][0], family === "ip" ? 20 : 40] : [0, 4];
-  return offset < to && offset + length > from;
+interface FreeFields {
+  readonly bytes: readonly number[];
+  readonly hops?: number;
+}
+
+/** Bytes of the IP header that rules may change: the type of service, the flow label, the checksum; and the hop limit. */
+const FREE: Readonly<Record<IpFamily, FreeFields>> = {
+  ip: { bytes: [1, 10, 11], hops: 8 },
+  ip6: { bytes: [1, 2, 3], hops: 7 },
+};
+const NOTHING_FREE: FreeFields = { bytes: [] };
+
+/**
+ * Whether a rewritten header leaves the packet's way as it is. An address or port may change the route or the
+ * connection, and any other field may make the packet invalid.
+ */
+function isHarmless(header: Bits, offset: number, bits: Bits, { bytes, hops }: FreeFields): boolean {
+  return bits.bytes.every((_, i) => {
+    const [old, value] = [partOf(header, offset + i, 1), partOf(bits, i, 1)];
+    if (textOf(old) === textOf(value) || bytes.includes(offset + i)) return true;
+    return offset + i === hops && isKnown(value) && value.bytes[0] > 1;
+  });
+}
+
+/** The byte with the type of service, or those with the version and the traffic class. */
+function serviceBits(family: IpFamily): Bits {
+  if (family === "ip") return unknownBits(1);
+  return { bytes: Uint8Array.of(0x60, 0), known: Uint8Array.of(0xf0, 0) };
+}
+
+/** Whether TTL or HL leaves enough hops (struct ipt_TTL_info, ip6t_HL_info: mode and count; IPT_TTL_SET, _INC). */
+function keepsHops({ info }: Extension): boolean {
+  return (info[0] === 0 && info[1] > 1) || info[0] === 1;
 }
 
 /** IPT_TCP_RESET, IP6T_TCP_RESET. */

@@ -177,6 +177,9 @@ export async function fibValue(
     return isDestination && state.redirected && !ofInterface ? hostNumber(AddressType.local) : unknownBits(4);
   }
   const type = await world.addressType(address);
+  // nft_fib6_eval_type: a route may also be missing, or of another type.
+  if (state.family === "ip6" && type === AddressType.unicast && (await world.interfaceTo(address)) === undefined)
+    return unknownBits(4);
   // The address is not local to an interface that does not have it.
   return ofInterface && type === AddressType.local ? unknownBits(4) : hostNumber(type);
 }

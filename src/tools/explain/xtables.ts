@@ -43,14 +43,14 @@ export function u32(bytes: Buffer, at: number): number {
 }
 
 /** Targets that let the packet continue. They change nothing that rules here read, except what the value says. */
-export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "header">> = {
+export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "service" | "hops">> = {
   AUDIT: "nothing",
   CHECKSUM: "nothing",
   CLASSIFY: "priority",
   CONNSECMARK: "nothing",
-  DSCP: "header",
+  DSCP: "service",
   ECN: "nothing",
-  HL: "header",
+  HL: "hops",
   IDLETIMER: "nothing",
   LED: "nothing",
   LOG: "nothing",
@@ -60,9 +60,9 @@ export const GOES_ON: Readonly<Record<string, "nothing" | "priority" | "header">
   TCPMSS: "nothing",
   TCPOPTSTRIP: "nothing",
   TEE: "nothing",
-  TOS: "header",
+  TOS: "service",
   TRACE: "nothing",
-  TTL: "header",
+  TTL: "hops",
 };
 
 /** Whether a target CT, or the older NOTRACK, exempts the packet from tracking (XT_CT_NOTRACK). */
