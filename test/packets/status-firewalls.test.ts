@@ -156,6 +156,21 @@ test("a firewall at the device of some clients is named", async () => {
   }
 });
 
+test.for(["tcp dport 80 notrack", "tcp sport 8080 notrack"])(
+  "services are not judged if a rule exempts their packets from connection tracking: %s",
+  async (rule) => {
+    await nft(wall("inet", "prerouting priority -300", rule));
+    try {
+      await expectReached(false, web, far);
+      await eventually(async () =>
+        expect(await status()).toMatchObject({ code: 0, problems: [], firewalls: { checked: 3, unjudged: 3 } }),
+      );
+    } finally {
+      await nft("delete table inet wall");
+    }
+  },
+);
+
 const PASSES: readonly { readonly name: string; readonly rules: string; readonly unjudged: number }[] = [
   {
     name: "accepts translated service packets",

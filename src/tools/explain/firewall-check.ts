@@ -10,7 +10,7 @@ import { CtKey, FibFlag, Hook, MetaKey, PayloadBase, Priority, TableFlag } from 
 import type { Expr, RuleInfo, TableRef } from "../../netlink/kernel.js";
 import type { IpFamily } from "../../base/ip.js";
 import { masked, withPart } from "./bits.js";
-import { type Branch, changed } from "./branch.js";
+import { type Branch, changed, guessed } from "./branch.js";
 import { OURS } from "./explain-packet.js";
 import { IpSets } from "./ip-sets.js";
 import { runHook } from "./run-hook.js";
@@ -363,8 +363,9 @@ class Judge {
     const way = this.#way(state);
     await way.receive(client);
     await way.through(Hook.prerouting, isEarly);
+    way.change((received) => received.track());
+    way.endUntracked();
     way.change((translated) => {
-      translated.track();
       translated.destination = endpoint.address;
       translated.destinationPort = endpoint.port;
       translated.translated = translated.destinationChanged = true;
@@ -399,6 +400,7 @@ class Judge {
     const way = this.#way(state);
     if (!isHere) await way.receive(interfaceName);
     await way.through(isHere ? Hook.output : Hook.prerouting);
+    way.endUntracked();
     way.change((routed) => (routed.outInterface = client));
     for (const hook of isHere ? [Hook.postrouting] : [Hook.forward, Hook.postrouting]) await way.through(hook);
     await way.send(client);
@@ -507,6 +509,16 @@ class Way {
 
   change(change: (state: PacketState) => unknown): void {
     this.#here = changed(this.#here, change);
+  }
+
+  /** Packets without an entry of the connection tracker are not translated, so their fate is unknown. */
+  endUntracked(): void {
+    const [untracked, tracked] = parted(this.#here, ({ state }) => state.tracking === "untracked");
+    const what = "a rule exempts packets from connection tracking (notrack), so they are not translated";
+    this.#finals.push(
+      ...untracked.map((branch): Final => ({ branch: guessed(branch, what, "yes"), verdict: "unknown" })),
+    );
+    this.#here = tracked;
   }
 
   /** An obstacle is certain only if every branch drops the packet. */
