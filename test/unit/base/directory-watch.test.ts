@@ -2,7 +2,7 @@
  * On the real kernel: changes by other programs in and near a directory, and the resulting events on the event loop.
  */
 import { execFile, spawnSync } from "node:child_process";
-import { closeSync, existsSync, openSync, readFileSync, writeFileSync, writeSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { mkdir, rename, rm, symlink, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { performance } from "node:perf_hooks";
@@ -62,11 +62,20 @@ const put = (name: string, text = "x"): void => writeFileSync(join(directory, na
 const tells = (what: unknown): Promise<void> => eventually(() => expect(told).toContainEqual(what));
 
 let markers = 0;
-/** Waits until all events so far have been processed: the kernel reports them in order, and another file's comes last. */
+/**
+ * Waits until all events so far have been processed: the kernel reports them in order, and another file's comes last. After a second that
+ * file is created again, because a new directory may not have been watched the first time.
+ */
 async function processed(): Promise<void> {
   const marker = `marker-${++markers}`;
-  writeFileSync(join(root, marker), "x");
-  await eventually(() => expect(batches.flat().map(({ name }) => name)).toContain(marker));
+  let looks = 0;
+  await eventually(() => {
+    if (looks++ % 50 === 0) {
+      rmSync(join(root, marker), { force: true });
+      writeFileSync(join(root, marker), "x");
+    }
+    expect(batches.flat().map(({ name }) => name)).toContain(marker);
+  });
 }
 
 /** Does `work`, and expects reports because of it. Returns them. */
@@ -120,8 +129,8 @@ describe("a busy file next to the watched one", () => {
     await eventually(() => expect(told).not.toEqual([]));
     const count = await writing;
     const seconds = (performance.now() - start) / 1000;
-    // Includes the wake-ups of the test's own process.
-    expect(count).toBeLessThan(100 + 100 * seconds);
+    // Far from one for each opening. Includes the wake-ups of the test's own process, which depend on the load.
+    expect(count).toBeLessThan(10_000);
     expect(batches.length).toBeLessThan(20 + 25 * seconds);
     for (const events of batches) expect(events.length).toBeLessThanOrEqual(1024);
   });
