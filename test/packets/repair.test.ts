@@ -164,7 +164,8 @@ test("clients that first send while the tables are away, and send again from the
   for (const timeout of ["udp_timeout", "udp_timeout_stream", "sctp_timeout_cookie_wait", "sctp_timeout_cookie_echoed"])
     await cluster.lab.node.sysctl({ [`net.netfilter.nf_conntrack_${timeout}`]: patience(600) });
   const { namespace, address } = cluster.source("client");
-  const { address: destinations, port } = nodePort(web);
+  // No program of the node listens on this port: its answer could be on its way when the entry is deleted, and would create another.
+  const { address: destinations, port } = nodePort(sticky);
   const flows = FAMILIES.flatMap((family) => (["udp", "sctp"] as const).map((protocol) => ({ family, protocol })));
   const askAll = () =>
     Promise.all(
@@ -176,11 +177,12 @@ test("clients that first send while the tables are away, and send again from the
     );
   daemon.kill("SIGSTOP");
   for (const family of FAMILIES) await nft("delete", "table", family, "kube-proxy");
-  // The node's own server has the same port.
-  expect(await askAll()).toEqual(flows.map(() => "node"));
+  for (const result of await askAll()) expect(result).toMatch(/^(refused|unreachable)$/);
   daemon.kill("SIGCONT");
   // Each packet renews its entry, so only the proxier can end it.
-  await until("served", async () => ((await askAll()).every((name) => name === "a") ? true : undefined));
+  await until("served", async () =>
+    (await askAll()).every((name) => sticky.endpoints.includes(name)) ? true : undefined,
+  );
   await nft("delete", "table", "inet", "other");
 });
 
