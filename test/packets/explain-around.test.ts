@@ -36,6 +36,7 @@ afterAll(async () => {
 
 interface Told {
   readonly verdict: string;
+  readonly endpoints?: readonly unknown[];
   readonly notes: readonly string[];
   readonly open?: unknown;
   readonly obstacle?: string;

@@ -172,6 +172,8 @@ const RULES: readonly Case[] = [
 
 const OF_IP6: readonly Case[] = [
   ...known(
+    "-m rt --rt-type 0",
+    "-m rt ! --rt-type 0",
     "-m addrtype --dst-type LOCAL",
     "-m addrtype ! --src-type LOCAL",
     "-m conntrack --ctstate DNAT,NEW",

@@ -640,25 +640,27 @@ function offsetOf(register: number): number {
 }
 
 interface FreeFields {
-  readonly bytes: readonly number[];
+  /** By offset of a byte: its bits that rules may change. */
+  readonly bits: ReadonlyMap<number, number>;
   readonly hops?: number;
 }
 
-/** Bytes of the IP header that rules may change: the type of service, the flow label, the checksum; and the hop limit. */
+/** Bits of the IP header that rules may change: the type of service, the flow label, the checksum; and the hop limit. */
 const FREE: Readonly<Record<IpFamily, FreeFields>> = {
-  ip: { bytes: [1, 10, 11], hops: 8 },
-  ip6: { bytes: [1, 2, 3], hops: 7 },
+  ip: { bits: new Map([1, 10, 11].map((at) => [at, 0xff])), hops: 8 },
+  ip6: { bits: new Map([[0, 0x0f], ...[1, 2, 3].map((at) => [at, 0xff] as const)]), hops: 7 },
 };
-const NOTHING_FREE: FreeFields = { bytes: [] };
+const NOTHING_FREE: FreeFields = { bits: new Map() };
 
 /**
  * Whether a rewritten header leaves the packet's way as it is. An address or port may change the route or the
  * connection, and any other field may make the packet invalid.
  */
-function isHarmless(header: Bits, offset: number, bits: Bits, { bytes, hops }: FreeFields): boolean {
+function isHarmless(header: Bits, offset: number, bits: Bits, { bits: free, hops }: FreeFields): boolean {
   return bits.bytes.every((_, i) => {
     const [old, value] = [partOf(header, offset + i, 1), partOf(bits, i, 1)];
-    if (textOf(old) === textOf(value) || bytes.includes(offset + i)) return true;
+    const fixed = Uint8Array.of(0xff & ~(free.get(offset + i) ?? 0));
+    if (textOf(masked(old, fixed, undefined)) === textOf(masked(value, fixed, undefined))) return true;
     return offset + i === hops && isKnown(value) && value.bytes[0] > 1;
   });
 }

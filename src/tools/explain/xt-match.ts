@@ -30,6 +30,8 @@ const MATCHES: Readonly<Record<string, readonly [size: number, match: Match]>> =
   "multiport 1": [48, multiport],
   "physdev 0": [66, physicalDevice],
   "rpfilter 0": [1, reversePath],
+  // No described packet has a routing header, without which it does not match, even if inverted.
+  "rt 0": [12, () => false],
   "set 1": [4, ipSet],
   "set 2": [4, ipSet],
   "set 3": [48, (info, ...rest) => (countsPackets(info, 8) ? undefined : ipSet(info, ...rest))],
