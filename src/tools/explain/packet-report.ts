@@ -235,7 +235,7 @@ function endpointText({ verdict, by, masqueraded, reply }: ExplainedEndpoint): s
   return reply === undefined ? sees : `${sees}, but ${replyText(reply)}`;
 }
 
-/** What `otherwise` assumes. */
+/** Returns the assumption under which `otherwise` holds. */
 function assumption(unknown: readonly string[]): string {
   const rules = unknown.filter((what) => !what.startsWith("the order of "));
   const matches = rules.length === 1 ? "if it does not match" : "if none of them matches";
