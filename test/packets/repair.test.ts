@@ -76,6 +76,16 @@ async function repaired(count: number, deed: () => Promise<unknown>): Promise<Re
   });
 }
 
+/** Stops the daemon while `deed` runs. It continues even if `deed` fails, as later tests need it. */
+async function whileStopped(deed: () => Promise<void>): Promise<void> {
+  daemon.kill("SIGSTOP");
+  try {
+    await deed();
+  } finally {
+    daemon.kill("SIGCONT");
+  }
+}
+
 describe("changes with nft", () => {
   const deeds: readonly (readonly [string, readonly string[]])[] = [
     ["deletes a rule", ["flush", "chain", "ip", "kube-proxy", "services"]],
@@ -112,17 +122,19 @@ describe("changes with nft", () => {
 
   test("exchanges the names of two chains: elements lead to the right one again", async () => {
     const before = await listing();
-    const [first, second] = Array.from(before.matchAll(/chain (cluster-\d+-\S+) \{/g), ([, chain]) => chain);
-    await repaired(1, async () => {
-      daemon.kill("SIGSTOP");
-      for (const [from, to] of [
-        [first, "third"],
-        [second, first],
-        ["third", second],
-      ])
-        await nft("rename", "chain", "ip", "kube-proxy", from, to);
-      daemon.kill("SIGCONT");
-    });
+    // The two families give their chains different names.
+    const table = await nft("list", "table", "ip", "kube-proxy");
+    const [first, second] = Array.from(table.matchAll(/chain (cluster-\d+-\S+) \{/g), ([, chain]) => chain);
+    const renames = [
+      [first, "third"],
+      [second, first],
+      ["third", second],
+    ];
+    await repaired(1, () =>
+      whileStopped(async () => {
+        for (const [from, to] of renames) await nft("rename", "chain", "ip", "kube-proxy", from, to);
+      }),
+    );
     await expect.poll(async () => sorted(await listing()), { timeout: EVENTUALLY_MS }).toEqual(sorted(before));
     for (const row of rows) expect(await checkRow(cluster, row)).toEqual([]);
   });
@@ -175,10 +187,10 @@ test("clients that first send while the tables are away, and send again from the
         return outcome.result === "ok" ? outcome.name : outcome.result;
       }),
     );
-  daemon.kill("SIGSTOP");
-  for (const family of FAMILIES) await nft("delete", "table", family, "kube-proxy");
-  for (const result of await askAll()) expect(result).toMatch(/^(refused|unreachable)$/);
-  daemon.kill("SIGCONT");
+  await whileStopped(async () => {
+    for (const family of FAMILIES) await nft("delete", "table", family, "kube-proxy");
+    for (const result of await askAll()) expect(result).toMatch(/^(refused|unreachable)$/);
+  });
   // Each packet renews its entry, so only the proxier can end it.
   await until("served", async () =>
     (await askAll()).every((name) => sticky.endpoints.includes(name)) ? true : undefined,
