@@ -10,8 +10,8 @@ import { start } from "./start.js";
 // Otherwise these modules are loaded with import().
 /* oxlint-disable import/no-unassigned-import */
 import "pino";
-import "./cli/proxy.js";
-import "./cli/serve.js";
+import "./cli/commands/proxy.js";
+import "./cli/commands/serve.js";
 import "./daemon/daemon.js";
 /* oxlint-enable import/no-unassigned-import */
 

@@ -31,7 +31,7 @@ const libraryEntry = {
 /**
  * The modules under src/cli/ that a daemon loads with import(). The others are for commands, which start from files.
  */
-const FOR_DAEMONS = /\/cli\/(?:flag-config|proxy|serve|cleanup)\.js$/;
+const FOR_DAEMONS = /\/cli\/(?:flags\/flag-config|commands\/(?:proxy|serve|cleanup))\.js$/;
 
 /** Adapts the modules to the startup snapshot (src/snapshot.ts), in which import() does not work. */
 const forSnapshot = {

@@ -10,7 +10,7 @@
  * - series of the API server library: a scrape of kube-proxy 1.31 in elastic/beats, metricbeat/module/kubernetes/proxy/_meta/test
  */
 
-import { IGNORED, KUBE_PROXY_FLAGS } from "../../src/cli/kube-proxy-flags.ts";
+import { IGNORED, KUBE_PROXY_FLAGS } from "../../src/cli/flags/kube-proxy-flags.ts";
 
 /** "same": as in kube-proxy; "better": as in kube-proxy, with the addition in the note; "ignored": accepted or absent, for the reason in the note. */
 export type Treatment = "same" | "better" | "ignored";

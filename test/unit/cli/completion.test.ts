@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { completionScript } from "../../../src/cli/completion.js";
+import { completionScript } from "../../../src/cli/commands/completion.js";
 import { manPage } from "../../../src/cli/man.js";
 import { commandOutline } from "../../../src/cli/program.js";
 import { patience } from "../../lab/patience.ts";

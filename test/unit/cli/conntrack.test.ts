@@ -5,16 +5,16 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CliCommand } from "../../../src/cli/cli-command.js";
 import { beforeEach, describe, expect, test } from "vitest";
-import { addConntrackCommands } from "../../../src/cli/conntrack/command-line.js";
+import { addConntrackCommands } from "../../../src/cli/commands/conntrack/command-line.js";
 import {
   addFilterOptions,
   type FilterOptions,
   filterOf,
   parseStatus,
-} from "../../../src/cli/conntrack/filter-options.js";
-import { EntryFormat } from "../../../src/cli/conntrack/format.js";
-import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/conntrack/output.js";
-import { EntryWriter } from "../../../src/cli/conntrack/rows.js";
+} from "../../../src/cli/commands/conntrack/filter-options.js";
+import { EntryFormat } from "../../../src/cli/commands/conntrack/format.js";
+import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/commands/conntrack/output.js";
+import { EntryWriter } from "../../../src/cli/commands/conntrack/rows.js";
 import { main } from "../../../src/cli/program.js";
 import {
   CONNTRACK_STATUS,

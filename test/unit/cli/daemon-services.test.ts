@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { DaemonServices } from "../../../src/cli/conntrack/daemon-services.js";
+import { DaemonServices } from "../../../src/cli/commands/conntrack/daemon-services.js";
 import { decide } from "../../../src/conntrack/reconcile/stale-entries.js";
 import { ServiceKnowledge, type TargetSource } from "../../../src/conntrack/reconcile/service-knowledge.js";
 import type { ConntrackEntry } from "../../../src/conntrack/table/conntrack-table.js";

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { LogTail } from "../../../src/base/log-tail.js";
 import { createLogger } from "../../../src/base/logger.js";
 import { withoutSecrets } from "../../../src/base/redact.js";
-import { tarOf } from "../../../src/cli/diagnose/tar.js";
+import { tarOf } from "../../../src/cli/commands/diagnose/tar.js";
 
 const tar = (args: readonly string[], input: Buffer): string =>
   execFileSync("tar", [...args, "-f", "-"], { input, env: { ...process.env, TZ: "UTC" } }).toString();

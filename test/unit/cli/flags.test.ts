@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flag-config.js";
-import { ALL_FLAGS } from "../../../src/cli/flags-help.js";
-import { toFlagz } from "../../../src/cli/flagz.js";
-import { KUBE_PROXY_FLAGS } from "../../../src/cli/kube-proxy-flags.js";
-import { readFlags } from "../../../src/cli/read-flags.js";
+import { configFile, flagProblems, resolveConfig } from "../../../src/cli/flags/flag-config.js";
+import { ALL_FLAGS } from "../../../src/cli/flags/flags-help.js";
+import { toFlagz } from "../../../src/cli/flags/flagz.js";
+import { KUBE_PROXY_FLAGS } from "../../../src/cli/flags/kube-proxy-flags.js";
+import { readFlags } from "../../../src/cli/flags/read-flags.js";
 import type { ProxyConfig } from "../../../src/config/proxy-config.js";
 
 const read = (...argv: string[]) => readFlags(argv, ALL_FLAGS);

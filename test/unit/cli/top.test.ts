@@ -1,6 +1,6 @@
 /** How `top` displays the daemon's answers. */
 import { expect, test } from "vitest";
-import { topRows, topText } from "../../../src/cli/top.js";
+import { topRows, topText } from "../../../src/cli/commands/top.js";
 import type { ServiceList, ServicePortStatus } from "../../../src/observe/status-report.js";
 import { PORT_STATUS } from "../observe/port-status.ts";
 

@@ -1,6 +1,6 @@
 /** How `trace` prints to a reader that stops, continues, or closes its end. */
 import { beforeEach, expect, test, vi } from "vitest";
-import { MOST_WAITING, TracePrinter, type TracePrinterOptions } from "../../../src/cli/trace-printer.js";
+import { MOST_WAITING, TracePrinter, type TracePrinterOptions } from "../../../src/cli/commands/trace-printer.js";
 import type { TracedPacket } from "../../../src/tools/trace/traced-packet.js";
 
 const packet = (at: number): TracedPacket => ({

@@ -1,9 +1,9 @@
 /** How `services` and the status page describe a service's annotations. */
 import { expect, test } from "vitest";
 import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/control/services.js";
-import { rowOf } from "../../../../src/cli/service-row.js";
+import { rowOf } from "../../../../src/cli/text/service-row.js";
 import { API_VERSION, type ServiceList, type ServicePortStatus } from "../../../../src/observe/status-report.js";
-import { textOf } from "../../../../src/cli/services.js";
+import { textOf } from "../../../../src/cli/commands/services.js";
 import { newModel, service, slice } from "../../model/objects.js";
 
 type Annotations = Readonly<Record<string, string>>;

@@ -5,7 +5,7 @@ import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { answerOf, itemsOf } from "../../../../src/cli/status.js";
+import { answerOf, itemsOf } from "../../../../src/cli/commands/status.js";
 import { StatusBoard } from "../../../../src/daemon/control/status-board.js";
 import { newModel, service } from "../../model/objects.js";
 import { ask, askForItems, DaemonAway, NotFound } from "../../../../src/daemon/control/client.js";

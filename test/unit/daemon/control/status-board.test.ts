@@ -1,12 +1,12 @@
 /** How `status` and `services` describe past events. */
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
-import { textOf } from "../../../../src/cli/services.js";
-import { rowOf } from "../../../../src/cli/service-row.js";
+import { textOf } from "../../../../src/cli/commands/services.js";
+import { rowOf } from "../../../../src/cli/text/service-row.js";
 import { ServiceBoard } from "../../../../src/daemon/control/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/control/status-board.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
-import { statusText } from "../../../../src/cli/status.js";
+import { statusText } from "../../../../src/cli/commands/status.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../../model/objects.js";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";

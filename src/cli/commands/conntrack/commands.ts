@@ -1,0 +1,390 @@
+/** The conntrack commands. Each returns an exit code: 0 done, 1 failed, with the reason on stderr. */
+import { counted } from "../../../base/counted.js";
+import { percentText } from "../../../base/percent.js";
+import { FAMILY_NAMES, IP_FAMILIES } from "../../../base/ip-families.js";
+import { handleEnd } from "../../../base/signals.js";
+import {
+  DIRECTIONS,
+  GarbageCollector,
+  type GcFamilyReport,
+  type GcReport,
+} from "../../../conntrack/gc/garbage-collector.js";
+import { compileFilter, matchesPatterns } from "../../../conntrack/table/compile-filter.js";
+import { NetlinkConntrack } from "../../../conntrack/table/netlink-conntrack.js";
+import { packEntry } from "../../../conntrack/table/encode.js";
+import type {
+  ConntrackEntry,
+  ConntrackFilter,
+  ConntrackTable,
+  ConntrackTuple,
+} from "../../../conntrack/table/conntrack-table.js";
+import { readNumber } from "../../../node/kernel-number.js";
+import { IpProto } from "../../../netlink/constants.js";
+import { KernelError } from "../../../netlink/errors.js";
+import { NftKernel } from "../../../netlink/nft-kernel.js";
+import type { IpFamily } from "../../../base/ip.js";
+import { createLogger, type LogLevel } from "../../../base/logger.js";
+import { TABLE_NAME } from "../../../ruleset/names.js";
+import { UserError, writeError } from "../../stdio.js";
+import { interfaceAddresses } from "../../setup.js";
+import { type CountedBy, EntryCounts } from "./counted-by.js";
+import { EntryFormat, type Extra, type Format } from "./format.js";
+import { type EntryNames, ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
+import { isWatched, Output, Progress, ReaderGone } from "./output.js";
+import { EntryWriter } from "./rows.js";
+
+export interface CommonConntrackOptions extends SnapshotOptions {
+  readonly output: Format;
+  readonly headers: boolean;
+  readonly logLevel: LogLevel;
+  /** "namespace/name". */
+  readonly service?: string;
+}
+
+/** The resources of one command. */
+interface Session {
+  readonly table: ConntrackTable;
+  readonly output: Output;
+  readonly services: ServiceSnapshot | undefined;
+  readonly writer: EntryWriter;
+}
+
+/** The kernel's settings of this network namespace. */
+const SETTINGS = "proc/sys/net/netfilter";
+const setting = (name: string): Promise<number | undefined> => readNumber({ root: "/" }, `${SETTINGS}/${name}`);
+
+/** Opens a command's resources and runs it. Reports errors of the kernel as UserErrors. */
+async function inSession(
+  options: CommonConntrackOptions,
+  run: (session: Session) => Promise<number>,
+  needsServices = options.service !== undefined,
+): Promise<number> {
+  const log = await createLogger(options.logLevel);
+  const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log, needsServices);
+  if (options.service !== undefined) services?.requireService(options.service);
+  const output = new Output(process.stdout);
+  const format = new EntryFormat(options.output, services !== undefined);
+  const writer = new EntryWriter(
+    output,
+    format,
+    process.stdout.isTTY ? process.stdout.columns || undefined : undefined,
+  );
+  let table: ConntrackTable | undefined;
+  try {
+    table = await NetlinkConntrack.open();
+    const code = await run({ table, output, services, writer });
+    await writer.flush();
+    return code;
+  } catch (error) {
+    // `list | head` is not a failure.
+    if (error instanceof ReaderGone) return 0;
+    // The waiting output is about finished work, so it is written despite the failure.
+    await writer.flush().catch(() => undefined);
+    if (!(error instanceof KernelError)) throw error;
+    throw new UserError(error.message, { cause: error });
+  } finally {
+    output.close();
+    await table?.close();
+  }
+}
+
+function warn(text: string): void {
+  writeError(text);
+}
+
+async function progressOf(table: ConntrackTable): Promise<Progress> {
+  if (!isWatched()) return new Progress(undefined);
+  return new Progress((text) => process.stderr.write(text), await table.count());
+}
+
+/** Finds matching entries, with a service only its own. The kernel filters by service unless the user's filter prevents it. */
+async function select(
+  { table, services }: Session,
+  filter: ConntrackFilter,
+  service: string | undefined,
+  onEntry: (entry: ConntrackEntry) => Promise<void> | void,
+): Promise<{ interrupted: boolean }> {
+  const progress = await progressOf(table);
+  const filters =
+    service === undefined || services === undefined ? [filter] : serviceFilters(services, service, filter);
+  let seen = 0;
+  let interrupted = false;
+  try {
+    for (const one of filters) {
+      const atNodePort = one.original?.destination === undefined;
+      const result = await table.dump(one, async (entries) => {
+        seen += entries.length;
+        progress.update(seen);
+        for (const entry of entries) {
+          const target = service === undefined ? undefined : services?.targetOf(entry);
+          if (target?.service !== service) continue;
+          // An external IP may be this node's own. Its own dump has already shown these entries.
+          if (filters.length > 1 && atNodePort && target?.addresses.includes(entry.original.destination)) continue;
+          progress.clear();
+          await onEntry(entry);
+        }
+      });
+      interrupted ||= result.interrupted;
+    }
+  } finally {
+    progress.clear();
+  }
+  if (interrupted) warn("the kernel resized the table during the dump, so entries may be missing or shown twice");
+  return { interrupted };
+}
+
+/** Returns one filter per address and node port of the service, or only the user's filter if it contains a destination. */
+function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
+  if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
+  const filters = new Map<string, ConntrackFilter>();
+  for (const family of IP_FAMILIES) {
+    if (filter.family !== undefined && filter.family !== family) continue;
+    for (const { addresses, nodePort } of services.model.targets(family, service)) {
+      for (const destination of addresses) {
+        filters.set(destination, { ...filter, family, original: { ...filter.original, destination } });
+      }
+      if (nodePort === 0) continue;
+      filters.set(`${family} ${nodePort}`, {
+        ...filter,
+        family,
+        original: { ...filter.original, destinationPort: nodePort },
+      });
+    }
+  }
+  return [...filters.values()];
+}
+
+/** `conntrack list`. */
+export function listCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
+  return inSession(options, async (session) => {
+    await head(session, options);
+    await select(session, filter, options.service, (entry) => put(session, entry));
+    return 0;
+  });
+}
+
+/** Writes the titles, and reports why some columns will be empty. */
+async function head({ writer }: Session, options: CommonConntrackOptions, first?: readonly string[]): Promise<void> {
+  if (options.output === "wide") {
+    if ((await setting("nf_conntrack_acct")) === 0) {
+      warn(
+        "PACKETS and BYTES are not counted; run `sysctl -w net.netfilter.nf_conntrack_acct=1` to count them for new connections",
+      );
+    }
+    if ((await setting("nf_conntrack_timestamp")) === 0) {
+      warn(
+        "SINCE is not recorded; run `sysctl -w net.netfilter.nf_conntrack_timestamp=1` to record it for new connections",
+      );
+    }
+  }
+  if (options.headers) await writer.head(first);
+}
+
+function put({ writer, services }: Session, entry: ConntrackEntry, extra?: Extra): Promise<void> {
+  return writer.entry(entry, namesOf(services, entry), extra);
+}
+
+function namesOf(services: ServiceSnapshot | undefined, entry: ConntrackEntry): EntryNames {
+  return services?.namesOf(entry) ?? {};
+}
+
+/** `conntrack get`: returns 1 if the entry does not exist. */
+export function getCommand(
+  family: IpFamily,
+  tuple: ConntrackTuple,
+  zone: number,
+  options: CommonConntrackOptions,
+): Promise<number> {
+  return inSession(options, async (session) => {
+    const entry = await session.table.lookup(family, tuple, zone);
+    if (entry === undefined) {
+      warn("the entry does not exist");
+      return 1;
+    }
+    await head(session, options);
+    await put(session, entry);
+    return 0;
+  });
+}
+
+export interface CountCommandOptions extends CommonConntrackOptions {
+  readonly by?: CountedBy;
+}
+
+/** `conntrack count`. */
+export function countCommand(filter: ConntrackFilter, options: CountCommandOptions): Promise<number> {
+  const needsServices = options.service !== undefined || options.by === "service";
+  const run = async (session: Session): Promise<number> => {
+    const { table, output, services } = session;
+    if (options.by !== undefined) {
+      const counts = new EntryCounts(options.by);
+      await select(session, filter, options.service, (entry) => counts.add(entry, namesOf(services, entry)));
+      for (const line of counts.lines(options.output, options.headers)) await output.line(line);
+      return 0;
+    }
+    if (Object.keys(filter).length > 0 || options.service !== undefined) {
+      let entries = 0;
+      await select(session, filter, options.service, () => void entries++);
+      await output.line(options.output === "json" ? JSON.stringify({ entries }) : String(entries));
+      return 0;
+    }
+    const [entries, max] = await Promise.all([table.count(), table.max()]);
+    const pressure = max === 0 ? 0 : entries / max;
+    const lines: Record<Format, string> = {
+      text: String(entries),
+      wide: `${entries} of ${max} (${percentText(entries, max)} full)`,
+      json: JSON.stringify({ entries, max, pressure }),
+    };
+    await output.line(lines[options.output]);
+    return 0;
+  };
+  return inSession(options, run, needsServices);
+}
+
+export interface GcCommandOptions extends CommonConntrackOptions {
+  readonly dryRun: boolean;
+  readonly orphans: boolean;
+}
+
+/** `conntrack gc`: prints each deleted entry and each remaining orphan on stdout, and the sums on stderr. */
+export function gcCommand(filter: ConntrackFilter, options: GcCommandOptions): Promise<number> {
+  const run = async (session: Session): Promise<number> => {
+    const { table, services, writer } = session;
+    if (services === undefined) throw new UserError("gc needs the services to know which entries are garbage");
+    services.requireWhole();
+    const { dryRun, orphans } = options;
+    const asked = filter.protocol === IpProto.tcp ? "all" : "closing";
+    if (orphans && asked === "all") services.requireAllEndpoints();
+    await findFormer(services);
+    let shown = false;
+    const collector = new GarbageCollector({
+      table,
+      model: services.model,
+      former: services.former,
+      families: IP_FAMILIES,
+      nodePortAddresses: (family) => Promise.resolve(services.nodePortAddresses(family)),
+    });
+    const report = await collector.run({
+      ...(Object.keys(filter).length > 0 && { filter }),
+      dryRun,
+      orphans: orphans ? asked : "none",
+      // Each entry is shown as soon as the kernel has answered, so deleted entries are shown even if a later step fails.
+      onEntry: async (entry, why, outcome) => {
+        if (!shown) await head(session, options, ["OUTCOME", "REASON"]);
+        shown = true;
+        await put(session, entry, { cells: [outcome, why], fields: { outcome, reason: why } });
+      },
+    });
+    await writer.flush();
+    for (const family of report.families) warn(familySummary(family, dryRun));
+    warnInterrupted(report);
+    return 0;
+  };
+  return inSession(options, run, true);
+}
+
+/** Former services may still be in the kernel's tables. */
+async function findFormer(services: ServiceSnapshot): Promise<void> {
+  try {
+    const kernel = await NftKernel.open();
+    try {
+      await services.findFormer(kernel);
+    } finally {
+      await kernel.close();
+    }
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    warn(`the tables ${TABLE_NAME} cannot be read, so entries of removed services are not found: ${error.message}`);
+  }
+}
+
+function familySummary({ family, directions }: GcFamilyReport, dryRun: boolean): string {
+  const sum = (what: "alive" | "deleted" | "orphaned"): number =>
+    DIRECTIONS.reduce((total, direction) => total + directions[direction][what], 0);
+  const [alive, deleted, orphaned] = [sum("alive"), sum("deleted"), sum("orphaned")];
+  const left =
+    orphaned === 0
+      ? ""
+      : `, ${orphaned} with an endpoint that no service has (--orphans deletes half-open, closing and closed ones; --orphans -p tcp deletes all)`;
+  return `${FAMILY_NAMES[family]}: ${counted(deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}, ${alive} kept${left}`;
+}
+
+function warnInterrupted({ families }: GcReport): void {
+  if (families.some(({ interrupted }) => interrupted)) {
+    warn("the kernel resized the table during the dump, so entries may have been missed; run the command again");
+  }
+}
+
+export interface DeleteCommandOptions extends CommonConntrackOptions {
+  readonly dryRun: boolean;
+}
+
+/** Number of entries to delete in one call. */
+const DELETIONS = 1024;
+
+/** `conntrack delete`: prints each matching entry, of any service or none, when the kernel has deleted it, and the sum on stderr. */
+export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOptions): Promise<number> {
+  return inSession(options, async (session) => {
+    const { table, writer } = session;
+    const { dryRun } = options;
+    let batch: ConntrackEntry[] = [];
+    const counts = { deleted: 0, absent: 0 };
+    const remove = async (): Promise<void> => {
+      const entries = batch;
+      batch = [];
+      const absent = new Set(dryRun ? [] : (await table.deleteAll(entries)).absentAt);
+      if (counts.deleted + counts.absent === 0 && entries.length > 0) await head(session, options, ["OUTCOME"]);
+      counts.absent += absent.size;
+      counts.deleted += entries.length - absent.size;
+      for (const [at, entry] of entries.entries()) {
+        const outcome = absent.has(at) ? "absent" : dryRun ? "would-go" : "deleted";
+        await put(session, entry, { cells: [outcome], fields: { outcome } });
+      }
+    };
+    await select(session, filter, options.service, async (entry) => {
+      batch.push(entry);
+      if (batch.length >= DELETIONS) await remove();
+    });
+    await remove();
+    await writer.flush();
+    const gone = counts.absent === 0 ? "" : `; ${counts.absent} had already ended`;
+    warn(`${counted(counts.deleted, "entry", "entries")} ${dryRun ? "would be deleted" : "deleted"}${gone}`);
+    return 0;
+  });
+}
+
+/** `conntrack watch`: prints new and ended connections, until a signal comes or the reader exits. */
+export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
+  return inSession(options, async (session) => {
+    const { table, writer, services } = session;
+    const patterns = compileFilter(filter, "watch");
+    if ((await setting("nf_conntrack_events")) === 0) {
+      warn("the kernel reports no connections; run `sysctl -w net.netfilter.nf_conntrack_events=1`");
+    }
+    await head(session, options, [" "]);
+    await writer.flush();
+    const ended = Promise.withResolvers<number>();
+    const show = (event: "new" | "destroy", entry: ConntrackEntry): void => {
+      if (!matchesPatterns(patterns, packEntry("watch", entry))) return;
+      if (options.service !== undefined && services?.targetOf(entry)?.service !== options.service) return;
+      // Each line is written at once, because a person watches, or a program reads line by line.
+      put(session, entry, { cells: [event === "new" ? "+" : "-"], fields: { event } })
+        .then(() => writer.flush())
+        .catch(ended.reject);
+    };
+    const stop = (): void => ended.resolve(0);
+    const release = handleEnd(stop);
+    const stream = await table.events({
+      onNew: (entry) => show("new", entry),
+      onDestroy: (entry) => show("destroy", entry),
+      onLost: () => warn("the kernel dropped events, so some connections are not shown"),
+      onError: ended.reject,
+    });
+    try {
+      return await ended.promise;
+    } finally {
+      release();
+      await stream.close();
+    }
+  });
+}

@@ -1,0 +1,31 @@
+/** Counts entries per client, destination or service. */
+import { columns } from "../../../base/columns.js";
+import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
+import type { EntryNames } from "./service-snapshot.js";
+import type { Format } from "./format.js";
+
+export const COUNTED_BY = ["source", "destination", "service"] as const;
+export type CountedBy = (typeof COUNTED_BY)[number];
+
+export class EntryCounts {
+  readonly #by: CountedBy;
+  readonly #counts = new Map<string, number>();
+
+  constructor(by: CountedBy) {
+    this.#by = by;
+  }
+
+  add({ original }: ConntrackEntry, { service = "-" }: EntryNames): void {
+    const key = { source: original.source, destination: original.destination, service }[this.#by];
+    this.#counts.set(key, (this.#counts.get(key) ?? 0) + 1);
+  }
+
+  /** Returns lines, highest counts first, and equal counts sorted by name. In JSON, each line is an object. */
+  lines(format: Format, headers: boolean): string[] {
+    const by = this.#by;
+    const rows = [...this.#counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
+    if (format === "json") return rows.map(([key, entries]) => JSON.stringify({ [by]: key, entries }));
+    const cells = rows.map(([key, entries]) => [String(entries), key]);
+    return columns(headers ? [["ENTRIES", by.toUpperCase()], ...cells] : cells);
+  }
+}

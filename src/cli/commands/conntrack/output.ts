@@ -1,0 +1,110 @@
+/** Writes long output as fast as the reader reads, ends silently if the reader exits, and shows progress to a person. */
+import { counted } from "../../../base/counted.js";
+import { fstatSync } from "node:fs";
+import { printableLines } from "../../../base/printable.js";
+import { isReaderGone } from "../../stdio.js";
+
+/** Not a failure: `list | head`. */
+export class ReaderGone extends Error {
+  override readonly name = "ReaderGone";
+}
+
+/** The output's destination: process.stdout, or a test's stream. */
+export interface OutputStream {
+  write(text: string, done: (error?: Error | null) => void): boolean;
+  on(event: "error", listener: (error: Error) => void): unknown;
+  off(event: "error", listener: (error: Error) => void): unknown;
+}
+
+const CHUNK = 16_384;
+
+export class Output {
+  readonly #stream: OutputStream;
+  #buffer = "";
+  #gone = false;
+  // Without a listener, EPIPE ends the process with a stack.
+  readonly #onError = (): void => {
+    this.#gone = true;
+  };
+
+  constructor(stream: OutputStream) {
+    this.#stream = stream;
+    stream.on("error", this.#onError);
+  }
+
+  /** Rejects with ReaderGone if the reader is gone. */
+  async line(text: string): Promise<void> {
+    this.#buffer += `${printableLines(text)}\n`;
+    if (this.#buffer.length >= CHUNK) await this.flush();
+  }
+
+  /** Resolves when the reader, or the pipe to it, has received everything. */
+  async flush(): Promise<void> {
+    const text = this.#buffer;
+    this.#buffer = "";
+    if (this.#gone) throw new ReaderGone("the reader is gone");
+    if (text === "") return;
+    await new Promise<void>((resolve, reject) => {
+      this.#stream.write(text, (error) => {
+        if (error === undefined || error === null) return resolve();
+        this.#gone = true;
+        reject(isReaderGone(error) ? new ReaderGone(error.message) : error);
+      });
+    });
+  }
+
+  close(): void {
+    this.#stream.off("error", this.#onError);
+  }
+}
+
+/** Whether a person watches: stderr is a terminal, and stdout is not a pipe. */
+export function isWatched(): boolean {
+  if (!process.stderr.isTTY) return false;
+  if (process.stdout.isTTY) return true;
+  try {
+    return fstatSync(1).isFile();
+  } catch {
+    return false;
+  }
+}
+
+const SHOW_MS = 200;
+
+/** A line on stderr that shows the progress of a long dump, and disappears by itself. */
+export class Progress {
+  readonly #write: ((text: string) => void) | undefined;
+  readonly #now: () => number;
+  readonly #started: number;
+  readonly #total: number;
+  #shownAt: number;
+  #shown = false;
+
+  /** @param write undefined if no one watches. @param total number of entries in the table, 0 if unknown. */
+  constructor(write: ((text: string) => void) | undefined, total = 0, now: () => number = () => performance.now()) {
+    this.#write = write;
+    this.#now = now;
+    this.#total = total;
+    this.#started = this.#shownAt = now();
+  }
+
+  /** @param seen number of entries so far. */
+  update(seen: number): void {
+    const now = this.#now();
+    if (this.#write === undefined || now - this.#shownAt < SHOW_MS) return;
+    this.#shownAt = now;
+    this.#shown = true;
+    const share = this.#total > 0 ? ` of about ${this.#total}` : "";
+    const seconds = ((now - this.#started) / 1000).toFixed(1);
+    this.#write(
+      `\r\u001b[K${share === "" ? counted(seen, "entry", "entries") : `${seen}${share} entries`}, ${seconds}s`,
+    );
+  }
+
+  /** Removes the line, before other output. */
+  clear(): void {
+    if (!this.#shown) return;
+    this.#shown = false;
+    this.#write?.("\r\u001b[K");
+  }
+}

@@ -1,0 +1,115 @@
+import { handleEnd } from "../../base/signals.js";
+import { NetlinkConntrack } from "../../conntrack/table/netlink-conntrack.js";
+import { KernelError } from "../../netlink/errors.js";
+import type { NftKernel } from "../../netlink/nft-kernel.js";
+import { PACKETS_PER_SECOND, type TraceFilter } from "../../tools/trace/trace-filter.js";
+import { broadness, filterOf, RequestError, requestOf } from "../../tools/trace/trace-request.js";
+import { NoOwnedTables, PacketTrace } from "../../tools/trace/packet-trace.js";
+import type { TraceOptions } from "../options.js";
+import { openKernel } from "../open-kernel.js";
+import { UserError, writeError } from "../stdio.js";
+import { TraceNames } from "./trace-names.js";
+import { MOST_WAITING, TracePrinter } from "./trace-printer.js";
+
+export { RequestError };
+
+/**
+ * `trace [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|NS/NAME[:PORT]`: shows live packets and their outcome. Exit code 0 if packets were
+ * printed, otherwise 1. Rejects with RequestError for words that are invalid or select too much.
+ */
+export async function traceCommand(words: readonly string[], options: TraceOptions): Promise<number> {
+  const request = requestOf(words);
+  const broad = broadness(request);
+  if (broad !== undefined && options.force !== true) {
+    const share = `of which at most ${PACKETS_PER_SECOND} a second are traced`;
+    throw new RequestError(`${broad} may be many packets, ${share}. Name a port, or use --force.`);
+  }
+  const names = await TraceNames.load(options.socket, request);
+  if (!names.known)
+    note("no daemon answers, or it has not written its rules yet, so services and endpoints have no names");
+  const filter = filterOf(request, names.requested, options.allPackets === true);
+  const kernel = await openKernel();
+  try {
+    return await traced(kernel, filter, names, options);
+  } catch (error) {
+    if (!(error instanceof KernelError) && !(error instanceof NoOwnedTables)) throw error;
+    throw new UserError(error.message, { cause: error });
+  } finally {
+    await kernel.close();
+  }
+}
+
+async function traced(
+  kernel: NftKernel,
+  filter: TraceFilter,
+  names: TraceNames,
+  options: TraceOptions,
+): Promise<number> {
+  const { for: forMs, allPackets = false } = options;
+  const conntrack = await NetlinkConntrack.open();
+  const end = new End(forMs);
+  const printer = new TracePrinter({
+    ...{ ...options, names, stream: process.stdout },
+    onFull: () => end.come(),
+    onBehind: () =>
+      note(
+        `${MOST_WAITING} packets wait for the reader; until it continues, further packets are counted but not printed`,
+      ),
+  });
+  try {
+    const trace = await PacketTrace.start(kernel, conntrack, filter, {
+      onPacket: (packet) => printer.packet(packet),
+      onLost: () =>
+        note("the kernel dropped messages, so packets of this moment are missing or their outcome is unknown"),
+      onError: (error) => end.come(error),
+    });
+    const which = allPackets ? "packets" : "first packets of connections";
+    note(`tracing ${which}, at most ${PACKETS_PER_SECOND} a second, ${endText(forMs)}`);
+    await end.promise;
+    const totals = await trace.stop();
+    const printed = await printer.finish();
+    if (end.error !== undefined) throw end.error;
+    note(`${printer.summary(totals)}; the trace table is removed`);
+    return printed > 0 ? 0 : 1;
+  } finally {
+    end.clear();
+    await conntrack.close();
+  }
+}
+
+/** Writes to stderr, because the packets on stdout may go into a file. */
+function note(text: string): void {
+  writeError(text);
+}
+
+function endText(forMs: number): string {
+  return forMs === 0 ? "until Ctrl-C" : `for ${forMs / 1000}s or until Ctrl-C`;
+}
+
+/** Maximum time of Node's timers, ms: 24 days. */
+const MOST_MS = 2 ** 31 - 1;
+
+/** The end of a trace: by a signal, after the given time, by a failure, or because enough packets were printed. */
+class End {
+  readonly promise: Promise<void>;
+  error: Error | undefined;
+  #resolve: () => void = () => undefined;
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly #signals: () => void;
+
+  constructor(forMs: number) {
+    this.promise = new Promise((resolve) => (this.#resolve = resolve));
+    this.#timer = forMs === 0 ? undefined : setTimeout(() => this.come(), Math.min(forMs, MOST_MS));
+    this.#signals = handleEnd(() => this.come());
+  }
+
+  come(error?: Error): void {
+    this.error ??= error;
+    this.#resolve();
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer);
+    this.#signals();
+  }
+}
