@@ -19,14 +19,26 @@ export interface ValidateOptions {
 }
 
 export interface StatusOptions {
-  readonly output: "text" | "json";
+  readonly output: "text" | "json" | "yaml";
   readonly events?: boolean;
+  /** Keep running, and print changes. */
+  readonly watch?: boolean;
   /** Default: the socket of this network namespace's daemon. */
   readonly socket?: string;
 }
 
+/** Columns by which services can be sorted. */
+export const SORT_BY = ["name", "state", "ready", "connections", "rate"] as const;
+export type SortBy = (typeof SORT_BY)[number];
+
 export interface ServicesOptions {
   readonly output: "table" | "wide" | "json" | "yaml" | "name";
+  /** Only services of this namespace. Default: all namespaces. */
+  readonly namespace?: string;
+  /** Only service ports in these states. */
+  readonly state?: readonly string[];
+  /** Default: by namespace, name and port. */
+  readonly sortBy?: SortBy;
   /** False for `--no-headers`. */
   readonly headers?: boolean;
   /** Keep running, and print changes. */
@@ -35,6 +47,8 @@ export interface ServicesOptions {
 }
 
 export interface TopOptions {
+  /** Only services of this namespace. Default: all namespaces. */
+  readonly namespace?: string;
   /** Number of screens. Default: unlimited on a terminal, otherwise 1. */
   readonly count?: number;
   /** Time between two screens, ms. */
@@ -58,6 +72,8 @@ export interface DiagnoseOptions {
 
 export interface ExplainOptions {
   readonly output: "text" | "json";
+  /** Namespace of services that are named without one. Default: all namespaces are searched. */
+  readonly namespace?: string;
   /** Incoming interface. */
   readonly in?: string;
   readonly socket?: string;

@@ -16,6 +16,8 @@ export interface CommandOutline {
   readonly options: readonly OptionOutline[];
   /** Values of the first argument, if they are few. */
   readonly words: readonly string[];
+  /** Whether an argument can be a service. */
+  readonly takesService: boolean;
 }
 
 export interface OptionOutline {
@@ -29,6 +31,8 @@ export interface OptionOutline {
   readonly choices: readonly string[];
   /** The value is a path. */
   readonly isPath: boolean;
+  /** The value is a service. */
+  readonly isService: boolean;
 }
 
 /**
@@ -52,6 +56,7 @@ export function outlineOf(root: CliCommand, flags: readonly Flag[]): readonly Co
       arguments: command.registeredArguments.map((each) => ({ name: each.name(), description: describe(each) })),
       options: options.map(optionOf),
       words: command.registeredArguments[0]?.argChoices ?? [],
+      takesService: command.registeredArguments.some((each) => /^(?:service|packets?)$/.test(each.name())),
     });
     for (const each of subcommands) visit(each, path === "" ? each.name() : `${path} ${each.name()}`);
   };
@@ -68,5 +73,6 @@ function optionOf(option: Option): OptionOutline {
     takesValue: required,
     choices: argChoices ?? [],
     isPath: /[<[](file|dir|path)[\]>]/.test(flags),
+    isService: flags.includes("<service>"),
   };
 }

@@ -27,7 +27,15 @@ export const API_VERSION = "nft-proxier.dev/v1";
  * - no-local-endpoint: a traffic policy is Local and there is no endpoint on this node, so it drops the connections that the
  *   policy governs
  */
-export type ServiceState = "active" | "pending" | "quarantined" | "rejected" | "shadowed" | "no-local-endpoint";
+export const SERVICE_STATES = [
+  "active",
+  "pending",
+  "quarantined",
+  "rejected",
+  "shadowed",
+  "no-local-endpoint",
+] as const;
+export type ServiceState = (typeof SERVICE_STATES)[number];
 
 export interface EndpointStatus {
   /** Canonical. */

@@ -235,15 +235,15 @@ test("services NS/NAME shows each endpoint's open connections, and top shows ser
   expect(keep.every(({ result }) => result === "ok")).toBe(true);
   const one = await cluster.command(["services", "default/web-1", "--socket", socket]);
   expect(one.stdout).toMatch(/ENDPOINT .*LOCAL +STATE +SHARE .*OPEN +HALF OPEN/);
-  const top = await cluster.command(["top", "-n", "2", "-d", "1100ms", "--socket", socket]);
+  const top = await cluster.command(["top", "--count", "2", "-d", "1100ms", "--socket", socket]);
   expect(top.code).toBe(0);
   expect(top.stdout.match(/^SERVICE +PORT +FAMILY +RATE +CONNECTIONS$/gm)).toHaveLength(2);
   expect(top.stdout).not.toContain("\x1b");
 });
 
-test.each(["1", "2"])("top -n %s leaves its last screen in the terminal", async (count) => {
+test.each(["1", "2"])("top --count %s leaves its last screen in the terminal", async (count) => {
   const terminal = ["python3", "-c", "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"];
-  const words = ["top", "-n", count, "-d", "100ms", "--socket", socket];
+  const words = ["top", "--count", count, "-d", "100ms", "--socket", socket];
   const { code, stdout } = await cluster.commandThrough(terminal, words);
   expect(code).toBe(0);
   // The text after the alternate screen, if there was one.

@@ -186,9 +186,10 @@ test("a service with annotations is listed with them, and with the connections t
   const other = items.find(({ family, protocol }) => family === "ip6" && protocol === "TCP");
   expect(other?.limits?.open).toBe(0);
   const { stdout } = await ask("services", "default/annotated");
-  expect(stdout).toContain("\ntcp 80/TCP IPv4: balance: consistent by source-ip, 1024 slots\n");
-  expect(stdout).toContain("\ntcp 80/TCP IPv4: limits: max-connections 10 (2 open), over-limit reject\n");
-  expect(stdout).toContain("\ntcp 80/TCP IPv4: drain-seconds: 30\n");
+  expect(stdout).toMatch(/^default\/annotated:tcp 80\/TCP IPv4: active$/m);
+  expect(stdout).toMatch(/^ {2}balance +consistent by source-ip, 1024 slots$/m);
+  expect(stdout).toMatch(/^ {2}limits +max-connections 10 \(2 open\), over-limit reject$/m);
+  expect(stdout).toMatch(/^ {2}drain-seconds +30$/m);
   const wide = (await ask("services", "-o", "wide")).stdout;
   expect(wide).toMatch(/^default\/annotated:tcp .* active +consistent,limits,drain +-$/m);
   expect(wide).toMatch(/^default\/web:tcp .* active +- +-$/m);

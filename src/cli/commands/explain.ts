@@ -1,21 +1,17 @@
-import { DaemonAway, NotFound } from "../../daemon/control/client.js";
-import { ownerPath } from "../../daemon/control/owner-path.js";
-import type { ServiceList, ServicePortStatus, StatusReport } from "../../observe/status-report.js";
+import { FAMILY_NAMES } from "../../base/ip-families.js";
+import { familyOf, parseAddress, withPort } from "../../base/ip.js";
+import { vipsOf } from "../../model/service-address.js";
+import type { NftKernel } from "../../netlink/nft-kernel.js";
 import { openConnections } from "../../tools/explain/connections.js";
 import { legacyObstacles } from "../../tools/explain/legacy-obstacles.js";
-import type { NftKernel } from "../../netlink/nft-kernel.js";
-import {
-  type Addressed,
-  packetOf,
-  type PacketReport,
-  reportOn,
-  reportText,
-  type Sources,
-} from "../../tools/explain/packet-report.js";
-import type { ExplainOptions } from "../options.js";
+import { TRANSPORTS } from "../../tools/explain/packet.js";
+import { packetOf, type PacketReport, reportOn, reportText, type Sources } from "../../tools/explain/packet-report.js";
+import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
+import { parseSelector, select } from "../answers/selection.js";
 import { openKernel } from "../open-kernel.js";
-import { answerOf, jsonText } from "./status.js";
+import type { ExplainOptions } from "../options.js";
 import { UserError, writeOut } from "../stdio.js";
+import { jsonText } from "../text/structured-text.js";
 
 export { PacketError } from "../../tools/explain/packet-report.js";
 
@@ -23,28 +19,58 @@ export { PacketError } from "../../tools/explain/packet-report.js";
 const KIND = { apiVersion: "nft-proxier.dev/v1", kind: "Explanation" } as const;
 
 /**
- * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT`: shows what the kernel's rules do with the first packet of such a connection. No packet
- * is sent. Exit code 0. Rejects with PacketError for invalid words, and with UserError if the kernel cannot be read.
+ * `explain [tcp|udp|sctp] [SOURCE] DESTINATION:PORT|SERVICE`: shows what the kernel's rules do with the first packet of such a connection, or
+ * for a service of a connection to each of its ports. No packet is sent. Exit code 0. Rejects with PacketError for invalid words, and with
+ * UserError if the kernel cannot be read or there is no such service.
  */
 export async function explainCommand(words: readonly string[], options: ExplainOptions): Promise<number> {
-  const spec = packetOf(words, options.in ?? "");
+  const answers = new DaemonAnswers(options.socket);
+  const packets = await packetsOf(words, answers, options.namespace);
+  const specs = packets.map((packet) => packetOf(packet, options.in ?? ""));
   const kernel = await openKernel();
-  let report: PacketReport;
   try {
-    report = await reportOn(spec, kernel, sourcesOf(options.socket, kernel));
+    for (const [i, spec] of specs.entries()) {
+      const report: PacketReport = await reportOn(spec, kernel, sourcesOf(answers, kernel));
+      const text = options.output === "json" ? jsonText({ ...KIND, ...report }) : reportText(report);
+      await writeOut(i === 0 || options.output === "json" ? text : `\n${text}`);
+    }
   } finally {
     await kernel.close();
   }
-  await writeOut(options.output === "json" ? jsonText({ ...KIND, ...report }) : reportText(report));
   return 0;
 }
 
-function sourcesOf(socket: string | undefined, kernel: NftKernel): Sources {
+/** Replaces the name of a service by the first address of each of its ports. Returns other words unchanged. */
+async function packetsOf(
+  words: readonly string[],
+  answers: DaemonAnswers,
+  namespace: string | undefined,
+): Promise<readonly (readonly string[])[]> {
+  const last = words.at(-1) ?? "";
+  const selector = parseSelector(last, namespace);
+  if (selector === undefined || "address" in selector) return [words];
+  const [protocol] = words.filter((word) => TRANSPORTS.some((name) => name === word));
+  const source = words.slice(0, -1).findLast((word) => word !== protocol);
+  const address = source === undefined ? undefined : parseAddress(source);
+  const { items } = await select(answers, [last], namespace);
+  const packets = items.flatMap((item) => {
+    const [vip] = vipsOf(item);
+    const transport = item.protocol.toLowerCase();
+    if (vip === undefined || transport !== (protocol ?? transport)) return [];
+    if (address !== undefined && familyOf(address) !== item.family) return [];
+    return [[transport, ...(source === undefined ? [] : [source]), withPort(vip, item.port)]];
+  });
+  if (packets.length > 0) return packets;
+  const families = new Set(items.map(({ family }) => FAMILY_NAMES[family]));
+  throw new UserError(`${last} has no address for such a packet: it is served over ${[...families].join(" and ")}`);
+}
+
+function sourcesOf(answers: DaemonAnswers, kernel: NftKernel): Sources {
   return {
-    ownerOf: (to) => ownerAsked(socket, to),
-    services: async () => (await answerIfAny<ServiceList>(socket, "services"))?.items ?? [],
+    ownerOf: (to) => ifRunning(answers.ownerOf(to).then((list) => list?.items ?? [])),
+    services: async () => (await ifRunning(answers.services()))?.items ?? [],
     nodePorts: async (family) => {
-      const status = await answerIfAny<StatusReport>(socket, "status");
+      const status = await ifRunning(answers.status());
       return status?.families.find((each) => each.family === family);
     },
     openConnections,
@@ -52,27 +78,12 @@ function sourcesOf(socket: string | undefined, kernel: NftKernel): Sources {
   };
 }
 
-async function ownerAsked(
-  socket: string | undefined,
-  to: Addressed,
-): Promise<readonly ServicePortStatus[] | undefined> {
+/** Resolves to undefined if no daemon answers. */
+async function ifRunning<T>(answer: Promise<T>): Promise<T | undefined> {
   try {
-    return (await answerOf<ServiceList>(socket, ...ownerPath(to))).items;
+    return await answer;
   } catch (error) {
-    if (!(error instanceof UserError)) throw error;
-    if (error.cause instanceof NotFound) return [];
-    if (error.cause instanceof DaemonAway) return undefined;
-    throw error;
-  }
-}
-
-/** Resolves to undefined if no daemon answers, or the object does not exist. */
-async function answerIfAny<T>(socket: string | undefined, ...path: readonly string[]): Promise<T | undefined> {
-  try {
-    return await answerOf<T>(socket, ...path);
-  } catch (error) {
-    if (error instanceof UserError && (error.cause instanceof DaemonAway || error.cause instanceof NotFound))
-      return undefined;
+    if (isDaemonAway(error)) return undefined;
     throw error;
   }
 }

@@ -17,7 +17,7 @@ import { flagOf, resolveConfig } from "../flags/flag-config.js";
 import type { FlagValues } from "../flags/kube-proxy-flags.js";
 import { openKernel } from "../open-kernel.js";
 import { interfaceAddresses, nodeName } from "../setup.js";
-import { jsonText } from "./status.js";
+import { structuredText } from "../text/structured-text.js";
 import { UserError, writeError, writeOut } from "../stdio.js";
 import { programVersion } from "../version.js";
 
@@ -58,8 +58,7 @@ export async function preflightCommand(flags: FlagValues, options: PreflightComm
 }
 
 async function textOf(report: PreflightReport, output: PreflightCommandOptions["output"]): Promise<string> {
-  if (output === "json") return jsonText(report);
-  return output === "yaml" ? (await import("yaml")).stringify(report) : reportText(report);
+  return output === "json" || output === "yaml" ? structuredText(report, output) : reportText(report);
 }
 
 /** An invalid configuration is a finding. The other checks then use as much of it as possible. */

@@ -2,14 +2,16 @@
 import { InvalidArgumentError, Option } from "commander";
 import type { CliCommand } from "../cli-command.js";
 import { parseDuration } from "../../config/duration.js";
-import type {
-  DiagnoseOptions,
-  ExplainOptions,
-  ServicesOptions,
-  StatusOptions,
-  TopOptions,
-  TraceOptions,
+import {
+  type DiagnoseOptions,
+  type ExplainOptions,
+  type ServicesOptions,
+  SORT_BY,
+  type StatusOptions,
+  type TopOptions,
+  type TraceOptions,
 } from "../options.js";
+import { SERVICE_STATES } from "../../observe/status-report.js";
 
 function positive(text: string): number {
   if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
@@ -28,6 +30,13 @@ const output = (...formats: readonly string[]): Option =>
 const socket = (): Option =>
   new Option("--socket <path>", "the daemon's control socket (default: the one of this network namespace)");
 
+const namespace = (): Option =>
+  new Option("-n, --namespace <namespace>", "only services of this namespace (default: all namespaces)");
+/** The default, which people know from kubectl. */
+const allNamespaces = (): Option =>
+  new Option("-A, --all-namespaces", "services of all namespaces").conflicts("namespace");
+
+const SERVICE = "[NAMESPACE/]NAME[:PORT] or ADDRESS[:PORT]";
 const PACKET = "[tcp|udp|sctp] [SOURCE] DESTINATION:PORT";
 
 type Done = (code: number) => void;
@@ -43,8 +52,9 @@ function addStatus(root: CliCommand, done: Done): void {
   root
     .command("status")
     .description("show the status of this node's daemon, problems first")
-    .addOption(output("text", "json"))
+    .addOption(output("text", "json", "yaml"))
     .option("--events", "show the last repairs, refusals and takeovers instead")
+    .option("-w, --watch", "keep running and print changes")
     .addOption(socket())
     .setNotes("Exit code 0: no problems. 1: problems.")
     .setExamples(
@@ -73,14 +83,15 @@ function addPacketCommands(root: CliCommand, done: Done): void {
   root
     .command("explain")
     .description("show what this node's rules do with a packet, step by step")
-    .argument("<packet...>", `${PACKET} (default: tcp, from a client outside the cluster)`)
+    .argument("<packet...>", `${PACKET}, or a service (default: tcp, from a client outside the cluster)`)
     .addOption(output("text", "json"))
+    .addOption(new Option("-n, --namespace <namespace>", "namespace of a service that is named without one"))
     .option("--in <interface>", "incoming interface (needed if detectLocalMode identifies pods by interface)")
     .addOption(socket())
     .setNotes("Sends no packets.")
     .setExamples(
       ["Explain a connection from outside to a node port", "nft-proxier explain 192.0.2.1:30080"],
-      ["Explain a DNS query from a pod", "nft-proxier explain udp 10.244.1.5 10.96.0.10:53"],
+      ["Explain a DNS query from a pod", "nft-proxier explain udp 10.244.1.5 kube-system/kube-dns:53"],
     )
     .action(async (words: string[], options: ExplainOptions, self: CliCommand) => {
       const { explainCommand, PacketError } = await import("./explain.js");
@@ -131,30 +142,48 @@ function addPacketCommands(root: CliCommand, done: Done): void {
     });
 }
 
+/** Splits words at commas, and checks each. */
+function states(text: string): readonly string[] {
+  const words = text.split(",");
+  const unknown = words.find((word) => !(SERVICE_STATES as readonly string[]).includes(word));
+  if (unknown !== undefined) throw new InvalidArgumentError(`Use ${SERVICE_STATES.join(", ")}.`);
+  return words;
+}
+
 function addServiceCommands(root: CliCommand, done: Done): void {
   root
     .command("services")
-    .description("list active services, or one service with its endpoints")
-    .argument("[service]", "NAMESPACE/NAME")
+    .description("list the services of this node, or describe some with their endpoints")
+    .argument("[service...]", SERVICE)
+    .addOption(namespace())
+    .addOption(allNamespaces())
+    .addOption(
+      new Option("--state <state,...>", `only ports in these states: ${SERVICE_STATES.join(", ")}`).argParser(states),
+    )
+    .addOption(new Option("--sort-by <column>", "sort by this column").choices(SORT_BY))
     .addOption(output("table", "wide", "json", "yaml", "name"))
     .option("--no-headers", "omit the column titles")
     .option("-w, --watch", "keep running and print changed lines, except for changes in connections only")
     .addOption(socket())
+    .setNotes("Lines fit the terminal, or the width in COLUMNS. -o wide shows all columns.")
     .setExamples(
       ["List all services", "nft-proxier services"],
-      ["Show a service with its endpoints", "nft-proxier services default/web"],
+      ["List services that refuse or drop connections", "nft-proxier services --state rejected,no-local-endpoint"],
+      ["Describe a service with its endpoints", "nft-proxier services default/web"],
     )
-    .action(async (name: string | undefined, options: ServicesOptions) => {
+    .action(async (words: readonly string[], options: ServicesOptions) => {
       const { servicesCommand } = await import("./services.js");
-      done(await servicesCommand(name, options));
+      done(await servicesCommand(words, options));
     });
 
   root
     .command("top")
     .description("show the busiest services, or a service's endpoints")
-    .argument("[service]", "NAMESPACE/NAME; its endpoints need a daemon with --service-counters=endpoint")
+    .argument("[service...]", `${SERVICE}; its endpoints need a daemon with --service-counters=endpoint`)
+    .addOption(namespace())
+    .addOption(allNamespaces())
     .addOption(
-      new Option("-n, --count <screens>", "stop after this many screens (default without a terminal: 1)").argParser(
+      new Option("--count <screens>", "stop after this many screens (default without a terminal: 1)").argParser(
         positive,
       ),
     )
@@ -165,8 +194,18 @@ function addServiceCommands(root: CliCommand, done: Done): void {
       ["Show the busiest services", "nft-proxier top"],
       ["Show a service's endpoints every 10s", "nft-proxier top default/web -d 10s"],
     )
-    .action(async (name: string | undefined, options: TopOptions) => {
+    .action(async (words: readonly string[], options: TopOptions) => {
       const { topCommand } = await import("./top.js");
-      done(await topCommand(name, options));
+      done(await topCommand(words, options));
+    });
+
+  root
+    .command("version")
+    .description("print the version")
+    .setExamples(["Print the version", "nft-proxier version"])
+    .action(async () => {
+      const { printVersion } = await import("../version.js");
+      await printVersion(false);
+      done(0);
     });
 }

@@ -2,13 +2,15 @@
 import { withPort } from "../../base/ip.js";
 import { counted } from "../../base/counted.js";
 import { setTimeout as sleep } from "node:timers/promises";
-import { columns } from "../../base/columns.js";
 import { FAMILY_NAMES } from "../../base/ip-families.js";
 import { printable } from "../../base/printable.js";
-import { rateText } from "../text/service-row.js";
 import { type ServiceList, serviceText } from "../../observe/status-report.js";
 import type { TopOptions } from "../options.js";
-import { servicesOf } from "./services.js";
+import { DaemonAnswers } from "../answers/daemon-answers.js";
+import { select } from "../answers/selection.js";
+import { rateText } from "../text/service-text.js";
+import { type Column, tableLines } from "../text/table.js";
+import { terminalWidth } from "../text/terminal.js";
 import { writeError, writeOut } from "../stdio.js";
 
 /** Number of rows if there is no terminal. */
@@ -20,7 +22,11 @@ const FRAME = 4;
 
 /** One service port, or one endpoint. */
 interface TopRow {
-  readonly cells: readonly string[];
+  readonly service: string;
+  readonly port: string;
+  readonly family: string;
+  /** Undefined for a service port. */
+  readonly endpoint: string | undefined;
   readonly connections: number;
   /** From the daemon. Undefined if it has no recent earlier counts. */
   readonly perSecond: number | undefined;
@@ -35,9 +41,9 @@ interface Sample {
  * Shows a screen every `interval`, until `q` or Ctrl-C, or `count` times. Without a terminal, it prints the screens one after the other, by default
  * one. Exit code 1 if no daemon answers, or nothing is counted. Otherwise exit code 0.
  */
-export async function topCommand(name: string | undefined, options: TopOptions): Promise<number> {
+export async function topCommand(words: readonly string[], options: TopOptions): Promise<number> {
   const { isTTY } = process.stdout;
-  const { count = isTTY ? Infinity : 1, interval, socket } = options;
+  const { count = isTTY ? Infinity : 1, interval, socket, namespace } = options;
   // The terminal's earlier content returns at the end, so a single screen would not be seen.
   const screen = isTTY && count > 1 ? new Screen() : undefined;
   let last = "";
@@ -46,19 +52,20 @@ export async function topCommand(name: string | undefined, options: TopOptions):
     for (let round = 0; round < count; round++) {
       if (round > 0) await Promise.race([sleep(interval), screen?.ended].filter((one) => one !== undefined));
       if (screen?.isEnded === true) return 0;
-      const list = await servicesOf(name, socket);
-      const rows = topRows(list);
+      const answers = new DaemonAnswers(socket);
+      const list = words.length === 0 ? await answers.services() : await select(answers, words, namespace);
+      const rows = topRows(list, words.length === 0 ? namespace : undefined);
       if (rows === undefined) {
         screen?.close();
-        writeError(notCounted(name, list));
+        writeError(notCounted(words, list));
         return 1;
       }
       const sample = {
         at: performance.now(),
-        rows: new Map(rows.map((row) => [row.cells.join(" "), row.connections])),
+        rows: new Map(rows.map((row) => [keyOf(row), row.connections])),
       };
       const lines = Math.max(0, (process.stdout.rows || LINES + FRAME) - FRAME);
-      const text = topText(rows, { name, sample, before, lines: isTTY ? lines : LINES });
+      const text = topText(rows, { words, sample, before, lines: isTTY ? lines : LINES });
       last = text;
       if (screen !== undefined) screen.show(text);
       else if (!(await writeOut(`${round === 0 ? "" : "\n"}${text}\n`))) return 0;
@@ -72,63 +79,69 @@ export async function topCommand(name: string | undefined, options: TopOptions):
   }
 }
 
-function notCounted(name: string | undefined, { items }: ServiceList): string {
+function notCounted(words: readonly string[], { items }: ServiceList): string {
   if (items.every(({ connections }) => connections === undefined)) {
     return "connections are not counted, because the daemon was started with --service-counters=off or Linux is older than 5.7";
   }
-  return `${name} has no endpoints, or their connections are not counted; to count them, start the daemon with --service-counters=endpoint`;
+  return `${words.join(", ") || "no namespace of this name"} has no endpoints, or their connections are not counted; to count them, start the daemon with --service-counters=endpoint`;
 }
 
-/** Returns undefined if nothing is counted. */
-export function topRows({ items }: ServiceList): TopRow[] | undefined {
+/** Returns undefined if nothing is counted. @param namespace of the services. Default: all namespaces. */
+export function topRows({ items }: ServiceList, namespace?: string): TopRow[] | undefined {
   const rows = items.flatMap((item): TopRow[] => {
-    const { port, protocol, family, connections } = item;
-    if (connections === undefined) return [];
-    const cells = [serviceText(item), `${port}/${protocol}`, FAMILY_NAMES[family]];
-    if (item.endpoints === undefined) return [{ cells, connections, perSecond: item.connectionsPerSecond }];
-    return item.endpoints.flatMap((endpoint) =>
-      endpoint.connections === undefined
-        ? []
-        : [
-            {
-              cells: [...cells, withPort(endpoint.address, endpoint.port)],
-              connections: endpoint.connections,
-              perSecond: undefined,
-            },
-          ],
-    );
+    const { connections, connectionsPerSecond: perSecond } = item;
+    if (connections === undefined || item.namespace !== (namespace ?? item.namespace)) return [];
+    const port = `${item.port}/${item.protocol}`;
+    const row = { service: serviceText(item), port, family: FAMILY_NAMES[item.family], endpoint: undefined };
+    if (item.endpoints === undefined) return [{ ...row, connections, perSecond }];
+    return item.endpoints.flatMap(({ address, port: own, connections: counted }) => {
+      if (counted === undefined) return [];
+      return [{ ...row, endpoint: withPort(address, own), connections: counted, perSecond: undefined }];
+    });
   });
   return rows.length === 0 ? undefined : rows;
 }
 
+/** Identifies a row in all samples. */
+export function keyOf({ service, port, family, endpoint }: TopRow): string {
+  return [service, port, family, endpoint].join(" ");
+}
+
 interface View {
-  readonly name: string | undefined;
+  /** Names of services. Empty: all services. */
+  readonly words: readonly string[];
   readonly sample: Sample;
   readonly before: Sample | undefined;
   readonly lines: number;
 }
 
+const COLUMNS: readonly Column<TopRow & { readonly rate: number | undefined }>[] = [
+  { title: "SERVICE", text: ({ service }) => service },
+  { title: "PORT", drop: 2, text: ({ port }) => port },
+  { title: "FAMILY", drop: 1, text: ({ family }) => family },
+  { title: "ENDPOINT", optional: true, text: ({ endpoint = "" }) => endpoint },
+  { title: "RATE", text: ({ rate }) => rateText(rate) || "-" },
+  { title: "CONNECTIONS", text: ({ connections }) => String(connections) },
+];
+
 /** Shows the rows with the highest rates, and at equal rates those with the most connections. */
-export function topText(rows: readonly TopRow[], { name, sample, before, lines }: View): string {
+export function topText(rows: readonly TopRow[], { words, sample, before, lines }: View): string {
   const rated = rows
     .map((row) => ({ ...row, rate: rateOf(row, sample, before) }))
     .sort((a, b) => (b.rate ?? -1) - (a.rate ?? -1) || b.connections - a.connections);
   const total = rated.reduce((sum, { rate = 0 }) => sum + rate, 0);
-  const title = ["SERVICE", "PORT", "FAMILY", ...(rows.some(({ cells }) => cells.length > 3) ? ["ENDPOINT"] : [])];
-  const body = rated
-    .slice(0, lines)
-    .map(({ cells, rate, connections }) => [...cells, rateText(rate), String(connections)]);
-  const [titles = "", ...texts] = columns([[...title, "RATE", "CONNECTIONS"], ...body]);
-  const hidden = rows.length - body.length;
-  const many = counted(rows.length, name === undefined ? "service port" : "endpoint");
-  const of = `${many}${name === undefined ? "" : ` of ${name}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
+  const shown = rated.slice(0, lines);
+  const table = tableLines(COLUMNS, shown, { headers: true, width: terminalWidth() });
+  const hidden = rows.length - shown.length;
+  const many = counted(rows.length, words.length === 0 ? "service port" : "endpoint");
+  const of = `${many}${words.length === 0 ? "" : ` of ${words.join(", ")}`}${hidden === 0 ? "" : ` (${hidden} not shown)`}`;
   const head = `${of}; new connections: ${rateText(total)}${before === undefined ? "" : " since the previous screen"}`;
-  return [printable(head), "", titles, ...texts].join("\n");
+  return [printable(head), "", ...table].join("\n");
 }
 
 function rateOf(row: TopRow, sample: Sample, before: Sample | undefined): number | undefined {
   if (before === undefined) return row.perSecond;
-  const former = before.rows.get(row.cells.join(" "));
+  const former = before.rows.get(keyOf(row));
   // A new counter, or one that restarted from zero, has no rate yet.
   if (former === undefined || row.connections < former) return undefined;
   return ((row.connections - former) / (sample.at - before.at)) * 1000;

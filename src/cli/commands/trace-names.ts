@@ -1,10 +1,9 @@
-import { DaemonAway } from "../../daemon/control/client.js";
-import type { EndpointStatus, ServiceList, ServicePortStatus } from "../../observe/status-report.js";
+import type { EndpointStatus, ServicePortStatus } from "../../observe/status-report.js";
 import { ownerOf } from "../../tools/explain/packet-report.js";
 import type { TraceRequest } from "../../tools/trace/trace-request.js";
 import type { PacketNames } from "../../tools/trace/packet-text.js";
 import type { TracedPacket } from "../../tools/trace/traced-packet.js";
-import { answerOf } from "./status.js";
+import { DaemonAnswers, isDaemonAway } from "../answers/daemon-answers.js";
 import { UserError } from "../stdio.js";
 
 /** How long the daemon's answers are used, ms. */
@@ -17,39 +16,40 @@ interface Kept {
 
 /** Finds the services and endpoints of packets, by asking the daemon. Without a daemon, nothing has a name. */
 export class TraceNames {
-  readonly #socket: string | undefined;
+  readonly #answers: DaemonAnswers;
   #services: readonly ServicePortStatus[];
   #readAt = Date.now();
   readonly #kept = new Map<string, Kept>();
 
   private constructor(
-    socket: string | undefined,
+    answers: DaemonAnswers,
     services: readonly ServicePortStatus[],
     /** False if no daemon answers, so that nothing has a name. */
     readonly known: boolean,
     /** Ports of the service that the user named. */
     readonly requested: readonly ServicePortStatus[],
   ) {
-    this.#socket = socket;
+    this.#answers = answers;
     this.#services = services;
   }
 
   /** Rejects with UserError if the user named a service and no daemon answers, or there is no such service. */
   static async load(socket: string | undefined, { to }: TraceRequest): Promise<TraceNames> {
+    const answers = new DaemonAnswers(socket);
     let services: readonly ServicePortStatus[];
     try {
-      services = (await answerOf<ServiceList>(socket, "services")).items;
+      services = (await answers.services()).items;
     } catch (error) {
-      if (!(error instanceof UserError) || !(error.cause instanceof DaemonAway) || "service" in to) throw error;
-      return new TraceNames(socket, [], false, []);
+      if (!isDaemonAway(error) || "service" in to) throw error;
+      return new TraceNames(answers, [], false, []);
     }
-    if (!("service" in to)) return new TraceNames(socket, services, true, []);
+    if (!("service" in to)) return new TraceNames(answers, services, true, []);
     const [namespace, name] = to.service;
     const requested = services.filter((each) => each.namespace === namespace && each.name === name);
     if (requested.length === 0) {
       throw new UserError(`${namespace}/${name} is not served. Run \`nft-proxier services\` to list the services.`);
     }
-    return new TraceNames(socket, services, true, requested);
+    return new TraceNames(answers, services, true, requested);
   }
 
   async of({ family, protocol, packet, translated }: TracedPacket): Promise<PacketNames> {
@@ -73,7 +73,7 @@ export class TraceNames {
     if (!this.known || Date.now() - this.#readAt < KEEP_MS) return false;
     this.#readAt = Date.now();
     // If the daemon is away, the earlier services are used.
-    const list = await answerOf<ServiceList>(this.#socket, "services").catch(() => undefined);
+    const list = await this.#answers.services().catch(() => undefined);
     this.#services = list?.items ?? this.#services;
     return list !== undefined;
   }
@@ -83,8 +83,8 @@ export class TraceNames {
     const before = this.#kept.get(id);
     if (before !== undefined && before.until > Date.now()) return before.ports;
     // If the service or the daemon is gone by now, the packet is printed without details of its endpoint.
-    const ports = answerOf<ServiceList>(this.#socket, "services", namespace, name).then(
-      ({ items }) => items,
+    const ports = this.#answers.service(namespace, name).then(
+      (list) => list?.items ?? [],
       () => [],
     );
     this.#kept.set(id, { until: Date.now() + KEEP_MS, ports });

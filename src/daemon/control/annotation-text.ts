@@ -7,15 +7,15 @@ import {
   sourceRangesText,
 } from "../../observe/status-report.js";
 
-/** Returns the source ranges, and one line per kind of active annotation. Most services have none. */
-export function annotationTexts(service: ServicePortStatus): string[] {
+/** Returns the source ranges and each kind of active annotation, with its name. Most services have none. */
+export function annotationTexts(service: ServicePortStatus): (readonly [name: string, text: string])[] {
   const { balance, limits, drainSeconds } = service;
   const ranges = sourceRangesText(service);
   return [
-    ...(ranges === undefined ? [] : [`loadBalancerSourceRanges: ${ranges}`]),
-    ...(balance === undefined ? [] : [`balance: ${balanceText(balance)}`]),
-    ...(limits === undefined ? [] : [`limits: ${limitsText(limits)}`]),
-    ...(drainSeconds === undefined ? [] : [`drain-seconds: ${drainSeconds}`]),
+    ...(ranges === undefined ? [] : [["loadBalancerSourceRanges", ranges] as const]),
+    ...(balance === undefined ? [] : [["balance", balanceText(balance)] as const]),
+    ...(limits === undefined ? [] : [["limits", limitsText(limits)] as const]),
+    ...(drainSeconds === undefined ? [] : [["drain-seconds", String(drainSeconds)] as const]),
   ];
 }
 

@@ -15,6 +15,7 @@ const outline = await commandOutline();
 /** Returns bash's completions of the last word of each line. One bash handles all lines: starting hundreds takes minutes on busy cores. */
 function offeredAfter(lines: readonly (readonly string[])[]): string[][] {
   const script = `${completionScript("bash", outline)}
+    nft-proxier() { [[ "$*" == "services -o name" ]] && printf "service/%s\\n" default/web shop/api; }
     while read -r count; do
       mapfile -t -n "$count" words
       COMP_WORDS=(nft-proxier "\${words[@]}"); COMP_CWORD=$count; COMPREPLY=()
@@ -42,6 +43,10 @@ test("commands, their options, and the values of enumerated options are complete
     [["conntrack", "l"], ["list"]],
     [["conntrack", "list", "--ser"], ["--service"]],
     [["run", "--manifests", "/pro"], ["/proc"]],
+    [["services", "sh"], ["shop/api"]],
+    [["top", "default/web", "shop"], ["shop/api"]],
+    [["explain", "10.244.0.5", "def"], ["default/web"]],
+    [["conntrack", "list", "--service", "d"], ["default/web"]],
   ];
   expect(offeredAfter(cases.map(([words]) => words))).toEqual(cases.map(([, offers]) => offers));
 });

@@ -12,7 +12,7 @@ import {
   filterOf,
   parseStatus,
 } from "../../../src/cli/commands/conntrack/filter-options.js";
-import { EntryFormat } from "../../../src/cli/commands/conntrack/format.js";
+import { entryColumns, type Format, jsonOf } from "../../../src/cli/commands/conntrack/format.js";
 import { Output, type OutputStream, Progress, ReaderGone } from "../../../src/cli/commands/conntrack/output.js";
 import { EntryWriter } from "../../../src/cli/commands/conntrack/rows.js";
 import { main } from "../../../src/cli/program.js";
@@ -110,7 +110,8 @@ describe("invalid input exits with 2, says why, and touches nothing", () => {
 
 test.each<[string[], RegExp]>([
   [["--service", "demo/wbe"], /there is no service demo\/wbe \(did you mean demo\/web\?\)/],
-  [["--service", "web"], /there is no service web.*use NAMESPACE\/NAME/],
+  [["--service", "wbe"], /there is no service wbe/],
+  [["--service", "demo/web:https"], /demo\/web has no such port/],
 ])("an unknown service, %j, exits with 1 and names the nearest", async (argv, message) => {
   expect(await main(["conntrack", "list", "--manifests", directory, ...argv])).toBe(1);
   expect(printed.err).toMatch(message);
@@ -156,11 +157,23 @@ const entry: ConntrackEntry = {
 };
 const names = { service: "demo/web:http", pod: "demo/web-0" };
 
+const titles = (format: Format, named: boolean): string[] => entryColumns(format, named).map(({ title }) => title);
+const cells = (one: ConntrackEntry, format: Format, named: boolean, of = {}): string[] =>
+  entryColumns(format, named).map((column) => column.text({ entry: one, names: of, extra: [] }));
+
 describe("formats", () => {
   test("text has columns: source, destination, the endpoint that answers, and the service", () => {
-    const format = new EntryFormat("text", true);
-    expect(format.header()).toEqual(["PROTO", "STATE", "LEFT", "SOURCE", "DESTINATION", "ENDPOINT", "SERVICE", "POD"]);
-    expect(format.row(entry, names)).toEqual([
+    expect(titles("text", true)).toEqual([
+      "PROTO",
+      "STATE",
+      "LEFT",
+      "SOURCE",
+      "DESTINATION",
+      "ENDPOINT",
+      "SERVICE",
+      "POD",
+    ]);
+    expect(cells(entry, "text", true, names)).toEqual([
       "tcp",
       "ESTABLISHED",
       "86395s",
@@ -184,18 +197,25 @@ describe("formats", () => {
       };
       return { family: "ip", original, reply: { ...reply, protocol: 17 }, id: 1, status, mark: 0, zone: 0 };
     };
-    const format = new EntryFormat("text", false);
-    const row = (status: number) => format.row(udp(status), {}).slice(0, 3);
+    const row = (status: number) => cells(udp(status), "text", false).slice(0, 3);
     expect(row(0)).toEqual(["udp", "UNREPLIED", "-"]);
     expect(row(CONNTRACK_STATUS.seenReply)).toEqual(["udp", "REPLIED", "-"]);
     expect(row(CONNTRACK_STATUS.seenReply | CONNTRACK_STATUS.assured)).toEqual(["udp", "ASSURED", "-"]);
-    expect(format.row(udp(0), {}).at(-1)).toBe("-");
+    expect(cells(udp(0), "text", false).at(-1)).toBe("-");
   });
 
   test("wide output adds the kernel's other values", () => {
-    const format = new EntryFormat("wide", false);
-    expect(format.header()?.slice(6)).toEqual(["REPLY-TO", "PACKETS", "BYTES", "MARK", "ZONE", "SINCE", "ID", "FLAGS"]);
-    expect(format.row(entry, {}).slice(6)).toEqual([
+    expect(titles("wide", false).slice(6)).toEqual([
+      "REPLY-TO",
+      "PACKETS",
+      "BYTES",
+      "MARK",
+      "ZONE",
+      "SINCE",
+      "ID",
+      "FLAGS",
+    ]);
+    expect(cells(entry, "wide", false).slice(6)).toEqual([
       "192.0.2.10:41235",
       "3/2",
       "1152921504606846976/120",
@@ -209,15 +229,12 @@ describe("formats", () => {
 
   test("IPv6 addresses have brackets if they have a port", () => {
     const tuple = { source: "fd00::5", sourcePort: 1, destination: "fd00::80", destinationPort: 80, protocol: 17 };
-    const row = new EntryFormat("text", false).row({ ...entry, family: "ip6", original: tuple }, {});
+    const row = cells({ ...entry, family: "ip6", original: tuple }, "text", false);
     expect(row.slice(3, 5)).toEqual(["[fd00::5]:1", "[fd00::80]:80"]);
   });
 
   test("JSON is one object with numbers, and with text if a number would be rounded", () => {
-    const format = new EntryFormat("json", true);
-    expect(format.header()).toBeUndefined();
-    expect(JSON.parse(format.json(entry, names, { cells: ["+"], fields: { event: "new" } }) ?? "")).toEqual({
-      event: "new",
+    expect(JSON.parse(JSON.stringify(jsonOf(entry, names)))).toEqual({
       family: "IPv4",
       protocol: "tcp",
       state: "ESTABLISHED",
@@ -237,7 +254,7 @@ describe("formats", () => {
 });
 
 describe("lines", () => {
-  async function written(terminal: number | undefined, format: "text" | "wide", entries: readonly ConntrackEntry[]) {
+  async function written(width: number | undefined, format: "text" | "wide", entries: readonly ConntrackEntry[]) {
     let text = "";
     const to: OutputStream = {
       write(more, done) {
@@ -248,8 +265,8 @@ describe("lines", () => {
       on: () => undefined,
       off: () => undefined,
     };
-    const writer = new EntryWriter(new Output(to), new EntryFormat(format, true), terminal);
-    await writer.head();
+    const writer = new EntryWriter(new Output(to), { format, named: true, headers: true, width });
+    writer.head();
     for (const one of entries) await writer.entry(one, names);
     await writer.flush();
     return text.trimEnd().split("\n");

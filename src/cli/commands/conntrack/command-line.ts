@@ -31,7 +31,7 @@ export function addConntrackCommands(group: CliCommand, done: Done): void {
   const command = (name: string, description: string): CliCommand => group.command(name).description(description);
   const filtered = (name: string, description: string): CliCommand =>
     addCommonOptions(addFilterOptions(command(name, description)))
-      .option("--service <namespace/name>", "select only entries of this service")
+      .option("--service <service>", "select only entries of [NAMESPACE/]NAME[:PORT]")
       .setNotes(FILTER_NOTES);
   const withFilter =
     <T extends CommonConntrackOptions>(run: (filter: ConntrackFilter, options: T) => Promise<number>) =>

@@ -28,8 +28,9 @@ import { TABLE_NAME } from "../../../ruleset/names.js";
 import { UserError, writeError } from "../../stdio.js";
 import { interfaceAddresses } from "../../setup.js";
 import { type CountedBy, EntryCounts } from "./counted-by.js";
-import { EntryFormat, type Extra, type Format } from "./format.js";
-import { type EntryNames, ServiceSnapshot, type SnapshotOptions } from "./service-snapshot.js";
+import type { Extra, Format } from "./format.js";
+import { terminalWidth } from "../../text/terminal.js";
+import { type EntryNames, ServiceSnapshot, type SnapshotOptions, type WantedService } from "./service-snapshot.js";
 import { isWatched, Output, Progress, ReaderGone } from "./output.js";
 import { EntryWriter } from "./rows.js";
 
@@ -37,7 +38,7 @@ export interface CommonConntrackOptions extends SnapshotOptions {
   readonly output: Format;
   readonly headers: boolean;
   readonly logLevel: LogLevel;
-  /** "namespace/name". */
+  /** "[namespace/]name[:port]". */
   readonly service?: string;
 }
 
@@ -46,6 +47,8 @@ interface Session {
   readonly table: ConntrackTable;
   readonly output: Output;
   readonly services: ServiceSnapshot | undefined;
+  /** The service whose connections are wanted. Undefined: those of all services and of none. */
+  readonly wanted: WantedService | undefined;
   readonly writer: EntryWriter;
 }
 
@@ -61,18 +64,15 @@ async function inSession(
 ): Promise<number> {
   const log = await createLogger(options.logLevel);
   const services = await ServiceSnapshot.load(options, await interfaceAddresses(), log, needsServices);
-  if (options.service !== undefined) services?.requireService(options.service);
+  const wanted = options.service === undefined ? undefined : services?.find(options.service);
   const output = new Output(process.stdout);
-  const format = new EntryFormat(options.output, services !== undefined);
-  const writer = new EntryWriter(
-    output,
-    format,
-    process.stdout.isTTY ? process.stdout.columns || undefined : undefined,
-  );
+  const named = services !== undefined;
+  const { output: format, headers } = options;
+  const writer = new EntryWriter(output, { format, named, headers, width: terminalWidth() });
   let table: ConntrackTable | undefined;
   try {
     table = await NetlinkConntrack.open();
-    const code = await run({ table, output, services, writer });
+    const code = await run({ table, output, services, wanted, writer });
     await writer.flush();
     return code;
   } catch (error) {
@@ -97,16 +97,14 @@ async function progressOf(table: ConntrackTable): Promise<Progress> {
   return new Progress((text) => process.stderr.write(text), await table.count());
 }
 
-/** Finds matching entries, with a service only its own. The kernel filters by service unless the user's filter prevents it. */
+/** Finds matching entries, with a wanted service only its own. The kernel filters by service unless the user's filter prevents it. */
 async function select(
-  { table, services }: Session,
+  { table, services, wanted }: Session,
   filter: ConntrackFilter,
-  service: string | undefined,
   onEntry: (entry: ConntrackEntry) => Promise<void> | void,
 ): Promise<{ interrupted: boolean }> {
   const progress = await progressOf(table);
-  const filters =
-    service === undefined || services === undefined ? [filter] : serviceFilters(services, service, filter);
+  const filters = wanted === undefined || services === undefined ? [filter] : serviceFilters(services, wanted, filter);
   let seen = 0;
   let interrupted = false;
   try {
@@ -116,8 +114,8 @@ async function select(
         seen += entries.length;
         progress.update(seen);
         for (const entry of entries) {
-          const target = service === undefined ? undefined : services?.targetOf(entry);
-          if (target?.service !== service) continue;
+          const target = wanted === undefined ? undefined : services?.targetOf(entry);
+          if (wanted?.has(target) === false) continue;
           // An external IP may be this node's own. Its own dump has already shown these entries.
           if (filters.length > 1 && atNodePort && target?.addresses.includes(entry.original.destination)) continue;
           progress.clear();
@@ -134,7 +132,11 @@ async function select(
 }
 
 /** Returns one filter per address and node port of the service, or only the user's filter if it contains a destination. */
-function serviceFilters(services: ServiceSnapshot, service: string, filter: ConntrackFilter): ConntrackFilter[] {
+function serviceFilters(
+  services: ServiceSnapshot,
+  { service }: WantedService,
+  filter: ConntrackFilter,
+): ConntrackFilter[] {
   if (filter.original?.destination !== undefined || filter.original?.destinationPort !== undefined) return [filter];
   const filters = new Map<string, ConntrackFilter>();
   for (const family of IP_FAMILIES) {
@@ -158,7 +160,7 @@ function serviceFilters(services: ServiceSnapshot, service: string, filter: Conn
 export function listCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
   return inSession(options, async (session) => {
     await head(session, options);
-    await select(session, filter, options.service, (entry) => put(session, entry));
+    await select(session, filter, (entry) => put(session, entry));
     return 0;
   });
 }
@@ -177,7 +179,7 @@ async function head({ writer }: Session, options: CommonConntrackOptions, first?
       );
     }
   }
-  if (options.headers) await writer.head(first);
+  writer.head(first);
 }
 
 function put({ writer, services }: Session, entry: ConntrackEntry, extra?: Extra): Promise<void> {
@@ -218,13 +220,13 @@ export function countCommand(filter: ConntrackFilter, options: CountCommandOptio
     const { table, output, services } = session;
     if (options.by !== undefined) {
       const counts = new EntryCounts(options.by);
-      await select(session, filter, options.service, (entry) => counts.add(entry, namesOf(services, entry)));
+      await select(session, filter, (entry) => counts.add(entry, namesOf(services, entry)));
       for (const line of counts.lines(options.output, options.headers)) await output.line(line);
       return 0;
     }
     if (Object.keys(filter).length > 0 || options.service !== undefined) {
       let entries = 0;
-      await select(session, filter, options.service, () => void entries++);
+      await select(session, filter, () => void entries++);
       await output.line(options.output === "json" ? JSON.stringify({ entries }) : String(entries));
       return 0;
     }
@@ -341,7 +343,7 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
         await put(session, entry, { cells: [outcome], fields: { outcome } });
       }
     };
-    await select(session, filter, options.service, async (entry) => {
+    await select(session, filter, async (entry) => {
       batch.push(entry);
       if (batch.length >= DELETIONS) await remove();
     });
@@ -356,7 +358,7 @@ export function deleteCommand(filter: ConntrackFilter, options: DeleteCommandOpt
 /** `conntrack watch`: prints new and ended connections, until a signal comes or the reader exits. */
 export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOptions): Promise<number> {
   return inSession(options, async (session) => {
-    const { table, writer, services } = session;
+    const { table, writer, services, wanted } = session;
     const patterns = compileFilter(filter, "watch");
     if ((await setting("nf_conntrack_events")) === 0) {
       warn("the kernel reports no connections; run `sysctl -w net.netfilter.nf_conntrack_events=1`");
@@ -366,7 +368,7 @@ export function watchCommand(filter: ConntrackFilter, options: CommonConntrackOp
     const ended = Promise.withResolvers<number>();
     const show = (event: "new" | "destroy", entry: ConntrackEntry): void => {
       if (!matchesPatterns(patterns, packEntry("watch", entry))) return;
-      if (options.service !== undefined && services?.targetOf(entry)?.service !== options.service) return;
+      if (wanted?.has(services?.targetOf(entry)) === false) return;
       // Each line is written at once, because a person watches, or a program reads line by line.
       put(session, entry, { cells: [event === "new" ? "+" : "-"], fields: { event } })
         .then(() => writer.flush())

@@ -1,5 +1,6 @@
 /** Counts entries per client, destination or service. */
-import { columns } from "../../../base/columns.js";
+import { type Column, tableLines } from "../../text/table.js";
+import { terminalWidth } from "../../text/terminal.js";
 import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
 import type { EntryNames } from "./service-snapshot.js";
 import type { Format } from "./format.js";
@@ -25,7 +26,10 @@ export class EntryCounts {
     const by = this.#by;
     const rows = [...this.#counts].sort(([a, m], [b, n]) => n - m || (a < b ? -1 : 1));
     if (format === "json") return rows.map(([key, entries]) => JSON.stringify({ [by]: key, entries }));
-    const cells = rows.map(([key, entries]) => [String(entries), key]);
-    return columns(headers ? [["ENTRIES", by.toUpperCase()], ...cells] : cells);
+    const columns: readonly Column<(typeof rows)[number]>[] = [
+      { title: "ENTRIES", text: ([, entries]) => String(entries) },
+      { title: by.toUpperCase(), text: ([key]) => key },
+    ];
+    return tableLines(columns, rows, { headers, width: terminalWidth() });
   }
 }

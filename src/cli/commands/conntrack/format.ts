@@ -1,5 +1,6 @@
 /** Formats entries for people and programs. Pure. */
 import { withPort } from "../../../base/ip.js";
+import type { Column } from "../../text/table.js";
 import { FAMILY_NAMES } from "../../../base/ip-families.js";
 import { isTranslated } from "../../../conntrack/reconcile/stale-entries.js";
 import {
@@ -48,36 +49,61 @@ function stateText({ state, status }: ConntrackEntry): string {
   return (status & CONNTRACK_STATUS.assured) === 0 ? "REPLIED" : "ASSURED";
 }
 
-interface Column {
-  readonly title: string;
-  readonly width: number;
-  text(entry: ConntrackEntry, names: EntryNames): string;
+/** One line of output. */
+interface EntryLine {
+  readonly entry: ConntrackEntry;
+  readonly names: EntryNames;
+  /** Cells of additional columns. */
+  readonly extra: readonly string[];
 }
 
-const COLUMNS: readonly Column[] = [
-  { title: "PROTO", width: 5, text: ({ original }) => protocolText(original.protocol) },
-  { title: "STATE", width: 11, text: stateText },
-  { title: "LEFT", width: 8, text: ({ timeout }) => (timeout === undefined ? "-" : `${timeout}s`) },
-  { title: "SOURCE", width: 21, text: ({ original }) => sourceText(original) },
-  { title: "DESTINATION", width: 21, text: ({ original }) => destinationText(original) },
-  { title: "ENDPOINT", width: 21, text: (entry) => (isTranslated(entry) ? sourceText(entry.reply) : "-") },
+type EntryColumn = Column<EntryLine>;
+
+const of =
+  (text: (entry: ConntrackEntry) => string) =>
+  ({ entry }: EntryLine): string =>
+    text(entry);
+
+const COLUMNS: readonly EntryColumn[] = [
+  { title: "PROTO", usual: 5, text: of(({ original }) => protocolText(original.protocol)) },
+  { title: "STATE", usual: 11, text: of(stateText) },
+  { title: "LEFT", usual: 8, drop: 1, text: of(({ timeout }) => (timeout === undefined ? "-" : `${timeout}s`)) },
+  { title: "SOURCE", usual: 21, text: of(({ original }) => sourceText(original)) },
+  { title: "DESTINATION", usual: 21, text: of(({ original }) => destinationText(original)) },
+  { title: "ENDPOINT", usual: 21, text: of((entry) => (isTranslated(entry) ? sourceText(entry.reply) : "-")) },
 ];
 
-const NAME_COLUMNS: readonly Column[] = [
-  { title: "SERVICE", width: 24, text: (_entry, { service }) => service ?? "-" },
-  { title: "POD", width: 24, text: (_entry, { pod }) => pod ?? "-" },
+const NAME_COLUMNS: readonly EntryColumn[] = [
+  { title: "SERVICE", usual: 24, drop: 3, text: ({ names }) => names.service ?? "-" },
+  { title: "POD", usual: 24, drop: 2, text: ({ names }) => names.pod ?? "-" },
 ];
 
-const WIDE_COLUMNS: readonly Column[] = [
-  { title: "REPLY-TO", width: 21, text: ({ reply }) => addressText(reply.destination, reply.destinationPort) },
-  { title: "PACKETS", width: 15, text: ({ counters }) => counted(counters, "packets") },
-  { title: "BYTES", width: 17, text: ({ counters }) => counted(counters, "bytes") },
-  { title: "MARK", width: 6, text: ({ mark }) => (mark === 0 ? "-" : `0x${mark.toString(16)}`) },
-  { title: "ZONE", width: 4, text: (entry) => zoneText(entry) },
-  { title: "SINCE", width: 24, text: ({ startedAt }) => (startedAt === undefined ? "-" : isoTime(startedAt)) },
-  { title: "ID", width: 10, text: ({ id }) => String(id) },
-  { title: "FLAGS", width: 5, text: ({ status }) => statusNames(status).join(",") || "-" },
+const WIDE_COLUMNS: readonly EntryColumn[] = [
+  { title: "REPLY-TO", usual: 21, text: of(({ reply }) => addressText(reply.destination, reply.destinationPort)) },
+  { title: "PACKETS", usual: 15, text: of(({ counters }) => counted(counters, "packets")) },
+  { title: "BYTES", usual: 17, text: of(({ counters }) => counted(counters, "bytes")) },
+  { title: "MARK", usual: 6, text: of(({ mark }) => (mark === 0 ? "-" : `0x${mark.toString(16)}`)) },
+  { title: "ZONE", text: of(zoneText) },
+  { title: "SINCE", usual: 24, text: of(({ startedAt }) => (startedAt === undefined ? "-" : isoTime(startedAt))) },
+  { title: "ID", usual: 10, text: of(({ id }) => String(id)) },
+  { title: "FLAGS", text: of(({ status }) => statusNames(status).join(",") || "-") },
 ];
+
+/** Usual widths of additional columns: an outcome and a reason. */
+const EXTRA_WIDTHS: readonly number[] = [8, 17];
+
+/**
+ * @param extra titles of additional columns before the entry's. A title of a single character needs only its own width.
+ * @param named whether services are known, and so have columns.
+ */
+export function entryColumns(format: Format, named: boolean, extra: readonly string[] = []): readonly EntryColumn[] {
+  const first = extra.map((title, i) => ({
+    title,
+    usual: title.length <= 1 ? 1 : EXTRA_WIDTHS[i],
+    text: (line: EntryLine) => line.extra[i] ?? "",
+  }));
+  return [...first, ...COLUMNS, ...(named ? NAME_COLUMNS : []), ...(format === "wide" ? WIDE_COLUMNS : [])];
+}
 
 function counted(counters: ConntrackEntry["counters"], what: "packets" | "bytes"): string {
   return counters === undefined ? "-" : `${counters.original[what]}/${counters.reply[what]}`;
@@ -98,48 +124,8 @@ export interface Extra {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-/** Widths of the additional columns: an outcome and a reason. A single character needs only its own width. */
-const EXTRA_WIDTHS: readonly number[] = [8, 17];
-
-export class EntryFormat {
-  readonly #format: Format;
-  readonly #columns: readonly Column[];
-
-  /** @param named whether services are known, and so have columns. */
-  constructor(format: Format, named: boolean) {
-    this.#format = format;
-    this.#columns = [...COLUMNS, ...(named ? NAME_COLUMNS : []), ...(format === "wide" ? WIDE_COLUMNS : [])];
-  }
-
-  /** Whether lines may be shortened to fit a terminal. Lines of `wide` are meant for scrolling. */
-  get fits(): boolean {
-    return this.#format === "text";
-  }
-
-  /** Returns the titles of all columns, starting with the additional ones, or undefined for JSON. */
-  header(first: readonly string[] = []): string[] | undefined {
-    if (this.#format === "json") return undefined;
-    return [...first, ...this.#columns.map(({ title }) => title)];
-  }
-
-  /** Returns the widths that suffice for most cells of all columns, starting with the additional ones. */
-  widths(extra: readonly string[] = []): readonly number[] {
-    const front = extra.map(({ length }, i) => (length <= 1 ? length : Math.max(length, EXTRA_WIDTHS[i] ?? 0)));
-    return [...front, ...this.#columns.map(({ width }) => width)];
-  }
-
-  row(entry: ConntrackEntry, names: EntryNames, extra?: Extra): string[] {
-    return [...(extra?.cells ?? []), ...this.#columns.map((column) => column.text(entry, names))];
-  }
-
-  /** Returns one JSON object, or undefined for formats with columns. */
-  json(entry: ConntrackEntry, names: EntryNames, extra?: Extra): string | undefined {
-    return this.#format === "json" ? JSON.stringify({ ...extra?.fields, ...jsonOf(entry, names) }) : undefined;
-  }
-}
-
 /** Returns an entry as one object, with all fields from the kernel and the names. */
-function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<string, unknown> {
+export function jsonOf(entry: ConntrackEntry, { service, pod }: EntryNames): Record<string, unknown> {
   const { family, original, reply, id, status, timeout, mark, zone, state, labels, counters, startedAt } = entry;
   return {
     family: FAMILY_NAMES[family],

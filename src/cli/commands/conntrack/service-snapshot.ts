@@ -12,7 +12,6 @@ import {
   type TargetSource,
 } from "../../../conntrack/reconcile/service-knowledge.js";
 import type { ConntrackEntry } from "../../../conntrack/table/conntrack-table.js";
-import type { StatusReport } from "../../../observe/status-report.js";
 import type { IpFamily } from "../../../base/ip.js";
 import type { ServiceTarget } from "../../../model/service-port-view.js";
 import { type LocalAddress, nodeFacts, nodePortAddresses } from "../../../node/node-facts.js";
@@ -22,8 +21,7 @@ import { NODE_PORT, type ServiceAddress } from "../../../model/service-address.j
 import { servedAddresses } from "../../../proxier/served-addresses.js";
 import { AccessDeniedError, ConnectionSettingsError } from "../../../objects/kubernetes/errors.js";
 import { ModelSink } from "../../../model/model-sink.js";
-import { listOf } from "../services.js";
-import { answerOf } from "../status.js";
+import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { UserError } from "../../stdio.js";
 import { decoderFor, manifestSource, nodeName, readConfig, startSource } from "../../setup.js";
 import { programVersion } from "../../version.js";
@@ -115,13 +113,13 @@ export class ServiceSnapshot {
   }
 
   static async #ofDaemon(socket: string | undefined, local: readonly LocalAddress[]): Promise<ServiceSnapshot> {
-    const [{ items }, { families }] = await Promise.all([
-      listOf(socket, ["endpoints"]),
-      answerOf<StatusReport>(socket, "status"),
-    ]).catch((error: unknown) => {
-      if (!(error instanceof UserError)) throw error;
-      throw new UserError(`${error.message} ${OTHER_SOURCES}`, { cause: error });
-    });
+    const answers = new DaemonAnswers(socket);
+    const [{ items }, { families }] = await Promise.all([answers.endpoints(), answers.status()]).catch(
+      (error: unknown) => {
+        if (!(error instanceof UserError)) throw error;
+        throw new UserError(`${error.message} ${OTHER_SOURCES}`, { cause: error });
+      },
+    );
     const addresses = (family: IpFamily): readonly string[] => {
       const { nodePortAddresses: told = [], localhostNodePorts = [] } =
         families.find((one) => one.family === family) ?? {};
@@ -186,15 +184,30 @@ export class ServiceSnapshot {
     );
   }
 
-  /** Throws UserError if there is no such service. The message suggests the closest name. */
-  requireService(name: string): void {
+  /** Finds "[namespace/]name[:port]". Throws UserError if there is no such service, or several. */
+  find(text: string): WantedService {
+    const [, name, port] = /^([^:]*)(?::(.*))?$/s.exec(text) ?? [];
     const services = [...this.model.services()];
-    if (services.includes(name)) return;
-    const guess = closest(name, services);
-    throw new UserError(
-      `there is no service ${name}${guess === undefined ? "" : ` (did you mean ${guess}?)`}${name.includes("/") ? "" : "; use NAMESPACE/NAME"}`,
-    );
+    const found = services.filter((service) => service === name || service.endsWith(`/${name}`));
+    const [service, ...others] = found;
+    if (others.length > 0) throw new UserError(`${name} is in ${found.length} namespaces: ${found.join(", ")}`);
+    if (service === undefined) {
+      const guess = closest(name ?? text, services);
+      throw new UserError(`there is no service ${text}${guess === undefined ? "" : ` (did you mean ${guess}?)`}`);
+    }
+    const isPort = (target: ServiceTarget): boolean =>
+      port === undefined || port === String(target.port) || target.id.startsWith(`${service}:${port}/`);
+    const targets = IP_FAMILIES.flatMap((family) => [...this.model.targets(family, service)]);
+    if (!targets.some(isPort)) throw new UserError(`${text}: ${service} has no such port`);
+    return { service, has: (target) => target?.service === service && isPort(target) };
   }
+}
+
+/** A service, or one of its ports. */
+export interface WantedService {
+  /** "namespace/name". */
+  readonly service: string;
+  has(target: ServiceTarget | undefined): boolean;
 }
 
 function withKubeconfig(config: ProxyConfig, kubeconfig: string | undefined): ProxyConfig {

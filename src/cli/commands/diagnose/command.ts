@@ -6,10 +6,10 @@ import { reasonOf } from "../../../base/unknown.js";
 import type { Diagnosis } from "../../../observe/status-report.js";
 import type { NftKernel } from "../../../netlink/nft-kernel.js";
 import { FORWARDING, readSysctl } from "../../../node/packet-settings.js";
-import { kernelStatus } from "../../answers/kernel-view.js";
+import { kernelStatus } from "../../answers/kernel-answers.js";
 import type { DiagnoseOptions } from "../../options.js";
 import { openKernel } from "../../open-kernel.js";
-import { answerOf } from "../status.js";
+import { DaemonAnswers } from "../../answers/daemon-answers.js";
 import { UserError, writeError } from "../../stdio.js";
 import { programVersion } from "../../version.js";
 import { redactText, withoutSecrets } from "../../../base/redact.js";
@@ -85,12 +85,13 @@ async function collect(kernel: NftKernel, socket: string | undefined): Promise<C
   await add("versions.json", async () =>
     json({ program: programVersion(), node: process.version, kernel: release(), os: await osRelease() }),
   );
-  for (const what of ["status", "events", "services"]) {
-    await add(`${what}.json`, async () => json(await answerOf(socket, what)));
+  const answers = new DaemonAnswers(socket);
+  for (const what of ["status", "events", "services"] as const) {
+    await add(`${what}.json`, async () => json(await answers[what]()));
   }
   let diagnosis: Diagnosis | undefined;
   await add("configuration.json", async () => {
-    diagnosis = await answerOf<Diagnosis>(socket, "diagnosis");
+    diagnosis = await answers.diagnosis();
     return json(diagnosis.configuration);
   });
   if (diagnosis === undefined) {

@@ -220,7 +220,7 @@ function portDetails(service: ServicePortStatus): HTMLElement[] {
       : []),
     `internal ${service.internalTrafficPolicy}, external ${service.externalTrafficPolicy}`,
     ...(service.affinitySeconds > 0 ? [`affinity ${service.affinitySeconds}s`] : []),
-    ...annotationTexts(service),
+    ...annotationTexts(service).map(([name, text]) => `${name}: ${text}`),
     ...(reason === undefined ? [] : [reason]),
   ];
   return [

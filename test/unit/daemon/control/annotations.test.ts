@@ -1,10 +1,13 @@
 /** How `services` and the status page describe a service's annotations. */
 import { expect, test } from "vitest";
 import { servicesInPieces, describeService, type Listing } from "../../../../src/daemon/control/services.js";
-import { rowOf } from "../../../../src/cli/text/service-row.js";
-import { API_VERSION, type ServiceList, type ServicePortStatus } from "../../../../src/observe/status-report.js";
-import { textOf } from "../../../../src/cli/commands/services.js";
+import { describeLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
+import { tableLines } from "../../../../src/cli/text/table.js";
+import type { ServicePortStatus } from "../../../../src/observe/status-report.js";
 import { newModel, service, slice } from "../../model/objects.js";
+
+/** A table for a pipe. */
+const PIPE = { headers: true, width: undefined };
 
 type Annotations = Readonly<Record<string, string>>;
 
@@ -27,11 +30,10 @@ const described = async (annotations: Annotations, endpoints?: string[]): Promis
   return value[0];
 };
 
-/** Lines of `services default/web` between the table and the endpoints. */
-async function linesOf(item: ServicePortStatus): Promise<string[]> {
-  const list: ServiceList = { apiVersion: API_VERSION, kind: "ServiceList", items: [item] };
-  const text = await textOf(list, "table", true);
-  return text.split("\n").filter((line) => line.startsWith("80/TCP IPv4"));
+/** The facts of `services default/web` that annotations and source ranges add. */
+function factsOf(item: ServicePortStatus): string[] {
+  const facts = describeLines([item], PIPE).map((line) => line.trim().replace(/ {2,}/, ": "));
+  return facts.filter((line) => /^(?:balance|limits|drain-seconds|loadBalancerSourceRanges): /.test(line));
 }
 
 const ALL: Annotations = {
@@ -57,20 +59,19 @@ test("services NS/NAME shows balance, weights, limits and drain as they are acti
   // The other family's address is not among this family's endpoints.
   expect(item.balance?.weights?.addresses).toEqual({ "10.1.0.2": 0 });
   const limits = "max-connections-per-client 50, rate-per-client 10/second burst 20, over-limit drop";
-  expect(await linesOf(item)).toEqual([
-    "80/TCP IPv4: balance: consistent by source-ip, 1024 slots, weights zone=a:3 10.1.0.2:0 others:1",
-    `80/TCP IPv4: limits: max-connections 1000, ${limits}`,
-    "80/TCP IPv4: drain-seconds: 30",
-    "80/TCP IPv4: endpoints",
+  expect(factsOf(item)).toEqual([
+    "balance: consistent by source-ip, 1024 slots, weights zone=a:3 10.1.0.2:0 others:1",
+    `limits: max-connections 1000, ${limits}`,
+    "drain-seconds: 30",
   ]);
-  const counted = await linesOf({ ...item, limits: { ...item.limits!, open: 37 } });
-  expect(counted[1]).toBe(`80/TCP IPv4: limits: max-connections 1000 (37 open), ${limits}`);
+  const counted = factsOf({ ...item, limits: { ...item.limits!, open: 37 } });
+  expect(counted[1]).toBe(`limits: max-connections 1000 (37 open), ${limits}`);
 });
 
 test("a service without annotations shows none", async () => {
   const item = await described({});
   expect([item.balance, item.limits, item.drainSeconds]).toEqual([undefined, undefined, undefined]);
-  expect(await linesOf(item)).toEqual(["80/TCP IPv4: endpoints"]);
+  expect(factsOf(item)).toEqual([]);
 });
 
 test("a rejected value is not shown, but the one in effect is", async () => {
@@ -93,10 +94,10 @@ test("-o wide has a word for each kind of active annotation", async () => {
   const names = { all: ALL, heavy: { weights: "10.1.0.1:3" }, plain: {} };
   const items: ServicePortStatus[] = [];
   for await (const piece of servicesInPieces(listing(names), false)) items.push(...piece);
-  expect(items.map((item) => rowOf(item, true).at(-2))).toEqual(["consistent,weights,limits,drain", "weights", "-"]);
-  const list: ServiceList = { apiVersion: API_VERSION, kind: "ServiceList", items };
-  expect((await textOf(list, "wide", true)).split("\n")[0]).toMatch(/ STATE +ANNOTATIONS +REASON$/);
-  expect(items.map((item) => rowOf(item, false).length)).toEqual([9, 9, 9]);
+  const [titles, ...rows] = tableLines(SERVICE_COLUMNS, items, { ...PIPE, wide: true });
+  expect(titles).toMatch(/ STATE +ANNOTATIONS +REASON$/);
+  expect(rows.map((row) => row.split(/ {2,}/).at(-2))).toEqual(["consistent,weights,limits,drain", "weights", "-"]);
+  expect(tableLines(SERVICE_COLUMNS, items, PIPE)[0]).not.toContain("ANNOTATIONS");
 });
 
 test("source ranges are shown, with those of other services that claim an address", async () => {
@@ -106,7 +107,7 @@ test("source ranges are shown, with those of other services that claim an addres
     sourceRanges: [],
     otherSourceRanges: [{ address: "192.0.2.9", sourceRanges: ["10.0.0.0/8"] }],
   };
-  expect((await linesOf(guarded))[0]).toBe(
-    "80/TCP IPv4: loadBalancerSourceRanges: none, so no client is allowed; for 192.0.2.9 also those of another service: 10.0.0.0/8",
+  expect(factsOf(guarded)[0]).toBe(
+    "loadBalancerSourceRanges: none, so no client is allowed; for 192.0.2.9 also those of another service: 10.0.0.0/8",
   );
 });

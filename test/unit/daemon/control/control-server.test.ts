@@ -5,7 +5,7 @@ import { lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { answerOf, itemsOf } from "../../../../src/cli/commands/status.js";
+import { DaemonAnswers } from "../../../../src/cli/answers/daemon-answers.js";
 import { StatusBoard } from "../../../../src/daemon/control/status-board.js";
 import { newModel, service } from "../../model/objects.js";
 import { ask, askForItems, DaemonAway, NotFound } from "../../../../src/daemon/control/client.js";
@@ -183,10 +183,10 @@ test("a file in the place of the socket stays when the daemon ends", async () =>
 
 test("an answer of another version is an error that says what to do", async () => {
   await serve((words) => Promise.resolve(words[0] === "status" ? { apiVersion: "nft-proxier.dev/v9" } : { items: [] }));
-  await expect(answerOf(path, "status")).rejects.toThrow(
+  await expect(new DaemonAnswers(path).status()).rejects.toThrow(
     /apiVersion "nft-proxier.dev\/v9".*Use the same version of nft-proxier/,
   );
-  await expect(itemsOf(path, ["services"], () => undefined)).rejects.toThrow(/no apiVersion/);
+  await expect(new DaemonAnswers(path).services()).rejects.toThrow(/no apiVersion/);
 });
 
 test("sockets of killed daemons are removed, and nothing else", async () => {

@@ -1,16 +1,19 @@
 /** How `status` and `services` describe past events. */
 import { expect, test, vi } from "vitest";
 import { jsonParts } from "../../../../src/daemon/control/json-parts.js";
-import { textOf } from "../../../../src/cli/commands/services.js";
-import { rowOf } from "../../../../src/cli/text/service-row.js";
+import { describeLines, endpointLines, SERVICE_COLUMNS } from "../../../../src/cli/text/service-text.js";
+import { tableLines } from "../../../../src/cli/text/table.js";
 import { ServiceBoard } from "../../../../src/daemon/control/service-board.js";
 import { StatusBoard, type StatusBoardOptions } from "../../../../src/daemon/control/status-board.js";
 import type { EventList, ServiceList } from "../../../../src/observe/status-report.js";
-import { statusText } from "../../../../src/cli/commands/status.js";
+import { statusLines } from "../../../../src/cli/text/status-text.js";
 import type { Clock } from "../../../../src/table/table-exports.js";
 import { newModel, service, slice } from "../../model/objects.js";
 import { WRITTEN } from "../../proxier/support/sync-report.ts";
 import { countTurns } from "../../../support/counted-turns.ts";
+
+/** A table for a pipe. */
+const PIPE = { headers: true, width: undefined };
 
 function setUp(
   health: Partial<{ healthy: boolean; pendingMs: number; nodeIneligible: readonly [string, string] }> = {},
@@ -52,9 +55,11 @@ function setUp(
 
 test("before the first write other programs are not called harmless, because services are unknown", async () => {
   const { board, write } = setUp();
-  expect(statusText(await board.status())).toMatch(/^other programs +not checked, because no services are known yet$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(
+    /^other programs +not checked, because no services are known yet$/m,
+  );
   write();
-  expect(statusText(await board.status())).toMatch(/^other programs +none block services$/m);
+  expect(statusLines(await board.status()).join("\n")).not.toContain("other programs");
 });
 
 test("before the first write everything is pending, and that is a problem", async () => {
@@ -79,7 +84,7 @@ test("before the first write status reports what the kernel serves from an earli
   const { board, write } = setUp({}, { kernelEntries });
   const early = await board.status();
   expect(early.families).toMatchObject([{ inForce: false, services: 0, kernelEntries: 1 }]);
-  expect(statusText(early)).toMatch(
+  expect(statusLines(early).join("\n")).toMatch(
     /^IPv4 +not written since startup; the kernel serves 1 VIP or node port of an earlier run$/m,
   );
   write();
@@ -90,13 +95,15 @@ test("before the first write status reports what the kernel serves from an earli
 
 test("an unreadable kernel is reported as unknown", async () => {
   const { board } = setUp({}, { kernelEntries: () => Promise.reject(new Error("EPERM")) });
-  expect(statusText(await board.status())).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 +not written: 0 services, 0 endpoints/m);
 });
 
 test("ignored objects of manifests are counted as well", async () => {
   const { board, write } = setUp({}, { ignoredInManifests: () => 1 });
   write();
-  expect(statusText(await board.status())).toMatch(/^ignored objects +1 object or field cannot be served$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(
+    /^ignored objects +1 object or field cannot be served$/m,
+  );
 });
 
 test("one service and one endpoint are written in the singular", async () => {
@@ -104,7 +111,7 @@ test("one service and one endpoint are written in the singular", async () => {
   model.upsertService(service("web"));
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1"]));
   write();
-  expect(statusText(await board.status())).toMatch(/^IPv4 +active: 1 service, 1 endpoint, no changes pending$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 +active: 1 service, 1 endpoint$/m);
 });
 
 test("each state has its reason", async () => {
@@ -140,10 +147,10 @@ test("endpoints that serve and terminate never count as ready, and the reason sa
   model.upsertSlice(slice("web-1", "web", [draining]));
   const [item] = (await listed("default", "web")).items;
   expect(item).toMatchObject({ ready: 0, serving: 1, total: 1, state: "active" });
-  expect(rowOf(item, false)).toContain("0/1");
-  const text = await textOf(await listed("default", "web"), "table", true);
-  expect(text).toContain(
-    "active: no endpoint is ready, so new connections go to 1 terminating endpoint that still serves",
+  expect(tableLines(SERVICE_COLUMNS, [item], PIPE)[1]).toContain("  0/1  ");
+  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
+  expect(text).toMatch(
+    /reason +no endpoint is ready, so new connections go to 1 terminating endpoint that still serves/,
   );
 });
 
@@ -174,7 +181,7 @@ test.each<[string, Parameters<typeof service>[1], string | undefined]>([
     write();
     const list = await listed("default", "web");
     expect(list.items[0]?.state).toBe(why === undefined ? "active" : "no-local-endpoint");
-    const text = await textOf(list, "table", true);
+    const text = describeLines(list.items, PIPE).join("\n");
     if (why === undefined) expect(text).not.toContain("dropped");
     else expect(text).toContain(why);
     model.upsertSlice(slice("web-1", "web", ["10.1.0.1", { addresses: ["10.1.0.2"], nodeName: "here" }]));
@@ -215,9 +222,11 @@ test("a named service has its endpoints and their shares, and an unknown one is 
   ]);
   expect(ask("default", "nope")).toBeUndefined();
   expect(ask("default")).toBeUndefined();
-  const text = await textOf(await listed("default", "web"), "table", true);
-  expect(text).toContain("default/web  80/TCP  10.0.0.1  30080      external Local  2/3    -            -     active");
-  expect(text).toContain(`
+  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
+  expect(text).toContain("default/web 80/TCP IPv4: active\n");
+  expect(text).toContain("  policies   internal Cluster, external Local\n");
+  expect(text).toContain("  endpoints  2 of 3 ready\n");
+  expect(`${text}\n`).toContain(`
   ENDPOINT       POD         NODE  ZONE  HINTS   LOCAL  STATE          SHARE  LOCAL SHARE
   10.1.0.1:8080  -           n1    -     -       no     ready,serving  50 %   -
   10.1.0.2:8080  web-7d4b-a  here  a     -       yes    ready,serving  50 %   100 %
@@ -254,18 +263,19 @@ test("-o wide lists the endpoints of all services, and open connections of termi
       endpoint.terminating ? { ...endpoint, open: 7, halfOpen: 1 } : endpoint,
     ),
   }));
-  const lines = (await textOf({ ...list, items }, "wide", true)).split("\n").map((line) => line.split(/\s{2,}/));
+  const text = [...tableLines(SERVICE_COLUMNS, items, PIPE), ...endpointLines(items, PIPE)];
+  const lines = text.map((line) => line.split(/\s{2,}/));
   expect(lines.slice(4, 7)).toEqual([
     ["SERVICE", "PORT", "ENDPOINT", "NODE", "LOCAL", "STATE", "SHARE", "OPEN", "HALF OPEN"],
     ["default/api", "80/TCP", "10.1.1.1:8080", "n1", "no", "ready,serving", "100 %", "-", "-"],
     ["default/api", "80/TCP", "10.1.1.2:8080", "-", "no", "serving,terminating", "-", "7", "1"],
   ]);
-  expect(lines.at(-2)).toEqual(["2 terminating endpoints with 14 open and 2 half-open connections"]);
+  expect(lines.at(-1)).toEqual(["2 terminating endpoints with 14 open and 2 half-open connections"]);
 });
 
 test("without a health port /healthz is not mentioned", async () => {
-  expect(statusText(await setUp().board.status())).toMatch(/^health +ok \(no health port\)$/m);
-  expect(statusText(await setUp({ healthy: false }).board.status())).toMatch(
+  expect(statusLines(await setUp().board.status()).join("\n")).toMatch(/^health +ok \(no health port\)$/m);
+  expect(statusLines(await setUp({ healthy: false }).board.status()).join("\n")).toMatch(
     /^health +changes have been pending for too long$/m,
   );
 });
@@ -298,7 +308,7 @@ test("shares follow the weights, and an endpoint whose connections are ending is
   const conditions = { ready: false, serving: true, terminating: true };
   model.upsertSlice(slice("web-1", "web", ["10.1.0.1", "10.1.0.2", { addresses: ["10.1.0.3"], conditions }]));
   write();
-  const text = await textOf(await listed("default", "web"), "table", true);
+  const text = describeLines((await listed("default", "web")).items, PIPE).join("\n");
   expect(text).toMatch(/10\.1\.0\.1:8080 .* ready,serving +75 %/);
   expect(text).toMatch(/10\.1\.0\.2:8080 .* ready,serving +25 %/);
   expect(text).toMatch(/10\.1\.0\.3:8080 .*serving,terminating,draining +-$/m);
@@ -316,7 +326,7 @@ test("status and events show which process changed a table, and how soon that wa
     operations: 9,
   } as const;
   board.repaired({ family: "ip", ...report, ms: 12.3 });
-  const text = statusText(await board.status(), 65_000);
+  const text = statusLines(await board.status(), 65_000).join("\n");
   expect(text).toMatch(/last repair +nft \(pid 7\) deleted the IPv4 table 1m ago; repaired in 12ms/);
   const { items } = board.events();
   expect(items).toEqual([
@@ -342,7 +352,11 @@ test("problems are listed first, with what to do", async () => {
   ]);
   // Each begins with what to do.
   expect(problems.map(({ remedy }) => remedy.split(" ")[0])).toEqual(["read", "read", "end", "restart"]);
-  expect(statusText(await board.status()).split("\n")[0]).toBe("PROBLEM  the kernel refuses the IPv4 table");
+  expect(
+    statusLines(await board.status())
+      .join("\n")
+      .split("\n")[0],
+  ).toBe("PROBLEM  the kernel refuses the IPv4 table");
   board.uncontended();
   write();
   expect((await board.status()).problems.map(({ what }) => what)).not.toContain("the kernel refuses the IPv4 table");
@@ -429,11 +443,13 @@ test("node ports without any address are a problem, and otherwise their addresse
   const { board, write } = setUp();
   write();
   board.nodePortAddresses("ip", ["192.0.2.1"]);
-  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 node ports +on 192\.0\.2\.1$/m);
   board.nodePortAddresses("ip", ["192.0.2.1"], ["127.0.0.0/8"]);
-  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, 192\.0\.2\.1$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, 192\.0\.2\.1$/m);
   board.nodePortAddresses("ip", "all", ["127.0.0.0/8"]);
-  expect(statusText(await board.status())).toMatch(/^IPv4 node ports +on 127\.0\.0\.0\/8, every other local address$/m);
+  expect(statusLines(await board.status()).join("\n")).toMatch(
+    /^IPv4 node ports +on 127\.0\.0\.0\/8, every other local address$/m,
+  );
   board.nodePortAddresses("ip", [], ["127.0.0.0/8"]);
   expect((await board.status()).problems).toEqual([]);
   board.nodePortAddresses("ip", []);

@@ -1,0 +1,32 @@
+import { writeError } from "../stdio.js";
+import type { Answers } from "./answers.js";
+import { DaemonAnswers, isDaemonAway } from "./daemon-answers.js";
+
+/**
+ * Asks the daemon. If no daemon answers, asks the kernel, and writes to stderr that it does not show `lacking`. A user who may not ask the
+ * daemon may not ask the kernel either.
+ * @param socket path of the daemon's control socket. Default: the one of this network namespace.
+ */
+export async function askDaemonOrKernel<T>(
+  socket: string | undefined,
+  lacking: string,
+  ask: (answers: Answers) => Promise<T>,
+): Promise<T> {
+  try {
+    return await ask(new DaemonAnswers(socket));
+  } catch (error) {
+    if (!isDaemonAway(error) || !error.cause.absent) throw error;
+    const [{ openKernel }, { KernelAnswers }] = await Promise.all([
+      import("../open-kernel.js"),
+      import("./kernel-answers.js"),
+    ]);
+    const kernel = await openKernel();
+    try {
+      const answer = await ask(new KernelAnswers(kernel, error));
+      writeError(`${error.message} The kernel alone does not show ${lacking}.`);
+      return answer;
+    } finally {
+      await kernel.close();
+    }
+  }
+}

@@ -1,0 +1,86 @@
+import { ask, askForItems, DaemonAway, NotFound, ofThisVersion } from "../../daemon/control/client.js";
+import { ownerPath } from "../../daemon/control/owner-path.js";
+import { defaultSocketPath } from "../../daemon/control/socket-path.js";
+import type {
+  Diagnosis,
+  EventList,
+  ServiceList,
+  ServicePortStatus,
+  StatusReport,
+} from "../../observe/status-report.js";
+import type { Addressed } from "../../tools/explain/packet-report.js";
+import { UserError } from "../stdio.js";
+import type { Answers } from "./answers.js";
+
+/** Answers of the daemon. Its methods reject with UserError, caused by DaemonAway, if no daemon of this version answers. */
+export class DaemonAnswers implements Answers {
+  readonly #socket: string;
+
+  /** @param socket path of the daemon's control socket. Default: the one of this network namespace. */
+  constructor(socket = defaultSocketPath()) {
+    this.#socket = socket;
+  }
+
+  status(): Promise<StatusReport> {
+    return this.#ask("status");
+  }
+
+  events(): Promise<EventList> {
+    return this.#ask("events");
+  }
+
+  diagnosis(): Promise<Diagnosis> {
+    return this.#ask("diagnosis");
+  }
+
+  services(): Promise<ServiceList> {
+    return this.#list("services");
+  }
+
+  endpoints(): Promise<ServiceList> {
+    return this.#list("endpoints");
+  }
+
+  async eachService(onItems: (items: readonly ServicePortStatus[]) => void): Promise<void> {
+    await this.#items(["services"], onItems);
+  }
+
+  service(namespace: string, name: string): Promise<ServiceList | undefined> {
+    return this.#list("services", namespace, name).catch(ifFound);
+  }
+
+  ownerOf(to: Addressed): Promise<ServiceList | undefined> {
+    return this.#list(...ownerPath(to)).catch(ifFound);
+  }
+
+  async #list(...path: readonly string[]): Promise<ServiceList> {
+    const items: ServicePortStatus[] = [];
+    const head = await this.#items(path, (some) => items.push(...some));
+    return { ...(head as Omit<ServiceList, "items">), items };
+  }
+
+  async #items(path: readonly string[], onItems: (items: readonly ServicePortStatus[]) => void): Promise<object> {
+    const answer = askForItems(this.#socket, path, (some) => onItems(some as readonly ServicePortStatus[]));
+    return answer.then((list) => ofThisVersion(list, this.#socket)).catch(explained);
+  }
+
+  async #ask<T>(...path: readonly string[]): Promise<T> {
+    const answer = ask(this.#socket, ...path).then((one) => ofThisVersion(one, this.#socket));
+    return (await answer.catch(explained)) as T;
+  }
+}
+
+function explained(error: unknown): never {
+  if (error instanceof DaemonAway || error instanceof NotFound) throw new UserError(error.message, { cause: error });
+  throw error;
+}
+
+function ifFound(error: unknown): undefined {
+  if (error instanceof UserError && error.cause instanceof NotFound) return undefined;
+  throw error;
+}
+
+/** Whether the error means that no daemon answers. */
+export function isDaemonAway(error: unknown): error is UserError & { readonly cause: DaemonAway } {
+  return error instanceof UserError && error.cause instanceof DaemonAway;
+}
